@@ -1,0 +1,45 @@
+# Everything here works from a fresh clone: `make run` and `make test` create the environment themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := setup.cfg pyproject.toml supervisor/version.py
+
+.PHONY: help run test lint format bench docs clean
+
+help:
+	@echo "make run     start the daemon on examples/ringward.toml"
+	@echo "make test    run all tests"
+	@echo "make lint    what CI checks besides the tests"
+	@echo "make format  put the code into its standard form"
+	@echo "make bench   measure, and print a table"
+	@echo "make clean   remove the environment and what the example wrote"
+
+run: $(VENV)/.run-installed
+	@exec $(BIN)/ringward up --config examples/ringward.toml
+
+test: $(VENV)/.dev-installed
+	$(BIN)/pytest
+
+lint: $(VENV)/.dev-installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev-installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev-installed
+	$(BIN)/python -m bench
+
+$(VENV)/.run-installed: $(SOURCES)
+	@sh deploy/environment.sh "$(PYTHON)" "$(VENV)" .
+	@touch $@
+
+$(VENV)/.dev-installed: $(SOURCES)
+	@sh deploy/environment.sh "$(PYTHON)" "$(VENV)" ".[dev]"
+	@touch $(VENV)/.run-installed $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis

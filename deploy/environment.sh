@@ -1,0 +1,35 @@
+#!/bin/sh
+# environment.sh PYTHON VENV WHAT: create the virtual environment VENV if there is no working one, install WHAT into it.
+set -eu
+python=$1 venv=$2 what=$3
+
+fail() {
+    echo "ringward: $*" >&2
+    exit 1
+}
+
+command -v "$python" >/dev/null || fail "$python is not installed; Python 3.11 or newer is needed (PYTHON=... names another)"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "$("$python" --version) is too old: Python 3.11 or newer is needed (make PYTHON=/path/to/python3.11)"
+
+# An interrupted installation or an upgraded system Python leaves an environment that does not run: begin again.
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        # Debian and Ubuntu ship Python without it.
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+            echo "Installing the Debian package python3-venv ..."
+            { apt-get update -qq && apt-get install -y -qq python3-venv; } >/dev/null ||
+                fail "apt-get could not install python3-venv"
+        else
+            fail "Python's venv module is missing; install it first: sudo apt-get install python3-venv"
+        fi
+    fi
+    echo "Creating $venv with $("$python" --version) ..."
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+fi
+
+echo "Installing Ringward and what it needs into $venv (a minute at most) ..."
+"$venv/bin/python" -m pip install --disable-pip-version-check --editable "$what" ||
+    fail "the installation failed; the lines above say why"
+echo "Installed $("$venv/bin/python" -c 'import supervisor.version as v; print("Ringward", v.VERSION)')."

@@ -1,0 +1,1 @@
+"""The daemon: root process, scheduler process, configuration, command line and the messages between them."""

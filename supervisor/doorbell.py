@@ -1,0 +1,207 @@
+"""Doorbells: how the writer of rings tells readers in other processes that there is news.
+
+No log byte crosses these sockets, only names of rings. A reader connects to the doorbell of the process that
+writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then subscribes::
+
+    reader -> writer   token
+    reader -> writer   "+name" or "-name", several joined by newlines
+    writer -> reader   names with news, joined by newlines
+
+A reader subscribes first, *then* reads the head of the ring, then waits: so nothing falls between. A name may be
+subscribed before its ring exists. A packet that does not fit the reader's buffer stays in the dirty set and goes
+with the next one; bells of one reader are at least 2 ms apart except the first after quiet. Readers keep a slow
+poll as well, so a lost bell costs time, never lines.
+
+Standard library only: the root process loads this.
+"""
+
+import contextlib
+import hmac
+import os
+import socket
+import threading
+from collections.abc import Iterable
+
+from supervisor.osport import peer_uid
+
+_MAX_PACKET = 65536
+_NAMES_PER_PACKET = 512
+_INTERVAL_S = 0.002
+
+
+class _Reader:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.trusted = False
+        self.names: set[str] = set()
+        self.dirty: set[str] = set()
+        self.next_s = 0.0
+
+
+class DoorbellServer:
+    """The writer's side.
+
+    One thread (the owner's loop) accepts and takes subscriptions; any thread may ring. Nothing blocks.
+    """
+
+    def __init__(self, path: str, token: str) -> None:
+        """Listen at `path`, replacing a socket that an earlier process left there.
+
+        Raises:
+            OSError: the path cannot be bound.
+        """
+        self._token = token.encode()
+        self._lock = threading.Lock()
+        self._readers: dict[int, _Reader] = {}
+        self._counts: dict[str, int] = {}
+        self._due_s: float | None = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self.listener.setblocking(False)
+        self.listener.bind(path)
+        self.listener.listen(64)
+
+    def accept(self) -> socket.socket | None:
+        """Take one connection, or None when there is none or its user is a stranger; watch it for reading."""
+        try:
+            sock, _ = self.listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        sock.setblocking(False)
+        if peer_uid(sock) not in (os.geteuid(), 0):
+            sock.close()
+            return None
+        with self._lock:
+            self._readers[sock.fileno()] = _Reader(sock)
+        return sock
+
+    def readable(self, fd: int) -> bool:
+        """Handle what a reader sent; False when the connection is over (it is closed then)."""
+        reader = self._readers[fd]
+        try:
+            packet = reader.sock.recv(_MAX_PACKET)
+        except BlockingIOError:
+            return True
+        except ConnectionResetError:
+            packet = b""
+        if packet and not reader.trusted:
+            reader.trusted = hmac.compare_digest(packet, self._token)
+            if reader.trusted:
+                return True
+            packet = b""
+        if not packet:
+            self._drop(reader, fd)
+            return False
+        with self._lock:
+            for line in packet.decode("ascii", "replace").split("\n"):
+                self._change(reader, line[:1], line[1:])
+        return True
+
+    def _change(self, reader: _Reader, sign: str, name: str) -> None:
+        if sign == "+" and name not in reader.names:
+            reader.names.add(name)
+            self._counts[name] = self._counts.get(name, 0) + 1
+        elif sign == "-" and name in reader.names:
+            reader.names.discard(name)
+            reader.dirty.discard(name)
+            self._counts[name] -= 1
+            if not self._counts[name]:
+                del self._counts[name]
+
+    def _drop(self, reader: _Reader, fd: int) -> None:
+        with self._lock:
+            del self._readers[fd]
+            for name in list(reader.names):
+                self._change(reader, "-", name)
+        reader.sock.close()
+
+    def ring(self, names: Iterable[str], now_s: float) -> None:
+        """There is news in these rings (monotonic time in seconds)."""
+        counts = self._counts
+        wanted = [name for name in names if name in counts]
+        if not wanted and self._due_s is None:
+            return
+        with self._lock:
+            for reader in self._readers.values():
+                reader.dirty.update(name for name in wanted if name in reader.names)
+            self._flush(now_s)
+
+    def due_s(self) -> float | None:
+        """When :meth:`ring` wants to be called again (monotonic seconds); None when nothing waits."""
+        return self._due_s
+
+    def _flush(self, now_s: float) -> None:
+        due: float | None = None
+        for reader in self._readers.values():
+            if not reader.dirty:
+                continue
+            if now_s >= reader.next_s:
+                reader.next_s = now_s + _INTERVAL_S
+                batch = [name for name, _ in zip(reader.dirty, range(_NAMES_PER_PACKET), strict=False)]
+                # EAGAIN: the reader's buffer is full, so it has bells to hear. EPIPE: it is going.
+                with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                    reader.sock.send("\n".join(batch).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                    reader.dirty.difference_update(batch)
+            if reader.dirty and (due is None or reader.next_s < due):
+                due = reader.next_s
+        self._due_s = due
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self.listener.close()
+        with self._lock:
+            for reader in self._readers.values():
+                reader.sock.close()
+            self._readers.clear()
+            self._counts.clear()
+
+
+class DoorbellClient:
+    """The reader's side; one per doorbell and process. Blocking calls, fit for gevent's patched sockets."""
+
+    def __init__(self, path: str, token: str) -> None:
+        """Connect.
+
+        Raises:
+            OSError: nobody listens there (yet).
+        """
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._sock.connect(path)
+            self._sock.sendall(token.encode())
+        except OSError:
+            self._sock.close()
+            raise
+
+    def fileno(self) -> int:
+        """For epoll."""
+        return self._sock.fileno()
+
+    def subscribe(self, name: str) -> None:
+        """Ring for `name` from now on.
+
+        Raises:
+            OSError: the writer is gone; connect again.
+        """
+        self._sock.sendall(b"+" + name.encode())
+
+    def unsubscribe(self, name: str) -> None:
+        """Ring for `name` no more.
+
+        Raises:
+            OSError: the writer is gone; connect again.
+        """
+        self._sock.sendall(b"-" + name.encode())
+
+    def receive(self) -> list[str] | None:
+        """Wait for the next bell: names of rings with news; None when the writer is gone."""
+        try:
+            packet = self._sock.recv(_MAX_PACKET)
+        except ConnectionResetError:
+            return None
+        return packet.decode().split("\n") if packet else None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()

@@ -1,0 +1,68 @@
+"""How every process of the daemon logs: one line to standard error, which the root writes into the daemon's ring.
+
+::
+
+    2026-11-21T03:04:05.678Z INFO scheduler: text
+
+Standard library only, without `logging`: the root process loads this.
+"""
+
+import os
+import time
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))}
+
+
+def printable(text: str) -> str:
+    """`text` on one line: control characters as escapes, so that data cannot forge log lines."""
+    return text.translate(_ESCAPES)
+
+
+def stamp(now_ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    seconds, ms = divmod(now_ms, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ms:03d}Z"
+
+
+class Log:
+    """Writes the lines of one process at or above a level."""
+
+    def __init__(self, name: str, level: str = "info", fd: int = 2) -> None:
+        self._name = name
+        self._threshold = LEVELS.index(level)
+        self._fd = fd
+
+    def debug(self, text: str) -> None:
+        """What only a developer of the daemon wants to see."""
+        self._write(0, text)
+
+    def info(self, text: str) -> None:
+        """What the daemon did."""
+        self._write(1, text)
+
+    def warning(self, text: str) -> None:
+        """What went wrong and was survived."""
+        self._write(2, text)
+
+    def error(self, text: str) -> None:
+        """What somebody has to look at."""
+        self._write(3, text)
+
+    def line(self, level: int, text: str) -> bytes:
+        """One finished line."""
+        now_ms = time.time_ns() // 1_000_000
+        return f"{stamp(now_ms)} {LEVELS[level].upper()} {self._name}: {printable(text)}\n".encode()
+
+    def _write(self, level: int, text: str) -> None:
+        if level >= self._threshold:
+            self.emit(self.line(level, text))
+
+    def emit(self, line: bytes) -> None:
+        """Where a line goes; the root overrides this, being the one that writes the ring."""
+        try:
+            os.write(self._fd, line)
+        except (BrokenPipeError, BlockingIOError):
+            # EPIPE: the root is gone and we are about to end; EAGAIN: a log line is not worth a stalled loop.
+            return

@@ -1,0 +1,220 @@
+"""What the processes of one daemon say to each other, and how it is framed.
+
+Three channels use the same frames:
+
+* root and scheduler, over a socketpair that the scheduler inherits;
+* root and the API server, over another (the API only listens there, and ends when it closes);
+* API workers and scheduler, over ``control.sock``.
+
+A frame is a length (4 bytes, big-endian, the body only) and a JSON object with an ``op``::
+
+    +----------------+---------------------------+
+    | length, u32 BE | {"op": "...", ...} UTF-8  |
+    +----------------+---------------------------+
+
+The first frame on an inherited socketpair is ``hello``, from the root: the protocol version, the epoch
+(how many helpers of this kind the root has started) and the :class:`Boot` settings.
+
+Root -> scheduler
+    ``hello``     {protocol, epoch, boot}
+    ``snapshot``  {instances: [instance], exits: [exited]}: what runs, and what ended unacknowledged
+    ``started``   {run, pid, at}
+    ``exited``    see :class:`Exited`
+    ``shutdown``  {hurry}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
+
+Scheduler -> root
+    ``snapshot``  {}: asked once per connection, before anything else
+    ``spawn``     see :class:`Spawn`; repeating a run id that the root knows changes nothing
+    ``stop``      {run, cause, by, force}
+    ``ack``       {runs: [run id]}: these exits are stored, forget them
+    ``ready``     {}: the control socket answers
+    ``ready_to_end``  {}: shutdown is complete as far as the scheduler is concerned
+
+All times are integer milliseconds since the Unix epoch, all intervals integer milliseconds.
+"""
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PROTOCOL = 1
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+_LENGTH = struct.Struct(">I")
+
+Frame = dict[str, Any]
+
+
+class ProtocolError(Exception):
+    """The peer sent something that is no frame."""
+
+
+def encode(frame: Frame) -> bytes:
+    """One frame as bytes."""
+    body = json.dumps(frame, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Cuts a byte stream into frames; keeps what is incomplete until the rest arrives."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that `data` completes.
+
+        Raises:
+            ProtocolError: a frame over 16 MiB, or a body that is no JSON object.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._buffer)
+            if size > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {size} bytes")
+            end = _LENGTH.size + size
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            try:
+                frame = json.loads(body.decode("utf-8", "surrogateescape"))
+            except ValueError as err:
+                raise ProtocolError("a frame that is no JSON") from err
+            if not isinstance(frame, dict):
+                raise ProtocolError("a frame that is no object")
+            yield frame
+
+
+def receive_all(sock: socket.socket, decoder: Decoder) -> list[Frame]:
+    """Block until at least one frame has arrived, and return all that have; empty at end of stream.
+
+    Raises:
+        ProtocolError: what arrived is no frame.
+        OSError: the connection broke or its time-out passed.
+    """
+    while True:
+        data = sock.recv(65536)
+        if not data:
+            return []
+        frames = list(decoder.feed(data))
+        if frames:
+            return frames
+
+
+def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
+    """Block until the one frame that is due has arrived; None at end of stream. For clients that ask and wait.
+
+    Raises:
+        ProtocolError: what arrived is no frame, or more than one.
+        OSError: the connection broke or its time-out passed.
+    """
+    frames = receive_all(sock, decoder)
+    if len(frames) > 1:
+        raise ProtocolError("more frames than the one that is due")
+    return frames[0] if frames else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boot:
+    """What is settled before the root process starts and holds for its lifetime.
+
+    Made by ``ringward up`` from the configuration, handed to the root over an inherited descriptor and by
+    the root to its helpers in ``hello``; never in an environment or an argument list, since it has secrets.
+    """
+
+    daemon_id: str
+    """ULID of the data directory."""
+    data_dir: str
+    runtime_dir: str
+    """Per-daemon directory on tmpfs, 0700: rings and internal sockets."""
+    config_path: str
+    listen: list[tuple[str, int]]
+    """TCP addresses, already validated as loopback."""
+    http_socket: str
+    """Path of the Unix socket of the HTTP API."""
+    workers: int
+    shutdown_timeout_ms: int
+    log_level: str
+    """debug, info, warning or error."""
+    password: str = field(repr=False)
+    password_ephemeral: bool
+    """True when the password was made for this start and stands in no configuration."""
+    token: str = field(repr=False)
+    """Proves to our own sockets that the caller is one of our processes."""
+    started_at: int
+
+    @property
+    def control_socket(self) -> str:
+        """Where the scheduler takes commands from API workers."""
+        return f"{self.runtime_dir}/control.sock"
+
+    @property
+    def root_bell(self) -> str:
+        """Doorbell of the rings that the root writes: runs and the daemon log."""
+        return f"{self.runtime_dir}/root.bell"
+
+    @property
+    def scheduler_bell(self) -> str:
+        """Doorbell of the ring that the scheduler writes: events."""
+        return f"{self.runtime_dir}/scheduler.bell"
+
+    @property
+    def database(self) -> str:
+        """Path of the SQLite database."""
+        return f"{self.data_dir}/ringward.db"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a frame."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Boot":
+        """From a frame."""
+        return cls(**{**data, "listen": [(host, port) for host, port in data["listen"]]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spawn:
+    """One instance to start. The scheduler decides all of it; the root adds nothing but the markers."""
+
+    run: str
+    task: str
+    argv: list[str]
+    env: dict[str, str]
+    """Added to the daemon's own environment, from which our own variables were removed."""
+    cwd: str | None = None
+    log: str
+    """Path of the log file."""
+    log_max_bytes: int
+    timeout_ms: int | None = None
+    stop_signal: int
+    grace_ms: int
+    merge_stderr: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    """How an instance ended; kept by the root until the scheduler has acknowledged it."""
+
+    run: str
+    status: int | None
+    """Wait status as wait4(2) gives it; None when nothing was ever started."""
+    cause: str | None = None
+    """Why we ended it: stop, timeout, shutdown; start_failed; None when it ended by itself."""
+    by: str | None = None
+    """Who asked for the stop."""
+    reason: str | None = None
+    """What prevented the start, in words."""
+    started_at: int | None = None
+    ended_at: int
+    user_us: int = 0
+    system_us: int = 0
+    max_rss_bytes: int = 0
+    lines: int = 0
+    """Lines in its log, numbered 0 to lines - 1."""
+    leftovers: list[str] = field(default_factory=list)
+    """Processes of its group that outlived the main process and were killed."""

@@ -1,0 +1,99 @@
+"""The few Linux calls that the standard library lacks, for every process of the daemon.
+
+Standard library only: the root process loads this.
+"""
+
+import ctypes
+import os
+import socket
+import struct
+import threading
+
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_UCRED = struct.Struct("3i")
+_ARG_START_FIELD = 48
+_ARG_END_FIELD = 49
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, argument: int | bytes) -> None:
+    if _libc.prctl(option, argument, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl({option}): {os.strerror(code)}")
+
+
+def become_subreaper() -> None:
+    """Have orphaned descendants become children of this process (PR_SET_CHILD_SUBREAPER, prctl(2)).
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_title(title: str) -> None:
+    """Show `title` in ps(1) as command line and, cut to 15 bytes, as thread name.
+
+    The kernel shows the argument area of the process, or, when the area's last byte is not NUL, the string
+    at its start (proc_pid_cmdline(5); get_mm_proctitle in fs/proc/base.c). So the title is written over the
+    arguments and the last byte is set. A title that does not fit is cut; without /proc nothing happens.
+
+    Raises:
+        OSError: prctl(2) refused the name.
+    """
+    _prctl(_PR_SET_NAME, title.encode()[:15])
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            # Field 2, the name, may hold blanks: count from behind its closing parenthesis (field 3 on).
+            fields = stat.read().rpartition(b")")[2].split()
+    except FileNotFoundError:  # no /proc mounted
+        return
+    start, end = int(fields[_ARG_START_FIELD - 3]), int(fields[_ARG_END_FIELD - 3])
+    size = end - start
+    if not start or size < 2:
+        return
+    text = title.encode()[: size - 2]
+    ctypes.memmove(start, text.ljust(size - 1, b"\0") + b".", size)
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """User id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
+
+    Raises:
+        OSError: not a connected Unix socket.
+    """
+    _pid, uid, _gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(uid)
+
+
+class Wakeup:
+    """An eventfd that one thread sets and another one's epoll waits for."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()
+        self._set = False
+
+    def fileno(self) -> int:
+        """For epoll: readable while set."""
+        return self._fd
+
+    def set(self) -> None:
+        """Wake the waiting side; costs a system call only when it was not already set."""
+        with self._lock:
+            if not self._set:
+                self._set = True
+                os.eventfd_write(self._fd, 1)
+
+    def clear(self) -> None:
+        """Before looking at what woke us."""
+        with self._lock:
+            if self._set:
+                self._set = False
+                os.eventfd_read(self._fd)
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        os.close(self._fd)

@@ -1,0 +1,3 @@
+"""The product's version, the only place where it is written."""
+
+VERSION = "0.1.0"
