@@ -1,0 +1,260 @@
+"""Latencies of the store, at a million runs: `python -m bench.store_micro [--runs N]`.
+
+Prints p50 and worst of each beside its bar, in ms, and as a multiple of the floor: a bare `SELECT 1` through the same
+reader for reads, a bare INSERT through the same writer for writes, both measured in the same run.
+"""
+
+import argparse
+import os
+import random
+import select
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import apsw
+
+from store import events
+from store.connection import Connection
+from store.database import Database, open_reader, open_writer
+from store.ids import new_ulid
+from store.phases import END_REASONS
+from store.run_pages import SortField
+from store.run_record import COLUMNS, SELECT
+from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
+from store.tasks import active_counts, last_runs, upsert_task
+from store.transact import StoreThread
+
+DAY = 86_400_000
+SPAN_DAYS = 90
+T0 = 1_780_000_000_000
+NOW = T0 + SPAN_DAYS * DAY + 5_000
+REASONS = {"succeeded": 850, "failed": 90, "skipped": 18, "timeout": 10, "stopped": 10, "start_failed": 10}
+REASONS |= {"missed": 6, "log_overflow": 3, "crashed": 3}
+TRIGGERS = {"cron": 850, "api": 100, "service": 30, "startup": 10, "cloud": 10}
+MIDDLE = RunFilter(created_after=T0 + 20 * DAY + 5, created_before=T0 + 60 * DAY + 5)
+WEEK = RunFilter(created_after=T0 + 30 * DAY + 5, created_before=T0 + 37 * DAY + 5)
+
+# Filters whose pages by time or duration have the bar of 10 ms.
+COMMON: dict[str, RunFilter] = {
+    "no filter": RunFilter(),
+    "task (0.5 %)": RunFilter(task="job-050"),
+    "task (7 %)": RunFilter(task="job-000"),
+    "status failed (9 %)": RunFilter(reasons={"failed"}),
+    "status succeeded (85 %)": RunFilter(reasons={"succeeded"}),
+    "status crashed (0.3 %)": RunFilter(reasons={"crashed"}),
+    "status failed, as B folds": RunFilter(reasons={"failed", "start_failed"}),
+    "status running": RunFilter(phases={"running"}),
+    "trigger api": RunFilter(triggers={"api"}),
+    "trigger startup": RunFilter(triggers={"startup"}),
+    "trigger cron, as B folds": RunFilter(triggers={"cron", "service", "startup"}),
+    "a week": WEEK,
+    "40 of 90 days": MIDDLE,
+    "task + status": RunFilter(task="job-050", reasons={"failed"}),
+    "task + trigger": RunFilter(task="job-000", triggers={"api"}),
+    "task + 40 days": replace(MIDDLE, task="job-000"),
+    "status + trigger": RunFilter(reasons={"failed"}, triggers={"api"}),
+    "status + 40 days": replace(MIDDLE, reasons={"failed"}),
+    "trigger + 40 days": replace(MIDDLE, triggers={"api"}),
+}
+# The others: 200 ms, as all sorts but those by time or duration.
+RARE: dict[str, RunFilter] = {
+    "retries only": RunFilter(retries_only=True),
+    "exit code 1 to 2": RunFilter(exit_code_min=1, exit_code_max=2),
+    "exit code 137 + retries": RunFilter(exit_code_min=137, exit_code_max=137, retries_only=True),
+    "search in names": RunFilter(search="JOB-05"),
+    "search in ids, some": RunFilter(search="7A"),
+    "search in ids, none": RunFilter(search="7A7B7C7D"),
+    "search in ids, all": RunFilter(search="0"),
+    "search for one id": RunFilter(search=new_ulid(T0)),
+}
+FAST_SORTS: tuple[SortField, ...] = ("created_at", "start_at", "duration")
+SLOW_SORTS: tuple[SortField, ...] = ("task_name", "status", "exit_code")
+
+
+def rows(n: int) -> Iterator[tuple[Any, ...]]:
+    """Ended runs, spread evenly over 90 days, of 200 tasks that are not equally busy."""
+    rnd = random.Random(1)
+    reasons = rnd.choices(list(REASONS), list(REASONS.values()), k=n)
+    triggers = rnd.choices(list(TRIGGERS), list(TRIGGERS.values()), k=n)
+    step = SPAN_DAYS * DAY / n
+    for i, (reason, trigger) in enumerate(zip(reasons, triggers, strict=True)):
+        created = T0 + int(i * step)
+        code = 0 if reason == "succeeded" else -2 if reason == "crashed" else rnd.choice([1, 2, 137, 143])
+        started: int | None = created + rnd.randrange(50)
+        took: int | None = int(rnd.expovariate(1 / 30_000))
+        if reason in ("skipped", "missed", "start_failed"):
+            code, started, took = -1, None, None
+        values = dict.fromkeys(COLUMNS, None) | {
+            "id": new_ulid(created),
+            "task_name": f"job-{int(rnd.random() ** 2 * 200):03}",
+            "kind": "task",
+            "state": END_REASONS[reason],
+            "exit_code": code,
+            "instance_index": 0,
+            "retry_attempt": int(rnd.random() < 0.03),
+            "triggered_by": trigger,
+            "created_at": created,
+            "started_at": started,
+            "ended_at": None if started is None or took is None else started + took,
+            "core_dumped": 0,
+            "lines": rnd.randrange(1000),
+            "missed_count": None,
+        }
+        yield (*values.values(), took)
+
+
+def fill(writer: Database, n: int) -> None:
+    """Store n ended runs without triggers and indexes, then make up for both; then some that have not ended."""
+    with writer.transaction() as db:
+        raw: apsw.Connection = db._raw  # noqa: SLF001 - the driver's executemany
+        made = db.rows("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
+        raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+        for name, _ in made:
+            db.execute(f"DROP INDEX {name}")
+        raw.executemany(
+            f"INSERT INTO runs ({SELECT}, duration) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})", rows(n)
+        )
+        for _, sql in made:
+            db.execute(sql)
+        keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
+        for scope, width in (("''", 27), ("''", 22), ("task_name", 27)):
+            db.execute(f"INSERT INTO run_counts SELECT {scope}, {width}, created_at >> {width}, {keys}")
+        raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+        for i in range(200):
+            upsert_task(writer, f"job-{i:03}", "task", "{}")
+        for i in range(60):
+            insert_run(writer, new_run(f"job-{i % 20:03}", NOW - 5_000 + i, status="running" if i % 2 else "pending"))
+    writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def new_run(task: str, created: int, **fields: Any) -> Run:
+    started = created if fields.get("status") == "running" else None
+    base = Run(new_ulid(created), task, "task", "pending", None, -1, 0, 0, None, "cron", created, started)
+    return base._replace(**fields)
+
+
+def timed(call: Callable[[], object], times: int) -> list[float]:
+    """Durations of calls, in ms, after one that warms up."""
+    call()
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        taken.append((time.perf_counter() - start) * 1000)
+    return taken
+
+
+class Table:
+    """Prints lines as they are measured."""
+
+    def __init__(self, floor_ms: float, floor: str) -> None:
+        self.floor_ms = floor_ms
+        print(f"\n{'':44} {'p50 ms':>9} {'worst':>9} {'bar':>6}   times the floor ({floor}: {floor_ms:.4f} ms)")
+
+    def line(self, name: str, taken: list[float], bar: float | None = None) -> None:
+        p50 = statistics.median(taken)
+        verdict = "" if bar is None else "  ok" if p50 <= bar else "  MISSED"
+        shown = "" if bar is None else f"{bar:g}"
+        print(f"{name:44} {p50:9.3f} {max(taken):9.3f} {shown:>6} {p50 / self.floor_ms:9.1f}{verdict}", flush=True)
+
+
+def reads(reader: Database, table: Table) -> None:
+    def pages(wanted: RunFilter, sorts: tuple[SortField, ...], times: int) -> list[float]:
+        taken = []
+        for field in sorts:
+            taken += timed(partial(list_runs, reader, wanted, field, "asc", now_ms=NOW), times)
+            taken += timed(partial(list_runs, reader, wanted, field, "desc", now_ms=NOW), times)
+        return taken
+
+    for name, wanted in COMMON.items():
+        table.line(f"{name}, by time or duration", pages(wanted, FAST_SORTS, 7), 10)
+    for name, wanted in COMMON.items():
+        table.line(f"{name}, other sorts", pages(wanted, SLOW_SORTS, 3), 200)
+    for name, wanted in RARE.items():
+        table.line(f"{name}, by time or duration", pages(wanted, FAST_SORTS, 3), 200)
+        table.line(f"{name}, other sorts", pages(wanted, SLOW_SORTS, 3), 200)
+    total = count_runs(reader, RunFilter())
+    for field in (*FAST_SORTS, *SLOW_SORTS):
+        bar = 25 if field in FAST_SORTS else None
+        for share in (0.5, 0.99):
+            page = partial(list_runs, reader, RunFilter(), field, limit=50, offset=int(total * share), now_ms=NOW)
+            taken = [ms for way in ("asc", "desc") for ms in timed(partial(page, sort_direction=way), 3)]
+            table.line(f"offset {share:.0%} of all, by {field}", taken, bar)
+    some = list_runs(reader, RunFilter(), limit=1000, offset=total // 2, now_ms=NOW)[0]
+    table.line("page of 1000", timed(lambda: list_runs(reader, RunFilter(), limit=1000, now_ms=NOW), 20))
+    table.line("get_run", timed(lambda: get_run(reader, random.choice(some).id), 1000))
+    table.line("count of all", timed(lambda: count_runs(reader, RunFilter()), 100))
+    table.line("unfinished_runs (60)", timed(lambda: unfinished_runs(reader), 100))
+    table.line("active_counts", timed(lambda: active_counts(reader), 100))
+    table.line("last_runs of 200 tasks", timed(lambda: last_runs(reader), 20))
+
+
+def bare_insert(db: Connection) -> list[float]:
+    db.execute("CREATE TABLE bare (a)")
+    taken = timed(lambda: db.execute("INSERT INTO bare VALUES (1)"), 2000)
+    db.execute("DROP TABLE bare")
+    return taken
+
+
+def writes(writer: Database) -> None:
+    with writer._lent() as db:  # noqa: SLF001 - each INSERT in a transaction of its own
+        floor = statistics.median(bare_insert(db))
+    table = Table(floor, "INSERT")
+    runs = iter([new_run(f"job-{i % 200:03}", NOW + i) for i in range(20_000)])
+    table.line("insert_run", timed(lambda: insert_run(writer, next(runs)), 2000))
+    table.line("three states of a run, three transactions", timed(lambda: live(writer, next(runs)), 2000))
+    store = StoreThread(writer)
+
+    def submit_and_wait() -> None:
+        store.submit(partial(with_event, run=next(runs)), lambda _: None)
+        select.select([store], [], [])
+        store.drain()
+
+    table.line("submit to done, idle, run + event", timed(submit_and_wait, 2000), 0.5)
+    start, left = time.perf_counter(), 5000
+    for _ in range(left):
+        store.submit(partial(with_event, run=next(runs)), lambda _: None)
+    while left:
+        select.select([store], [], [])
+        left -= store.drain()
+    per_one = (time.perf_counter() - start) * 1000 / 5000
+    table.line(f"one of 5000 queued ({1000 / per_one:,.0f} a second)", [per_one])
+    store.close()
+
+
+def with_event(db: Database, run: Run) -> int:
+    insert_run(db, run)
+    return events.append(db, "run.created", {"id": run.id}, NOW)
+
+
+def live(db: Database, run: Run) -> None:
+    insert_run(db, run)
+    update_run(db, run.id, status="running", started_at=run.created_at)
+    update_run(db, run.id, status="ended", end_reason="succeeded", exit_code=0, ended_at=run.created_at + 500)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1_000_000)
+    n = parser.parse_args().runs
+    with tempfile.TemporaryDirectory() as where:
+        path = os.path.join(where, "ringward.db")
+        writer = open_writer(path)
+        start = time.perf_counter()
+        fill(writer, n)
+        print(f"{n:,} runs, {os.path.getsize(path) / 1e6:,.0f} MB, made in {time.perf_counter() - start:.0f} s")
+        print(f"load before: {os.getloadavg()[0]:.2f}, SQLite {apsw.sqlite_lib_version()}")
+        reader = open_reader(path)
+        floor = statistics.median(timed(lambda: reader.rows("SELECT 1"), 5000))
+        reads(reader, Table(floor, "SELECT 1"))
+        reader.close()
+        writes(writer)
+
+
+if __name__ == "__main__":
+    main()

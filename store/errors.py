@@ -1,0 +1,100 @@
+"""What can go wrong in the store. A class's docstring is its default message.
+
+StoreError
+├── NotReady          not there yet, or not migrated yet: try again
+├── SchemaTooNew      written by a newer release
+├── Unusable          no database, damaged, of another application, cannot be opened
+├── Closed            used after close()
+├── ReadOnly          a write through a reader, or a read-only file system
+├── Busy              somebody else keeps the write lock
+├── QueryTimeout      a reader's query was stopped at its time limit
+├── DiskFull          nothing was stored
+├── DiskFailed        the disk answered with an error, nothing was stored
+└── Conflict          a row with that key is there already
+    └── InstantTaken  the task has its run for that scheduled instant already
+"""
+
+import apsw
+
+
+class StoreError(Exception):
+    """The store failed."""
+
+    def __init__(self, detail: str = "") -> None:
+        message = type(self).__doc__ or "The store failed."
+        super().__init__(f"{message} {detail}" if detail else message)
+
+
+class NotReady(StoreError):
+    """The database is not ready yet: the scheduler creates and migrates it when it starts."""
+
+
+class SchemaTooNew(StoreError):
+    """The database was written by a newer release than this one."""
+
+
+class Unusable(StoreError):
+    """The database cannot be used."""
+
+
+class Closed(StoreError):
+    """The database was closed."""
+
+
+class ReadOnly(StoreError):
+    """The database can only be read here."""
+
+
+class Busy(StoreError):
+    """The database stayed locked by somebody else."""
+
+
+class QueryTimeout(StoreError):
+    """The query took longer than a reader's query may."""
+
+
+class DiskFull(StoreError):
+    """The disk is full: nothing was stored."""
+
+
+class DiskFailed(StoreError):
+    """The disk failed: nothing was stored."""
+
+
+class Conflict(StoreError):
+    """A row with this key is there already, or a value is outside its range."""
+
+
+class InstantTaken(Conflict):
+    """The task has its run for this scheduled instant already."""
+
+
+# One entry for each SQLite result code that means something to a caller (https://sqlite.org/rescode.html).
+_BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
+    (apsw.FullError, DiskFull),  # SQLITE_FULL: ENOSPC, EDQUOT
+    (apsw.IOError, DiskFailed),  # SQLITE_IOERR: EIO and its like
+    (apsw.BusyError, Busy),
+    (apsw.LockedError, Busy),
+    (apsw.InterruptError, QueryTimeout),
+    (apsw.ReadOnlyError, ReadOnly),
+    (apsw.ConstraintError, Conflict),
+    (apsw.NotADBError, Unusable),
+    (apsw.CorruptError, Unusable),
+    (apsw.CantOpenError, Unusable),
+    (apsw.PermissionsError, Unusable),
+    (apsw.ConnectionClosedError, Closed),
+)
+
+
+def translated(error: BaseException, path: str) -> StoreError:
+    """The store error for one of the driver's, or for one that peewee wrapped around it.
+
+    Args:
+        error: What apsw or peewee raised.
+        path: The database file, to be named in the message.
+    """
+    cause = getattr(error, "orig", error)  # where peewee keeps what it wrapped
+    for code, kind in _BY_CODE:
+        if isinstance(cause, code):
+            return kind(f"({path}: {cause})")
+    return StoreError(f"({path}: {type(cause).__name__}: {cause})")

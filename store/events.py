@@ -1,0 +1,44 @@
+"""The outbox: events, numbered 1, 2, 3 … without a gap, in the transaction that makes what they tell of true.
+
+AUTOINCREMENT keeps the number of the newest event in a table of its own, so numbers go on when all events were pruned,
+and a transaction or savepoint that is rolled back gives its numbers back.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from store.database import Database
+from store.models import OutboxModel
+
+
+class Event(NamedTuple):
+    """One event; `created_at` in ms since the epoch."""
+
+    seq: int
+    kind: str
+    created_at: int
+    body: dict[str, Any]
+
+
+def append(db: Database, kind: str, body: dict[str, Any], now_ms: int) -> int:
+    """Store an event, in the caller's transaction if there is one; returns its number."""
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    row = db.row("INSERT INTO outbox (kind, created_at, body) VALUES (?, ?, ?) RETURNING seq", [kind, now_ms, text])
+    return int(row[0]) if row else 0
+
+
+def since(db: Database, seq: int, limit: int = 1000) -> list[Event]:
+    """The events after number `seq`, oldest first."""
+    query = OutboxModel.select().where(OutboxModel.seq > seq).order_by(OutboxModel.seq).limit(limit)
+    return [Event(number, kind, at, json.loads(body)) for number, kind, at, body in db.fetch(query.tuples())]
+
+
+def last_seq(db: Database) -> int:
+    """The number of the newest event there ever was; 0: none yet."""
+    row = db.row("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
+    return int(row[0]) if row else 0
+
+
+def prune(db: Database, keep: int) -> int:
+    """Remove all but the newest `keep` events; returns how many were removed."""
+    return db.apply(OutboxModel.delete().where(OutboxModel.seq <= last_seq(db) - keep))

@@ -1,0 +1,60 @@
+"""Run ids: ULIDs, 26 characters of Crockford's base32, upper case (10 of them milliseconds, 16 random).
+
+python-ulid's generator is monotonic within a millisecond only; three things are added here. The clock is read under
+the lock (else ids of two threads can be out of order), a clock that steps back is held at the last millisecond, and a
+forked child starts with a state of its own (else parent and child make the same id).
+"""
+
+import os
+import re
+import threading
+import time
+
+from ulid import ULIDGenerator
+
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # 26 characters hold 130 bits: the first has three of them
+
+
+class _State:
+    """What one process knows of the ids that it made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.generator = ULIDGenerator()
+        self.last_ms = 0
+
+    def make(self, now_ms: int | None) -> str:
+        with self.lock:
+            ms = max(self.last_ms, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+            try:
+                value = self.generator.generate(ms)
+            except ValueError:  # 2**80 ids in one millisecond, or the first of it began near the end: borrow the next
+                ms += 1
+                value = self.generator.generate(ms)
+            self.last_ms = ms
+            return str(value)
+
+
+_state = _State()
+
+
+def _after_fork() -> None:
+    global _state  # noqa: PLW0603 - the lock may be held by a thread that the child does not have
+    _state = _State()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def new_ulid(now_ms: int | None = None) -> str:
+    """A new id, greater than every id that this process made before; safe over threads and forks.
+
+    Args:
+        now_ms: Milliseconds since the epoch; the clock when absent. Earlier than an id's before: that one's is used.
+    """
+    return _state.make(now_ms)
+
+
+def is_ulid(text: str) -> bool:
+    """Whether the text is a run id as we write it: 26 upper-case characters, not above 128 bits."""
+    return _ULID.fullmatch(text) is not None

@@ -1,0 +1,22 @@
+"""Named JSON values: what there is one of in a daemon."""
+
+import json
+from typing import Any
+
+from store.database import Database
+from store.models import MetaModel
+
+
+def get_meta(db: Database, key: str, default: Any = None) -> Any:
+    """The value of a key, or the default when it was never set."""
+    rows = db.fetch(MetaModel.select(MetaModel.value).where(MetaModel.key == key).tuples())
+    return json.loads(rows[0][0]) if rows else default
+
+
+def set_meta(db: Database, key: str, value: Any) -> None:
+    """Set the value of a key.
+
+    Raises:
+        TypeError: JSON has no form for the value.
+    """
+    db.apply(MetaModel.insert(key=key, value=json.dumps(value, ensure_ascii=False)).on_conflict_replace())

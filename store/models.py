@@ -1,0 +1,83 @@
+"""peewee models of the tables that ordinary queries read and write. Runs have raw SQL of their own (store.runs).
+
+They are bound to no database: `Database.fetch` and `Database.apply` run a query on the connection that is at hand.
+The schema itself is made by the migrations; a test holds the two against each other.
+"""
+
+from peewee import AutoField, BooleanField, CompositeKey, IntegerField, Model, TextField
+
+
+class TaskModel(Model):
+    """A task or service: its definition and what the scheduler remembers of it."""
+
+    name = TextField(primary_key=True)
+    kind = TextField()
+    definition = TextField()
+    configured = BooleanField()
+    paused = BooleanField()
+    stopped = BooleanField()
+    last_instant = IntegerField(null=True)
+    next_run_at = IntegerField(null=True)
+    last_run_id = TextField(null=True)
+
+    class Meta:
+        """Its table."""
+
+        table_name = "tasks"
+
+
+class InstanceModel(Model):
+    """One instance of a service."""
+
+    task_name = TextField()
+    instance_index = IntegerField()
+    state = TextField()
+    run_id = TextField(null=True)
+    since = IntegerField()
+    failures = IntegerField()
+
+    class Meta:
+        """Its table."""
+
+        table_name = "instances"
+        primary_key = CompositeKey("task_name", "instance_index")
+
+
+class OutboxModel(Model):
+    """An event that was stored together with what it tells of."""
+
+    seq = AutoField()
+    kind = TextField()
+    created_at = IntegerField()
+    body = TextField()
+
+    class Meta:
+        """Its table."""
+
+        table_name = "outbox"
+
+
+class SessionModel(Model):
+    """A web session."""
+
+    hash = TextField(primary_key=True)
+    password_tag = TextField()
+    created_at = IntegerField()
+    last_used_at = IntegerField()
+
+    class Meta:
+        """Its table."""
+
+        table_name = "sessions"
+
+
+class MetaModel(Model):
+    """A named value."""
+
+    key = TextField(primary_key=True)
+    value = TextField()
+
+    class Meta:
+        """Its table."""
+
+        table_name = "meta"

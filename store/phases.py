@@ -1,0 +1,65 @@
+"""A run's phase and end reason, stored as one small number.
+
+One number instead of two words keeps each of the indexes small, makes a status filter one `IN`, and sorts as the
+interface says: by phase, then by reason, both in the order of their names. Codes are spaced, so that a reason can be
+added between two others; a code never changes its meaning.
+"""
+
+from collections.abc import Collection
+
+PHASES = ("ended", "pending", "running")
+END_REASONS = {
+    "crashed": 5,
+    "daemon_stopped": 10,
+    "dst_skipped": 15,
+    "failed": 20,
+    "log_overflow": 25,
+    "missed": 30,
+    "queue_full": 35,
+    "skipped": 40,
+    "start_failed": 45,
+    "stopped": 50,
+    "succeeded": 55,
+    "timeout": 60,
+}
+FIRST_ACTIVE = 100  # every ended state is below
+PENDING = 100
+RUNNING = 110
+
+_NAMES: dict[int, tuple[str, str | None]] = {
+    **{code: ("ended", reason) for reason, code in END_REASONS.items()},
+    PENDING: ("pending", None),
+    RUNNING: ("running", None),
+}
+_CODES = {names: code for code, names in _NAMES.items()}
+ALL_STATES = frozenset(_NAMES)
+ENDED_STATES = frozenset(END_REASONS.values())
+
+
+def encode(status: str, end_reason: str | None) -> int:
+    """The number of a phase and, when it is `ended`, a reason.
+
+    Raises:
+        ValueError: No such phase or reason, ended without a reason, or a reason without having ended.
+    """
+    try:
+        return _CODES[status, end_reason]
+    except KeyError:
+        raise ValueError(f"no state of a run: {status!r} with end reason {end_reason!r}") from None
+
+
+def decode(state: int) -> tuple[str, str | None]:
+    """Phase and end reason of a stored number."""
+    return _NAMES[state]
+
+
+def select(phases: Collection[str], reasons: Collection[str]) -> frozenset[int]:
+    """The numbers that match any of the phases or any of the reasons.
+
+    Raises:
+        ValueError: No such phase or reason.
+    """
+    for word in (*phases, *reasons):
+        if word not in (PHASES if word in phases else END_REASONS):
+            raise ValueError(f"no phase or end reason of a run: {word!r}")
+    return frozenset(code for code, (phase, reason) in _NAMES.items() if phase in phases or reason in reasons)

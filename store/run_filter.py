@@ -1,0 +1,187 @@
+"""Which runs a list is about: the filter of the interface, and its form in SQL."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from store import phases
+from store.connection import Connection, Value
+from store.ids import is_ulid
+
+_ULID_CHARACTERS = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Conditions that a visible run must all meet; the default: every run.
+
+    Attributes:
+        task: Exact task name, given by the path of the request.
+        task_name: Exact task name, given as a filter.
+        phases: "pending", "running", "ended". Together with `reasons`: any of them matches; both empty: no condition.
+        reasons: End reasons, by their exact names.
+        triggers: Any of these; empty: no condition.
+        created_after: Created at or after, ms since the epoch.
+        created_before: Created at or before, ms since the epoch.
+        exit_code_min: Exit code at least.
+        exit_code_max: Exit code at most.
+        retries_only: Retries only.
+        search: Part of the task name or of the id, upper or lower case alike; empty: no condition.
+    """
+
+    task: str | None = None
+    task_name: str | None = None
+    phases: Collection[str] = frozenset()
+    reasons: Collection[str] = frozenset()
+    triggers: Collection[str] = frozenset()
+    created_after: int | None = None
+    created_before: int | None = None
+    exit_code_min: int | None = None
+    exit_code_max: int | None = None
+    retries_only: bool = False
+    search: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A filter in the terms of the table. None: no condition. An empty set: nothing matches.
+
+    Attributes:
+        names: Task names.
+        states: Numbers of store.phases.
+        id_part: Upper-case part of the id; a run whose task is in `id_or_names` matches too.
+        id_or_names: Used with `id_part`.
+    """
+
+    names: frozenset[str] | None = None
+    states: frozenset[int] | None = None
+    triggers: frozenset[str] | None = None
+    created_after: int | None = None
+    created_before: int | None = None
+    exit_code_min: int | None = None
+    exit_code_max: int | None = None
+    retries_only: bool = False
+    id_part: str | None = None
+    id_or_names: frozenset[str] = frozenset()
+
+    def conditions(self) -> tuple[str, list[Value]]:
+        """The whole WHERE expression and its parameters; says `deleted_at IS NULL`, as the indexes need."""
+        parts = ["deleted_at IS NULL"]
+        params: list[Value] = []
+        if self.names is not None:
+            parts.append(_among("task_name", self.names, params))
+        if self.states == phases.ENDED_STATES:
+            parts.append(f"state < {phases.FIRST_ACTIVE}")
+        elif self.states is not None:
+            # Few numbers in the list: it is gone through for each run.
+            others = phases.ALL_STATES - self.states
+            if 0 < len(others) < len(self.states):
+                parts.append(f"NOT ({_among('state', others, params)})")
+            else:
+                parts.append(_among("state", self.states, params))
+        if self.triggers is not None:
+            parts.append(_among("triggered_by", self.triggers, params))
+        for expression, bound in (
+            ("created_at >= ?", self.created_after),
+            ("created_at <= ?", self.created_before),
+            ("exit_code >= ?", self.exit_code_min),
+            ("exit_code <= ?", self.exit_code_max),
+        ):
+            if bound is not None:
+                parts.append(expression)
+                params.append(bound)
+        if self.retries_only:
+            parts.append("retry_attempt > 0")
+        if self.id_part is not None:
+            by_name = f"{_among('task_name', self.id_or_names, params)} OR " if self.id_or_names else ""
+            parts.append("id = ?" if self.id_is_whole() else f"({by_name}instr(id, ?) > 0)")
+            params.append(self.id_part)
+        return " AND ".join(parts), params
+
+    def ended(self) -> "Selection":
+        """The ended ones of them."""
+        return replace(self, states=phases.ENDED_STATES if self.states is None else self.states & phases.ENDED_STATES)
+
+    def active(self) -> "Selection":
+        """Those of them that have not ended."""
+        active = phases.ALL_STATES - phases.ENDED_STATES
+        return replace(self, states=active if self.states is None else self.states & active)
+
+    def without_state(self, state: int) -> "Selection":
+        """Those of them that are not in a state."""
+        return replace(self, states=(phases.ALL_STATES if self.states is None else self.states) - {state})
+
+    def only(self, column: str, value: int | str) -> "Selection":
+        """Those of them with one value of `task_name`, `state` or `exit_code`; the value is one of a run of them."""
+        if column == "state":
+            states = phases.ALL_STATES if self.states is None else self.states
+            return replace(self, states=frozenset({int(value)}) & states)
+        if column == "exit_code":
+            return replace(self, exit_code_min=int(value), exit_code_max=int(value))
+        return replace(self, names=frozenset({str(value)}))
+
+    def id_is_whole(self) -> bool:
+        """Whether only one run can match, by its id."""
+        return self.id_part is not None and not self.id_or_names and is_ulid(self.id_part)
+
+    def is_empty(self) -> bool:
+        """Whether nothing can match, whatever the table holds."""
+        return frozenset() in (self.names, self.states, self.triggers)
+
+
+def resolve(db: Connection, wanted: RunFilter) -> Selection:
+    """The selection for a filter.
+
+    Raises:
+        ValueError: No such phase or end reason.
+    """
+    names: frozenset[str] | None = None
+    for name in (wanted.task, wanted.task_name):
+        if name is not None:
+            names = frozenset({name}) if names is None else names & {name}
+    states = phases.select(wanted.phases, wanted.reasons) if wanted.phases or wanted.reasons else None
+    selection = Selection(
+        names=names,
+        states=None if states == phases.ALL_STATES else states,
+        triggers=frozenset(wanted.triggers) if wanted.triggers else None,
+        created_after=wanted.created_after,
+        created_before=wanted.created_before,
+        exit_code_min=wanted.exit_code_min,
+        exit_code_max=wanted.exit_code_max,
+        retries_only=wanted.retries_only,
+    )
+    return _search(db, selection, wanted.search) if wanted.search else selection
+
+
+def _search(db: Connection, selection: Selection, text: str) -> Selection:
+    """Names are few: a search for a part becomes a set of names. Ids are searched only for what can be in one."""
+    known = selection.names if selection.names is not None else task_names(db)
+    found = frozenset(name for name in known if text.casefold() in name.casefold())
+    if len(found) == len(known) and known:
+        return selection
+    part = text.upper()
+    if text.isascii() and len(part) <= 26 and _ULID_CHARACTERS.issuperset(part):
+        return replace(selection, id_part=part, id_or_names=found)
+    return replace(selection, names=found)
+
+
+def task_names(db: Connection) -> frozenset[str]:
+    """The names that visible runs have: one step in the index for each, whatever the number of runs."""
+    return frozenset(
+        row[0]
+        for row in db.rows(
+            "WITH RECURSIVE names (name) AS ("
+            " SELECT min(task_name) FROM runs INDEXED BY runs_task WHERE deleted_at IS NULL"
+            " UNION ALL"
+            " SELECT (SELECT min(task_name) FROM runs INDEXED BY runs_task"
+            " WHERE deleted_at IS NULL AND task_name > name) FROM names WHERE name IS NOT NULL"
+            ") SELECT name FROM names WHERE name IS NOT NULL"
+        )
+    )
+
+
+def _among(column: str, values: Collection[str] | Collection[int], params: list[Value]) -> str:
+    if len(values) == 1:
+        params.extend(values)
+        return f"{column} = ?"
+    params.extend(values)
+    return f"{column} IN ({', '.join('?' * len(values))})"

@@ -1,0 +1,253 @@
+"""Pages of runs: every filter with every sort, with the exact total.
+
+A page is found in one index that has all the columns it needs, then its rows are fetched. Two ways compete. Either an
+index in the order of the sort is walked until the page is full, passing over what does not match; or an index that
+begins with a filtered column gives all its candidates, which are sorted. The exact numbers of store.run_totals say
+which is shorter. SQLite's planner has no such numbers, so the index is named (INDEXED BY).
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from store.connection import Connection
+from store.database import Database
+from store.phases import RUNNING
+from store.run_filter import RunFilter, Selection, resolve
+from store.run_record import SELECT, Run, from_row
+from store.run_totals import GroupColumn, count, tally
+
+SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
+Direction = Literal["asc", "desc"]
+
+_COLUMNS: dict[SortField, str] = {
+    "task_name": "task_name",
+    "status": "state",
+    "start_at": "started_at",
+    "exit_code": "exit_code",
+    "duration": "duration",
+    "created_at": "created_at",
+}
+_GROUPED: dict[SortField, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
+_WALKED: dict[SortField, str] = {"start_at": "runs_started", "duration": "runs_duration"}
+_IN_GROUPS: dict[SortField, str] = {"task_name": "runs_task", "status": "runs_state"}
+_SORTING_COST = 2.0  # a candidate that is sorted, in units of one that is passed over
+_SORTING_COST_IN_ORDER = 5.0
+_SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
+
+
+class _Found(NamedTuple):
+    """A run of a page, by its row number, with what it is sorted by."""
+
+    row_number: int
+    value: int | str | None
+    id: str
+
+
+class _Order(NamedTuple):
+    """The order of a list: missing values last in both directions, ties by id."""
+
+    field: SortField
+    descending: bool
+
+    @property
+    def column(self) -> str:
+        return _COLUMNS[self.field]
+
+    def sql(self, *, backwards: bool) -> str:
+        """The ORDER BY of this order, or of its exact reverse."""
+        word = "DESC" if self.descending != backwards else "ASC"
+        return f"ORDER BY {self.column} {word} NULLS {'FIRST' if backwards else 'LAST'}, id {word}"
+
+    def arrange(self, found: Iterable[_Found]) -> list[_Found]:
+        """The same order for rows that are here already."""
+
+        def key(item: _Found) -> tuple[bool, int | str, str]:
+            missing = item.value is None
+            return missing != self.descending, 0 if item.value is None else item.value, item.id
+
+        return sorted(found, key=key, reverse=self.descending)
+
+
+def count_runs(db: Database, wanted: RunFilter) -> int:
+    """The exact number of visible runs that match.
+
+    Raises:
+        ValueError: No such phase or end reason.
+        StoreError: See store.errors.
+    """
+    with db.snapshot() as view:
+        return count(view, resolve(view, wanted))
+
+
+def list_runs(
+    db: Database,
+    wanted: RunFilter,
+    sort_field: SortField = "created_at",
+    sort_direction: Direction = "desc",
+    limit: int = 50,
+    offset: int = 0,
+    *,
+    now_ms: int,
+) -> tuple[list[Run], int]:
+    """One page of the visible runs that match, and how many match; both from the same state of the database.
+
+    Args:
+        db: Reader or writer.
+        wanted: The filter.
+        sort_field: Task names sort bytewise; status by phase, then reason, each by its name.
+        sort_direction: Missing values are last in both; ties are broken by id, in the same direction.
+        limit: Runs of a page, 0 or more.
+        offset: Runs before the page, 0 or more.
+        now_ms: Until when the duration of running runs counts.
+
+    Raises:
+        ValueError: No such phase, end reason or sort field; a negative limit or offset.
+        StoreError: See store.errors.
+    """
+    if sort_field not in _COLUMNS or sort_direction not in ("asc", "desc") or limit < 0 or offset < 0:
+        raise ValueError(f"no such page of runs: {sort_field} {sort_direction} {limit} {offset}")
+    order = _Order(sort_field, sort_direction == "desc")
+    with db.snapshot() as view:
+        found, total = _find(view, resolve(view, wanted), order, limit, offset, now_ms)
+        return _fetch(view, found), total
+
+
+def _find(
+    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int
+) -> tuple[list[_Found], int]:
+    if selection.is_empty():
+        return [], 0
+    if selection.id_part is not None:
+        few = _scan(db, selection, order, now_ms, _SCAN_LIMIT + 1)
+        if len(few) <= _SCAN_LIMIT:
+            return order.arrange(few)[offset : offset + limit], len(few)
+    elif order.field in _GROUPED:
+        return _find_by_group(db, selection, order, limit, offset)
+    total = count(db, selection)
+    if offset >= total or limit == 0:
+        return [], total
+    if order.field == "duration":
+        return _find_by_duration(db, selection, order, limit, offset, now_ms, total), total
+    return _page(db, selection, order, limit, offset, total), total
+
+
+def _find_by_group(
+    db: Connection, selection: Selection, order: _Order, limit: int, offset: int
+) -> tuple[list[_Found], int]:
+    """A sort with few values: the numbers of runs of each value tell which of them the page is in."""
+    numbers = tally(db, selection, _GROUPED[order.field])
+    found: list[_Found] = []
+    for value in sorted(numbers, reverse=order.descending):
+        size = numbers[value]
+        if offset < size and len(found) < limit:
+            group = selection.only(order.column, value)
+            found += _page(db, group, order, limit - len(found), offset, size)
+        offset = max(0, offset - size)
+    return found, sum(numbers.values())
+
+
+def _find_by_duration(
+    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int, total: int
+) -> list[_Found]:
+    """Running runs have no stored duration: the few of them are put among the others here.
+
+    With R running runs, the page can hold of the others only those at offset - R up to offset + limit. Of the first
+    one fetched we know that all others before it, and the running ones before it, stand before it in the whole list;
+    so from there on a place among the fetched and the running ones is the place in the list less the start.
+    """
+    running = selection.only("state", RUNNING)
+    live = [] if running.is_empty() else _scan(db, running, order, now_ms)
+    others = selection.without_state(RUNNING) if live else selection
+    start = max(0, offset - len(live))
+    rest = total - len(live)
+    fetched = _page(db, others, order, limit + len(live), start, rest) if start < rest else []
+    return order.arrange([*fetched, *live])[offset - start : offset - start + limit] if live else fetched
+
+
+def _scan(db: Connection, selection: Selection, order: _Order, now_ms: int, limit: int | None = None) -> list[_Found]:
+    """All matches, in no order, up to a limit."""
+    where, params = selection.conditions()
+    index = "runs_created"
+    if selection.id_is_whole():
+        index = "sqlite_autoindex_runs_1"  # SQLite's own, of the primary key
+    elif selection.states == frozenset({RUNNING}):
+        index = "runs_state"
+    rows = db.rows(
+        f"SELECT rowid, {order.column}, id, state, started_at FROM runs INDEXED BY {index} WHERE {where} LIMIT ?",  # noqa: S608 - ours
+        [*params, -1 if limit is None else limit],
+    )
+    by_duration = order.field == "duration"
+    return [
+        _Found(number, now_ms - started if by_duration and state == RUNNING and started is not None else value, run_id)
+        for number, value, run_id, state, started in rows
+    ]
+
+
+def _page(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int) -> list[_Found]:
+    """The rows of a page, for which stored values are enough; found from either end, whichever is cheaper."""
+    limit = min(limit, total - offset)
+    behind = total - offset - limit
+    index, walks = _best_index(db, selection, order, min(offset, behind) + limit, total)
+    backwards = behind < offset if walks else _sorts_better_backwards(order, offset, behind, limit)
+    where, params = selection.conditions()
+    rows = db.rows(
+        f"SELECT rowid, {order.column}, id FROM runs INDEXED BY {index} WHERE {where} {order.sql(backwards=backwards)}"  # noqa: S608 - ours
+        " LIMIT ? OFFSET ?",
+        [*params, limit, behind if backwards else offset],
+    )
+    found = [_Found(*row) for row in rows]
+    return found[::-1] if backwards else found
+
+
+def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int) -> bool:
+    """Whether candidates that are sorted should be sorted in reverse.
+
+    They come in the order of creation, about that of their ids and starts. Sorted downwards each of them replaces one
+    that was kept, sorted upwards they are only appended: that pays when many have to be kept either way.
+    """
+    down, up = (offset, behind) if order.descending else (behind, offset)
+    upwards = down + limit > (offset + behind + limit) // 10 or up <= down
+    return upwards == order.descending
+
+
+def _best_index(db: Connection, selection: Selection, order: _Order, wanted: int, total: int) -> tuple[str, bool]:
+    """The index with the fewest entries to look at, as if matches were spread evenly; whether it is in order."""
+    in_range = Selection(created_after=selection.created_after, created_before=selection.created_before)
+    by_time = order.field == "created_at"
+    # Each: the index, how many entries its range has, whether they come in the order of the sort.
+    ranges = [("runs_created", count(db, in_range), by_time)]
+    if order.field in _WALKED:
+        ranges.append((_WALKED[order.field], count(db, Selection()), True))
+    if selection.id_part is not None and order.field in _IN_GROUPS:  # else the page is within one group already
+        ranges.append((_IN_GROUPS[order.field], count(db, Selection()), True))
+    # Runs start soon after they were created: those of a time range stand together in the order of the start as well,
+    # perhaps at its far end, and a scan in the order of creation keeps replacing the best that it has found so far.
+    in_clump = order.field == "start_at" and in_range != Selection()
+    sorting = _SORTING_COST_IN_ORDER if order.field == "start_at" else _SORTING_COST
+    for index, values, part in (
+        ("runs_task", selection.names, replace(in_range, names=selection.names)),
+        ("runs_state", selection.states, replace(in_range, states=selection.states)),
+        ("runs_trigger", selection.triggers, replace(in_range, triggers=selection.triggers)),
+    ):
+        if values is not None:
+            size = total if part == selection else count(db, part)
+            ranges.append((index, size, by_time and len(values) == 1))
+
+    def cost(candidate: tuple[str, int, bool]) -> float:
+        _, size, sorted_already = candidate
+        if not sorted_already:
+            return sorting * size
+        return size if in_clump else min(size, wanted * size / max(total, 1))
+
+    index, _, walks = min(ranges, key=cost)
+    return index, walks
+
+
+def _fetch(db: Connection, found: list[_Found]) -> list[Run]:
+    """The runs of a page, in its order."""
+    numbers = json.dumps([item.row_number for item in found])
+    rows = db.rows(f"SELECT rowid, {SELECT} FROM runs WHERE rowid IN (SELECT value FROM json_each(?))", [numbers])  # noqa: S608 - constants
+    runs = {row[0]: from_row(row[1:]) for row in rows}
+    return [runs[item.row_number] for item in found]

@@ -1,0 +1,104 @@
+"""Runs: what the scheduler writes, and single reads. Pages and totals: store.run_pages, offered here too."""
+
+from typing import Any
+
+from store.connection import Value
+from store.database import Database
+from store.errors import Conflict, InstantTaken
+from store.phases import FIRST_ACTIVE, encode
+from store.run_filter import RunFilter
+from store.run_pages import count_runs, list_runs
+from store.run_record import COLUMNS, SELECT, Run, from_row, params_text
+
+__all__ = [
+    "Run",
+    "RunFilter",
+    "count_runs",
+    "get_run",
+    "has_runs",
+    "insert_run",
+    "list_runs",
+    "unfinished_runs",
+    "update_run",
+]
+
+_INSERT = f"INSERT INTO runs ({SELECT}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
+_CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at"}
+
+
+def insert_run(db: Database, run: Run) -> None:
+    """Store a new run.
+
+    Raises:
+        InstantTaken: It is a scheduled first attempt of a task, and that task's run for the instant exists (also when
+            that one was deleted).
+        Conflict: Its id exists.
+        ValueError: Its status and end reason do not belong together.
+    """
+    values: list[Value] = [
+        run.id,
+        run.task_name,
+        run.kind,
+        encode(run.status, run.end_reason),
+        *(params_text(run.params) if name == "params" else getattr(run, name) for name in COLUMNS[4:]),
+        _duration(run.started_at, run.ended_at),
+    ]
+    try:
+        db.execute(_INSERT, values)
+    except Conflict as err:
+        if "runs.scheduled_at" in str(err):
+            raise InstantTaken(f"({run.task_name} at {run.scheduled_at})") from err
+        raise
+
+
+def update_run(db: Database, run_id: str, **columns: Any) -> bool:
+    """Change fields of a run, by their names in `Run`; returns whether there is such a run.
+
+    `end_reason` comes with `status="ended"`, and only with it. What a run is (id, task, kind, creation) cannot change.
+
+    Raises:
+        ValueError: No such field, or a status and end reason that do not belong together.
+    """
+    unknown = columns.keys() - _CHANGEABLE
+    if unknown or not columns:
+        raise ValueError(f"cannot be changed in a run: {', '.join(sorted(unknown)) or 'nothing'}")
+    stored = dict(columns)
+    if "status" in stored or "end_reason" in stored:
+        stored["state"] = encode(stored.pop("status", ""), stored.pop("end_reason", None))
+    if "params" in stored:
+        stored["params"] = params_text(stored["params"])
+    parts = [f"{name} = ?" for name in stored]
+    params = [*stored.values()]
+    if "started_at" in stored or "ended_at" in stored:
+        # In SET, a column's name is its value before: what changes must be given again.
+        times = ["?" if name in stored else name for name in ("ended_at", "started_at")]
+        parts.append(f"duration = {' - '.join(times)}")
+        params += [stored[name] for name in ("ended_at", "started_at") if name in stored]
+    return db.execute(f"UPDATE runs SET {', '.join(parts)} WHERE id = ?", [*params, run_id]) > 0  # noqa: S608 - known names
+
+
+def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | None:
+    """One run, or None when there is none, or it is marked as deleted and those are not asked for."""
+    row = db.row(f"SELECT {SELECT} FROM runs WHERE id = ?", [run_id])  # noqa: S608 - constants
+    if row is None:
+        return None
+    run = from_row(row)
+    return run if include_deleted or run.deleted_at is None else None
+
+
+def unfinished_runs(db: Database) -> list[Run]:
+    """All runs that have not ended, oldest first."""
+    rows = db.rows(
+        f"SELECT {SELECT} FROM runs INDEXED BY runs_state WHERE deleted_at IS NULL AND state >= {FIRST_ACTIVE}"  # noqa: S608 - constants
+        " ORDER BY created_at, id"
+    )
+    return [from_row(row) for row in rows]
+
+
+def has_runs(db: Database, task_name: str) -> bool:
+    """Whether a task has visible runs, be it configured or not."""
+    return db.row("SELECT 1 FROM runs WHERE deleted_at IS NULL AND task_name = ? LIMIT 1", [task_name]) is not None
+
+
+def _duration(started_at: int | None, ended_at: int | None) -> int | None:
+    return None if started_at is None or ended_at is None else ended_at - started_at

@@ -1,0 +1,173 @@
+"""The store thread: everything that is written passes through it.
+
+    loop thread ── submit(fn, done) ──▶ queue ──▶ store thread: one transaction for all that is queued, fn(db) for each
+    loop thread ◀── drain() calls done(result) ◀── finished, eventfd ◀──┘ after the commit
+
+When it is idle it commits at once; what arrives during a commit makes up the next transaction. Each function has a
+savepoint of its own, so one that fails takes nothing with it. When the transaction as a whole is lost (disk full, I/O
+error), each function is run once more in a transaction of its own: what is small enough may still be stored, and the
+failure reaches only the others.
+"""
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from store.connection import Connection
+from store.database import Database, take_over
+from store.errors import Busy, Closed, StoreError
+
+T = TypeVar("T")
+
+MAX_BATCH = 1000  # functions in one transaction: bounds how long the first waits for its acknowledgement
+
+
+class _Job(NamedTuple):
+    run: Callable[[Database], Any]
+    done: Callable[[Any], None]
+
+
+class _Lost(Exception):
+    """The transaction ended before its commit; nothing of it is stored."""
+
+
+class StoreThread:
+    """Runs functions against the writer, in order, in a thread of its own.
+
+    `submit` may be called from any thread; `drain` and `close` belong to the loop's.
+
+    Args:
+        database: A writer. From now on it belongs to the thread, which closes it at the end.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._finished: deque[tuple[_Job, Any]] = deque()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = False
+        self._close_error: StoreError | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="store", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def fileno(self) -> int:
+        """Readable while results wait for `drain`."""
+        return self._bell
+
+    def submit(self, run: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
+        """Have a function run in a transaction, and `done` called with its result, or its exception, once it is stored.
+
+        Args:
+            run: Called in the store thread. It may be called a second time after its changes were rolled back, so it
+                changes nothing but the database.
+            done: Called by `drain`, in the loop's thread.
+
+        Raises:
+            Closed: `close` was called.
+        """
+        if self._closing:
+            raise Closed(f"({self._database.path})")
+        self._queue.put(_Job(run, done))
+
+    def drain(self) -> int:
+        """Call `done` of everything that was finished, in the order of submission; returns how many.
+
+        An exception of a `done` passes through; the rest is left for the next call, and `fileno` stays readable.
+        """
+        with contextlib.suppress(BlockingIOError):  # EAGAIN: not rung since the last time
+            os.eventfd_read(self._bell)
+        n = len(self._finished)  # not until it is empty: the store thread may be as fast as this loop
+        try:
+            for _ in range(n):
+                job, result = self._finished.popleft()
+                job.done(result)
+        finally:
+            if self._finished:
+                os.eventfd_write(self._bell, 1)
+        return n
+
+    def close(self) -> None:
+        """Finish everything that was submitted, call every `done`, close the database; may be called again.
+
+        Raises:
+            StoreError: Closing the database failed; what was acknowledged is stored nevertheless.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        self._queue.put(None)
+        self._thread.join()
+        with contextlib.suppress(Empty):
+            while job := self._queue.get_nowait():  # submitted by another thread in this very moment
+                self._finished.append((job, Closed(f"({self._database.path})")))
+        try:
+            self.drain()
+        finally:
+            os.close(self._bell)
+        if self._close_error is not None:
+            raise self._close_error
+
+    def _work(self) -> None:
+        take_over(self._database)
+        self._ready.set()
+        more = True
+        while more:
+            batch, more = self._next_batch()
+            if batch:
+                self._finished.extend(zip(batch, self._store(batch), strict=True))
+                os.eventfd_write(self._bell, 1)
+        try:
+            self._database.close()
+        except StoreError as err:
+            self._close_error = err
+
+    def _next_batch(self) -> tuple[list[_Job], bool]:
+        """Wait for a function, then take all that are there; and whether to go on after them."""
+        job = self._queue.get()
+        batch: list[_Job] = []
+        while job is not None:
+            batch.append(job)
+            if len(batch) == MAX_BATCH:
+                return batch, True
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return batch, True
+        return batch, False
+
+    def _store(self, batch: list[_Job]) -> list[Any]:
+        """The results of a batch, each a value or an exception; what is no exception is stored."""
+        if len(batch) > 1:
+            try:
+                return self._together(batch)
+            except Busy as err:  # at the beginning, after a wait that not each of them should repeat
+                return [err] * len(batch)
+            except (StoreError, _Lost):
+                pass
+        return [self._alone(job) for job in batch]
+
+    def _alone(self, job: _Job) -> Any:
+        try:
+            with self._database.transaction():
+                return job.run(self._database)
+        except BaseException as err:  # noqa: BLE001 - whatever a function raises is its own result
+            return err
+
+    def _together(self, batch: list[_Job]) -> list[Any]:
+        with self._database.transaction() as connection:
+            return [self._one(connection, job) for job in batch]
+
+    def _one(self, connection: Connection, job: _Job) -> Any:
+        try:
+            with connection.transaction():
+                return job.run(self._database)
+        except BaseException as err:
+            if not connection.in_transaction():
+                raise _Lost from err
+            return err

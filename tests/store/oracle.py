@@ -1,0 +1,52 @@
+"""What the lists of runs must be, in plain Python."""
+
+from store.run_pages import SortField
+from store.runs import Run, RunFilter
+
+
+def matches(run: Run, wanted: RunFilter) -> bool:
+    """Whether a run belongs to a list."""
+    text = wanted.search.lower()
+    return (
+        run.deleted_at is None
+        and wanted.task in (None, run.task_name)
+        and wanted.task_name in (None, run.task_name)
+        and (not (wanted.phases or wanted.reasons) or run.status in wanted.phases or run.end_reason in wanted.reasons)
+        and (not wanted.triggers or run.triggered_by in wanted.triggers)
+        and (wanted.created_after is None or run.created_at >= wanted.created_after)
+        and (wanted.created_before is None or run.created_at <= wanted.created_before)
+        and (wanted.exit_code_min is None or run.exit_code >= wanted.exit_code_min)
+        and (wanted.exit_code_max is None or run.exit_code <= wanted.exit_code_max)
+        and (not wanted.retries_only or run.retry_attempt > 0)
+        and (text in run.task_name.lower() or text in run.id.lower())
+    )
+
+
+def sort_value(run: Run, field: SortField, now_ms: int) -> bytes | tuple[str, str] | int | None:
+    """What a run is sorted by; None: missing."""
+    if field == "task_name":
+        return run.task_name.encode()
+    if field == "status":
+        return run.status, run.end_reason or ""
+    if field == "start_at":
+        return run.started_at
+    if field == "exit_code":
+        return run.exit_code
+    if field == "created_at":
+        return run.created_at
+    if run.started_at is None:
+        return None
+    if run.status == "running":
+        return now_ms - run.started_at
+    return None if run.ended_at is None else run.ended_at - run.started_at
+
+
+def listed(runs: list[Run], wanted: RunFilter, field: SortField, direction: str, now_ms: int) -> list[Run]:
+    """The whole list."""
+    found = [run for run in runs if matches(run, wanted)]
+    down = direction == "desc"
+    missing = [run for run in found if sort_value(run, field, now_ms) is None]
+    present = [run for run in found if sort_value(run, field, now_ms) is not None]
+    present.sort(key=lambda run: (sort_value(run, field, now_ms), run.id), reverse=down)
+    missing.sort(key=lambda run: run.id, reverse=down)
+    return present + missing

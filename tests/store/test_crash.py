@@ -1,0 +1,99 @@
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store import events
+from store.database import open_reader, open_writer
+from store.runs import RunFilter, count_runs, list_runs
+
+from .making import T0
+
+ROOT = Path(__file__).parents[2]
+WRITER = """
+import os, select, sys
+from store import events
+from store.database import open_writer
+from store.runs import insert_run, update_run
+from store.transact import StoreThread
+from tests.store.making import T0, make_run
+
+store = StoreThread(open_writer(sys.argv[1]))
+
+def start(n):
+    run = make_run(created_at=T0 + n, task_name=f"t{n % 7}")
+    def change(db):
+        insert_run(db, run)
+        update_run(db, run.id, status="ended", end_reason="failed", exit_code=n % 3)
+        return events.append(db, "run.ended", {"id": run.id}, T0)
+    def done(seq):
+        os.write(1, b"%d %s\\n" % (seq, run.id.encode()))
+    store.submit(change, done)
+
+n = 0
+while True:
+    for _ in range(1 + n % 20):
+        start(n)
+        n += 1
+    select.select([store], [], [])
+    store.drain()
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 150, 2000])
+def test_kill(path: str, lines: int) -> None:
+    """What was acknowledged before a kill -9 is there afterwards, run and event together, and nothing by halves."""
+    acknowledged = []
+    with subprocess.Popen([sys.executable, "-c", WRITER, path], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            acknowledged.append(line.split())
+            if len(acknowledged) == lines:
+                process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    if not acknowledged[-1][1:] or len(acknowledged[-1][1]) < 26:
+        acknowledged.pop()
+    for opening in (open_reader, open_writer):
+        db = opening(path)
+        stored = {event.seq: event.body["id"] for event in events.since(db, 0, limit=10**6)}
+        assert list(stored) == list(range(1, len(stored) + 1))
+        assert all(stored[int(seq)] == run_id for seq, run_id in acknowledged)
+        runs, total = list_runs(db, RunFilter(), limit=10**6, now_ms=T0)
+        assert {run.id for run in runs} == set(stored.values())
+        assert {(run.status, run.end_reason) for run in runs} == {("ended", "failed")}
+        assert len(runs) == total == count_runs(db, RunFilter(reasons={"failed"}))
+        assert db.rows("PRAGMA integrity_check") == [("ok",)]
+        db.close()
+
+
+def test_readers_in_other_processes(path: str) -> None:
+    """Readers in other processes see whole transactions only, while the writer is killed and started again."""
+    code = (
+        "import sys; from store import events; from store.database import open_reader\n"
+        "from store.runs import RunFilter, list_runs\n"
+        "db = open_reader(sys.argv[1], wait_s=60); last = 0\n"
+        "while last < 3000:\n"
+        "    runs, total = list_runs(db, RunFilter(), limit=5, now_ms=0)\n"
+        "    assert total >= last and all(run.status == 'ended' for run in runs), (total, last)\n"
+        "    with db.snapshot() as view:\n"
+        "        [(a, b)] = view.rows('SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM outbox)')\n"
+        "    assert a == b >= total; last = total\n"
+    )
+    readers = [
+        subprocess.Popen([sys.executable, "-c", code, path], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for target in (1000, 1000, 1500):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, path], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout is not None
+            for _ in range(target):
+                assert writer.stdout.readline()
+            writer.kill()
+            writer.stdout.read()
+    for reader in readers:
+        _, errors = reader.communicate(timeout=60)
+        assert (reader.returncode, errors) == (0, "")

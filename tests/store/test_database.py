@@ -1,0 +1,334 @@
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import pytest
+
+from store import database as database_module
+from store.connection import Connection
+from store.database import Database, open_reader, open_writer, take_over
+from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnly, StoreError, Unusable
+from store.meta import get_meta, set_meta
+from store.models import MetaModel
+from store.runs import get_run, insert_run
+
+from .making import make_run
+
+ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+
+
+def files(path: str) -> dict[str, int]:
+    where = Path(path)
+    return {name: os.stat(where.parent / name).st_mode for name in sorted(os.listdir(where.parent))}
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o277, 0o777])
+def test_private(path: str, mask: int) -> None:
+    """The database, its -wal and its -shm are 0600 under any umask, also those that a reader makes."""
+    before = os.umask(mask)
+    try:
+        with_writer = open_writer(path)
+        set_meta(with_writer, "k", 1)
+        assert {stat.S_IMODE(mode) for mode in files(path).values()} == {0o600}
+        assert len(files(path)) == 3
+        with_writer.close()
+        reader = open_reader(path)
+        assert get_meta(reader, "k") == 1
+        assert {stat.S_IMODE(mode) for mode in files(path).values()} == {0o600}
+        reader.close()
+    finally:
+        os.umask(before)
+
+
+def test_made_private(path: str, writer: Database) -> None:
+    """A database that was copied with a wider mode gets 0600 back."""
+    writer.rows("SELECT 1")
+    os.chmod(path, 0o644)
+    open_writer(path).close()
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("durability", "level"), [("crash", 1), ("power", 2)])
+def test_durability(path: str, durability: database_module.Durability, level: int) -> None:
+    """The writer uses WAL, and synchronous NORMAL or FULL as asked."""
+    writer = open_writer(path, durability)
+    assert writer.rows("PRAGMA journal_mode") == [("wal",)]
+    assert writer.rows("PRAGMA synchronous") == [(level,)]
+    writer.close()
+
+
+def test_fixed_sqlite() -> None:
+    """The SQLite in use is one without the WAL-reset bug (fixed in 3.51.3)."""
+    assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO meta VALUES ('x', '1')",
+        "DELETE FROM runs",
+        "CREATE TABLE t (a)",
+        "DROP TABLE runs",
+        "PRAGMA user_version = 7",
+    ],
+)
+def test_reader_cannot_write(reader: Database, statement: str) -> None:
+    """A reader changes neither rows nor the schema, even after its query_only was switched off."""
+    with pytest.raises(ReadOnly):
+        reader.execute(statement)
+    reader.rows("PRAGMA query_only = 0")
+    with pytest.raises(ReadOnly):
+        reader.execute(statement)
+
+
+def test_reader_never_checkpoints(path: str) -> None:
+    """What a crashed writer left in the WAL stays there, byte for byte, whatever readers do and however they close."""
+    code = (
+        "import os, sys; from store.database import open_writer; from store.meta import set_meta\n"
+        "db = open_writer(sys.argv[1])\n"
+        "for i in range(2000): set_meta(db, f'k{i}', 'x' * 1000)\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True, cwd=Path(__file__).parents[2])
+    before = Path(path).read_bytes(), Path(f"{path}-wal").read_bytes()
+    reader = open_reader(path)
+    assert reader.rows("PRAGMA wal_autocheckpoint") == [(0,)]
+    assert reader.rows("PRAGMA query_only") == [(1,)]
+    assert reader.rows("SELECT count(*) FROM meta") == [(2000,)]
+    reader.close()
+    assert (Path(path).read_bytes(), Path(f"{path}-wal").read_bytes()) == before
+
+
+def test_query_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader's endless query is stopped, and the connection serves the next one."""
+    assert database_module.QUERY_LIMIT_S == 1.0
+    set_meta(writer, "k", 1)
+    monkeypatch.setattr(database_module, "QUERY_LIMIT_S", 0.05)
+    short = open_reader(path)
+    with pytest.raises(QueryTimeout, match=r"ringward\.db"):
+        short.rows(ENDLESS)
+    assert short.fetch(MetaModel.select().tuples()) == [("k", "1")]
+    short.close()
+
+
+def test_limit_of_a_snapshot(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queries of a snapshot share one limit, so many short ones are stopped as well."""
+    monkeypatch.setattr(database_module, "QUERY_LIMIT_S", 0.05)
+    assert writer.rows("SELECT 1")
+    reader = open_reader(path)
+    part = ENDLESS.replace("FROM n)", "FROM n WHERE x < 100000)")
+    with reader.snapshot() as view, pytest.raises(QueryTimeout):
+        read_for_ever(view, part)
+    reader.close()
+
+
+def read_for_ever(view: Connection, sql: str) -> None:
+    while True:
+        view.rows(sql)
+
+
+def test_writer_has_no_limit(writer: Database) -> None:
+    """Only readers have a limit: the progress handler is not even set for the writer."""
+    long = ENDLESS.replace("FROM n)", "FROM n WHERE x < 300000)")
+    assert writer.rows(long) == [(300_000,)]
+    assert writer._take()._limit_s is None
+
+
+def test_snapshot(writer: Database, reader: Database) -> None:
+    """Queries in one snapshot see the same state, whatever is committed meanwhile."""
+    with reader.snapshot() as view:
+        assert view.rows("SELECT count(*) FROM meta") == [(0,)]
+        set_meta(writer, "k", 1)
+        assert view.rows("SELECT count(*) FROM meta") == [(0,)]
+    assert reader.rows("SELECT count(*) FROM meta") == [(1,)]
+
+
+def test_transaction(writer: Database) -> None:
+    """A failed transaction leaves nothing, a failed inner part leaves the rest."""
+
+    def fail() -> None:
+        with writer.transaction():
+            set_meta(writer, "lost", 1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    with writer.transaction():
+        set_meta(writer, "kept", 1)
+        with pytest.raises(KeyError):
+            fail()
+        set_meta(writer, "kept too", 1)
+    assert writer.rows("SELECT key FROM meta ORDER BY key") == [("kept",), ("kept too",)]
+
+
+def test_threads(writer: Database, reader: Database) -> None:
+    """Readers in several threads, by raw SQL and by peewee, beside a writer in its own: no error, nothing unseen."""
+    stop = threading.Event()
+
+    def read(_: int) -> int:
+        last = rounds = 0
+        while not stop.is_set() or rounds == 0:
+            rounds += 1
+            raw = reader.rows("SELECT count(*) FROM meta")[0][0]
+            orm = len(reader.fetch(MetaModel.select(MetaModel.key).tuples()))
+            assert last <= raw <= orm
+            last = orm
+        return rounds
+
+    def write() -> None:
+        for n in range(1000):
+            set_meta(writer, f"k{n}", n)
+
+    with ThreadPoolExecutor(5) as pool:
+        reads = [pool.submit(read, n) for n in range(4)]
+        try:
+            pool.submit(write).result()
+        finally:
+            stop.set()
+        assert all(one.result() > 0 for one in reads)
+    assert isinstance(reader, database_module._Reader)
+    assert len(reader._idle) <= 4
+    assert get_meta(reader, "k999") == 999
+
+
+def test_writer_of_a_thread(writer: Database) -> None:
+    """A writer that a thread took over refuses every other thread."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(take_over, writer).result()
+        with pytest.raises(StoreError, match="submit"):
+            writer.rows("SELECT 1")
+        pool.submit(writer.close).result()
+    with pytest.raises(Closed):
+        writer.rows("SELECT 1")
+
+
+def test_fork(reader: Database) -> None:
+    """A reader refuses to be used in a forked child, where its locks would not be its own."""
+    assert reader.rows("SELECT 1")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            reader.rows("SELECT 1")
+        except StoreError as err:
+            os._exit(0 if "fork" in str(err) else 2)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_not_ready(path: str) -> None:
+    """Without a database, with an empty one, and with one that is not set up, a reader says that it is not ready."""
+    with pytest.raises(NotReady, match=r"ringward\.db does not exist"):
+        open_reader(path)
+    assert not os.path.exists(path)
+    Path(path).touch()
+    with pytest.raises(NotReady, match="empty"):
+        open_reader(path)
+    with sqlite3.connect(path) as half_made:
+        half_made.execute("PRAGMA journal_mode = WAL")
+    half_made.close()
+    with pytest.raises(NotReady, match="set up"):
+        open_reader(path)
+
+
+def test_waiting_until_ready(path: str) -> None:
+    """A reader that may wait gets the database when it has been made."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(open_reader, path, wait_s=60)
+        writer = open_writer(path)
+        reader = waiting.result(60)
+    assert reader.rows("SELECT count(*) FROM runs") == [(0,)]
+    reader.close()
+    writer.close()
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but it is long enough " * 100, b"short"])
+def test_no_database(path: str, content: bytes) -> None:
+    """A file that is no database is refused by name, and not touched."""
+    Path(path).write_bytes(content)
+    for opening in (open_writer, open_reader):
+        with pytest.raises(Unusable, match=r"ringward\.db"):
+            opening(path)
+    assert Path(path).read_bytes() == content
+
+
+def test_damaged(path: str, writer: Database) -> None:
+    """Reading a damaged page raises an error that names the file."""
+    with writer.transaction():
+        for n in range(3000):
+            set_meta(writer, f"k{n}", "x" * 100)
+    writer.close()
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        file.seek(4096 * 12)
+        file.write(b"\xa5" * (size - 4096 * 12))
+    with pytest.raises(Unusable, match=r"ringward\.db"):
+        open_reader(path).rows("SELECT sum(length(value)) FROM meta")
+
+
+def test_other_application(path: str) -> None:
+    """Another application's database is refused and not changed."""
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE t (a)")
+    other.close()
+    before = Path(path).read_bytes()
+    with pytest.raises(Unusable, match="another application"):
+        open_writer(path)
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA application_id = 77")
+    other.close()
+    with pytest.raises(Unusable, match="another application"):
+        open_reader(path)
+    assert len(Path(path).read_bytes()) == len(before)
+
+
+@pytest.mark.parametrize("opening", [open_writer, open_reader])
+def test_directory(tmp_path: Path, opening: type[Database]) -> None:
+    """A path that is a directory, or in one that does not exist, raises an error of the store that names it."""
+    with pytest.raises(StoreError, match=tmp_path.name):
+        opening(str(tmp_path))
+    with pytest.raises(StoreError, match="missing"):
+        opening(str(tmp_path / "missing" / "x.db"))
+
+
+def test_locked(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second writer gets Busy, and nothing of it is stored; readers go on."""
+    monkeypatch.setattr("store.connection.BUSY_WAIT_S", 0.05)
+    second = open_writer(path)
+    with writer.transaction():
+        set_meta(writer, "k", 1)
+        with pytest.raises(Busy, match=r"ringward\.db"):
+            set_meta(second, "k", 2)
+        reader = open_reader(path)
+        assert get_meta(reader, "k", "none") == "none"
+        reader.close()
+    assert get_meta(second, "k") == 1
+    second.close()
+
+
+def test_disk_full(writer: Database) -> None:
+    """A full disk raises DiskFull; what was stored before can be read, and writing goes on when there is room."""
+    run = make_run()
+    insert_run(writer, run)
+    pages = writer.rows("PRAGMA page_count")[0][0]
+    writer.rows(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DiskFull):
+        set_meta(writer, "big", "x" * 1_000_000)
+    assert get_run(writer, run.id) == run
+    writer.rows("PRAGMA max_page_count = 1000000")
+    set_meta(writer, "big", "x" * 1_000_000)
+
+
+def test_closed(path: str, writer: Database) -> None:
+    """A closed database says so."""
+    reader = open_reader(path)
+    with reader.snapshot():
+        reader.close()
+    assert writer.rows("SELECT 1")
+    with pytest.raises(Closed):
+        reader.rows("SELECT 1")

@@ -1,0 +1,47 @@
+import pytest
+
+from store.database import Database, open_writer
+from store.events import Event, append, last_seq, prune, since
+
+from .making import T0
+
+
+def test_numbers(writer: Database, reader: Database) -> None:
+    """Events are numbered from 1 without a gap and come back in order, as they were stored."""
+    assert last_seq(reader) == 0
+    assert [append(writer, "run.ended", {"n": n, "text": "ü"}, T0 + n) for n in range(5)] == [1, 2, 3, 4, 5]
+    assert since(reader, 3) == [Event(n, "run.ended", T0 + n - 1, {"n": n - 1, "text": "ü"}) for n in (4, 5)]
+    assert [event.seq for event in since(reader, 0, limit=2)] == [1, 2]
+    assert last_seq(reader) == 5
+
+
+def test_dense_after_rollback(writer: Database) -> None:
+    """A transaction, or a part of one, that is rolled back leaves no gap in the numbers."""
+
+    def fail() -> None:
+        with writer.transaction():
+            append(writer, "a", {}, T0)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    with writer.transaction():
+        append(writer, "b", {}, T0)
+        with pytest.raises(KeyError):
+            fail()
+        append(writer, "d", {}, T0)
+    assert [(event.seq, event.kind) for event in since(writer, 0)] == [(1, "b"), (2, "d")]
+
+
+def test_prune(path: str, writer: Database) -> None:
+    """Pruning keeps the newest, and numbers go on where they were, even when nothing was kept, over a restart."""
+    for _ in range(10):
+        append(writer, "a", {}, T0)
+    assert prune(writer, 3) == 7
+    assert prune(writer, 3) == 0
+    assert [event.seq for event in since(writer, 0)] == [8, 9, 10]
+    assert prune(writer, 0) == 3
+    again = open_writer(path)
+    assert last_seq(again) == 10
+    assert append(again, "a", {}, T0) == 11
+    again.close()

@@ -1,0 +1,74 @@
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import ulid
+
+from store import ids
+from store.ids import is_ulid, new_ulid
+
+
+def test_form() -> None:
+    """An id is a ULID as the interface describes it, with the given time in it."""
+    made = new_ulid(1_999_999_999_999)
+    assert is_ulid(made)
+    assert ulid.ULID.from_str(made).milliseconds == 1_999_999_999_999
+
+
+def test_monotonic_when_the_clock_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every id is greater than the one before, also after the clock stepped back."""
+    monkeypatch.setattr(ids, "_state", ids._State())
+    made = [new_ulid(ms) for ms in (5000, 5000, 4000, 5001, 1, 5001)]
+    assert made == sorted(set(made))
+
+
+def test_exhausted_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a millisecond has no ids left, the next one's are used."""
+    state = ids._State()
+    state.generator = ulid.ULIDGenerator(randomness=lambda _: b"\xff" * 10)
+    monkeypatch.setattr(ids, "_state", state)
+    first, second = new_ulid(7000), new_ulid(7000)
+    assert first < second
+    assert ulid.ULID.from_str(second).milliseconds == 7001
+
+
+def test_threads() -> None:
+    """Ids of several threads are all different, and ascend within each."""
+    start = threading.Barrier(4)
+
+    def make(_: int) -> list[str]:
+        start.wait()
+        return [new_ulid() for _ in range(5000)]
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(make, range(4)))
+    assert all(part == sorted(part) for part in made)
+    assert len({one for part in made for one in part}) == 20_000
+
+
+def test_forks() -> None:
+    """A child's ids are none of its parent's, though both make them within the same millisecond."""
+    for _ in range(50):
+        now = ulid.ULID.from_str(new_ulid()).milliseconds
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(write, new_ulid(now).encode())
+            os._exit(0)
+        mine = new_ulid(now)
+        os.close(write)
+        theirs = os.read(read, 26).decode()
+        os.close(read)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert is_ulid(theirs)
+        assert theirs != mine
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0" * 25, "0" * 27, "8" + "0" * 25, "i" * 26, "0" * 25 + "U", "0" * 25 + "a", "0" * 25 + "\n", "\u0660" * 26],
+)
+def test_no_id(text: str) -> None:
+    """Other lengths, letters outside the alphabet, lower case and more than 128 bits are no id."""
+    assert not is_ulid(text)

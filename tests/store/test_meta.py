@@ -1,0 +1,14 @@
+import pytest
+
+from store.database import Database
+from store.meta import get_meta, set_meta
+
+
+@pytest.mark.parametrize("value", [None, 0, "ü", [1, {"a": None}], {"x": [True, 1.5]}])
+def test_values(writer: Database, reader: Database, value: object) -> None:
+    """Any JSON value comes back as it was; a missing key gives the default."""
+    assert get_meta(reader, "k", "default") == "default"
+    set_meta(writer, "k", "before")
+    set_meta(writer, "k", value)
+    assert get_meta(reader, "k", "default") == value
+    assert get_meta(reader, "other") is None

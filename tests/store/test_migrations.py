@@ -1,0 +1,113 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from store.connection import Connection
+from store.database import Database, open_reader, open_writer
+from store.errors import NotReady, SchemaTooNew, StoreError
+from store.migrations import Migration, check_readable, known, migrate
+from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
+from store.run_record import COLUMNS
+
+
+def schema(db: Database) -> list[tuple[str, str]]:
+    return [(name, sql) for name, sql in db.rows("SELECT name, sql FROM sqlite_master ORDER BY name")]
+
+
+def note(db: Database, version: int, readable_from: int) -> None:
+    db.execute("INSERT INTO schema_migration VALUES (?, 'later', ?, 0)", (version, readable_from))
+
+
+def test_numbers() -> None:
+    """The steps are numbered 1, 2, 3 … and none claims to be readable by a release that does not exist yet."""
+    assert [step.version for step in known()] == list(range(1, len(known()) + 1))
+    assert all(1 <= step.readable_from <= step.version for step in known())
+
+
+def test_again(path: str, writer: Database) -> None:
+    """Opening a migrated database again changes nothing."""
+    before = schema(writer), writer.rows("SELECT * FROM schema_migration")
+    again = open_writer(path)
+    assert (schema(again), again.rows("SELECT * FROM schema_migration")) == before
+    again.close()
+
+
+def test_at_once(path: str) -> None:
+    """Several that create the database at the same time end with one schema, each step applied once."""
+    with ThreadPoolExecutor(4) as pool:
+        writers = list(pool.map(open_writer, [path] * 4))
+    assert writers[0].rows("SELECT version FROM schema_migration") == [(step.version,) for step in known()]
+    for writer in writers:
+        writer.close()
+
+
+def test_newer(path: str, writer: Database) -> None:
+    """A database of a newer release is refused for writing and left as it is."""
+    note(writer, 9000, 9000)
+    before = schema(writer)
+    with pytest.raises(SchemaTooNew, match=r"ringward\.db has schema 9000"):
+        open_writer(path)
+    with pytest.raises(SchemaTooNew, match=r"ringward\.db has schema 9000"):
+        open_reader(path)
+    assert schema(writer) == before
+
+
+def test_newer_but_readable(path: str, writer: Database) -> None:
+    """A reader of the release before goes on when the newer schema says that it can."""
+    note(writer, 9000, known()[-1].version)
+    open_reader(path).close()
+
+
+def test_older(writer: Database) -> None:
+    """A database that waits for a migration is not ready for readers of the new release."""
+    version = len(known())
+    steps = [*known(), Migration(version + 1, "next", lambda _: None, 1)]
+    with writer.snapshot() as view, pytest.raises(NotReady, match=f"needs {version + 1}"):
+        check_readable(view, steps)
+    assert migrate(writer._take(), steps) == ["next"]
+    with writer.snapshot() as view:
+        check_readable(view, steps)
+
+
+def test_failing(writer: Database) -> None:
+    """A step that fails leaves neither tables nor rows nor its number; those before it stay, and it can be retried."""
+    version = len(known())
+
+    def good(db: Connection) -> None:
+        db.execute("CREATE TABLE one (a)")
+
+    def bad(db: Connection) -> None:
+        db.execute("CREATE TABLE two (a)")
+        db.execute("INSERT INTO one VALUES (1)")
+        db.execute("ALTER TABLE runs ADD COLUMN extra TEXT")
+        db.execute("no SQL")
+
+    steps = [*known(), Migration(version + 1, "good", good, 1), Migration(version + 2, "bad", bad, 1)]
+    with pytest.raises(StoreError, match="syntax error"):
+        migrate(writer._take(), steps)
+    names = [name for name, _ in schema(writer)]
+    assert "one" in names
+    assert "two" not in names
+    assert writer.rows("SELECT * FROM one") == []
+    assert "extra" not in {row[1] for row in writer.rows("PRAGMA table_info(runs)")}
+    assert writer.rows("SELECT max(version) FROM schema_migration") == [(version + 1,)]
+    steps[-1] = Migration(version + 2, "better", good_again, 1)
+    assert migrate(writer._take(), steps) == ["better"]
+
+
+def good_again(db: Connection) -> None:
+    db.execute("CREATE TABLE two (a)")
+
+
+@pytest.mark.parametrize("model", [TaskModel, InstanceModel, OutboxModel, SessionModel, MetaModel])
+def test_models(writer: Database, model: type[TaskModel]) -> None:
+    """Each model has the columns of its table, in their order, with the same ones allowed to be missing."""
+    table = writer.rows(f"PRAGMA table_info({model._meta.table_name})")
+    columns = [(name, not required and not key) for _, name, _, required, _, key in table]
+    assert [(field.name, field.null) for field in model._meta.sorted_fields] == columns
+
+
+def test_run_columns(writer: Database) -> None:
+    """A run has all columns of its table but the derived duration."""
+    names = [row[1] for row in writer.rows("PRAGMA table_info(runs)")]
+    assert [name for name in names if name != "duration"] == list(COLUMNS)

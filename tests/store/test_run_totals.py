@@ -1,0 +1,94 @@
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from store.database import Database
+from store.phases import END_REASONS
+from store.run_totals import Span, spans
+from store.runs import RunFilter, count_runs, insert_run, update_run
+
+from .making import T0, make_run
+
+
+def times(parts: Iterable[Span]) -> list[int]:
+    """Every ms that bounded spans cover."""
+    found: list[int] = []
+    for width, start, end in parts:
+        assert start is not None
+        assert end is not None
+        found.extend(range(start << width, end << width))
+    return found
+
+
+@pytest.mark.parametrize("widths", [(), (3,), (4, 2), (6, 3, 1)])
+def test_spans(widths: tuple[int, ...]) -> None:
+    """Spans cover a range exactly once, negative times included."""
+    for start in range(-70, 70, 3):
+        for end in range(-71, 140, 5):
+            assert sorted(times(spans(start, end, widths))) == list(range(start, end))
+
+
+def test_open_spans() -> None:
+    """A range without an end is covered by buckets without one."""
+    assert list(spans(None, None, (4, 2))) == [Span(4, None, None)]
+    assert list(spans(17, None, (4, 2))) == [Span(4, 2, None), Span(2, 5, 8), Span(0, 17, 20)]
+    assert list(spans(None, 17, (4, 2))) == [Span(4, None, 1), Span(0, 16, 17)]
+    assert list(spans(None, 5, ())) == [Span(0, None, 5)]
+
+
+def test_counters_follow_every_change(writer: Database) -> None:
+    """Whatever happens to runs, by functions or by plain SQL, the counters are what counting gives, without zeros."""
+    rnd = random.Random(3)
+    ids: list[str] = []
+    for step in range(1500):
+        what = rnd.choice(["insert", "insert", "end", "delete", "restore", "purge", "rewrite"])
+        if what == "insert" or not ids:
+            status = rnd.choice(["ended", "pending"])
+            run = make_run(
+                task_name=rnd.choice("abc"),
+                status=status,
+                end_reason="failed" if status == "ended" else None,
+                created_at=T0 + rnd.randrange(10**9),
+                retry_attempt=rnd.choice([0, 1]),
+                triggered_by=rnd.choice(["cron", "api"]),
+            )
+            insert_run(writer, run)
+            ids.append(run.id)
+            continue
+        run_id = rnd.choice(ids)
+        if what == "end":
+            reason = rnd.choice(sorted(END_REASONS))
+            update_run(writer, run_id, status="ended", end_reason=reason, exit_code=rnd.randrange(3))
+        elif what == "delete":
+            update_run(writer, run_id, deleted_at=step)
+        elif what == "restore":
+            update_run(writer, run_id, deleted_at=None)
+        elif what == "purge":
+            writer.execute("DELETE FROM runs WHERE id = ?", [run_id])
+        else:
+            writer.execute("UPDATE runs SET task_name = 'd', created_at = created_at + 1 WHERE id = ?", [run_id])
+    keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs"
+    where = "WHERE state < 100 AND deleted_at IS NULL GROUP BY 1, 2, 3, 4, 5, 6, 7"
+    counted = Counter(
+        row
+        for scope, width in (("''", 27), ("''", 22), ("task_name", 27))
+        for row in writer.rows(f"SELECT {scope}, {width}, created_at >> {width}, {keys} {where}")
+    )
+    assert Counter(writer.rows("SELECT * FROM run_counts")) == counted
+    live = writer.rows("SELECT count(*) FROM runs WHERE deleted_at IS NULL")[0][0]
+    assert count_runs(writer, RunFilter()) == live > 0
+
+
+def test_rolled_back(writer: Database) -> None:
+    """A transaction that is rolled back takes its counts with it."""
+
+    def fail() -> None:
+        with writer.transaction():
+            insert_run(writer, make_run(status="ended", end_reason="failed"))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert count_runs(writer, RunFilter()) == 0

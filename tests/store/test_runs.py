@@ -1,0 +1,162 @@
+import pytest
+
+from store.database import Database
+from store.errors import Conflict, InstantTaken, StoreError
+from store.phases import END_REASONS
+from store.runs import Run, get_run, has_runs, insert_run, unfinished_runs, update_run
+
+from .making import T0, make_run
+
+FULL = make_run(
+    task_name="über:all.of_it-1",
+    status="ended",
+    end_reason="failed",
+    exit_code=137,
+    instance_index=3,
+    retry_attempt=2,
+    retry_of_run_id="0" * 26,
+    triggered_by="api",
+    started_at=T0 + 5,
+    ended_at=T0 + 905,
+    execution_id="pod/x",
+    params={"name": "wörld", "b": ""},
+    scheduled_at=T0 - 1,
+    due_at=T0 + 1,
+    signal=9,
+    core_dumped=True,
+    requested_by="admin",
+    lines=2**40,
+    user_us=1,
+    system_us=2,
+    max_rss_bytes=2**33,
+    missed_count=3,
+)
+
+
+@pytest.mark.parametrize("run", [make_run(), make_run(params={}), FULL])
+def test_round_trip(reader: Database, writer: Database, run: Run) -> None:
+    """A run comes back as it was stored, every field of it."""
+    insert_run(writer, run)
+    assert get_run(reader, run.id) == run
+    assert get_run(reader, "0" * 26) is None
+
+
+def test_life(writer: Database) -> None:
+    """A run can be changed field by field through its life, and its duration follows its times."""
+    run = make_run()
+    insert_run(writer, run)
+    assert update_run(writer, run.id, status="running", started_at=T0 + 10)
+    assert update_run(writer, run.id, lines=5, params={"a": "b"})
+    assert get_run(writer, run.id) == run._replace(status="running", started_at=T0 + 10, lines=5, params={"a": "b"})
+    assert update_run(writer, run.id, status="ended", end_reason="succeeded", exit_code=0, ended_at=T0 + 30)
+    stored = get_run(writer, run.id)
+    assert stored is not None
+    assert (stored.status, stored.end_reason, stored.exit_code) == ("ended", "succeeded", 0)
+    for change, duration in (
+        ({"lines": 9}, 20),
+        ({"started_at": T0 + 5}, 25),
+        ({"ended_at": T0 + 6}, 1),
+        ({"ended_at": T0 + 7, "started_at": T0 + 4}, 3),
+    ):
+        update_run(writer, run.id, **change)
+        assert writer.rows("SELECT duration FROM runs") == [(duration,)]
+    assert not update_run(writer, "0" * 26, lines=1)
+
+
+@pytest.mark.parametrize("reason", sorted(END_REASONS))
+def test_end_reasons(writer: Database, reason: str) -> None:
+    """Every end reason is kept."""
+    run = make_run(status="ended", end_reason=reason)
+    insert_run(writer, run)
+    assert get_run(writer, run.id) == run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"nonsense": 1},
+        {"id": "x"},
+        {"task_name": "x"},
+        {"created_at": 1},
+        {"state": 1},
+        {"status": "ended"},
+        {"end_reason": "failed"},
+        {"status": "running", "end_reason": "failed"},
+        {"status": "ended", "end_reason": "success"},
+        {"status": "gone"},
+    ],
+)
+def test_refused_changes(writer: Database, change: dict[str, object]) -> None:
+    """Fields that do not exist or cannot change, and a status without its reason, are refused; nothing changes."""
+    run = make_run()
+    insert_run(writer, run)
+    with pytest.raises(ValueError, match=r"."):
+        update_run(writer, run.id, **change)
+    assert get_run(writer, run.id) == run
+
+
+def test_same_id(writer: Database) -> None:
+    """An id is there once."""
+    run = make_run()
+    insert_run(writer, run)
+    with pytest.raises(Conflict) as caught:
+        insert_run(writer, run._replace(task_name="b"))
+    assert not isinstance(caught.value, InstantTaken)
+    with pytest.raises(ValueError, match="ended"):
+        insert_run(writer, make_run(status="ended"))
+
+
+def test_unique_instants(writer: Database) -> None:
+    """No scheduled instant of a task runs twice, also when its run was deleted; retries and services are free."""
+    first = make_run(scheduled_at=T0)
+    insert_run(writer, first)
+    with pytest.raises(InstantTaken, match=f"a at {T0}"):
+        insert_run(writer, make_run(scheduled_at=T0))
+    update_run(writer, first.id, status="ended", end_reason="failed", deleted_at=T0)
+    with pytest.raises(InstantTaken):
+        insert_run(writer, make_run(scheduled_at=T0))
+    for free in (
+        make_run(scheduled_at=T0, retry_attempt=1, retry_of_run_id=first.id),
+        make_run(scheduled_at=T0, retry_attempt=1),
+        make_run(scheduled_at=T0 + 1),
+        make_run(scheduled_at=T0, task_name="b"),
+        make_run(),
+        make_run(),
+        make_run(scheduled_at=T0, kind="service"),
+        make_run(scheduled_at=T0, kind="service"),
+    ):
+        insert_run(writer, free)
+
+
+def test_deleted(writer: Database) -> None:
+    """A run that is marked as deleted is not found unless asked for."""
+    run = make_run(status="ended", end_reason="failed", deleted_at=T0 + 1)
+    insert_run(writer, run)
+    assert get_run(writer, run.id) is None
+    assert get_run(writer, run.id, include_deleted=True) == run
+    assert not has_runs(writer, "a")
+    update_run(writer, run.id, deleted_at=None)
+    assert get_run(writer, run.id) == run._replace(deleted_at=None)
+    assert has_runs(writer, "a")
+
+
+def test_unfinished(writer: Database) -> None:
+    """Exactly the runs that have not ended, oldest first."""
+    runs = [
+        make_run(created_at=T0 + 3, status="running", started_at=T0),
+        make_run(created_at=T0 + 1),
+        make_run(created_at=T0, status="ended", end_reason="failed"),
+        make_run(created_at=T0 + 2, kind="service", status="running"),
+    ]
+    for run in runs:
+        insert_run(writer, run)
+    assert unfinished_runs(writer) == [runs[1], runs[3], runs[0]]
+
+
+def test_derived_duration_is_checked(writer: Database) -> None:
+    """The stored duration cannot disagree with the times: the table itself refuses."""
+    run = make_run(status="running", started_at=T0)
+    insert_run(writer, run)
+    with pytest.raises(StoreError):
+        writer.execute("UPDATE runs SET ended_at = started_at + 5")

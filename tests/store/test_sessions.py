@@ -1,0 +1,47 @@
+import pytest
+
+from store import sessions
+from store.database import Database
+from store.sessions import MAX_AGE_MS, MAX_IDLE_MS, Session
+
+from .making import T0
+
+
+def test_life(writer: Database, reader: Database) -> None:
+    """A session is found until it is deleted; creating it again by the same command changes nothing."""
+    sessions.create(writer, "h", "tag", T0)
+    sessions.create(writer, "h", "other", T0 + 1)
+    assert sessions.get(reader, "h", T0) == Session("h", "tag", T0, T0)
+    assert sessions.touch(writer, "h", T0 + 5)
+    assert sessions.get(reader, "h", T0 + 6) == Session("h", "tag", T0, T0 + 5)
+    assert sessions.get(reader, "x", T0) is None
+    assert sessions.delete(writer, "h")
+    assert not sessions.delete(writer, "h")
+    assert not sessions.touch(writer, "h", T0)
+    assert sessions.get(reader, "h", T0) is None
+
+
+@pytest.mark.parametrize(
+    ("used", "now", "alive"),
+    [
+        (0, MAX_IDLE_MS - 1, True),
+        (0, MAX_IDLE_MS, False),
+        (MAX_AGE_MS - 10, MAX_AGE_MS - 1, True),
+        (MAX_AGE_MS - 10, MAX_AGE_MS, False),
+    ],
+)
+def test_ends(writer: Database, used: int, now: int, alive: bool) -> None:
+    """A session ends 30 days after the login or 7 days after its last use, and only then is it removed."""
+    sessions.create(writer, "h", "tag", T0)
+    sessions.touch(writer, "h", T0 + used)
+    assert (sessions.get(writer, "h", T0 + now) is not None) is alive
+    assert sessions.delete_expired(writer, T0 + now) == (0 if alive else 1)
+
+
+def test_delete_all(writer: Database) -> None:
+    """A changed password ends the sessions of the old one; a revocation ends all."""
+    for n, tag in enumerate(["old", "old", "new"]):
+        sessions.create(writer, f"h{n}", tag, T0)
+    assert sessions.delete_all(writer, except_tag="new") == 2
+    assert sessions.get(writer, "h2", T0) is not None
+    assert sessions.delete_all(writer) == 1

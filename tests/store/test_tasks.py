@@ -1,0 +1,101 @@
+import pytest
+
+from store.database import Database
+from store.runs import insert_run, update_run
+from store.tasks import (
+    Instance,
+    TaskRecord,
+    active_counts,
+    all_tasks,
+    drop_instances,
+    forget_missing,
+    get_task,
+    instances,
+    last_runs,
+    set_instance,
+    update_task,
+    upsert_task,
+)
+
+from .making import T0, make_run
+
+
+def test_upsert(writer: Database, reader: Database) -> None:
+    """A new definition replaces the old one and leaves alone what is remembered."""
+    upsert_task(writer, "a", "task", "{1}")
+    assert get_task(reader, "a") == TaskRecord("a", "task", "{1}", True, False, False, None, None, None)
+    assert update_task(writer, "a", paused=True, last_instant=T0, next_run_at=T0 + 5, last_run_id="x")
+    upsert_task(writer, "a", "service", "{2}")
+    assert get_task(reader, "a") == TaskRecord("a", "service", "{2}", True, True, False, T0, T0 + 5, "x")
+    assert get_task(reader, "b") is None
+
+
+def test_refused(writer: Database) -> None:
+    """Only what is remembered can be changed, and only of a task that exists."""
+    upsert_task(writer, "a", "task", "{}")
+    for bad in ({}, {"definition": ""}, {"configured": True}, {"nonsense": 1}):
+        with pytest.raises(ValueError, match="cannot be changed"):
+            update_task(writer, "a", **bad)
+    assert not update_task(writer, "b", stopped=True)
+
+
+def test_forget(writer: Database) -> None:
+    """A task that is not configured any more disappears from the list, keeps its row, and can come back."""
+    for name in ("c", "B", "a"):
+        upsert_task(writer, name, "task", "{}")
+    update_task(writer, "a", last_instant=T0, next_run_at=T0 + 9)
+    assert forget_missing(writer, ["B", "c", "new"]) == 1
+    assert forget_missing(writer, {"B", "c"}) == 0
+    assert [task.name for task in all_tasks(writer)] == ["B", "c"]
+    assert [(task.name, task.configured) for task in all_tasks(writer, include_forgotten=True)] == [
+        ("B", True),
+        ("a", False),
+        ("c", True),
+    ]
+    gone = get_task(writer, "a")
+    assert gone is not None
+    assert (gone.last_instant, gone.next_run_at) == (T0, None)
+    upsert_task(writer, "a", "task", "{}")
+    assert len(all_tasks(writer)) == 3
+    assert forget_missing(writer, []) == 3
+
+
+def test_active_counts(writer: Database) -> None:
+    """Pending and running runs are counted by task; ended ones are not."""
+    for name, status in (("a", "pending"), ("a", "pending"), ("a", "running"), ("b", "running")):
+        insert_run(writer, make_run(task_name=name, status=status))
+    insert_run(writer, make_run(task_name="c", status="ended", end_reason="failed"))
+    assert active_counts(writer) == {"a": (2, 1), "b": (0, 1)}
+
+
+def test_last_runs(writer: Database) -> None:
+    """The last run is the noted one; without a note, or when that one is deleted, the newest that is visible."""
+    runs = [make_run(created_at=T0 + n, status="ended", end_reason="failed") for n in range(3)]
+    for run in runs:
+        insert_run(writer, run)
+    other = make_run(task_name="b")
+    insert_run(writer, other)
+    for name in ("a", "b", "c"):
+        upsert_task(writer, name, "task", "{}")
+    assert last_runs(writer) == {"a": runs[2], "b": other}
+    update_task(writer, "a", last_run_id=runs[1].id)
+    assert last_runs(writer, "a") == {"a": runs[1]}
+    update_run(writer, runs[1].id, deleted_at=T0)
+    assert last_runs(writer, "a") == {"a": runs[2]}
+    for run in runs:
+        update_run(writer, run.id, deleted_at=T0)
+    assert last_runs(writer) == {"b": other}
+
+
+def test_instances(writer: Database) -> None:
+    """Instances are stored by service and index, replaced, listed in order, and dropped from an index on."""
+    made = [Instance("s", n, "running", f"r{n}", T0, 0) for n in (2, 0, 1)] + [Instance("t", 0, "fatal", None, T0, 4)]
+    for instance in made:
+        set_instance(writer, instance)
+    changed = Instance("s", 1, "backoff", None, T0 + 1, 2)
+    set_instance(writer, changed)
+    assert instances(writer) == [made[1], changed, made[0], made[3]]
+    assert drop_instances(writer, "s", 1) == 2
+    assert instances(writer, "s") == [made[1]]
+    assert drop_instances(writer, "t") == 1
+    assert instances(writer, "t") == []
