@@ -1,0 +1,119 @@
+"""``python -m supervisor.root --boot FD``: what ``ringward up`` turns into.
+
+The descriptor holds the boot settings as JSON. The data directory's lock is inherited and held by simply staying open.
+Exit statuses: 0 after a clean shutdown, 71 when an address cannot be bound, 70 after a defect of its own.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import threading
+
+from supervisor.doorbell import DoorbellServer
+from supervisor.logline import LEVELS, Log
+from supervisor.messages import Boot
+from supervisor.osport import become_subreaper, set_title
+from supervisor.root.control import Control
+from supervisor.root.files import FileThread
+from supervisor.root.helpers import Helper
+from supervisor.root.listeners import CannotListen, bind
+from supervisor.root.pump import DAEMON_RING, Pump
+
+_EX_SOFTWARE = 70
+_EX_OSERR = 71
+_OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
+
+
+class _RootLog(Log):
+    """The root's own lines go where everybody's go: into the daemon's ring, which it writes itself."""
+
+    def __init__(self, level: str) -> None:
+        super().__init__("supervisor", level)
+        self.pump: Pump | None = None
+
+    def emit(self, line: bytes) -> None:
+        if self.pump is None:
+            super().emit(line)
+        else:
+            self.pump.daemon_line(line)
+
+
+def _read_boot(fd: int) -> Boot:
+    with open(fd, "rb") as file:
+        file.seek(0)
+        return Boot.from_dict(json.load(file))
+
+
+def _close_on_exec() -> None:
+    """Keep whatever we inherited (the lock, a terminal's descriptors) from reaching any child."""
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2:
+            with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing itself
+                fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+
+
+def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
+    """A thread of the root that dies of a defect takes the root with it: half a supervisor would look alive."""
+    threading.__excepthook__(arguments)
+    os._exit(_EX_SOFTWARE)
+
+
+def _clean_up(boot: Boot) -> None:
+    """Leave nothing behind but the data directory; a ring whose log file could not be written stays for next time."""
+    own = (boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket)
+    for path in (*own, f"{boot.runtime_dir}/{DAEMON_RING}.ring", f"{boot.runtime_dir}/listening.json"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    with contextlib.suppress(OSError):  # ENOTEMPTY: such a ring
+        os.rmdir(boot.runtime_dir)
+
+
+def main() -> int:
+    """Run the root until it is shut down; returns the exit status."""
+    arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    boot = _read_boot(int(arguments["--boot"]))
+    _close_on_exec()
+    os.umask(0o077)
+    set_title("ringward supervisor")
+    become_subreaper()
+    threading.excepthook = _end_on_defect
+    log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
+    try:
+        listeners = bind(boot)
+    except CannotListen as err:
+        print(f"ringward: {err}", file=sys.stderr)
+        return _EX_OSERR
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{boot.runtime_dir}/{DAEMON_RING}.ring")
+    base_env = {
+        name: value for name, value in os.environ.items() if not name.startswith(_OURS) and name != "NOTIFY_SOCKET"
+    }
+    bell = DoorbellServer(boot.root_bell, boot.token)
+    files = FileThread(log, 2)
+    pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
+    helpers = (
+        Helper("scheduler", "supervisor.scheduler", boot, []),
+        Helper("gunicorn", "api.serve", boot, listeners),
+    )
+    control = Control(boot, log, pump, bell, base_env, helpers)
+    files.connect(pump)
+    pump.connect(control)
+    log.pump = pump
+    files.start()
+    pump.start()
+    try:
+        control.run()
+    finally:
+        log.info("all ended")
+        pump.finish(timeout_s=2.0)
+        files.finish(timeout_s=2.0)
+        bell.close()
+        _clean_up(boot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

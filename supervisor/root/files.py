@@ -1,0 +1,120 @@
+"""The file thread: from rings to log files, and the daemon's log to standard error.
+
+All writing to disks and terminals happens here, so that a full, slow or frozen one stops neither the control thread
+nor, as long as its ring has room, any run. An error keeps the blocks in the ring and is tried again every second:
+meanwhile the run's writer waits, as on any full pipe.
+"""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from logring.logfile import LogFileWriter
+from supervisor.logline import Log
+from supervisor.root.runlog import RunLog
+
+if TYPE_CHECKING:
+    from supervisor.root.pump import Pump
+
+_TICK_S = 1.0
+_MAX_ECHO_BYTES = 1024 * 1024
+
+
+class FileThread(threading.Thread):
+    """Writes finished blocks at once, unfinished ones every second, and everything when a run is sealed."""
+
+    def __init__(self, log: Log, echo_fd: int) -> None:
+        super().__init__(name="file", daemon=True)
+        self._log = log
+        self._echo_fd = echo_fd
+        self._echo_pending = 0
+        self._queue: queue.SimpleQueue[RunLog | bytes | None] = queue.SimpleQueue()
+        self._changed: set[RunLog] = set()
+        self._failing: dict[RunLog, str] = {}
+        self._pump: Pump | None = None
+
+    def connect(self, pump: "Pump") -> None:
+        """Whom to tell when a ring has room again; before :meth:`start`."""
+        self._pump = pump
+
+    def work(self, log: RunLog) -> None:
+        """Blocks of this run were closed, or it was sealed. From any thread."""
+        self._queue.put(log)
+
+    def changed(self, log: RunLog) -> None:
+        """The unfinished block of this run has news. From the pump thread."""
+        self._changed.add(log)
+
+    def echo(self, line: bytes) -> None:
+        """Show a log line on standard error; dropped when a megabyte waits already (it is in the ring)."""
+        if self._echo_pending < _MAX_ECHO_BYTES:
+            self._echo_pending += len(line)
+            self._queue.put(line)
+
+    def finish(self, timeout_s: float) -> bool:
+        """Write what is queued and end; False when that takes longer than `timeout_s` (a frozen disk)."""
+        self._queue.put(None)
+        self.join(timeout_s)
+        return not self.is_alive()
+
+    def run(self) -> None:
+        """Until :meth:`finish`."""
+        tick = time.monotonic() + _TICK_S
+        while True:
+            try:
+                item = self._queue.get(timeout=max(0.0, tick - time.monotonic()))
+            except queue.Empty:
+                self._tick()
+                tick = time.monotonic() + _TICK_S
+                continue
+            if item is None:
+                return
+            if isinstance(item, bytes):
+                self._show(item)
+            else:
+                self._write(item)
+            if time.monotonic() >= tick:
+                self._tick()
+                tick = time.monotonic() + _TICK_S
+
+    def _show(self, line: bytes) -> None:
+        self._echo_pending -= len(line)
+        # EPIPE, EIO, EAGAIN: nobody reads our terminal any more; the line is in the ring.
+        with contextlib.suppress(OSError):
+            os.write(self._echo_fd, line)
+
+    def _tick(self) -> None:
+        changed, self._changed = self._changed, set()
+        for log in {*changed, *self._failing}:
+            self._write(log, unfinished=log in changed)
+
+    def _write(self, log: RunLog, *, unfinished: bool = False) -> None:
+        if log.finished:
+            return
+        if log.file is None:
+            log.file = LogFileWriter(log.path, log.writer, log.file_blocks)
+        try:
+            if log.sealed:
+                log.file.finish()
+                log.writer.close()
+                log.finished = True
+            else:
+                written = log.file.write_closed()
+                if unfinished:
+                    log.file.write_unfinished()
+                if written and self._pump is not None:
+                    self._pump.room(log)
+        except OSError as err:
+            self._fail(log, err)
+            return
+        if self._failing.pop(log, None):
+            self._log.info(f"{log.name}: the log file is written again")
+
+    def _fail(self, log: RunLog, err: OSError) -> None:
+        text = f"{log.path}: {err.strerror or err}"
+        if self._failing.get(log) != text:
+            self._log.error(f"{log.name}: the log file cannot be written, output waits in the ring: {text}")
+        self._failing[log] = text

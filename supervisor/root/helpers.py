@@ -1,0 +1,158 @@
+"""Our own child processes: the scheduler and the API server. Started, restarted with backoff, ended.
+
+Each holds one end of a socketpair and ends when it closes, so none outlives the root.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+
+from supervisor.messages import PROTOCOL, Boot, Decoder, Frame, encode
+
+_FIRST_FD = 3
+_HIGH_FD = 200
+"""Sources of inherited descriptors are moved above every target first, so that no move overwrites another."""
+_DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
+_HEALTHY_S = 10.0
+_MAX_UNSENT_BYTES = 64 * 1024 * 1024
+
+# LISTEN_PID has to be the pid of the process that takes the sockets (sd_listen_fds(3)): `$$` survives exec.
+_LISTEN_SHIM = 'LISTEN_PID=$$ exec "$@"'
+
+
+class Helper:
+    """One kind of helper; at most one process of it at a time."""
+
+    def __init__(self, name: str, module: str, boot: Boot, listeners: list[socket.socket]) -> None:
+        self.name = name
+        self.epoch = 0
+        self.pid: int | None = None
+        self.pidfd: int | None = None
+        self.sock: socket.socket | None = None
+        self.start_at_s: float | None = 0.0
+        """When to start it next; None while it runs or must not run."""
+        self.decoder = Decoder()
+        self.watched_backlog = False
+        """Whether the loop watches the socket for writing."""
+        self._module = module
+        self._boot = boot
+        self._listeners = listeners
+        self._unsent = bytearray()
+        self._failures = 0
+        self._started_s = 0.0
+
+    def start(self, env: dict[str, str], now_s: float) -> int:
+        """Start the process and say hello; returns the read end of its output.
+
+        Raises:
+            OSError: it cannot be started; :meth:`ended` decides when to try again.
+        """
+        self.start_at_s = None
+        self.epoch += 1
+        self._started_s = now_s
+        ours, theirs = socket.socketpair()
+        output, output_end = os.pipe2(os.O_CLOEXEC)
+        inherited = [*self._listeners, theirs]
+        moved = [fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD) for sock in inherited]
+        targets = range(_FIRST_FD, _FIRST_FD + len(moved))
+        argv = [sys.executable, "-I", "-m", self._module, "--fd", str(targets[-1])]
+        if self._listeners:
+            env = {**env, "LISTEN_FDS": str(len(self._listeners))}
+            argv = ["/bin/sh", "-c", _LISTEN_SHIM, "ringward", *argv]
+        try:
+            self.pid = os.posix_spawn(
+                argv[0],
+                argv,
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output_end, 1),
+                    (os.POSIX_SPAWN_DUP2, output_end, 2),
+                    *((os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(moved, targets, strict=True)),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            os.close(output)
+            ours.close()
+            raise
+        finally:
+            for fd in (*moved, output_end):
+                os.close(fd)
+            theirs.close()
+        os.set_blocking(output, False)
+        ours.setblocking(False)
+        self.sock = ours
+        self.decoder = Decoder()
+        self._unsent = bytearray()
+        self.watched_backlog = False
+        self.send({"op": "hello", "protocol": PROTOCOL, "epoch": self.epoch, "boot": self._boot.to_dict()})
+        return output
+
+    def send(self, frame: Frame) -> None:
+        """Queue a frame for the next :meth:`flush`; dropped when nobody is connected."""
+        if self.sock is not None:
+            self._unsent += encode(frame)
+
+    def flush(self) -> None:
+        """Send what is queued; what the socket does not take now is kept."""
+        if self.sock is None or not self._unsent:
+            return
+        try:
+            sent = self.sock.send(self._unsent, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            sent = 0
+        except (BrokenPipeError, ConnectionResetError):  # it is ending; its pidfd tells
+            self._unsent.clear()
+            return
+        del self._unsent[:sent]
+        if len(self._unsent) > _MAX_UNSENT_BYTES:  # it hangs: what it missed it will read in the next snapshot
+            self.kill()
+
+    @property
+    def backlog(self) -> bool:
+        """True while something waits to be sent: watch the socket for writing."""
+        return bool(self._unsent)
+
+    def hang_up(self) -> None:
+        """Close our end of the socketpair; the helper ends itself."""
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Make it end, with everything it started; only while its main process is not reaped."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is None:
+            return
+        try:
+            if number is signal.SIGKILL:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:  # ESRCH: a zombie without a group; the reaper comes
+            return
+
+    def ended(self, now_s: float) -> float:
+        """Note that the process was reaped and when to start it again; returns the delay in seconds."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+        self.pid = self.pidfd = None
+        self.hang_up()
+        if now_s - self._started_s >= _HEALTHY_S:
+            self._failures = 0
+        delay = _DELAYS_S[min(self._failures, len(_DELAYS_S) - 1)]
+        self._failures += 1
+        self.start_at_s = now_s + delay
+        return delay

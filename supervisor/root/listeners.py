@@ -1,0 +1,66 @@
+"""The sockets of the HTTP API: bound by the root, handed to gunicorn, so that nobody is refused while it restarts."""
+
+import contextlib
+import json
+import os
+import socket
+
+from supervisor.messages import Boot
+
+_BACKLOG = 1024
+
+
+class CannotListen(Exception):
+    """An address cannot be bound."""
+
+
+def _tcp(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError as err:
+        sock.close()
+        raise CannotListen(f"cannot listen on {host}:{port}: {err.strerror or err}") from err
+    return sock
+
+
+def _unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The data directory's lock is ours, so a socket that lies there is a dead daemon's.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    before = os.umask(0o177)
+    try:
+        sock.bind(path)
+        sock.listen(_BACKLOG)
+    except OSError as err:
+        sock.close()
+        raise CannotListen(f"cannot listen on {path}: {err.strerror or err}") from err
+    finally:
+        os.umask(before)
+    return sock
+
+
+def bind(boot: Boot) -> list[socket.socket]:
+    """All listeners, the Unix socket last; their real addresses are published in ``listening.json``.
+
+    Raises:
+        CannotListen: an address is taken, or not ours.
+    """
+    listeners: list[socket.socket] = []
+    try:
+        listeners = [_tcp(host, port) for host, port in boot.listen]
+        listeners.append(_unix(boot.http_socket))
+    except CannotListen:
+        for sock in listeners:
+            sock.close()
+        raise
+    addresses = [list(sock.getsockname()[:2]) for sock in listeners[:-1]]
+    path = f"{boot.runtime_dir}/listening.json"
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump({"http": addresses, "socket": boot.http_socket}, file)
+    os.replace(path + ".new", path)
+    return listeners

@@ -1,0 +1,287 @@
+"""The pump thread: from pipes to rings.
+
+Each readable pipe gives at most 64 KiB a round, so that one flood starves nobody. A run whose ring is full because
+its log file is slow is not read until there is room; its writer then waits as on any full pipe. After each round the
+doorbells ring for what changed.
+
+Writers that print line by line would make us read line by line. When rounds bring little and follow each other
+closely, the pump pauses for a millisecond, which lets the pipes fill.
+"""
+
+import collections
+import functools
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from logring.layout import STDERR, STDOUT
+from logring.paths import ring_path
+from logring.writer import RingWriter
+from supervisor.doorbell import DoorbellServer
+from supervisor.osport import Wakeup
+from supervisor.root.files import FileThread
+from supervisor.root.runlog import RunLog, Source
+
+DAEMON_RING = "daemon"
+
+_ROUND_BYTES = 65536
+_TRICKLE_BYTES = 4096
+_TRICKLE_ROUNDS = 16
+_TRICKLE_GAP_S = 0.0005
+_TRICKLE_PAUSE_S = 0.001
+
+
+class Listener(Protocol):
+    """Who hears from the pump; called in the pump thread."""
+
+    def at_end(self, run: str) -> None:
+        """All pipes of `run` have reached their end."""
+
+    def sealed(self, run: str, lines: int) -> None:
+        """The log of `run` is complete and has `lines` lines."""
+
+
+class Pump(threading.Thread):
+    """Reads every pipe of every instance and of our own helpers."""
+
+    def __init__(self, runtime_dir: str, daemon_id: str, bell: DoorbellServer, files: FileThread) -> None:
+        super().__init__(name="pump", daemon=True)
+        self._runtime_dir = runtime_dir
+        self._bell = bell
+        self._files = files
+        self._listener: Listener | None = None
+        self._epoll = select.epoll()
+        self._wakeup = Wakeup()
+        self._epoll.register(self._wakeup.fileno(), select.EPOLLIN)
+        self._commands: collections.deque[Callable[[], None]] = collections.deque()
+        self._by_fd: dict[int, Source] = {}
+        self._by_run: dict[str, RunLog] = {}
+        self._helpers: dict[int, bytearray] = {}
+        self._touched: set[RunLog] = set()
+        self._sealing: set[str] = set()
+        """Runs that are to be sealed as soon as their ring has room."""
+        self._ending = False
+        ring = ring_path(runtime_dir, DAEMON_RING)
+        self._daemon = RunLog(DAEMON_RING, RingWriter(ring, daemon_id, file_blocks=0), "", 0)
+
+    def connect(self, listener: Listener) -> None:
+        """Whom to tell about ends; before :meth:`start`."""
+        self._listener = listener
+
+    # What other threads ask for. Each call is carried out by the pump thread, in the order of the calls.
+
+    def add(self, run: str, path: str, file_blocks: int, out: int | None, err: int | None) -> None:
+        """Take over the pipes of a new run (None: merged into the other, or never started)."""
+        self._do(self._add, run, path, file_blocks, out, err)
+
+    def add_helper(self, fd: int) -> None:
+        """Write what comes from `fd` into the daemon's ring and to standard error."""
+        self._do(self._add_helper, fd)
+
+    def drain(self, run: str) -> None:
+        """Read what the pipes of `run` hold at this moment, close them, and tell the listener ``at_end``."""
+        self._do(self._drain, run)
+
+    def note(self, run: str, text: str) -> None:
+        """Add a line of our own to the log of `run`."""
+        self._do(self._note, run, text)
+
+    def seal(self, run: str, system_lines: list[str]) -> None:
+        """End the log of `run` after these lines of our own, and tell the listener ``sealed``."""
+        self._do(self._seal, run, system_lines)
+
+    def room(self, log: RunLog) -> None:
+        """The file thread has written blocks of this log."""
+        if log.stalled:
+            self._do(self._resume, log)
+
+    def daemon_line(self, line: bytes) -> None:
+        """Add a line to the daemon's ring and show it on standard error."""
+        self._do(self._daemon_lines, line)
+
+    def finish(self, timeout_s: float) -> None:
+        """End the thread after what was asked for."""
+        self._do(self._finish)
+        self.join(timeout_s)
+
+    def _do(self, function: Callable[..., None], *arguments: object) -> None:
+        self._commands.append(functools.partial(function, *arguments))
+        self._wakeup.set()
+
+    # The pump thread itself.
+
+    def run(self) -> None:
+        """Until :meth:`finish`."""
+        trickle = 0
+        last_s = 0.0
+        while not self._ending:
+            events = self._epoll.poll(self._timeout_s())
+            self._wakeup.clear()
+            while self._commands:
+                self._commands.popleft()()
+            now_ms = time.time_ns() // 1_000_000
+            total = 0
+            for fd, _ in events:
+                source = self._by_fd.get(fd)
+                if source is not None:
+                    total += self._read(source, now_ms)
+                elif fd in self._helpers:
+                    self._read_helper(fd)
+            self._publish()
+            now_s = time.monotonic()
+            trickle = trickle + 1 if 0 < total < _TRICKLE_BYTES and now_s - last_s < _TRICKLE_GAP_S else 0
+            if trickle > _TRICKLE_ROUNDS:
+                time.sleep(_TRICKLE_PAUSE_S)
+                now_s = time.monotonic()
+            last_s = now_s
+
+    def _timeout_s(self) -> float:
+        due = self._bell.due_s()
+        return -1 if due is None else max(0.0, due - time.monotonic())
+
+    def _read(self, source: Source, now_ms: int) -> int:
+        """One round of one pipe; returns the bytes read."""
+        log = source.log
+        taken = 0
+        while taken < _ROUND_BYTES:
+            if not log.writer.writable:
+                self._stall(log)
+                break
+            try:
+                size = log.writer.readv(source.fd, source.stream, now_ms)
+            except BlockingIOError:  # EAGAIN: the pipe is empty
+                break
+            if size == 0:
+                self._close(source, now_ms)
+                break
+            taken += size
+            if size < _TRICKLE_BYTES:  # most likely empty now; epoll tells when not
+                break
+        self._touched.add(log)
+        return taken
+
+    def _stall(self, log: RunLog) -> None:
+        log.stalled = True
+        for source in log.sources:
+            self._epoll.unregister(source.fd)
+        self._files.work(log)
+
+    def _resume(self, log: RunLog) -> None:
+        if log.stalled and log.writer.writable:
+            log.stalled = False
+            if log.name in self._sealing:
+                self._finish_sealing(log)
+            for source in log.sources:
+                self._epoll.register(source.fd, select.EPOLLIN)
+
+    def _close(self, source: Source, now_ms: int) -> None:
+        log = source.log
+        log.writer.finish_stream(source.stream, now_ms)
+        if not log.stalled:
+            self._epoll.unregister(source.fd)
+        del self._by_fd[source.fd]
+        log.sources.discard(source)
+        os.close(source.fd)
+        if not log.sources and self._listener is not None:
+            self._listener.at_end(log.name)
+
+    def _publish(self) -> None:
+        if self._touched or self._bell.due_s() is not None:
+            for log in self._touched:
+                if not log.sealed:
+                    log.writer.mirror_pending()
+                if log.file_blocks and not log.sealed:
+                    self._files.changed(log)
+                    if log.writer.closed_blocks != log.told_blocks:
+                        log.told_blocks = log.writer.closed_blocks
+                        self._files.work(log)
+            self._bell.ring([log.name for log in self._touched], time.monotonic())
+            self._touched.clear()
+
+    def _add(self, run: str, path: str, file_blocks: int, out: int | None, err: int | None) -> None:
+        log = RunLog(
+            run, RingWriter(ring_path(self._runtime_dir, run), run, file_blocks=file_blocks), path, file_blocks
+        )
+        self._by_run[run] = log
+        for fd, stream in ((out, STDOUT), (err, STDERR)):
+            if fd is not None:
+                self._watch(Source(fd, stream, log))
+
+    def _add_helper(self, fd: int) -> None:
+        self._helpers[fd] = bytearray()
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _read_helper(self, fd: int) -> None:
+        buffer = self._helpers[fd]
+        try:
+            data = os.read(fd, _ROUND_BYTES)
+        except BlockingIOError:  # EAGAIN: woken for nothing
+            return
+        buffer += data
+        whole = buffer.rfind(b"\n") + 1 or (len(buffer) if len(buffer) > _ROUND_BYTES else 0)
+        if not data:
+            whole = len(buffer)
+            self._epoll.unregister(fd)
+            del self._helpers[fd]
+            os.close(fd)
+        if whole:
+            lines = bytes(buffer[:whole])
+            del buffer[:whole]
+            self._daemon_lines(lines if lines.endswith(b"\n") else lines + b"\n")
+
+    def _watch(self, source: Source) -> None:
+        source.log.sources.add(source)
+        self._by_fd[source.fd] = source
+        self._epoll.register(source.fd, select.EPOLLIN)
+
+    def _drain(self, run: str) -> None:
+        log = self._by_run[run]
+        now_ms = time.time_ns() // 1_000_000
+        for source in list(log.sources):
+            self._read(source, now_ms)
+            if source in log.sources:
+                self._close(source, now_ms)
+
+    def _seal(self, run: str, system_lines: list[str]) -> None:
+        log = self._by_run.pop(run)
+        now_ms = time.time_ns() // 1_000_000
+        for line in system_lines:
+            log.writer.system_line(line, now_ms)
+        if log.writer.seal(now_ms):
+            self._finish_sealing(log)
+        else:  # its last lines wait for a place in the ring
+            self._sealing.add(run)
+            log.stalled = True
+            self._files.work(log)
+
+    def _finish_sealing(self, log: RunLog) -> None:
+        self._sealing.discard(log.name)
+        if not log.writer.settle():
+            self._sealing.add(log.name)
+            log.stalled = True
+            return
+        log.sealed = True
+        self._touched.add(log)
+        self._files.work(log)
+        if self._listener is not None:
+            self._listener.sealed(log.name, log.writer.lines)
+
+    def _note(self, run: str, text: str) -> None:
+        log = self._by_run.get(run)
+        if log is not None:
+            log.writer.system_line(text, time.time_ns() // 1_000_000)
+            self._touched.add(log)
+
+    def _daemon_lines(self, lines: bytes) -> None:
+        self._daemon.writer.append(STDERR, lines, time.time_ns() // 1_000_000)
+        self._touched.add(self._daemon)
+        self._files.echo(lines)
+
+    def _finish(self) -> None:
+        self._daemon.writer.seal(time.time_ns() // 1_000_000)
+        self._touched.add(self._daemon)
+        self._publish()
+        self._ending = True

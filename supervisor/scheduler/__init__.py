@@ -1,0 +1,1 @@
+"""The scheduler process: decides what runs when, and is the only writer of run state."""

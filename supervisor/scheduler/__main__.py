@@ -1,0 +1,235 @@
+"""``python -m supervisor.scheduler --fd N``: started by the root, over whose socketpair it hears and speaks.
+
+Ends when that socket closes. Exit statuses: 0 then; 1 when it cannot start (the root tries again).
+"""
+
+import fcntl
+import os
+import select
+import signal
+import sys
+from functools import partial
+from typing import Any
+
+from store.database import Database, open_writer
+from store.errors import StoreError
+from store.events import last_seq, prune
+from store.meta import set_meta
+from store.tasks import Instance, drop_instances, forget_missing, set_instance, upsert_task
+from store.transact import StoreThread
+from supervisor.config.model import Config
+from supervisor.config.problems import ConfigError
+from supervisor.doorbell import DoorbellServer
+from supervisor.logline import Log, stamp
+from supervisor.messages import Boot, Exited, Frame, ProtocolError
+from supervisor.osport import set_title
+from supervisor.scheduler.announce import Announcer
+from supervisor.scheduler.commands import Commands
+from supervisor.scheduler.commit import Change, Committer
+from supervisor.scheduler.control import ControlServer
+from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.keeper import Keeper
+from supervisor.scheduler.last_good import load_or_keep
+from supervisor.scheduler.leftovers import end_leftovers
+from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.public import definition_text
+from supervisor.scheduler.rootlink import RootGone, RootLink
+from supervisor.scheduler.startup import Startup, make_units, read, save_leftover_rings
+from supervisor.scheduler.timetable import Timetable
+from supervisor.scheduler.units import Unit
+
+_KEPT_EVENTS = 10_000
+_LOCK_WAIT_S = 5.0
+
+
+class CannotStart(Exception):
+    """The scheduler cannot do its work."""
+
+
+def _take_lock(data_dir: str) -> int:
+    """Wait for an earlier scheduler of this data directory to end, and end it when it does not.
+
+    Returns:
+        The descriptor that holds the lock; keep it open.
+
+    Raises:
+        CannotStart: the lock cannot be had.
+    """
+    fd = os.open(f"{data_dir}/scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _end_previous(fd)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def _end_previous(fd: int) -> None:
+    """The lock's holder reads end of file from its root and ends by itself; a hung one is killed."""
+    text = os.pread(fd, 32, 0).decode(errors="replace").strip()
+    try:
+        pidfd = os.pidfd_open(int(text))
+    except (ValueError, ProcessLookupError):  # it has just ended, or has not yet said who it is
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if not poll.poll(_LOCK_WAIT_S * 1000):
+            # The pidfd was opened while that pid held the lock, so it means that process and no other.
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            poll.poll(_LOCK_WAIT_S * 1000)
+    finally:
+        os.close(pidfd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as err:
+        raise CannotStart("another scheduler of this data directory does not end") from err
+
+
+class Scheduler:
+    """All parts of the process, connected."""
+
+    def __init__(
+        self, root: RootLink, boot: Boot, config: Config, warnings: list[str], log: Log, database: Database
+    ) -> None:
+        self._root = root
+        self._log = log
+        self._loop = Loop()
+        first_epoch = root.epoch == 1
+        root.ask({"op": "snapshot"})
+        known = read(database, root.wait("snapshot"))
+        self._units = make_units(database, config)
+        if first_epoch:
+            lost = {run.id for run in known.unfinished if run.status == "running"} - known.running.keys()
+            end_leftovers(boot.daemon_id, lost, log)
+            save_leftover_rings(database, boot, known, log)
+        first_number = last_seq(database) + 1
+        self._store = StoreThread(database)
+        self._bell = DoorbellServer(boot.scheduler_bell, boot.token)
+        announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, self._bell, first_number)
+        self._announcer = announcer
+        self._committer = Committer(self._loop, self._store, announcer, log)
+        self._engine = Engine(self._loop, boot, root, self._committer, log)
+        self._keeper = Keeper(self._loop, self._engine, log, first_epoch=first_epoch)
+        self._engine.connect(self._keeper)
+        self._timetable = Timetable(self._loop, self._engine)
+        self._told_end = False
+        self._store_configuration(config, warnings)
+        Startup(self._engine, self._keeper, root, self._units, log).settle(known)
+        self._begin(first_epoch=first_epoch)
+        commands = Commands(self._engine, self._units, self._info)
+        self._control = ControlServer(self._loop, boot.control_socket, boot.token, commands.operations())
+        self._committer.on_stored = self._look_for_the_end
+        root.attach(self._loop, self._on_frame, self._loop.end)
+        root.send({"op": "ready"})
+
+    def _store_configuration(self, config: Config, warnings: list[str]) -> None:
+        change = self._engine.change()
+        for unit in self._units.values():
+            self._store_unit(unit, change)
+        names = list(self._units)
+        change.write(lambda db: forget_missing(db, names))
+        change.write(lambda db: prune(db, _KEPT_EVENTS))
+        self._info: dict[str, Any] = {
+            "config_path": config.path,
+            "config_loaded_at": change.now_ms,
+            "config_warnings": warnings,
+            "timezone": config.daemon.timezone,
+            "tasks": len(config.tasks),
+            "services": len(config.services),
+        }
+        change.write(lambda db: set_meta(db, "daemon", self._info))
+        self._engine.commit(change)
+
+    @staticmethod
+    def _store_unit(unit: Unit, change: Change) -> None:
+        text = definition_text(unit.definition)
+        change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
+        change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
+        for instance in unit.instances:
+            row = Instance(unit.name, instance.index, instance.state.value, None, change.now_ms, instance.failures)
+            change.write(partial(set_instance, instance=row))
+
+    def _begin(self, *, first_epoch: bool) -> None:
+        for unit in self._units.values():
+            service = unit.service
+            if service is not None and service.autostart:
+                self._keeper.up(unit)
+            task = unit.task
+            if task is not None:
+                self._timetable.begin(unit)
+                if task.run_on_start and first_epoch:
+                    change = self._engine.change()
+                    self._engine.create_task_run(unit, task, change, trigger="startup")
+                    self._engine.commit(change)
+
+    def _on_frame(self, frame: Frame) -> None:
+        change = self._engine.change()
+        op = frame["op"]
+        if op == "started":
+            self._engine.started(frame["run"], frame["at"], change)
+        elif op == "exited":
+            self._engine.exited(Exited(**{name: value for name, value in frame.items() if name != "op"}), change)
+        elif op == "shutdown":
+            self._shut_down(change)
+        else:
+            raise ProtocolError(f"the root sent {op}")
+        self._engine.commit(change)
+
+    def _shut_down(self, change: Change) -> None:
+        """Stop everything; what is queued or waits for a retry stays for the next start."""
+        self._engine.ending = True
+        for unit in self._units.values():
+            self._timetable.end(unit)
+            if unit.service is not None:
+                self._keeper.down(unit, change)
+        for run in list(self._engine.live.values()):
+            if run.id in run.unit.active:
+                self._engine.stop(run, change, cause="shutdown")
+        self._loop.after(0, self._look_for_the_end)
+
+    def _look_for_the_end(self) -> None:
+        if not self._engine.ending or self._told_end or not self._committer.idle:
+            return
+        if any(run.id in run.unit.active for run in self._engine.live.values()):
+            return
+        self._told_end = True
+        self._root.send({"op": "ready_to_end"})
+
+    def run(self) -> None:
+        """Until the root goes."""
+        self._loop.run()
+        self._control.close()
+        self._announcer.close()
+        self._store.close()
+
+
+def main() -> int:
+    """Run the scheduler; returns the exit status."""
+    root = RootLink(int(sys.argv[2]))
+    boot = root.hello()
+    os.umask(0o077)
+    set_title("ringward scheduler")
+    # SIGTERM to the whole process group of a terminal is for the root, which tells us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log = Log("scheduler", boot.log_level)
+    try:
+        lock = _take_lock(boot.data_dir)
+        config, warnings = load_or_keep(boot.config_path, boot.data_dir, first_epoch=root.epoch == 1, log=log)
+        database = open_writer(boot.database, config.storage.durability)
+        scheduler = Scheduler(root, boot, config, warnings, log, database)
+    except RootGone:
+        return 0
+    except (CannotStart, ConfigError, StoreError, OSError) as err:
+        log.error(f"cannot start: {err}")
+        return 1
+    log.info(f"ready: {len(config.tasks)} tasks, {len(config.services)} services since {stamp(Loop.now_ms())}")
+    scheduler.run()
+    os.close(lock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

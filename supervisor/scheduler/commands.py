@@ -1,0 +1,138 @@
+"""What API workers may ask for: one method per operation of ``control.sock``."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from store import sessions
+from store.errors import Conflict
+from store.runs import get_run
+from supervisor.scheduler import runs
+from supervisor.scheduler.control import Operation, Reply, done, refused
+from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.login_limit import LoginLimit
+from supervisor.scheduler.units import Unit
+
+Arguments = dict[str, Any]
+
+
+class Commands:
+    """Carries out what is asked, and answers when it is stored."""
+
+    def __init__(self, engine: Engine, units: dict[str, Unit], info: dict[str, Any]) -> None:
+        """`info`: what the daemon tells about its configuration."""
+        self._engine = engine
+        self._info = info
+        self._units = units
+        self._logins = LoginLimit(time.monotonic)
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {
+            "info": self.info,
+            "trigger": self.trigger,
+            "stop": self.stop,
+            "session_create": self.session_create,
+            "session_delete": self.session_delete,
+            "session_touch": self.session_touch,
+            "login_attempt": self.login_attempt,
+            "login_failed": self.login_failed,
+        }
+
+    def info(self, _arguments: Arguments, reply: Reply) -> None:
+        """What the daemon tells about its configuration; an answer means that the scheduler is at work."""
+        reply(done(**self._info))
+
+    def trigger(self, arguments: Arguments, reply: Reply) -> None:
+        """Run a task now; answered when the run is stored, whatever the overlap policy makes of it."""
+        name, run_id = arguments["task"], arguments["run"]
+        unit = self._units.get(name)
+        if run_id in self._engine.live:
+            reply(done())
+        elif unit is None:
+            reply(refused(404, f"there is no task {name}"))
+        elif unit.task is None:
+            reply(refused(409, f"{name} is a service: it cannot be run, it is kept running"))
+        elif not unit.task.api_trigger:
+            reply(refused(403, f"{name} has api_trigger = false: only its schedule may run it"))
+        elif self._engine.ending:
+            reply(refused(503, "the daemon is shutting down"))
+        else:
+            self._create(unit, arguments, reply)
+
+    def _create(self, unit: Unit, arguments: Arguments, reply: Reply) -> None:
+        def on_failed(error: BaseException) -> bool:
+            self._engine.forget(run)
+            if isinstance(error, Conflict):
+                # The same run id stored before: this is a repeated request, and it was carried out.
+                reply(done())
+            else:
+                reply(refused(503, f"the database cannot be written: {error}"))
+            return True
+
+        change = self._engine.change(on_failed)
+        task = unit.task
+        if task is None:
+            return
+        run = self._engine.create_task_run(
+            unit, task, change, trigger=arguments["triggered_by"], run_id=arguments["run"], by=arguments["by"]
+        )
+        change.then(lambda: reply(done()))
+        self._engine.commit(change)
+
+    def stop(self, arguments: Arguments, reply: Reply) -> None:
+        """Stop a run; one that has ended already stays as it is."""
+        run_id = arguments["run"]
+        run = self._engine.live.get(run_id)
+        change = self._engine.change()
+        if run is None:
+            self._answer_ended(run_id, reply)
+            return
+        pending = run.state in (runs.State.QUEUED, runs.State.WAITING)
+        self._engine.stop(run, change, by=arguments["by"], force=bool(arguments["force"]))
+        if pending:
+            change.then(lambda: reply(done()))
+        self._engine.commit(change)
+        if not pending:
+            reply(done())
+
+    def _answer_ended(self, run_id: str, reply: Reply) -> None:
+        found: list[bool] = []
+        change = self._engine.change()
+        change.write(lambda db: found.append(get_run(db, run_id) is not None))
+        change.then(lambda: reply(done() if found[-1] else refused(404, f"there is no run {run_id}")))
+        self._engine.commit(change)
+
+    def _store(self, write: Callable[[Any], Any], reply: Reply) -> None:
+        def on_failed(_error: BaseException) -> bool:
+            reply(refused(503, "the database cannot be written"))
+            return True
+
+        change = self._engine.change(on_failed)
+        change.write(write)
+        change.then(lambda: reply(done()))
+        self._engine.commit(change)
+
+    def session_create(self, arguments: Arguments, reply: Reply) -> None:
+        """Store a web session."""
+        now_ms = self._engine.change().now_ms
+        self._store(lambda db: sessions.create(db, arguments["hash"], arguments["password_tag"], now_ms), reply)
+
+    def session_delete(self, arguments: Arguments, reply: Reply) -> None:
+        """End a web session."""
+        self._store(lambda db: sessions.delete(db, arguments["hash"]), reply)
+
+    def session_touch(self, arguments: Arguments, reply: Reply) -> None:
+        """Note that a web session is in use."""
+        now_ms = self._engine.change().now_ms
+        self._store(lambda db: sessions.touch(db, arguments["hash"], now_ms), reply)
+
+    def login_attempt(self, arguments: Arguments, reply: Reply) -> None:
+        """May this client try a password now?"""
+        retry_after_s = self._logins.blocked_s(arguments["client"])
+        reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
+
+    def login_failed(self, arguments: Arguments, reply: Reply) -> None:
+        """This client gave a wrong password."""
+        self._logins.failed(arguments["client"])
+        reply(done())

@@ -1,0 +1,158 @@
+"""``control.sock``: where API workers bring commands.
+
+Each connection says ``hello`` with the token, then sends requests ``{id, deadline, op, args}`` and gets one answer for
+each, when the decision is stored. A request whose deadline (monotonic clock of this host) has passed is refused: its
+caller has stopped waiting. A repeated id gets the same answer without doing it twice.
+"""
+
+import collections
+import contextlib
+import hmac
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.osport import peer_uid
+from supervisor.scheduler.loop import Loop
+
+_READ_BYTES = 65536
+_REMEMBERED = 4096
+
+Reply = Callable[[dict[str, Any]], None]
+Operation = Callable[[dict[str, Any], Reply], None]
+
+
+def done(**result: Any) -> dict[str, Any]:
+    """An answer that says yes."""
+    return {"ok": True, "result": result}
+
+
+def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """An answer that says no, with the HTTP status for it."""
+    return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
+
+
+class _Connection:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.decoder = Decoder()
+        self.trusted = False
+        self.unsent = bytearray()
+
+
+class ControlServer:
+    """Takes requests, hands each to its operation, sends the answer back."""
+
+    def __init__(self, loop: Loop, path: str, token: str, operations: dict[str, Operation]) -> None:
+        """Listen at `path`, replacing what an earlier scheduler left there.
+
+        Raises:
+            OSError: the path cannot be bound.
+        """
+        self._loop = loop
+        self._token = token
+        self._operations = operations
+        self._answers: collections.OrderedDict[str, dict[str, Any] | list[Reply]] = collections.OrderedDict()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        self._listener.bind(path)
+        self._listener.listen(256)
+        loop.watch(self._listener.fileno(), self._accept)
+
+    def _accept(self, _mask: int) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        if peer_uid(sock) not in (os.geteuid(), 0):
+            sock.close()
+            return
+        sock.setblocking(False)
+        connection = _Connection(sock)
+        self._loop.watch(sock.fileno(), lambda mask: self._ready(connection, mask))
+
+    def _ready(self, connection: _Connection, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._flush(connection)
+        if not mask & (select.EPOLLIN | select.EPOLLHUP):
+            return
+        try:
+            data = connection.sock.recv(_READ_BYTES)
+            for frame in connection.decoder.feed(data):
+                self._on_frame(connection, frame)
+        except BlockingIOError:
+            return
+        except (ConnectionResetError, ProtocolError):  # gone, or none of ours
+            data = b""
+        if not data:
+            self._close(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        if connection.sock.fileno() >= 0:
+            self._loop.unwatch(connection.sock.fileno())
+            connection.sock.close()
+
+    def _on_frame(self, connection: _Connection, frame: Frame) -> None:
+        if not connection.trusted:
+            if not hmac.compare_digest(str(frame.get("token")).encode(), self._token.encode()):
+                raise ProtocolError("a stranger")
+            connection.trusted = True
+            return
+        request: str = frame["id"]
+
+        def reply(answer: dict[str, Any]) -> None:
+            self._send(connection, {"id": request, **answer})
+
+        known = self._answers.get(request)
+        if isinstance(known, dict):
+            reply(known)
+        elif known is not None:
+            known.append(reply)
+        elif time.monotonic() > frame["deadline"]:
+            reply(refused(503, "the request came too late"))
+        else:
+            self._begin(request, frame, reply)
+
+    def _begin(self, request: str, frame: Frame, reply: Reply) -> None:
+        waiting = [reply]
+        self._answers[request] = waiting
+        while len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+
+        def finish(answer: dict[str, Any]) -> None:
+            self._answers[request] = answer
+            for one in waiting:
+                one(answer)
+
+        operation = self._operations.get(frame["op"])
+        if operation is None:
+            finish(refused(400, f"no operation {frame['op']}"))
+        else:
+            operation(frame["args"], finish)
+
+    def _send(self, connection: _Connection, frame: Frame) -> None:
+        if connection.sock.fileno() >= 0:
+            connection.unsent += encode(frame)
+            self._flush(connection)
+
+    def _flush(self, connection: _Connection) -> None:
+        try:
+            del connection.unsent[: connection.sock.send(connection.unsent)]
+        except BlockingIOError:  # EAGAIN: the worker reads slowly
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            self._close(connection)
+            return
+        mask = select.EPOLLIN | (select.EPOLLOUT if connection.unsent else 0)
+        self._loop.change(connection.sock.fileno(), mask)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._loop.unwatch(self._listener.fileno())
+        self._listener.close()

@@ -1,0 +1,307 @@
+"""What happens to runs: created, queued, started, stopped, ended, retried. Tasks and services share it.
+
+Memory is changed at once, the store follows, and what the rest of the world may see (frames to start something,
+answers, events) comes after the store. Only stopping does not wait for it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from logring.paths import log_path
+from store.database import Database
+from store.ids import new_ulid
+from store.runs import Run, insert_run, update_run
+from store.tasks import update_task
+from supervisor.config.model import Task
+from supervisor.logline import Log
+from supervisor.messages import Boot, Exited
+from supervisor.scheduler import overlap, runs
+from supervisor.scheduler.commit import Change, Committer
+from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.records import ended_columns, event_body, pending_row, refused_row
+from supervisor.scheduler.retry import RETRIED_REASONS, delay_ms
+from supervisor.scheduler.rootlink import RootLink
+from supervisor.scheduler.units import LiveRun, Unit, spawn_of
+from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, UNKNOWN_EXIT_CODE, Verdict, judge
+
+
+class ServiceListener(Protocol):
+    """Who decides what comes after a service's run."""
+
+    def run_started(self, run: LiveRun, change: Change) -> None:
+        """The run of an instance has a process."""
+
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, change: Change) -> None:
+        """The run of an instance has ended."""
+
+
+class Engine:
+    """All runs that have not ended, and the transitions of the run table."""
+
+    def __init__(self, loop: Loop, boot: Boot, root: RootLink, committer: Committer, log: Log) -> None:
+        self._loop = loop
+        self._boot = boot
+        self._root = root
+        self._committer = committer
+        self._log = log
+        self._services: ServiceListener | None = None
+        self.live: dict[str, LiveRun] = {}
+        """By run id."""
+        self.ending = False
+        """The daemon is being shut down: nothing new starts."""
+
+    def connect(self, services: ServiceListener) -> None:
+        """Who listens for the runs of services."""
+        self._services = services
+
+    def change(self, on_failed: Callable[[BaseException], bool] | None = None) -> Change:
+        """A new, empty change at this moment."""
+        return Change(self._loop.now_ms(), on_failed)
+
+    def commit(self, change: Change) -> None:
+        """Store, announce, act."""
+        self._committer.commit(change)
+
+    # Creating.
+
+    def create_task_run(
+        self,
+        unit: Unit,
+        task: Task,
+        change: Change,
+        *,
+        trigger: str,
+        run_id: str | None = None,
+        by: str | None = None,
+        scheduled_at: int | None = None,
+    ) -> LiveRun:
+        """A new first attempt: started, queued, or refused by the overlap policy (then it is in the store only)."""
+        run = LiveRun(
+            unit,
+            task,
+            run_id or new_ulid(change.now_ms),
+            trigger=trigger,
+            created_at=change.now_ms,
+            scheduled_at=scheduled_at,
+        )
+        admission = overlap.admit(
+            task.on_overlap,
+            running=len(unit.active),
+            queued=len(unit.queue),
+            max_concurrent=task.max_concurrent,
+            queue_max=task.queue_max,
+        )
+        if admission in (overlap.Admission.SKIP, overlap.Admission.FULL):
+            self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change, by=by)
+            return run
+        self._insert(run, pending_row(run, by=by), change)
+        unit.queue.append(run)
+        self.promote(unit, change)
+        if admission is overlap.Admission.TERMINATE:
+            oldest = next((one for one in unit.active.values() if one.state is not runs.State.STOPPING), None)
+            if oldest is not None:
+                self.stop(oldest, change, by="on_overlap = terminate")
+        return run
+
+    def record_refused(
+        self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
+    ) -> None:
+        """Store a run that ends as it is created."""
+        run.state = runs.State.ENDED
+        row = refused_row(run, reason, by=by, missed_count=missed_count)
+        change.write(lambda db: _insert(db, row))
+        change.announce("run.created", event_body(run, "ended", endReason=reason))
+        change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
+
+    def create_service_run(self, unit: Unit, index: int, trigger: str, change: Change) -> LiveRun:
+        """The next incarnation of a service instance, started as soon as it is stored."""
+        run = LiveRun(
+            unit, unit.definition, new_ulid(change.now_ms), trigger=trigger, created_at=change.now_ms, instance=index
+        )
+        self._insert(run, pending_row(run), change)
+        self._apply(run, runs.Event.SLOT, change)
+        return run
+
+    def _insert(self, run: LiveRun, row: Run, change: Change) -> None:
+        self.live[run.id] = run
+        change.write(lambda db: _insert(db, row))
+        change.announce("run.created", event_body(run, "pending"))
+
+    def adopt(self, run: LiveRun) -> None:
+        """Take over a run that the store knows, at start."""
+        self.live[run.id] = run
+
+    def forget(self, run: LiveRun) -> None:
+        """Drop a run whose creation could not be stored; no process of it was started."""
+        self.live.pop(run.id, None)
+        self._leave(run)
+        run.state = runs.State.ENDED
+
+    def promote(self, unit: Unit, change: Change) -> None:
+        """Give free slots to those that wait longest."""
+        task = unit.task
+        while task is not None and unit.queue and len(unit.active) < task.max_concurrent and not self.ending:
+            self._apply(unit.queue[0], runs.Event.SLOT, change)
+
+    # Events from outside.
+
+    def started(self, run_id: str, at: int, change: Change) -> None:
+        """The root has started the process of a run."""
+        run = self.live.get(run_id)
+        if run is not None:
+            self._apply(run, runs.Event.STARTED, change, at=at)
+
+    def exited(self, exited: Exited, change: Change) -> None:
+        """The root reports an end; acknowledged when it is stored."""
+        run = self.live.get(exited.run)
+        if run is not None:
+            self._apply(run, runs.Event.EXITED, change, exited=exited)
+        change.then(lambda: self._root.send({"op": "ack", "runs": [exited.run]}))
+
+    def lost(self, run: LiveRun, change: Change) -> None:
+        """The root does not know this run."""
+        self._apply(run, runs.Event.LOST, change)
+
+    def stop(
+        self, run: LiveRun, change: Change, *, cause: str = "stop", by: str | None = None, force: bool = False
+    ) -> None:
+        """End a run, whatever it is doing; acts before anything is stored."""
+        self._apply(run, runs.Event.STOP, change, cause=cause, by=by, force=force)
+
+    def retry_due(self, run: LiveRun) -> None:
+        """The retry delay of a run has passed."""
+        change = self.change()
+        self._apply(run, runs.Event.DUE, change)
+        if run.state is runs.State.QUEUED:
+            run.unit.waiting.pop(run.id, None)
+            run.unit.queue.append(run)
+            self.promote(run.unit, change)
+        self.commit(change)
+
+    # The table and its actions.
+
+    def _apply(self, run: LiveRun, event: runs.Event, change: Change, **facts: Any) -> None:
+        before = run.state
+        run.state, actions = runs.step(before, event)
+        for action in actions:
+            if action is runs.Action.SPAWN:
+                self._spawn(run, change)
+            elif action is runs.Action.STORE_START:
+                self._store_start(run, change, facts["at"])
+            elif action is runs.Action.SIGNAL:
+                self._signal(run, facts)
+            elif action is runs.Action.CANCEL:
+                self._end(run, Verdict("stopped", UNKNOWN_EXIT_CODE), change, None, requested=True, by=facts.get("by"))
+            elif action is runs.Action.END:
+                exited: Exited = facts["exited"]
+                verdict = judge(exited, run.definition.exit_codes)
+                self._end(run, verdict, change, exited, requested=exited.cause in ("stop", "shutdown"))
+            elif action is runs.Action.CRASH:
+                self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
+
+    def _leave(self, run: LiveRun) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
+        unit = run.unit
+        unit.active.pop(run.id, None)
+        unit.waiting.pop(run.id, None)
+        if run in unit.queue:
+            unit.queue.remove(run)
+
+    def _spawn(self, run: LiveRun, change: Change) -> None:
+        self._leave(run)
+        run.unit.active[run.id] = run
+        change.then(lambda: self._send_spawn(run))
+
+    def _send_spawn(self, run: LiveRun) -> None:
+        if run.state is runs.State.STARTING:
+            log = log_path(self._boot.data_dir, run.unit.name, run.id)
+            self._root.send({"op": "spawn", "spawn": vars(spawn_of(run, self._boot.daemon_id, log))})
+            run.sent = True
+        elif run.state is runs.State.STOPPING and not run.sent:
+            # It was stopped while its start was being stored.
+            change = self.change()
+            run.state = runs.State.ENDED
+            self._end(run, Verdict("stopped", UNKNOWN_EXIT_CODE), change, None, requested=True)
+            self.commit(change)
+
+    def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
+        if run.id not in run.unit.active:
+            self._leave(run)
+            run.unit.active[run.id] = run
+        run.started_at = at
+        run.sent = True
+        change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
+        change.announce("run.started", event_body(run, "running", startedAt=at))
+        if run.unit.service is not None and self._services is not None:
+            self._services.run_started(run, change)
+
+    def _signal(self, run: LiveRun, facts: dict[str, Any]) -> None:
+        if run.sent:
+            frame = {"op": "stop", "run": run.id, "cause": facts["cause"], "by": facts["by"], "force": facts["force"]}
+            self._root.send(frame)
+
+    def _end(
+        self,
+        run: LiveRun,
+        verdict: Verdict,
+        change: Change,
+        exited: Exited | None,
+        *,
+        requested: bool,
+        by: str | None = None,
+    ) -> None:
+        unit = run.unit
+        self._leave(run)
+        self.live.pop(run.id, None)
+        if exited is not None:
+            columns = ended_columns(verdict, exited)
+        else:
+            columns = {
+                "status": "ended",
+                "end_reason": verdict.reason,
+                "exit_code": verdict.exit_code,
+                "ended_at": change.now_ms,
+            }
+            if by is not None:
+                columns["requested_by"] = by
+        change.write(lambda db: update_run(db, run.id, **columns))
+        change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
+        self._log.debug(f"{unit.name} {run.id}: {verdict.text}")
+        if unit.service is not None:
+            if self._services is not None:
+                self._services.run_ended(run, verdict, requested=requested, change=change)
+            return
+        if not requested and not self.ending:
+            self._retry(run, verdict, change)
+        self.promote(unit, change)
+
+    def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        task = run.definition
+        if not isinstance(task, Task) or verdict.reason not in RETRIED_REASONS or run.attempt >= task.retry_attempts:
+            return
+        attempt = run.attempt + 1
+        delay = delay_ms(task.retry_backoff, task.retry_delay_ms, task.retry_max_delay_ms, attempt)
+        again = LiveRun(
+            run.unit,
+            task,
+            new_ulid(change.now_ms),
+            trigger=run.trigger,
+            created_at=change.now_ms,
+            attempt=attempt,
+            retry_of=run.id,
+            scheduled_at=run.scheduled_at,
+        )
+        self._insert(again, pending_row(again, due_at=change.now_ms + delay), change)
+        self.wait_for_retry(again, delay)
+
+    def wait_for_retry(self, run: LiveRun, delay: int) -> None:
+        """Let a retry wait its delay (milliseconds)."""
+        run.state = runs.State.WAITING
+        run.unit.waiting[run.id] = run
+        run.timer = self._loop.after(delay, lambda: self.retry_due(run))
+
+
+def _insert(db: Database, row: Run) -> None:
+    insert_run(db, row)
+    update_task(db, row.task_name, last_run_id=row.id)

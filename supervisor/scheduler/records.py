@@ -1,0 +1,70 @@
+"""What the scheduler writes about a run: rows for the store, bodies for events."""
+
+from typing import Any
+
+from store.runs import Run
+from supervisor.messages import Exited
+from supervisor.scheduler.units import LiveRun
+from supervisor.scheduler.verdict import UNKNOWN_EXIT_CODE, Verdict
+
+
+def pending_row(run: LiveRun, *, by: str | None = None, due_at: int | None = None) -> Run:
+    """The row of a new run that has not started."""
+    return _row(run, "pending", None, by=by, due_at=due_at)
+
+
+def refused_row(run: LiveRun, reason: str, *, by: str | None = None, missed_count: int | None = None) -> Run:
+    """The row of a run that ends as it is created: skipped, queue_full, missed."""
+    return _row(run, "ended", reason, by=by, ended_at=run.created_at, missed_count=missed_count)
+
+
+def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **columns: Any) -> Run:
+    return Run(
+        id=run.id,
+        task_name=run.unit.name,
+        kind=run.definition.kind,
+        status=status,
+        end_reason=reason,
+        exit_code=UNKNOWN_EXIT_CODE,
+        instance_index=run.instance,
+        retry_attempt=run.attempt,
+        retry_of_run_id=run.retry_of,
+        triggered_by=run.trigger,
+        created_at=run.created_at,
+        scheduled_at=run.scheduled_at,
+        requested_by=by,
+        **columns,
+    )
+
+
+def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
+    """The columns that an exit fills in."""
+    columns: dict[str, Any] = {
+        "status": "ended",
+        "end_reason": verdict.reason,
+        "exit_code": verdict.exit_code,
+        "started_at": exited.started_at,
+        "ended_at": exited.ended_at,
+        "signal": verdict.signal,
+        "core_dumped": verdict.core_dumped,
+        "lines": exited.lines,
+        "user_us": exited.user_us,
+        "system_us": exited.system_us,
+        "max_rss_bytes": exited.max_rss_bytes,
+    }
+    if exited.by is not None:
+        columns["requested_by"] = exited.by
+    return columns
+
+
+def event_body(run: LiveRun, status: str, **more: Any) -> dict[str, Any]:
+    """The body of an event about a run."""
+    return {
+        "runId": run.id,
+        "taskName": run.unit.name,
+        "instanceIndex": run.instance,
+        "retryAttempt": run.attempt,
+        "triggeredBy": run.trigger,
+        "status": status,
+        **more,
+    }

@@ -1,0 +1,111 @@
+"""The scheduler's end of the socketpair to the root."""
+
+import select
+import socket
+from collections.abc import Callable
+
+from supervisor.messages import PROTOCOL, Boot, Decoder, Frame, ProtocolError, encode, receive_all
+from supervisor.scheduler.loop import Loop
+
+_READ_BYTES = 262144
+
+
+class RootGone(Exception):
+    """The root has ended, so its scheduler ends too."""
+
+
+class RootLink:
+    """Frames to and from the root; sends what fits, keeps the rest, never waits once the loop runs."""
+
+    def __init__(self, fd: int) -> None:
+        self._sock = socket.socket(fileno=fd)
+        self.epoch = 0
+        """How many schedulers this root has started, this one included."""
+        self._decoder = Decoder()
+        self._early: list[Frame] = []
+        self._unsent = bytearray()
+        self._watching_room = False
+        self._loop: Loop | None = None
+        self._on_frame: Callable[[Frame], None] = self._early.append
+        self._on_gone: Callable[[], None] = lambda: None
+
+    def hello(self) -> Boot:
+        """Wait for the first frame.
+
+        Raises:
+            RootGone: the socket closed.
+            ProtocolError: another version's root.
+        """
+        frame = self.wait("hello")
+        if frame["protocol"] != PROTOCOL:
+            raise ProtocolError(f"the root speaks protocol {frame['protocol']}, this scheduler {PROTOCOL}")
+        self.epoch = frame["epoch"]
+        return Boot.from_dict(frame["boot"])
+
+    def wait(self, op: str) -> Frame:
+        """Block for a frame of this kind; others that come first are kept for the loop. Before :meth:`attach`.
+
+        Raises:
+            RootGone: the socket closed.
+        """
+        found: Frame | None = None
+        while found is None:
+            frames = receive_all(self._sock, self._decoder)
+            if not frames:
+                raise RootGone
+            for frame in frames:
+                if found is None and frame["op"] == op:
+                    found = frame
+                else:
+                    self._early.append(frame)
+        return found
+
+    def ask(self, frame: Frame) -> None:
+        """Send and wait until it is sent. Before :meth:`attach`."""
+        self._sock.sendall(encode(frame))
+
+    def attach(self, loop: Loop, on_frame: Callable[[Frame], None], on_gone: Callable[[], None]) -> None:
+        """From now on, frames go to `on_frame` from the loop, and the root's end to `on_gone`."""
+        self._loop = loop
+        self._on_frame = on_frame
+        self._on_gone = on_gone
+        self._sock.setblocking(False)
+        loop.watch(self._sock.fileno(), self._ready)
+        for frame in self._early:
+            on_frame(frame)
+        self._early.clear()
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame as soon as the socket takes it."""
+        self._unsent += encode(frame)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._unsent:
+            try:
+                del self._unsent[: self._sock.send(self._unsent)]
+            except BlockingIOError:  # EAGAIN: the root is busy
+                pass
+            except (BrokenPipeError, ConnectionResetError):  # reading tells
+                self._unsent.clear()
+        if self._loop is not None and bool(self._unsent) != self._watching_room:
+            self._watching_room = bool(self._unsent)
+            mask = select.EPOLLIN | (select.EPOLLOUT if self._watching_room else 0)
+            self._loop.change(self._sock.fileno(), mask)
+
+    def _ready(self, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._flush()
+        if not mask & (select.EPOLLIN | select.EPOLLHUP):
+            return
+        try:
+            data = self._sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._on_gone()
+            return
+        for frame in self._decoder.feed(data):
+            self._on_frame(frame)

@@ -1,0 +1,96 @@
+"""The life of a run as one table: (state, event) -> (state, actions). Pure and total.
+
+::
+
+    QUEUED --slot--> STARTING --started--> RUNNING --exited--> ENDED
+      ^                 |                     |
+      | due             +------- stop --------+--> STOPPING --exited--> ENDED
+    WAITING (retry delay)
+
+``QUEUED`` and ``WAITING`` are shown as pending, and so is ``STARTING``, which lasts from the decision until the root
+says that the process exists. ``STOP`` to a run that never started ends it at once. ``LOST`` means that the root,
+asked for a snapshot, does not know the run: what was only being started is sent again, what was running crashed.
+"""
+
+import enum
+
+
+class State(enum.Enum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Event(enum.Enum):
+    """What can happen to it."""
+
+    SLOT = "slot"
+    DUE = "due"
+    STARTED = "started"
+    STOP = "stop"
+    EXITED = "exited"
+    LOST = "lost"
+
+
+class Action(enum.Enum):
+    """What has to be done about it."""
+
+    SPAWN = "spawn"
+    STORE_START = "store start"
+    SIGNAL = "signal"
+    CANCEL = "cancel"
+    END = "end"
+    CRASH = "crash"
+
+
+_S, _E, _A = State, Event, Action
+_Outcome = tuple[State, tuple[Action, ...]]
+
+TABLE: dict[tuple[State, Event], _Outcome] = {
+    (_S.QUEUED, _E.SLOT): (_S.STARTING, (_A.SPAWN,)),
+    (_S.QUEUED, _E.DUE): (_S.QUEUED, ()),
+    (_S.QUEUED, _E.STARTED): (_S.RUNNING, (_A.STORE_START,)),
+    (_S.QUEUED, _E.STOP): (_S.ENDED, (_A.CANCEL,)),
+    (_S.QUEUED, _E.EXITED): (_S.ENDED, (_A.END,)),
+    (_S.QUEUED, _E.LOST): (_S.QUEUED, ()),
+    (_S.WAITING, _E.SLOT): (_S.WAITING, ()),
+    (_S.WAITING, _E.DUE): (_S.QUEUED, ()),
+    (_S.WAITING, _E.STARTED): (_S.RUNNING, (_A.STORE_START,)),
+    (_S.WAITING, _E.STOP): (_S.ENDED, (_A.CANCEL,)),
+    (_S.WAITING, _E.EXITED): (_S.ENDED, (_A.END,)),
+    (_S.WAITING, _E.LOST): (_S.WAITING, ()),
+    (_S.STARTING, _E.SLOT): (_S.STARTING, ()),
+    (_S.STARTING, _E.DUE): (_S.STARTING, ()),
+    (_S.STARTING, _E.STARTED): (_S.RUNNING, (_A.STORE_START,)),
+    (_S.STARTING, _E.STOP): (_S.STOPPING, (_A.SIGNAL,)),
+    (_S.STARTING, _E.EXITED): (_S.ENDED, (_A.END,)),
+    (_S.STARTING, _E.LOST): (_S.STARTING, (_A.SPAWN,)),
+    (_S.RUNNING, _E.SLOT): (_S.RUNNING, ()),
+    (_S.RUNNING, _E.DUE): (_S.RUNNING, ()),
+    (_S.RUNNING, _E.STARTED): (_S.RUNNING, ()),
+    (_S.RUNNING, _E.STOP): (_S.STOPPING, (_A.SIGNAL,)),
+    (_S.RUNNING, _E.EXITED): (_S.ENDED, (_A.END,)),
+    (_S.RUNNING, _E.LOST): (_S.ENDED, (_A.CRASH,)),
+    (_S.STOPPING, _E.SLOT): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.DUE): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.STARTED): (_S.STOPPING, (_A.STORE_START,)),
+    (_S.STOPPING, _E.STOP): (_S.STOPPING, (_A.SIGNAL,)),
+    (_S.STOPPING, _E.EXITED): (_S.ENDED, (_A.END,)),
+    (_S.STOPPING, _E.LOST): (_S.ENDED, (_A.CRASH,)),
+    (_S.ENDED, _E.SLOT): (_S.ENDED, ()),
+    (_S.ENDED, _E.DUE): (_S.ENDED, ()),
+    (_S.ENDED, _E.STARTED): (_S.ENDED, ()),
+    (_S.ENDED, _E.STOP): (_S.ENDED, ()),
+    (_S.ENDED, _E.EXITED): (_S.ENDED, ()),
+    (_S.ENDED, _E.LOST): (_S.ENDED, ()),
+}
+
+
+def step(state: State, event: Event) -> _Outcome:
+    """The next state and what to do."""
+    return TABLE[state, event]

@@ -1,0 +1,53 @@
+"""Why a run ended, from what the root saw: pure."""
+
+import os
+import signal
+from dataclasses import dataclass
+
+from supervisor.messages import Exited
+
+CRASHED_EXIT_CODE = -2
+UNKNOWN_EXIT_CODE = -1
+_SIGNAL_BASE = 128
+
+_REASONS = {"stop": "stopped", "timeout": "timeout", "shutdown": "daemon_stopped", "start_failed": "start_failed"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """End reason and exit code of a run, and the signal that ended it, if one did."""
+
+    reason: str
+    exit_code: int
+    signal: int | None = None
+    core_dumped: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        """True for the reason ``succeeded``."""
+        return self.reason == "succeeded"
+
+    @property
+    def text(self) -> str:
+        """For a log line."""
+        if self.signal is not None:
+            return f"{self.reason} ({signal.Signals(self.signal).name})"
+        return f"{self.reason} (exit code {self.exit_code})"
+
+
+def judge(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
+    """The verdict on an exit; `exit_codes` are those that count as success.
+
+    The exit code is the exit status, or 128 + signal whoever sent it; -1 when nothing was started. A run that exits
+    by itself inside the grace of a stop keeps its code under the reason of the stop.
+    """
+    if exited.cause == "start_failed" or exited.status is None:
+        return Verdict("start_failed", UNKNOWN_EXIT_CODE)
+    if os.WIFSIGNALED(exited.status):
+        number = os.WTERMSIG(exited.status)
+        reason = _REASONS.get(exited.cause or "", "failed")
+        return Verdict(reason, _SIGNAL_BASE + number, number, os.WCOREDUMP(exited.status))
+    code = os.WEXITSTATUS(exited.status)
+    if exited.cause is not None:
+        return Verdict(_REASONS[exited.cause], code)
+    return Verdict("succeeded" if code in exit_codes else "failed", code)

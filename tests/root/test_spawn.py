@@ -1,0 +1,123 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from supervisor.messages import Spawn
+from supervisor.root import spawn as spawning
+
+SHELLS = ["dash", "bash", "busybox"]
+
+
+def wanted(argv: list[str], cwd: str | None = None, env: dict[str, str] | None = None) -> Spawn:
+    return Spawn(
+        run="R", task="t", argv=argv, env=env or {}, cwd=cwd, log="", log_max_bytes=1, stop_signal=15, grace_ms=1
+    )
+
+
+class Outcome:
+    def __init__(self, spawn: Spawn, nofile: int | None = None) -> None:
+        started = spawning.start(spawn, {"PATH": os.environ["PATH"]}, nofile)
+        _, status = os.waitpid(started.pid, 0)
+        self.code = os.waitstatus_to_exitcode(status)
+        self.out, self.err = (b"" if fd is None else os.read(fd, 65536) for fd in started.pipes)
+        self.word = "" if started.status_fd is None else os.read(started.status_fd, 64).decode().strip()
+        for fd in (*started.pipes, started.status_fd, started.pidfd):
+            if fd is not None:
+                os.close(fd)
+
+
+@pytest.fixture(params=SHELLS)
+def _shell(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the shells that a distribution has as /bin/sh."""
+    found = shutil.which(request.param)
+    assert found, f"{request.param} is not installed: .ci/run installs it"
+    shell = tmp_path / "sh"  # busybox takes its applet from the name
+    shell.symlink_to(found)
+    monkeypatch.setattr(spawning, "_SHELL", str(shell))
+
+
+@pytest.mark.usefixtures("_shell")
+class TestShim:
+    def test_a_command_runs_in_its_directory(self, tmp_path: Path) -> None:
+        """The working directory is entered, and the status pipe closes without a word."""
+        outcome = Outcome(wanted(["sh", "-c", "pwd; exit 3"], cwd=str(tmp_path)))
+        assert (outcome.code, outcome.out.decode(), outcome.word) == (3, f"{tmp_path}\n", "")
+
+    def test_standard_input_is_empty(self, tmp_path: Path) -> None:
+        """The command reads end of file, not the status pipe."""
+        outcome = Outcome(wanted(["cat"], cwd=str(tmp_path)))
+        assert (outcome.code, outcome.out, outcome.word) == (0, b"", "")
+
+    def test_no_descriptor_leaks(self, tmp_path: Path) -> None:
+        """The command has its three standard descriptors and nothing of ours."""
+        outcome = Outcome(wanted(["sh", "-c", "for f in /proc/$$/fd/*; do readlink $f; done"], cwd=str(tmp_path)))
+        pipes = [line for line in outcome.out.split() if line.startswith(b"pipe:")]
+        assert len(pipes) == 2, outcome.out
+
+    def test_a_missing_directory_is_told(self) -> None:
+        """A directory that cannot be entered is told apart from anything the command could do."""
+        assert Outcome(wanted(["true"], cwd="/no/such/directory")).word == "cwd"
+
+    def test_a_missing_command_is_told(self) -> None:
+        """So is a command that does not exist."""
+        assert Outcome(wanted(["/no/such/command"])).word == "exec 127"
+
+    def test_a_missing_interpreter_is_told(self, tmp_path: Path) -> None:
+        """So is a script whose interpreter does not exist."""
+        script = tmp_path / "script"
+        script.write_text("#!/no/such/interpreter\n")
+        script.chmod(0o700)
+        assert Outcome(wanted([str(script)])).word == "exec 127"
+
+    def test_a_file_that_is_no_program_is_told(self, tmp_path: Path) -> None:
+        """So is a file without the permission to execute."""
+        script = tmp_path / "script"
+        script.write_text("true\n")
+        assert Outcome(wanted([str(script)])).word == "exec 126"
+
+    def test_exit_statuses_of_the_command_are_its_own(self) -> None:
+        """A command that itself ends with 125, 126 or 127 was started."""
+        for code in (125, 126, 127):
+            outcome = Outcome(wanted(["sh", "-c", f"exit {code}"]))
+            assert (outcome.code, outcome.word) == (code, "")
+
+    def test_the_descriptor_limit_is_restored(self) -> None:
+        """The soft limit that we raised for ourselves is the original one in the command."""
+        assert Outcome(wanted(["sh", "-c", "ulimit -Sn"]), nofile=123).out == b"123\n"
+
+    def test_odd_arguments_arrive_as_they_are(self) -> None:
+        """Nothing is expanded, split or read as an option."""
+        odd = ["-n", "a b", "$HOME", "*", "", "'\"\\", "\n"]
+        outcome = Outcome(wanted(["sh", "-c", 'printf "%s|" "$@"', "x", *odd]))
+        assert outcome.out.decode() == "".join(f"{one}|" for one in odd)
+
+    def test_the_environment_is_what_was_asked_for(self, tmp_path: Path) -> None:
+        """No helper variable of the shim reaches the command."""
+        outcome = Outcome(wanted(["env"], cwd=str(tmp_path), env={"A": "1"}))
+        names = {line.split(b"=")[0] for line in outcome.out.splitlines()}
+        assert {b"A", b"PATH"} <= names <= {b"A", b"PATH", b"PWD", b"SHLVL", b"_"}
+
+
+def test_a_plain_shell_command_needs_no_shim() -> None:
+    """The common case executes /bin/sh once."""
+    outcome = Outcome(wanted(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
+    assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
+    assert not spawning.needs_shim(wanted(["/bin/sh"]), None)
+
+
+def test_signals_are_as_if_nobody_had_touched_them() -> None:
+    """No signal is ignored or blocked in the child, SIGPIPE included."""
+    outcome = Outcome(wanted(["/bin/sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"]))
+    assert all(int(line.split()[1], 16) == 0 for line in outcome.out.splitlines())
+
+
+def test_a_failed_start_leaves_nothing_open() -> None:
+    """An argument list that is too long is an error, and no descriptor stays."""
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="too long"):
+        spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000]), {}, None)
+    with pytest.raises(ValueError, match="null"):
+        spawning.start(wanted(["/bin/sh", "-c", "a\0b"]), {}, None)
+    assert set(os.listdir("/proc/self/fd")) == before

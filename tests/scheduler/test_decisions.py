@@ -1,0 +1,94 @@
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.messages import Exited
+from supervisor.scheduler.login_limit import LoginLimit
+from supervisor.scheduler.overlap import Admission, admit
+from supervisor.scheduler.retry import delay_ms
+from supervisor.scheduler.verdict import Verdict, judge
+
+OK = (0,)
+
+
+def exited(status: int | None, cause: str | None = None) -> Exited:
+    return Exited(run="R", status=status, cause=cause, ended_at=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "cause", "codes", "expected"),
+    [
+        (0, None, OK, Verdict("succeeded", 0)),
+        (3 << 8, None, OK, Verdict("failed", 3)),
+        (3 << 8, None, (0, 3), Verdict("succeeded", 3)),
+        (0, None, (1,), Verdict("failed", 0)),
+        (signal.SIGSEGV | 0x80, None, OK, Verdict("failed", 139, signal.SIGSEGV, True)),
+        (signal.SIGTERM, "stop", OK, Verdict("stopped", 143, signal.SIGTERM)),
+        (0, "stop", OK, Verdict("stopped", 0)),
+        (signal.SIGKILL, "timeout", OK, Verdict("timeout", 137, signal.SIGKILL)),
+        (5 << 8, "timeout", OK, Verdict("timeout", 5)),
+        (signal.SIGTERM, "shutdown", OK, Verdict("daemon_stopped", 143, signal.SIGTERM)),
+        (None, "start_failed", OK, Verdict("start_failed", -1)),
+        (126 << 8, "start_failed", OK, Verdict("start_failed", -1)),
+    ],
+)
+def test_the_verdict_on_an_exit(
+    status: int | None, cause: str | None, codes: tuple[int, ...], expected: Verdict
+) -> None:
+    """Reason and exit code follow from the wait status and why we ended it."""
+    assert judge(exited(status, cause), codes) == expected
+
+
+@given(kind=st.sampled_from(["constant", "linear", "exponential"]), attempt=st.integers(1, 10_000))
+def test_delays_grow_and_are_capped(kind: str, attempt: int) -> None:
+    """No delay shrinks with the attempts, falls below its base or passes its maximum."""
+    delay = delay_ms(kind, 100, 60_000, attempt)
+    assert 100 <= delay <= delay_ms(kind, 100, 60_000, attempt + 1) <= 60_000
+
+
+def test_delays_by_kind() -> None:
+    """constant, linear and exponential are what they are called; zero stays zero."""
+    assert [delay_ms("constant", 100, 10_000, n) for n in (1, 2, 3)] == [100, 100, 100]
+    assert [delay_ms("linear", 100, 10_000, n) for n in (1, 2, 3)] == [100, 200, 300]
+    assert [delay_ms("exponential", 100, 10_000, n) for n in (1, 2, 3, 20)] == [100, 200, 400, 10_000]
+    assert delay_ms("exponential", 0, 10_000, 7) == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "running", "queued", "expected"),
+    [
+        ("queue", 0, 0, Admission.START),
+        ("queue", 1, 0, Admission.QUEUE),
+        ("queue", 0, 1, Admission.QUEUE),
+        ("queue", 1, 2, Admission.FULL),
+        ("skip", 0, 0, Admission.START),
+        ("skip", 1, 0, Admission.SKIP),
+        ("terminate", 1, 0, Admission.TERMINATE),
+    ],
+)
+def test_overlap(policy: str, running: int, queued: int, expected: Admission) -> None:
+    """A free slot is taken, but never past those that wait already; else the policy decides."""
+    assert admit(policy, running=running, queued=queued, max_concurrent=1, queue_max=2) is expected
+
+
+def test_ten_wrong_passwords_a_minute() -> None:
+    """The eleventh wrong password within a minute has to wait, other clients do not."""
+    now = [1000.0]
+    limit = LoginLimit(lambda: now[0])
+    for _ in range(10):
+        assert limit.blocked_s("a") == 0
+        limit.failed("a")
+    assert limit.blocked_s("a") == 61
+    assert limit.blocked_s("b") == 0
+    now[0] += 60
+    assert limit.blocked_s("a") == 0
+
+
+def test_the_memory_for_clients_is_bounded() -> None:
+    """A flood of addresses pushes out the oldest, never grows."""
+    limit = LoginLimit(lambda: 0.0)
+    for number in range(10_050):
+        limit.failed(str(number))
+    assert len(limit._failures) == 10_000

@@ -1,0 +1,94 @@
+import itertools
+
+import pytest
+
+from supervisor.scheduler import runs, services
+
+
+def test_the_run_table_is_total() -> None:
+    """Every event has an answer in every state."""
+    assert set(runs.TABLE) == set(itertools.product(runs.State, runs.Event))
+
+
+def test_the_service_table_is_total() -> None:
+    """Every event has an answer in every state."""
+    assert set(services.TABLE) == set(itertools.product(services.State, services.Event))
+
+
+def test_nothing_leaves_ended() -> None:
+    """An ended run stays ended and does nothing, whatever arrives late."""
+    for event in runs.Event:
+        assert runs.step(runs.State.ENDED, event) == (runs.State.ENDED, ())
+
+
+def test_every_run_can_end() -> None:
+    """From each state an end is reachable by events that the outside always delivers."""
+    for state in runs.State:
+        reached = {state}
+        while True:
+            more = {runs.step(one, event)[0] for one in reached for event in runs.Event} | reached
+            if more == reached:
+                break
+            reached = more
+        assert runs.State.ENDED in reached
+
+
+@pytest.mark.parametrize("event", list(runs.Event))
+def test_only_an_end_ends(event: runs.Event) -> None:
+    """A run enters ENDED with exactly one of the actions that store an end, and never without."""
+    endings = {runs.Action.END, runs.Action.CANCEL, runs.Action.CRASH}
+    for state in set(runs.State) - {runs.State.ENDED}:
+        following, actions = runs.step(state, event)
+        assert (following is runs.State.ENDED) == (len(endings.intersection(actions)) == 1)
+
+
+def test_a_run_is_spawned_once() -> None:
+    """SPAWN is sent on the way into STARTING, or again from STARTING when the root has lost it; nowhere else."""
+    spawning = {key for key, (_, actions) in runs.TABLE.items() if runs.Action.SPAWN in actions}
+    assert spawning == {(runs.State.QUEUED, runs.Event.SLOT), (runs.State.STARTING, runs.Event.LOST)}
+
+
+def test_lost_means_crashed_only_when_it_ran() -> None:
+    """What the root does not know crashed if it ran, and is started again if it was only being started."""
+    assert runs.step(runs.State.RUNNING, runs.Event.LOST) == (runs.State.ENDED, (runs.Action.CRASH,))
+    assert runs.step(runs.State.QUEUED, runs.Event.LOST) == (runs.State.QUEUED, ())
+
+
+def test_a_stopped_service_does_not_come_back() -> None:
+    """After DOWN, no sequence of events but UP starts an instance."""
+    for events in itertools.product(set(services.Event) - {services.Event.UP}, repeat=3):
+        state, _ = services.step(services.State.RUNNING, services.Event.DOWN)
+        for event in events:
+            state, actions = services.step(state, event)
+            assert services.Action.START not in actions
+
+
+def test_starting_is_entered_with_a_start() -> None:
+    """STARTING and the action START come together, from whatever state."""
+    for (state, _), (following, actions) in services.TABLE.items():
+        entered = following is services.State.STARTING and state is not services.State.STARTING
+        assert entered == (services.Action.START in actions)
+
+
+@pytest.mark.parametrize(
+    ("restart", "succeeded", "failures", "expected"),
+    [
+        ("always", True, 1, services.Event.AGAIN),
+        ("always", False, 3, services.Event.AGAIN),
+        ("always", False, 4, services.Event.HOPELESS),
+        ("on_failure", True, 4, services.Event.FINAL),
+        ("on_failure", False, 0, services.Event.AGAIN),
+        ("never", False, 1, services.Event.FINAL),
+    ],
+)
+def test_restart_policies(restart: str, succeeded: bool, failures: int, expected: services.Event) -> None:
+    """always, on_failure and never do what their names say; too many quick failures in a row are fatal."""
+    found = services.classify(restart, succeeded=succeeded, requested=False, failures=failures, attempts=3)
+    assert found is expected
+
+
+def test_a_requested_stop_of_one_run_recycles_it() -> None:
+    """Stopping the run of a service brings it back under every policy."""
+    for restart in ("always", "on_failure", "never"):
+        found = services.classify(restart, succeeded=False, requested=True, failures=9, attempts=0)
+        assert found is services.Event.AGAIN

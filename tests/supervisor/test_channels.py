@@ -1,0 +1,220 @@
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.client import ControlClient, Refused, Unavailable
+from supervisor.doorbell import DoorbellClient, DoorbellServer
+from supervisor.logline import Log, printable, stamp
+from supervisor.messages import Decoder, ProtocolError, encode
+from supervisor.scheduler.control import ControlServer, Operation, Reply, done, refused
+from supervisor.scheduler.loop import Loop
+from tests.waiting import until
+
+
+@given(texts=st.lists(st.text(), max_size=5), cuts=st.lists(st.integers(1, 40), min_size=1))
+def test_frames_survive_any_cutting(texts: list[str], cuts: list[int]) -> None:
+    """However the bytes arrive, the same frames come out in the same order."""
+    stream = b"".join(encode({"op": text}) for text in texts)
+    decoder, position = Decoder(), 0
+    found: list[dict[str, Any]] = []
+    while position < len(stream):
+        size = cuts[position % len(cuts)]
+        found += decoder.feed(stream[position : position + size])
+        position += size
+    assert found == [{"op": text} for text in texts]
+
+
+def test_what_is_not_utf8_survives() -> None:
+    """Arguments and paths are bytes on Linux; a frame carries them as surrogates and back."""
+    text = b"\xff/caf\xe9".decode("utf-8", "surrogateescape")
+    assert next(Decoder().feed(encode({"op": text})))["op"] == text
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01{", b"\x00\x00\x00\x02[]"])
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    """A length beyond the limit, broken JSON and other values than objects are errors, not memory."""
+    with pytest.raises(ProtocolError):
+        list(Decoder().feed(data))
+
+
+def test_log_lines_cannot_be_forged() -> None:
+    """Whatever stands in a message, it stays one line without control characters."""
+    assert printable("a\nb\x1b[31m\x9b\x7f") == "a\\x0ab\\x1b[31m\\x9b\\x7f"
+    line = Log("x").line(1, "a\r\nb")
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"INFO x: a\\x0d\\x0ab\n")
+    assert stamp(1_767_225_600_123) == "2026-01-01T00:00:00.123Z"
+
+
+@pytest.fixture
+def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
+    server = DoorbellServer(str(tmp_path / "bell"), "token")
+    yield server
+    server.close()
+
+
+def connect(bell: DoorbellServer, tmp_path: Path, token: str = "token") -> tuple[DoorbellClient, int]:
+    client = DoorbellClient(str(tmp_path / "bell"), token)
+    sock = until(bell.accept, "a connection")
+    until(lambda: bell.readable(sock.fileno()) or sock.fileno() < 0, "the token")
+    return client, sock.fileno()
+
+
+def test_the_bell_rings_for_what_was_subscribed(bell: DoorbellServer, tmp_path: Path) -> None:
+    """Names that were subscribed are heard, others are not, and unsubscribing ends it."""
+    client, fd = connect(bell, tmp_path)
+    client.subscribe("a")
+    client.subscribe("b")
+    bell.readable(fd)
+    bell.readable(fd)
+    bell.ring(["a", "x"], 0.0)
+    assert client.receive() == ["a"]
+    client.unsubscribe("a")
+    bell.readable(fd)
+    bell.ring(["a", "b"], 1.0)
+    assert client.receive() == ["b"]
+    client.close()
+    assert bell.readable(fd) is False
+
+
+def test_bells_close_together_are_one(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A second ring within two milliseconds waits until it is due, and then is not lost."""
+    client, fd = connect(bell, tmp_path)
+    client.subscribe("a")
+    bell.readable(fd)
+    bell.ring(["a"], 10.0)
+    bell.ring(["a"], 10.001)
+    due = bell.due_s()
+    assert due is not None
+    bell.ring([], due)
+    assert [client.receive(), client.receive()] == [["a"], ["a"]]
+    assert bell.due_s() is None
+    client.close()
+
+
+def test_a_deaf_reader_holds_nobody_up(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A reader that does not read keeps its news for later; ringing never blocks and nothing is lost."""
+    client, fd = connect(bell, tmp_path)
+    names = [f"{number:026d}" for number in range(2000)]
+    for name in names:
+        client.subscribe(name)
+        bell.readable(fd)
+    for step in range(2000):
+        bell.ring(names, float(step))
+    heard: set[str] = set()
+    now = 10_000.0
+    while bell.due_s() is not None or not heard:
+        heard.update(client.receive() or [])
+        now += 1
+        bell.ring([], now)
+    while heard != set(names):
+        heard.update(client.receive() or [])
+    client.close()
+
+
+def test_a_wrong_token_is_hung_up_on(bell: DoorbellServer, tmp_path: Path) -> None:
+    """Who does not know the token hears nothing."""
+    client, _ = connect(bell, tmp_path, token="wrong")
+    assert client.receive() is None
+    client.close()
+
+
+class Server:
+    """A control server in a loop of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.held: list[Reply] = []
+        self.loop = Loop()
+        self._ending = False
+        operations: dict[str, Operation] = {"echo": self.echo, "no": self.no, "hold": self.hold}
+        self.server = ControlServer(self.loop, str(path), "token", operations)
+        self.loop.after(0, self._look)
+        self.thread = threading.Thread(target=self.loop.run)
+        self.thread.start()
+
+    def _look(self) -> None:
+        if self._ending:
+            self.loop.end()
+        self.loop.after(5, self._look)
+
+    def echo(self, arguments: dict[str, Any], reply: Reply) -> None:
+        self.calls.append(arguments)
+        reply(done(**arguments))
+
+    def no(self, _arguments: dict[str, Any], reply: Reply) -> None:
+        reply(refused(409, "not now", [{"location": "x", "message": "y"}]))
+
+    def hold(self, _arguments: dict[str, Any], reply: Reply) -> None:
+        self.held.append(reply)
+
+    def close(self) -> None:
+        self._ending = True
+        self.thread.join()
+        self.server.close()
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "control.sock")
+    yield server
+    server.close()
+
+
+@pytest.mark.usefixtures("control")
+def test_a_command_is_answered(tmp_path: Path) -> None:
+    """Results come back, refusals are raised with the status that says the same in HTTP."""
+    client = ControlClient(str(tmp_path / "control.sock"), "token")
+    assert client.call("echo", a=1) == {"a": 1}
+    with pytest.raises(Refused) as refusal:
+        client.call("no")
+    assert (refusal.value.status, refusal.value.detail) == (409, "not now")
+    assert refusal.value.errors == [{"location": "x", "message": "y"}]
+
+
+def test_a_repeated_request_is_done_once(control: Server, tmp_path: Path) -> None:
+    """The same request id gets the same answer without a second call."""
+    client = ControlClient(str(tmp_path / "control.sock"), "token")
+    request = {"id": "one", "deadline": time.monotonic() + 10, "op": "echo", "args": {"a": 1}}
+    first, second = client._exchange(request), client._exchange(request)
+    assert first == second
+    assert len(control.calls) == 1
+
+
+def test_a_late_request_is_refused(control: Server, tmp_path: Path) -> None:
+    """What nobody waits for any more is not carried out."""
+    client = ControlClient(str(tmp_path / "control.sock"), "token")
+    answer = client._exchange({"id": "late", "deadline": time.monotonic() - 1, "op": "echo", "args": {}})
+    assert answer is not None
+    assert answer["status"] == 503
+    assert control.calls == []
+
+
+def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
+    """Without a scheduler, a command is certainly not done."""
+    with pytest.raises(Unavailable):
+        ControlClient(str(tmp_path / "nothing"), "token").call("echo")
+
+
+def test_a_stranger_gets_no_answer(control: Server, tmp_path: Path) -> None:
+    """A wrong token ends the connection."""
+    client = ControlClient(str(tmp_path / "control.sock"), "wrong")
+    assert client._exchange({"id": "x", "deadline": time.monotonic() + 9, "op": "echo", "args": {}}) is None
+    assert control.calls == []
+
+
+def test_titles_are_what_ps_shows() -> None:
+    """The command line that others read is the title alone."""
+    code = (
+        "from supervisor.osport import set_title; set_title('ringward test'); print(open('/proc/self/cmdline').read())"
+    )
+    out = subprocess.run([sys.executable, "-I", "-c", code, "x" * 50], capture_output=True, text=True, check=True)
+    assert out.stdout == "ringward test\0\n"
