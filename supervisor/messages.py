@@ -20,7 +20,7 @@ Root -> scheduler
     ``snapshot``  {instances: [instance], exits: [exited]}: what runs, and what ended unacknowledged
     ``started``   {run, pid, at}
     ``exited``    see :class:`Exited`
-    ``shutdown``  {hurry}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
+    ``shutdown``  {}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
 
 Scheduler -> root
     ``snapshot``  {}: asked once per connection, before anything else

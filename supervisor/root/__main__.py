@@ -100,7 +100,6 @@ def main() -> int:
     )
     control = Control(boot, log, pump, bell, base_env, helpers)
     files.connect(pump)
-    pump.connect(control)
     log.pump = pump
     files.start()
     pump.start()

@@ -33,6 +33,8 @@ class Helper:
         self.sock: socket.socket | None = None
         self.start_at_s: float | None = 0.0
         """When to start it next; None while it runs or must not run."""
+        self.kill_at_s: float | None = None
+        """It has hung up: when to kill it if it has not ended by then."""
         self.decoder = Decoder()
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
@@ -148,7 +150,7 @@ class Helper:
         """Note that the process was reaped and when to start it again; returns the delay in seconds."""
         if self.pidfd is not None:
             os.close(self.pidfd)
-        self.pid = self.pidfd = None
+        self.pid = self.pidfd = self.kill_at_s = None
         self.hang_up()
         if now_s - self._started_s >= _HEALTHY_S:
             self._failures = 0

@@ -12,7 +12,7 @@ process group, cannot be given to anybody else, and signals sent to the group re
 
 import enum
 
-from supervisor.messages import Exited, Spawn
+from supervisor.messages import Spawn
 
 
 class Phase(enum.Enum):
@@ -67,20 +67,3 @@ class Instance:
     def run(self) -> str:
         """Its run id."""
         return self.spawn.run
-
-
-class Registry:
-    """Instances that live and exits that nobody has acknowledged, by run id."""
-
-    def __init__(self) -> None:
-        self.live: dict[str, Instance] = {}
-        self.exits: dict[str, Exited] = {}
-
-    def known(self, run: str) -> bool:
-        """True while the root still answers for this run."""
-        return run in self.live or run in self.exits
-
-    def acknowledge(self, runs: list[str]) -> None:
-        """The scheduler has stored these exits; unknown ids are ignored (it may repeat itself)."""
-        for run in runs:
-            self.exits.pop(run, None)

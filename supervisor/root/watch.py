@@ -1,0 +1,33 @@
+"""Which function to call when a descriptor is ready."""
+
+import select
+from collections.abc import Callable
+
+
+class Watch:
+    """One epoll and its handlers."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+
+    def add(self, fd: int, handler: Callable[[int], None]) -> None:
+        """Call ``handler(mask)`` when `fd` is readable."""
+        self._handlers[fd] = handler
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def writing(self, fd: int, wanted: bool) -> None:
+        """Also call it when `fd` is writable, or no more."""
+        self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+
+    def remove(self, fd: int) -> None:
+        """Before `fd` is closed."""
+        del self._handlers[fd]
+        self._epoll.unregister(fd)
+
+    def round(self, timeout_s: float) -> None:
+        """Wait for what is ready, for at most `timeout_s` (-1: for ever), and call the handlers."""
+        for fd, mask in self._epoll.poll(timeout_s):
+            handler = self._handlers.get(fd)
+            if handler is not None:
+                handler(mask)
