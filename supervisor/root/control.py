@@ -51,6 +51,9 @@ class Control:
         self._lives = Lives(self._watch, pump, log, base_env, self._scheduler.send, self._reap_strangers)
         pump.connect(self._lives)
         self._signals, self._signals_end = socket.socketpair()
+        self._shutdown_signals = set(_SHUTDOWN_SIGNALS)
+        if os.isatty(2):  # closing the terminal ends what runs in its foreground
+            self._shutdown_signals.add(signal.SIGHUP)
         self._shutdown_at_s: float | None = None
         self._told_ready = False
         self._scheduler_done = False
@@ -99,9 +102,9 @@ class Control:
         numbers = set(self._signals.recv(4096))
         if signal.SIGCHLD in numbers:
             self._reap_strangers()
-        for number in numbers.intersection(_SHUTDOWN_SIGNALS):
+        for number in numbers.intersection(self._shutdown_signals):
             self._shut_down(signal.Signals(number).name)
-        for number in numbers.intersection(_IGNORED_SIGNALS):
+        for number in numbers.intersection(_IGNORED_SIGNALS) - self._shutdown_signals:
             self._log.info(f"{signal.Signals(number).name} ignored")
 
     def _reap_strangers(self) -> None:

@@ -8,14 +8,13 @@ import os
 import select
 import signal
 import sys
-from functools import partial
 from typing import Any
 
 from store.database import Database, open_writer
 from store.errors import StoreError
 from store.events import last_seq, prune
 from store.meta import set_meta
-from store.tasks import Instance, drop_instances, forget_missing, set_instance, upsert_task
+from store.tasks import drop_instances, forget_missing, upsert_task
 from store.transact import StoreThread
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
@@ -100,7 +99,7 @@ class Scheduler:
         first_epoch = root.epoch == 1
         root.ask({"op": "snapshot"})
         known = read(database, root.wait("snapshot"))
-        self._units = make_units(database, config)
+        self._units = make_units(database, config, first_epoch=first_epoch)
         if first_epoch:
             lost = {run.id for run in known.unfinished if run.status == "running"} - known.running.keys()
             end_leftovers(boot.daemon_id, lost, log)
@@ -140,7 +139,7 @@ class Scheduler:
             "tasks": len(config.tasks),
             "services": len(config.services),
         }
-        change.write(lambda db: set_meta(db, "daemon", self._info))
+        change.write(lambda db: set_meta(db, "info", self._info))
         self._engine.commit(change)
 
     @staticmethod
@@ -148,14 +147,10 @@ class Scheduler:
         text = definition_text(unit.definition)
         change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
         change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
-        for instance in unit.instances:
-            row = Instance(unit.name, instance.index, instance.state.value, None, change.now_ms, instance.failures)
-            change.write(partial(set_instance, instance=row))
 
     def _begin(self, *, first_epoch: bool) -> None:
         for unit in self._units.values():
-            service = unit.service
-            if service is not None and service.autostart:
+            if unit.service is not None:
                 self._keeper.up(unit)
             task = unit.task
             if task is not None:

@@ -12,6 +12,8 @@ from supervisor.scheduler.services import Action, Event
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.verdict import Verdict
 
+_FOR_GOOD = (services.State.EXITED, services.State.FATAL)
+
 
 class Keeper:
     """Brings instances up and back; the engine's listener for their runs."""
@@ -24,10 +26,13 @@ class Keeper:
         self._first_epoch = first_epoch
 
     def up(self, unit: Unit) -> None:
-        """Want all instances of a service."""
+        """Want all instances of a service, except those that had ended for good before the scheduler was restarted."""
         change = self._engine.change()
         for instance in unit.instances:
-            self._apply(unit, instance, Event.UP, change)
+            if instance.state in _FOR_GOOD:
+                self.report(unit, instance, change)
+            else:
+                self._apply(unit, instance, Event.UP, change)
         self._engine.commit(change)
 
     def down(self, unit: Unit, change: Change) -> None:
@@ -97,12 +102,14 @@ class Keeper:
             elif action is Action.RESET_FAILURES:
                 instance.failures = 0
                 instance.healthy = True
+                self.report(unit, instance, change)
             elif action is Action.CANCEL_WAIT:
                 self._cancel(instance)
             elif action is Action.WAIT:
                 self._wait(unit, instance, service)
         if instance.state is not before:
-            self._report(unit, instance, change)
+            instance.since = change.now_ms
+            self.report(unit, instance, change)
 
     def _start(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         trigger = "startup" if self._first_epoch and not instance.started_once else "service"
@@ -120,10 +127,11 @@ class Keeper:
         )
         instance.timer = self._loop.after(delay, lambda: self._timed(unit, instance, Event.DELAY_OVER))
 
-    def _report(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+    def report(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        """Store and announce where an instance stands."""
         state, index, failures = instance.state.value, instance.index, instance.failures
         run_id = instance.run.id if instance.run is not None else None
-        row = Instance(unit.name, index, state, run_id, change.now_ms, failures)
+        row = Instance(unit.name, index, state, run_id, instance.since, failures)
         change.write(lambda db: set_instance(db, row))
         body = {"taskName": unit.name, "instanceIndex": index, "state": state, "runId": run_id}
         change.announce("service.state", body)

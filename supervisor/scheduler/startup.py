@@ -12,7 +12,7 @@ from logring.paths import log_path
 from logring.recover import save_leftover_ring
 from store.database import Database
 from store.runs import Run, get_run, unfinished_runs
-from store.tasks import all_tasks, instances
+from store.tasks import Instance, all_tasks, instances
 from supervisor.config.model import Config, Service, Task
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame
@@ -21,7 +21,7 @@ from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.units import LiveRun, Unit
+from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 
 _RING_SUFFIX = ".ring"
 
@@ -78,8 +78,8 @@ def _exited(frame: dict[str, Any]) -> Exited:
     return Exited(**{name: value for name, value in frame.items() if name != "op"})
 
 
-def make_units(db: Database, config: Config) -> dict[str, Unit]:
-    """All configured units, with what the store remembers of them."""
+def make_units(db: Database, config: Config, *, first_epoch: bool) -> dict[str, Unit]:
+    """All configured units, with what the store remembers of them; of states only those of this daemon's lifetime."""
     definitions: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     units = {definition.name: Unit(definition) for definition in definitions}
     for row in all_tasks(db):
@@ -89,8 +89,18 @@ def make_units(db: Database, config: Config) -> dict[str, Unit]:
     for instance in instances(db):
         unit = units.get(instance.task_name)
         if unit is not None and instance.instance_index < len(unit.instances):
-            unit.instances[instance.instance_index].failures = instance.failures
+            _remember(unit.instances[instance.instance_index], instance, first_epoch=first_epoch)
     return units
+
+
+def _remember(instance: ServiceInstance, row: Instance, *, first_epoch: bool) -> None:
+    if first_epoch:
+        return
+    instance.failures = row.failures
+    instance.since = row.since
+    state = services.State(row.state)
+    if state in (services.State.EXITED, services.State.FATAL):
+        instance.state = state
 
 
 def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> None:
@@ -146,6 +156,8 @@ class Startup:
             self._root.send({"op": "ack", "runs": stale})
         for unit in self._units.values():
             self._engine.promote(unit, change)
+            for place in unit.instances:
+                self._keeper.report(unit, place, change)
         self._engine.commit(change)
 
     def _adopted(self, row: Run) -> LiveRun:

@@ -64,11 +64,13 @@ class LiveRun:
 class ServiceInstance:
     """One place of a service."""
 
-    __slots__ = ("failures", "healthy", "index", "run", "started_once", "state", "timer")
+    __slots__ = ("failures", "healthy", "index", "run", "since", "started_once", "state", "timer")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.state = services.State.STOPPED
+        self.since = 0
+        """When it came into this state, milliseconds since the epoch."""
         self.run: LiveRun | None = None
         self.failures = 0
         """Quick exits in a row."""

@@ -1,0 +1,1 @@
+"""The command line: ``ringward up`` starts the daemon, the other commands talk to it."""

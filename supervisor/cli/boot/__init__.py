@@ -1,0 +1,1 @@
+"""What ``ringward up`` settles before the root process takes over: directories, lock, identity, password."""

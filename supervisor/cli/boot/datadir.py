@@ -1,0 +1,161 @@
+"""The data directory: made, proved to be writable, locked, and given its identity."""
+
+import errno
+import fcntl
+import os
+import pwd
+import secrets
+import stat
+import time
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ID_CHARS = 26
+_PROBE_BYTES = 4096
+
+
+def prepare(path: str) -> None:
+    """Make the data directory, readable by its owner only, unless it exists; prove that it takes data.
+
+    Raises:
+        Failure: it cannot be used; the message says why.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+        _probe(path)
+    except OSError as err:
+        raise unusable(path, err) from err
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & stat.S_IWOTH:
+        raise Failure(
+            f"the data directory {path} is writable by everybody (mode {mode:04o}); run: chmod o-w {path}",
+            exit_codes.DATA_DIR,
+        )
+
+
+def take_lock(path: str) -> int:
+    """Lock the data directory for this process and what it executes: a descriptor, inheritable.
+
+    The lock is that of flock(2) on ``lock``, which holds the pid for people to read.
+
+    Raises:
+        Failure: another process has it, or it cannot be taken.
+    """
+    name = os.path.join(path, "lock")
+    try:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as err:
+        raise unusable(path, err) from err
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        os.set_inheritable(fd, True)
+    except BlockingIOError as err:
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise Failure(
+            f"a daemon is running already on {path}, its pid is {holder}", exit_codes.ALREADY_RUNNING
+        ) from err
+    except OSError as err:
+        os.close(fd)
+        raise unusable(path, err) from err
+    return fd
+
+
+def identity(path: str) -> str:
+    """The data directory's ULID, made at its first use. The caller holds the lock.
+
+    Raises:
+        Failure: it cannot be read or stored, or is none.
+    """
+    name = os.path.join(path, "id")
+    try:
+        with open(name, encoding="ascii", errors="replace") as file:
+            text = file.read(64).strip()
+    except FileNotFoundError:
+        text = new_id()
+        _store(path, name, text)
+    except OSError as err:
+        raise unusable(path, err) from err
+    if len(text) != _ID_CHARS or not set(text) <= set(_CROCKFORD):
+        message = f"{name} holds no identity of a data directory; restore it, or remove it to get a new one"
+        raise Failure(message, exit_codes.DATA_DIR)
+    return text
+
+
+def new_id() -> str:
+    """A ULID: 48 bits of time in ms, 80 random bits, in Crockford's base 32."""
+    number = (time.time_ns() // 1_000_000 << 80) | secrets.randbits(80)
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def unusable(path: str, err: OSError) -> Failure:
+    """The failure that tells people why the data directory cannot be used."""
+    return Failure(f"the data directory {path} cannot be used: {_reason(path, err)}", exit_codes.DATA_DIR)
+
+
+def _reason(path: str, err: OSError) -> str:
+    if err.errno == errno.EROFS:
+        return "its file system is read-only"
+    if err.errno == errno.ENOSPC:
+        return "its file system is full"
+    if err.errno == errno.EDQUOT:
+        return "the disk quota is used up"
+    if err.errno in (errno.ENOTDIR, errno.EEXIST):
+        return f"{err.filename or path} is no directory or lies in none"
+    if err.errno in (errno.EACCES, errno.EPERM):
+        nearest = path
+        while not os.path.exists(nearest) and nearest != os.path.dirname(nearest):
+            nearest = os.path.dirname(nearest)
+        status = os.stat(nearest)
+        return (
+            f"{nearest} belongs to {_user(status.st_uid)} (mode {stat.S_IMODE(status.st_mode):04o}), "
+            f"and this is {_user(os.geteuid())}"
+        )
+    return err.strerror or str(err)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _probe(path: str) -> None:
+    """Write something and remove it: permissions alone do not tell whether there is room."""
+    name = os.path.join(path, f".probe-{os.getpid()}")
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, bytes(_PROBE_BYTES))
+    finally:
+        os.close(fd)
+        os.unlink(name)
+
+
+def _store(path: str, name: str, text: str) -> None:
+    """Write the identity so that after a crash there is either all of it or nothing."""
+    temporary = f"{name}.new"
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, f"{text}\n".encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, name)
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as err:
+        raise unusable(path, err) from err

@@ -1,0 +1,57 @@
+"""The daemon's password: as configured, or made for this start."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+
+VARIABLE = "RINGWARD_PASSWORD"
+MIN_CHARS = 8
+_MAX_FILE_BYTES = 4096
+_RANDOM_BYTES = 18
+
+
+@dataclass(frozen=True)
+class Password:
+    """A password and where it comes from."""
+
+    value: str = field(repr=False)
+    origin: str
+    """For people."""
+    ephemeral: bool = False
+    """Made for this start."""
+
+
+def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
+    """The password: RINGWARD_PASSWORD, else the first line of `password_file`, else a new one.
+
+    Raises:
+        Failure: the one that is configured cannot be read or is too short.
+    """
+    if VARIABLE in environ:
+        return _checked(environ[VARIABLE], f"set by {VARIABLE}", VARIABLE)
+    if password_file:
+        return _checked(_first_line(password_file), f"from {password_file}", password_file)
+    return Password(secrets.token_urlsafe(_RANDOM_BYTES), "made for this start", ephemeral=True)
+
+
+def _first_line(path: str) -> str:
+    from supervisor.config.substitute import read_small
+
+    try:
+        data, _status = read_small(path, _MAX_FILE_BYTES)
+        return data.decode().split("\n", 1)[0].removesuffix("\r")
+    except OSError as err:
+        message = f"the password file {path} cannot be read: {err.strerror or err}"
+        raise Failure(message, exit_codes.CONFIG) from err
+    except UnicodeDecodeError as err:
+        raise Failure(f"the password file {path} is no UTF-8 text", exit_codes.CONFIG) from err
+
+
+def _checked(value: str, origin: str, place: str) -> Password:
+    if len(value) < MIN_CHARS:
+        what = "is empty" if not value else f"is shorter than {MIN_CHARS} characters"
+        raise Failure(f"the password in {place} {what}", exit_codes.CONFIG)
+    return Password(value, origin)

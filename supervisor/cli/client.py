@@ -1,0 +1,238 @@
+"""The daemon's HTTP API as the commands use it: over its Unix socket, or at a URL with HTTP Basic."""
+
+import base64
+import http.client
+import json
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+
+_TIMEOUT_S = 30.0
+_STREAM_TIMEOUT_S = 60.0
+"""A stream says something at least every 15 s."""
+_CHUNK_BYTES = 65536
+_TIMEVAL = struct.Struct("@ll")
+
+
+class Unreachable(Failure):
+    """No daemon answers, or it stopped answering."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, exit_codes.UNREACHABLE)
+
+
+class Refused(Failure):
+    """The daemon answered with an error."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any], place: str) -> None:
+        self.status = status
+        self.detail = str(problem.get("detail") or problem.get("title") or f"it answered with status {status}")
+        lines = [self.detail]
+        errors = problem.get("errors") or ()
+        lines += [f"  {error.get('location', '')}: {error.get('message', '')}" for error in errors]
+        code = exit_codes.REFUSED
+        if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+            code = exit_codes.NOT_PERMITTED
+            lines[0] = f"{place} does not permit it: {lines[0]}"
+        elif status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+            code = exit_codes.UNREACHABLE
+        super().__init__("\n".join(lines), code)
+
+
+@dataclass(frozen=True)
+class UnixEndpoint:
+    """A Unix socket."""
+
+    path: str
+    prefix: str = ""
+    authorization: str | None = None
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection, not yet made."""
+        return _UnixConnection(self.path, timeout_s)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True)
+class UrlEndpoint:
+    """A TCP address, perhaps under TLS and below a path."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+    authorization: str | None
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection, not yet made."""
+        if self.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=context)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}:{self.port}{self.prefix}"
+
+
+def url_endpoint(url: str, password: str | None) -> UrlEndpoint:
+    """The endpoint that `url` names.
+
+    Raises:
+        Failure: it is no HTTP URL.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as err:
+        raise Failure(f"{url} is no URL: {err}", exit_codes.USAGE) from err
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Failure(f"{url} is no URL of a daemon; it looks like http://127.0.0.1:7464", exit_codes.USAGE)
+    port = port or (443 if parts.scheme == "https" else 80)
+    authorization = None
+    if password:
+        authorization = "Basic " + base64.b64encode(f"ringward:{password}".encode()).decode()
+    return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+        self._timeout_s = timeout_s
+
+    def connect(self) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # A non-blocking connect to a full backlog fails at once (EAGAIN, unix(7)): wait in the kernel instead.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._timeout_s), 0))
+            sock.connect(self._path)
+            sock.settimeout(self._timeout_s)
+        except BaseException:
+            sock.close()
+            raise
+        self.sock = sock
+
+
+Query = Mapping[str, str | int | None]
+
+
+class Api:
+    """Calls the API; one connection per call."""
+
+    def __init__(self, endpoint: UnixEndpoint | UrlEndpoint) -> None:
+        self.endpoint = endpoint
+
+    def get(self, path: str, query: Query | None = None) -> Any:
+        """The answer to a GET.
+
+        Raises:
+            Unreachable: there is none.
+            Refused: it is an error.
+        """
+        return self._call("GET", path, query)
+
+    def post(self, path: str, query: Query | None = None) -> Any:
+        """The answer to a POST without a body; None when it is empty.
+
+        Raises:
+            Unreachable: there is none; the command may have been carried out or not.
+            Refused: it is an error.
+        """
+        return self._call("POST", path, query)
+
+    @contextmanager
+    def stream(
+        self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[Iterator[bytes]]:
+        """The body of the answer to a GET, piece by piece as it arrives.
+
+        Raises:
+            Unreachable: there is none, or it broke off.
+            Refused: it is an error.
+        """
+        with self._answer("GET", path, query, headers or {}, _STREAM_TIMEOUT_S) as response:
+            yield self._chunks(response)
+
+    def _call(self, method: str, path: str, query: Query | None) -> Any:
+        with self._answer(method, path, query, {"Accept": "application/json"}, _TIMEOUT_S) as response:
+            body = b"".join(self._chunks(response))
+        return self._parsed(body) if body else None
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, query: Query | None, headers: Mapping[str, str], timeout_s: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        connection = self.endpoint.connection(timeout_s)
+        try:
+            response = self._request(connection, method, path, query, headers)
+            if response.status >= http.HTTPStatus.BAD_REQUEST:
+                raise self._refusal(response.status, b"".join(self._chunks(response)))
+            yield response
+        finally:
+            connection.close()
+
+    def _request(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        query: Query | None,
+        headers: Mapping[str, str],
+    ) -> http.client.HTTPResponse:
+        said = {name: value for name, value in (query or {}).items() if value is not None}
+        target = self.endpoint.prefix + path + (f"?{urlencode(said)}" if said else "")
+        sent = {"Connection": "close", **headers}
+        if self.endpoint.authorization:
+            sent["Authorization"] = self.endpoint.authorization
+        try:
+            connection.request(method, target, headers=sent)
+            return connection.getresponse()
+        except PermissionError as err:
+            message = f"not permitted to reach the daemon at {self.endpoint}; ask as its user or as root"
+            raise Failure(message, exit_codes.NOT_PERMITTED) from err
+        except (FileNotFoundError, ConnectionRefusedError) as err:
+            raise Unreachable(f"no daemon answers at {self.endpoint}; start one with: ringward up") from err
+        except (OSError, http.client.HTTPException) as err:
+            raise self._lost(err) from err
+
+    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while data := response.read1(_CHUNK_BYTES):
+                yield data
+        except (OSError, http.client.HTTPException) as err:
+            raise self._lost(err) from err
+
+    def _lost(self, err: Exception) -> Unreachable:
+        if isinstance(err, TimeoutError | BlockingIOError):
+            return Unreachable(f"the daemon at {self.endpoint} does not answer")
+        reason = os.strerror(err.errno) if isinstance(err, OSError) and err.errno else str(err) or type(err).__name__
+        return Unreachable(f"the connection to the daemon at {self.endpoint} broke: {reason}")
+
+    def _parsed(self, body: bytes) -> Any:
+        try:
+            return json.loads(body)
+        except ValueError as err:
+            raise Unreachable(f"what answers at {self.endpoint} is no Ringward daemon") from err
+
+    def _refusal(self, status: int, body: bytes) -> Refused:
+        try:
+            problem = json.loads(body)
+        except ValueError:
+            problem = {}
+        return Refused(status, problem if isinstance(problem, dict) else {}, str(self.endpoint))
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")

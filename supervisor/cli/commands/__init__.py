@@ -1,0 +1,1 @@
+"""The commands, one per module; each has its ``command``, loaded when it is called."""

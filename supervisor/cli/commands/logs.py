@@ -1,0 +1,76 @@
+"""``ringward logs``: what a run printed."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.cli.settings import Settings, client_options
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+    from supervisor.cli.terminal import LogPrinter
+
+
+@click.command("logs", epilog="Example: ringward logs -f -n 20 backup")
+@client_options
+@click.argument("what", metavar="TASK|RUN")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; prefers a run that is running.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(0), default=100, show_default=True, help="How many of the last lines."
+)
+@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.option("--raw", is_flag=True, help="All that is kept, byte for byte.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
+@click.pass_context
+def command(
+    ctx: click.Context, what: str, follow: bool, lines: int, timestamps: bool, raw: bool, as_json: bool
+) -> None:
+    """Show what the newest run of a task printed, or the run with that id."""
+    from supervisor.cli.lookups import run_to_show
+    from supervisor.cli.terminal import LogPrinter
+
+    said_lines = ctx.get_parameter_source("lines") is not click.core.ParameterSource.DEFAULT
+    if raw and (follow or timestamps or as_json or said_lines):
+        raise click.UsageError("--raw shows everything as it is: it goes with none of -f, -n, --timestamps, --json")
+    api = ctx.ensure_object(Settings).api()
+    run_id = str(run_to_show(api, what, follow=follow)["id"])
+    out = sys.stdout.buffer
+    if raw:
+        with api.stream(f"/api/runs/{run_id}/log/raw") as chunks:
+            for chunk in chunks:
+                out.write(chunk)
+        return
+    printer = LogPrinter(out, timestamps=timestamps, as_json=as_json)
+    if follow:
+        _follow(api, run_id, printer, lines)
+    else:
+        _show(api, run_id, printer, lines)
+    printer.finish()
+
+
+def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
+    from supervisor.cli.follow import Follower, Patience
+
+    anchor = -lines or int(api.get(f"/api/runs/{run_id}/log", {"from": -1, "limit": 1})["totalLines"])
+    Follower(api, run_id, printer, Patience(say), anchor=anchor).follow()
+
+
+def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
+    """The last `lines` lines, in pages; those that come in the meantime are not waited for."""
+    from supervisor.cli.follow import PAGE_LINES
+
+    start, left = -lines, lines
+    while left > 0:
+        page = api.get(f"/api/runs/{run_id}/log", {"from": start, "limit": min(left, PAGE_LINES)})
+        if not page["lines"]:
+            return
+        for line in page["lines"]:
+            printer.line(line)
+        left -= len(page["lines"])
+        start = int(page["lines"][-1]["n"]) + 1
+
+
+def say(text: str) -> None:
+    """A remark for the person who waits."""
+    click.echo(f"ringward: {text}", err=True)

@@ -1,0 +1,18 @@
+"""``ringward openapi``: the description of the HTTP API."""
+
+import subprocess
+import sys
+
+import click
+
+from supervisor.cli.failure import Failure
+
+
+@click.command("openapi", epilog="Example: ringward openapi > openapi.json")
+def command() -> None:
+    """Print the description of the HTTP API (OpenAPI 3.1, JSON)."""
+    # In a process of its own: the command line imports nothing of the API's.
+    done = subprocess.run([sys.executable, "-I", "-m", "api.openapi"], capture_output=True, check=False)
+    if done.returncode != 0:
+        raise Failure(f"the description cannot be made:\n{done.stderr.decode(errors='replace').strip()}")
+    click.echo(done.stdout.decode(), nl=False)

@@ -1,0 +1,49 @@
+"""``ringward password``: the password that the daemon made for itself."""
+
+import os
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
+
+
+@click.command("password", epilog="Example: curl -u :$(ringward password) http://127.0.0.1:7464/api/tasks")
+@CONFIG
+@DATA
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@pass_settings
+def command(settings: Settings, as_json: bool) -> None:
+    """Show the password that the daemon made at its start.
+
+    Asks over the Unix socket, as the daemon's user or root. A password that you set yourself is not shown.
+    """
+    from supervisor.cli.client import Api, Refused, UnixEndpoint
+    from supervisor.cli.follow import gone
+    from supervisor.cli.tables import show_json
+
+    api = Api(UnixEndpoint(settings.socket()))
+    try:
+        credentials = api.get("/api/local/credentials")
+    except Refused as err:
+        if not gone(err):
+            raise
+        raise Failure(f"the password was not made by the daemon: {_origin(settings)}", exit_codes.REFUSED) from err
+    if as_json:
+        show_json(credentials)
+    else:
+        click.echo(credentials["password"])
+
+
+def _origin(settings: Settings) -> str:
+    """Where a configured password comes from."""
+    from supervisor.config.load import load_sections
+    from supervisor.config.lookup import find_config
+
+    if path := find_config(settings.config, os.environ):
+        with config_errors():
+            password_file = load_sections(path, "http")["http"].get("password_file")
+        if password_file:
+            return f"RINGWARD_PASSWORD was set at its start, or it stands in {password_file} ([http] password_file)"
+    return "RINGWARD_PASSWORD was set at its start"

@@ -1,0 +1,44 @@
+"""``ringward ps``: tasks and services at a glance."""
+
+from typing import Any
+
+import click
+
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+_COLUMNS = ("NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE")
+
+
+@click.command("ps", epilog="Example: ringward ps --json")
+@client_options
+@click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
+@pass_settings
+def command(settings: Settings, as_json: bool) -> None:
+    """Show tasks and services."""
+    from supervisor.cli.tables import show_json, show_table
+
+    items = settings.api().get("/api/tasks")["items"] or []
+    if as_json:
+        show_json(items)
+    else:
+        show_table(_COLUMNS, [_row(item) for item in items])
+
+
+def _row(item: dict[str, Any]) -> list[str]:
+    from supervisor.cli.tables import outcome, when
+
+    last = item.get("lastRun") or {}
+    active = item.get("active") or {}
+    running, pending = int(active.get("running", 0)), int(active.get("pending", 0))
+    state = item.get("state") or ("running" if running else "queued" if pending else "idle")
+    if item.get("paused"):
+        state = f"paused ({state})"
+    return [
+        str(item["name"]),
+        str(item["kind"]),
+        str(state),
+        outcome(last) if last else "-",
+        when(last.get("startedAt") or last.get("createdAt")),
+        when(item.get("nextRunAt")),
+        f"{running}+{pending}" if pending else str(running),
+    ]

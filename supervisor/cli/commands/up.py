@@ -1,0 +1,148 @@
+"""``ringward up``: settles what the daemon needs, then becomes its root process."""
+
+import os
+import secrets
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
+from supervisor.version import VERSION
+
+if TYPE_CHECKING:
+    from supervisor.cli.boot.secret import Password
+    from supervisor.config.model import Config
+    from supervisor.messages import Boot
+
+_RIVAL = "supervisor"
+"""A distribution on the package index with a top-level package of the same name as one of ours."""
+_MAX_SOCKET_PATH_BYTES = 107
+
+
+@click.command("up", epilog="Example: ringward up --config examples/ringward.toml")
+@CONFIG
+@DATA
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Listen here instead of where the configuration says; may be repeated; port 0: any free one.",
+)
+@pass_settings
+def command(settings: Settings, listen: tuple[str, ...]) -> None:
+    """Run the daemon, in the foreground.
+
+    Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
+    """
+    from supervisor.cli.boot import datadir, runtimedir, secret
+    from supervisor.config.load import load
+    from supervisor.config.lookup import SOCKET_NAME, data_dir, require_config
+    from supervisor.messages import Boot
+
+    _refuse_rival()
+    addresses = _addresses(listen)
+    with config_errors():
+        config = load(require_config(settings.config, os.environ))
+    password = secret.settle(os.environ, config.http.password_file)
+    directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
+    http_socket = config.http.socket or os.path.join(directory, SOCKET_NAME)
+    if len(os.fsencode(http_socket)) > _MAX_SOCKET_PATH_BYTES:
+        message = f"the path of the Unix socket is too long: {http_socket}; set socket in [http] to a shorter one"
+        raise Failure(message, exit_codes.CONFIG)
+    datadir.prepare(directory)
+    lock = datadir.take_lock(directory)
+    daemon_id = datadir.identity(directory)
+    boot = Boot(
+        daemon_id=daemon_id,
+        data_dir=directory,
+        runtime_dir=runtimedir.prepare(daemon_id, os.environ),
+        config_path=config.path,
+        listen=addresses or list(config.http.listen),
+        http_socket=http_socket,
+        workers=config.http.workers,
+        shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
+        log_level=config.daemon.log_level,
+        password=password.value,
+        password_ephemeral=password.ephemeral,
+        token=secrets.token_hex(32),
+        started_at=time.time_ns() // 1_000_000,
+    )
+    _banner(boot, config, password)
+    _become_root(boot, lock)
+
+
+def _refuse_rival() -> None:
+    """Do not start beside a distribution that puts modules of its own into our package.
+
+    Raises:
+        Failure: it is installed.
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version(_RIVAL)
+    except PackageNotFoundError:
+        return
+    raise Failure(
+        f'the distribution "{_RIVAL}" {found} is installed in this environment ({sys.prefix}), and its modules mix '
+        f"with Ringward's package of the same name; uninstall it, or install Ringward into an environment of its own",
+        exit_codes.CONFIG,
+    )
+
+
+def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
+    from supervisor.config.listen import parse_listen
+    from supervisor.config.problems import Invalid
+
+    addresses = []
+    for text in listen:
+        try:
+            addresses.append(parse_listen(text, any_port=True))
+        except Invalid as err:
+            message = f"{text}: {err.message}" + (f" ({err.remedy})" if err.remedy else "")
+            raise click.BadParameter(message, param_hint="--listen") from err
+    return addresses
+
+
+def _banner(boot: "Boot", config: "Config", password: "Password") -> None:
+    """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
+    from supervisor.cli.commands.validate import counted
+
+    hint = password.origin
+    if password.ephemeral:
+        hint = f"{password.value} ({hint})" if sys.stdout.isatty() else f"{hint}; shown by: ringward password"
+    facts = {
+        "config": config.path,
+        "data": boot.data_dir,
+        "address": ", ".join(_url(host, port) for host, port in boot.listen) or "none",
+        "socket": boot.http_socket,
+        "password": hint,
+        "defined": f"{counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}",
+    }
+    click.echo(f"Ringward {VERSION}")
+    for name, value in facts.items():
+        click.echo(f"  {name:<9} {value}")
+    sys.stdout.flush()
+
+
+def _url(host: str, port: int) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}" if port else f"http://{shown} (any free port)"
+
+
+def _become_root(boot: "Boot", lock: int) -> None:
+    """Execute the root process in place of this one. Settings travel in memory: they hold secrets."""
+    import json
+
+    from supervisor.cli.boot.secret import VARIABLE
+
+    memory = os.memfd_create("ringward-boot", 0)  # without MFD_CLOEXEC: the root reads it
+    os.write(memory, json.dumps(boot.to_dict()).encode())
+    os.lseek(memory, 0, os.SEEK_SET)
+    os.environ.pop(VARIABLE, None)
+    arguments = ["-I", "-m", "supervisor.root", "--boot", str(memory), "--lock", str(lock)]
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted

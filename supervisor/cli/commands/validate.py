@@ -1,0 +1,43 @@
+"""``ringward validate``: is the configuration good."""
+
+import os
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.settings import CONFIG, Settings, pass_settings
+
+
+@click.command("validate", epilog="Example: ringward validate /etc/ringward/ringward.toml")
+@CONFIG
+@click.argument("file", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, problems with file, line and key.")
+@pass_settings
+def command(settings: Settings, file: str | None, as_json: bool) -> int:
+    """Check the configuration: everything that is wrong, with its place and what to do."""
+    from supervisor.cli.tables import show_json
+    from supervisor.config.load import load
+    from supervisor.config.lookup import require_config
+    from supervisor.config.problems import ConfigError
+
+    try:
+        path = require_config(file or settings.config, os.environ)
+        config = load(path)
+    except ConfigError as err:
+        if as_json:
+            show_json({"valid": False, "problems": [problem.to_dict() for problem in err.problems]})
+        else:
+            count = len(err.problems)
+            click.echo(f"{err}\n{count} problem{'s' if count != 1 else ''}", err=True)
+        return exit_codes.CONFIG
+    if as_json:
+        counts = {"tasks": len(config.tasks), "services": len(config.services)}
+        show_json({"valid": True, "path": config.path, "files": list(config.files), **counts, "problems": []})
+    else:
+        click.echo(f"{path}: valid, {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
+    return exit_codes.OK
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 task``, ``2 tasks``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

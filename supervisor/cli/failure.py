@@ -1,0 +1,36 @@
+"""Errors that end a command with one message and an exit code.
+
+click.ClickException
+└── Failure                any of ours
+    ├── Unreachable        no daemon answers (supervisor.cli.client)
+    └── Refused            the daemon answered with an error (supervisor.cli.client)
+"""
+
+from typing import IO, Any
+
+import click
+
+from supervisor.cli import exit_codes
+
+
+class Failure(click.ClickException):
+    """A command cannot do what it was asked for."""
+
+    def __init__(self, message: str, code: int = exit_codes.REFUSED, *, plain: bool = False) -> None:
+        """Fail with `message`, for people.
+
+        Args:
+            message: what is wrong and, where there is something, what to do about it.
+            code: exit code of the program.
+            plain: whether the message stands without the program's name before it.
+        """
+        super().__init__(message)
+        self.code = code
+        self.plain = plain
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the message to standard error."""
+        from supervisor.cli.terminal import harmless
+
+        text = self.message if self.plain else f"ringward: {self.message}"
+        click.echo("\n".join(harmless(line) for line in text.split("\n")), file=file, err=True)

@@ -1,0 +1,170 @@
+"""Following a run's log to its end, over interruptions of the connection.
+
+The API may restart at any moment: its streams then close without ``done``, and the next one resumes behind the last
+line that was printed. Lines that a stream leaves out (``dropped``) are fetched page by page; only what is no longer
+kept is missing, and that is said.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from supervisor.cli.client import Api, Refused, Unreachable
+from supervisor.cli.sse import Event, EventParser
+from supervisor.cli.terminal import LogPrinter
+
+PAGE_LINES = 10_000
+REPLAY_LINES = 50_000
+
+_SAY_AFTER_S = 2.0
+_GIVE_UP_AFTER_S = 60.0
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Bears with a daemon that is away for a moment: waits ever longer, says so, gives up after a minute."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Begin with a daemon that is there.
+
+        Args:
+            say: takes remarks for the person who waits.
+            clock: seconds, never stepping back.
+            pause: waits that many seconds.
+        """
+        self.say = say
+        self._clock = clock
+        self._pause = pause
+        self.heard()
+
+    def heard(self) -> None:
+        """The daemon is there."""
+        self._away_since: float | None = None
+        self._told = False
+        self._pause_s = _FIRST_PAUSE_S
+
+    def lost(self, reason: str) -> None:
+        """The daemon is not there: wait before the next attempt.
+
+        Raises:
+            Unreachable: it has been away for too long.
+        """
+        if self._away_since is None:
+            self._away_since = self._clock()
+        away_s = self._clock() - self._away_since
+        if away_s >= _GIVE_UP_AFTER_S:
+            raise Unreachable(f"gave up waiting: {reason}")
+        if away_s >= _SAY_AFTER_S and not self._told:
+            self._told = True
+            self.say(f"trying again: {reason}")
+        self._pause(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+
+    def insist(self, call: Callable[[], T]) -> T:
+        """What `call` returns, as soon as the daemon answers.
+
+        Raises:
+            Unreachable: it has been away for too long.
+            Refused: it answered with an error that is not a passing one.
+        """
+        while True:
+            try:
+                return call()
+            except Refused as err:
+                if err.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+                self.lost(err.message)
+            except Unreachable as err:
+                self.lost(err.message)
+
+
+class Follower:
+    """Prints the log of one run until the run has ended."""
+
+    def __init__(self, api: Api, run_id: str, printer: LogPrinter, patience: Patience, *, anchor: int = 0) -> None:
+        """Follow `run_id`, printing from the line `anchor` on; negative: from the end."""
+        self._api = api
+        self._path = f"/api/runs/{run_id}/log"
+        self._printer = printer
+        self._patience = patience
+        self._anchor = anchor
+        self._next: int | None = None
+
+    def follow(self) -> None:
+        """Print until the stream says that the run has ended.
+
+        Raises:
+            Unreachable: the daemon was away for too long.
+            Refused: there is no such run, or its log may not be read.
+        """
+        while not self._patience.insist(self._stream):
+            self._patience.lost("the daemon closed the stream")
+        self._printer.finish()
+
+    def _stream(self) -> bool:
+        """Print what one connection brings; whether that was everything."""
+        query: dict[str, str | int | None] = {"from": self._anchor, "replayLimit": REPLAY_LINES}
+        headers = {"Accept": "text/event-stream"}
+        if self._next is not None:
+            headers["Last-Event-ID"] = str(self._next - 1)
+        parser = EventParser()
+        with self._api.stream(f"{self._path}/stream", query, headers) as chunks:
+            for number, chunk in enumerate(chunks):
+                if number:  # the first bytes alone show no daemon that works: they are sent before anything is read
+                    self._patience.heard()
+                for event in parser.feed(chunk):
+                    self._patience.heard()
+                    if self._handle(event):
+                        return True
+                self._printer.flush()
+        return False
+
+    def _handle(self, event: Event) -> bool:
+        """Whether the event is the last one."""
+        if event.name == "line":
+            self._line(json.loads(event.data))
+        elif event.name == "dropped":
+            dropped = json.loads(event.data)
+            self._hole(int(dropped["after"]) + 1, int(dropped["count"]))
+        return event.name == "done"
+
+    def _line(self, line: dict[str, Any]) -> None:
+        number = int(line["n"])
+        if self._next is None or number >= self._next:
+            self._printer.line(line)
+            self._next = number + 1
+
+    def _hole(self, start: int, count: int) -> None:
+        """Fetch the lines from `start` on that the stream left out."""
+        end = start + count
+        start = max(start, self._next or 0)
+        missing = 0
+        while start < end:
+            page = self._api.get(self._path, {"from": start, "limit": min(end - start, PAGE_LINES)})
+            lines = [line for line in page["lines"] if start <= int(line["n"]) < end]
+            for line in lines:
+                missing += int(line["n"]) - start
+                self._line(line)
+                start = int(line["n"]) + 1
+            if not lines:
+                break
+        missing += max(end - start, 0)
+        if missing:
+            self._patience.say(f"{missing} lines are no longer kept")
+        self._next = max(end, self._next or 0)
+
+
+def gone(err: Refused) -> bool:
+    """Whether the daemon says that there is no such thing."""
+    return err.status == HTTPStatus.NOT_FOUND

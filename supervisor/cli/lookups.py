@@ -1,0 +1,75 @@
+"""From what people type, the name of a task or the id of a run, to records of the API."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from supervisor.cli import exit_codes
+from supervisor.cli.client import Api, Refused, segment
+from supervisor.cli.failure import Failure
+from supervisor.cli.follow import gone
+
+_RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+_NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
+_PAGE = 1000
+
+Run = dict[str, Any]
+
+
+def find_run(api: Api, text: str) -> Run | None:
+    """The run whose id `text` is; None when it is no id, or nothing has it."""
+    run_id = text.upper()
+    if not _RUN_ID.fullmatch(run_id):
+        return None
+    try:
+        run: Run = api.get(f"/api/runs/{run_id}")
+    except Refused as err:
+        if gone(err):
+            return None
+        raise
+    return run
+
+
+def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -> Iterator[Run]:
+    """Runs of a task, newest first; all of them when `limit` is 0.
+
+    Raises:
+        Failure: nothing has that name.
+    """
+    if not _NAME.fullmatch(task):
+        raise unknown(task)
+    offset = 0
+    while True:
+        size = min(limit - offset, _PAGE) if limit else _PAGE
+        query = {"limit": size, "offset": offset, "status": status}
+        try:
+            page = api.get(f"/api/tasks/{segment(task)}/runs", query)
+        except Refused as err:
+            if gone(err):
+                raise unknown(task) from err
+            raise
+        items = page["items"] or []
+        yield from items
+        offset += len(items)
+        if len(items) < size or offset == limit or offset >= page["total"]:
+            return
+
+
+def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
+    """The run that `text` means: the one with that id, else the newest of that task, when following a running one.
+
+    Raises:
+        Failure: there is none.
+    """
+    if run := find_run(api, text):
+        return run
+    if follow and (run := next(runs_of(api, text, status="running", limit=1), None)):
+        return run
+    if run := next(runs_of(api, text, limit=1), None):
+        return run
+    raise Failure(f"{text} has not run yet")
+
+
+def unknown(text: str) -> Failure:
+    """The failure of a command that was given a name that nothing has."""
+    return Failure(f"there is no task, service or run {text}", exit_codes.REFUSED)

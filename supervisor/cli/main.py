@@ -1,0 +1,104 @@
+"""The program ``ringward``: its commands, its help, and how its errors become exit codes."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import client_options
+from supervisor.version import VERSION
+
+COMMANDS = {
+    "up": "Run the daemon, in the foreground.",
+    "ps": "Show tasks and services.",
+    "run": "Run a task now and show what it prints.",
+    "logs": "Show what a run printed.",
+    "runs": "List runs, newest first.",
+    "stop": "Stop a run, or all active runs of a task.",
+    "validate": "Check the configuration.",
+    "password": "Show the password that was made at start.",
+    "openapi": "Print the description of the HTTP API.",
+}
+"""Name and help of each; its module in supervisor.cli.commands is loaded when it is called."""
+
+
+class ReaderGone(Exception):
+    """Nobody reads standard output any more."""
+
+
+class CommandLine(click.Group):
+    """The commands by name, and exit codes for every way to end."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Load a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"supervisor.cli.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """The commands and what they do, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """The exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.MEANINGS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its connection errors are failures, so a broken pipe is standard output's."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError as err:
+            raise ReaderGone from err
+
+    def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]  # by keyword, as everybody does
+        """Run, and end the program with the exit code unless `standalone_mode` is false."""
+        code = self._run(args, **extra)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def _run(self, args: Sequence[str] | None = None, **extra: Any) -> int:
+        try:
+            result = super().main(args, standalone_mode=False, **extra)
+        except Failure as err:
+            err.show()
+            return err.code
+        except click.ClickException as err:  # click's own are all about the command line
+            err.show()
+            return exit_codes.USAGE
+        except click.Abort:
+            return exit_codes.INTERRUPTED
+        except ReaderGone:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere, without a traceback
+            return exit_codes.READER_GONE
+        return result if isinstance(result, int) else exit_codes.OK
+
+
+@click.command(
+    cls=CommandLine,
+    help="Run scheduled tasks and always-on services, and keep every line they print.\n\nExample: ringward run backup",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@client_options
+@click.version_option(VERSION, prog_name="ringward")
+def cli() -> None:
+    """The group; its options are kept in :class:`supervisor.cli.settings.Settings`."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    cli(prog_name="ringward")

@@ -1,0 +1,84 @@
+"""The options that every command shares: which configuration, which data directory, which daemon."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Settings:
+    """What the command line says about the daemon; None: nothing."""
+
+    config: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+    def api(self) -> "Api":
+        """The daemon's API: at ``--url``, else on the Unix socket, else at RINGWARD_URL.
+
+        Raises:
+            Failure: the configuration that names the socket is not valid, or the URL is none.
+        """
+        from supervisor.cli.client import Api, UnixEndpoint, url_endpoint
+
+        url = self.url
+        if url is None and not self.data and not self.config:
+            url = os.environ.get("RINGWARD_URL")
+        if url:
+            return Api(url_endpoint(url, os.environ.get("RINGWARD_PASSWORD")))
+        return Api(UnixEndpoint(self.socket()))
+
+    def socket(self) -> str:
+        """Path of the daemon's Unix socket.
+
+        Raises:
+            Failure: the configuration that names it is not valid.
+        """
+        from supervisor.config.lookup import find_socket
+
+        with config_errors():
+            return find_socket(self.config, self.data, os.environ)
+
+
+def _option(attribute: str, *names: str, metavar: str, text: str) -> Callable[[F], F]:
+    def remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            setattr(ctx.ensure_object(Settings), attribute, value)
+
+    return click.option(*names, metavar=metavar, help=text, expose_value=False, callback=remember)
+
+
+CONFIG = _option("config", "-c", "--config", metavar="FILE", text="The configuration file.")
+DATA = _option("data", "--data", metavar="DIR", text="The data directory.")
+URL = _option("url", "--url", metavar="URL", text="Reach the daemon here; password in RINGWARD_PASSWORD.")
+
+
+def client_options(function: F) -> F:
+    """Add the options that say which daemon; they may stand before or behind the command's name."""
+    return CONFIG(DATA(URL(function)))
+
+
+pass_settings = click.make_pass_decorator(Settings, ensure=True)
+
+
+@contextmanager
+def config_errors() -> Iterator[None]:
+    """Turn an invalid configuration into a failure that lists all of its problems."""
+    from supervisor.config.problems import ConfigError
+
+    try:
+        yield
+    except ConfigError as err:
+        raise Failure(str(err), exit_codes.CONFIG, plain=True) from err

@@ -1,0 +1,50 @@
+"""Server-sent events out of a byte stream (the event stream format of the HTML standard, 9.2.6)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event."""
+
+    name: str
+    data: str
+    id: str | None = None
+    """None: it did not carry one."""
+
+
+class EventParser:
+    """Cuts bytes into events; keeps what is incomplete until the rest arrives."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._data: list[str] = []
+        self._id: str | None = None
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """Yield the events that `data` completes. Comments and retry are passed over."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line:
+                self._field(line.decode("utf-8", "replace"))
+            else:
+                if self._data:
+                    yield Event(self._name or "message", "\n".join(self._data), self._id)
+                self._reset()
+
+    def _field(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._name = value
+        elif name == "id":
+            self._id = value
+
+    def _reset(self) -> None:
+        self._name, self._data, self._id = "", [], None

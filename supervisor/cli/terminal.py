@@ -1,0 +1,108 @@
+"""Text on its way to a terminal or a pipe.
+
+What a run printed is data: a pipe gets it as it is, a terminal gets it without anything that would move its cursor,
+set its title or read its clipboard. Only colours (SGR, ECMA-48 8.3.117) pass.
+"""
+
+import json
+import re
+from datetime import datetime
+from typing import Any, BinaryIO
+
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_SPLIT_BYTES = 16 * 1024 - 4
+"""Only lines as long as this are continued: the daemon splits lines over 16 KiB, before an incomplete character."""
+
+
+def harmless(text: str) -> str:
+    """`text` with every control character but the tab, and every change of writing direction, made visible."""
+    return _CONTROL.sub(_visible, text)
+
+
+def coloured(text: str) -> str:
+    """As :func:`harmless`, but colours pass, and end with the text.
+
+    Of what was drawn over itself with carriage returns the last state remains, as on a terminal.
+    """
+    if not _CONTROL.search(text):
+        return text
+    parts = _COLOUR.split(text.removesuffix("\r").rpartition("\r")[2])
+    result = "".join(part if index % 2 else harmless(part) for index, part in enumerate(parts))
+    return result + _RESET if len(parts) > 1 else result
+
+
+def _visible(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return f"^{chr(code + 0x40)}"
+    return "^?" if code == 0x7F else f"<{code:02x}>"
+
+
+class LogPrinter:
+    """Writes log lines."""
+
+    def __init__(
+        self,
+        out: BinaryIO,
+        err: BinaryIO | None = None,
+        *,
+        timestamps: bool = False,
+        as_json: bool = False,
+    ) -> None:
+        """Write to `out`, what was no standard output to `err` where that is given.
+
+        Args:
+            out: takes standard output, and everything else when there is no `err`.
+            err: takes standard error and the daemon's own lines.
+            timestamps: begin each line with its time, local, with offset.
+            as_json: write each line as JSON.
+        """
+        self._files = {"stdout": out, "stderr": err or out, "system": err or out}
+        self._terminals = {file: file.isatty() for file in self._files.values()}
+        self._timestamps = timestamps
+        self._as_json = as_json
+        self._open: set[str] = set()
+
+    def line(self, line: dict[str, Any]) -> None:
+        """Write one line, a record of the API: n, ts, stream, text and perhaps continued."""
+        stream = str(line["stream"])
+        file = self._files.get(stream, self._files["stdout"])
+        if self._as_json:
+            file.write(json.dumps(line).encode() + b"\n")
+            return
+        text = str(line["text"])
+        beginning = ""
+        continued = stream in self._open and line.get("continued")
+        if stream in self._open and not continued:
+            beginning = "\n"
+        if self._timestamps and not continued:
+            beginning += f"{moment(line['ts'])} "
+        self._open.discard(stream)
+        ending = "\n"
+        data = text.encode("utf-8", "replace")
+        if len(data) >= _SPLIT_BYTES:
+            self._open.add(stream)
+            ending = ""
+        if self._terminals[file]:
+            shown = coloured(text)
+            data = (f"{_DIM}{shown}{_RESET}" if stream == "system" else shown).encode("utf-8", "replace")
+        file.write(beginning.encode() + data + ending.encode())
+
+    def flush(self) -> None:
+        """Hand everything over that was written."""
+        for file in self._terminals:
+            file.flush()
+
+    def finish(self) -> None:
+        """End lines whose continuation did not come."""
+        for stream in sorted(self._open):
+            self._files[stream].write(b"\n")
+        self._open.clear()
+        self.flush()
+
+
+def moment(ms: int) -> str:
+    """A time in ms since the epoch, local, ISO 8601 with milliseconds and offset."""
+    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")

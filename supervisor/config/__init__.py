@@ -1,0 +1,1 @@
+"""The configuration: one TOML file, checked as a whole, read into frozen records."""

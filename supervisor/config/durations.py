@@ -1,0 +1,77 @@
+"""Durations and sizes as people write them: ``"1h30m"``, ``"300ms"``, ``"64kb"``."""
+
+import re
+from decimal import Decimal
+
+_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,6})?"
+_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d|w))+", re.ASCII)
+_DURATION_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d|w)", re.ASCII)
+_SIZE = re.compile(rf"({_NUMBER}) ?(b|kb|mb|gb|tb)", re.ASCII | re.IGNORECASE)
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of a duration: numbers with the units w, d, h, m, s, ms, the longest first, each once; or ``0``.
+
+    Raises:
+        ValueError: it is none, or is no whole number of milliseconds.
+    """
+    if text == "0":
+        return 0
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"not a duration: {text!r}")
+    total, shortest = Decimal(0), None
+    for number, unit in _DURATION_PART.findall(text):
+        if shortest is not None and _MS[unit] >= shortest:
+            raise ValueError(f"units out of order in {text!r}")
+        shortest = _MS[unit]
+        total += Decimal(number) * shortest
+    if total != int(total):
+        raise ValueError(f"finer than a millisecond: {text!r}")
+    return int(total)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size: one number with a unit of b, kb, mb, gb, tb (1kb is 1024 bytes); or ``0``.
+
+    Raises:
+        ValueError: it is none, or is no whole number of bytes.
+    """
+    if text == "0":
+        return 0
+    found = _SIZE.fullmatch(text)
+    if not found:
+        raise ValueError(f"not a size: {text!r}")
+    total = Decimal(found[1]) * _BYTES[found[2].lower()]
+    if total != int(total):
+        raise ValueError(f"finer than a byte: {text!r}")
+    return int(total)
+
+
+def format_duration(ms: int) -> str:
+    """A duration as it would be written: ``5400000`` is ``1h30m``."""
+    if ms <= 0:
+        return "0s"
+    text = ""
+    for unit in ("w", "d", "h", "m", "s", "ms"):
+        count, ms = divmod(ms, _MS[unit])
+        if count:
+            text += f"{count}{unit}"
+    return text
+
+
+def format_size(size: int) -> str:
+    """A size as it would be written: ``104857600`` is ``100mb``."""
+    for unit in ("tb", "gb", "mb", "kb"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return f"{size}b"

@@ -1,0 +1,59 @@
+"""Addresses to listen on. Only loopback: the API is offered without TLS and without trust in a proxy."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from supervisor.config.problems import Invalid
+from supervisor.config.values import Text
+
+_ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})", re.ASCII)
+_LAST_PORT = 65535
+
+
+def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
+    """Address and port of ``127.0.0.1:7464``, ``localhost:7464`` or ``[::1]:7464``; the address as a number.
+
+    Args:
+        text: as the configuration or the command line has it.
+        any_port: whether port 0 is allowed: the kernel chooses.
+
+    Raises:
+        Invalid: it is no address, or not a loopback address.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if not found:
+        raise Invalid("must be an address and a port", 'write "127.0.0.1:7464" or "[::1]:7464"')
+    port = int(found[3])
+    if port > _LAST_PORT or (port == 0 and not any_port):
+        raise Invalid(f"the port must be from 1 to {_LAST_PORT}")
+    host = found[1] or found[2] or ""
+    if host == "localhost":
+        return "127.0.0.1", port
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise Invalid(
+            "must be a numeric address of this host's loopback interface, or localhost",
+            "listening elsewhere needs TLS or a trusted proxy, which this version does not offer",
+        ) from None
+    if not address.is_loopback or getattr(address, "ipv4_mapped", None) or getattr(address, "scope_id", None):
+        raise Invalid(
+            "is not a loopback address: without TLS the password and all output would cross the network readable",
+            "use 127.0.0.1 or [::1], and reach it from elsewhere through an SSH tunnel",
+            show=False,
+        )
+    return str(address), port
+
+
+@dataclass(frozen=True)
+class Listen:
+    """An address to listen on."""
+
+    def parse(self, value: object, directory: str) -> tuple[str, int]:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return parse_listen(Text(limit=100, empty=False, what=self.describe()).parse(value, directory))
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a loopback address and a port such as "127.0.0.1:7464"'

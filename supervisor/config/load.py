@@ -1,0 +1,262 @@
+"""Reads and checks a configuration as a whole.
+
+All problems are found before any is reported: each key is checked against :mod:`supervisor.config.schema`,
+then the records are made, or :class:`supervisor.config.problems.ConfigError` says everything that is wrong.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from supervisor.config.hostzone import host_zone
+from supervisor.config.model import Config, Daemon, Http, Service, Storage, Task
+from supervisor.config.positions import KeyPath
+from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
+from supervisor.config.reading import Source, included, read_source
+from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, keys_of
+from supervisor.config.substitute import substitute
+
+_SECTIONS = ("daemon", "http", "storage")
+_UNITS = {"tasks": "task", "services": "service"}
+_TABLES = (*_SECTIONS, "defaults", *_UNITS)
+_NEVER_SUBSTITUTED = frozenset({"run"})
+_MAX_DEPTH = 8
+
+Values = dict[str, Any]
+"""Checked values by name of the key; keys that were not said are absent."""
+
+
+def load(path: str, environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration in the file `path` and the files that it includes.
+
+    Args:
+        path: of the main file; shown in messages as it is given.
+        environ: for ``${VAR}`` and the host's time zone; the process's when None.
+
+    Raises:
+        ConfigError: it cannot be used; has all the reasons.
+    """
+    return _Loader(os.environ if environ is None else environ).load(path)
+
+
+def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None = None) -> dict[str, Values]:
+    """Only the sections named, checked, by name; without defaults, tasks, services and included files.
+
+    For clients that only want to know where the daemon is.
+
+    Raises:
+        ConfigError: the file or one of these sections is not valid.
+    """
+    loader = _Loader(os.environ if environ is None else environ)
+    main = read_source(path)
+    found = {section: loader.section(main, section) for section in sections}
+    loader.finish()
+    return found
+
+
+class _Loader:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._problems: list[Problem] = []
+        self._files: list[str] = []
+
+    def load(self, path: str) -> Config:
+        main = read_source(path)
+        self._tables(main, _TABLES)
+        daemon, http, storage = (self.section(main, section) for section in _SECTIONS)
+        sources = [main, *self._included(main, daemon.get("include", ()))]
+        self._files = [source.name for source in sources]
+        defaults = self._defaults(main)
+        daemon.setdefault("timezone", host_zone(self._environ))
+        tasks: dict[str, Task] = {}
+        services: dict[str, Service] = {}
+        seen: dict[str, tuple[Source, KeyPath]] = {}
+        for source in sources:
+            for table, kind in _UNITS.items():
+                for name, values in self._units(source, table, kind, defaults[kind], seen):
+                    if kind == "task":
+                        values.setdefault("timezone", daemon["timezone"])
+                        tasks[name] = Task(name=name, **_fields(values, kind))
+                    else:
+                        services[name] = Service(name=name, **_fields(values, kind))
+        self.finish()
+        return Config(
+            path=main.path,
+            files=tuple(source.path for source in sources),
+            daemon=Daemon(**_fields(daemon, "daemon", without=frozenset({"include"}))),
+            http=Http(**_fields(http, "http")),
+            storage=Storage(**_fields(storage, "storage")),
+            tasks=tasks,
+            services=services,
+        )
+
+    def finish(self) -> None:
+        """Report, when there is anything to report."""
+        if self._problems:
+            order = {name: index for index, name in enumerate(self._files)}
+            raise ConfigError(
+                sorted(self._problems, key=lambda problem: (order.get(problem.file, 0), problem.line or 0))
+            )
+
+    def section(self, source: Source, name: str) -> Values:
+        """The checked values of one of the tables that are there once."""
+        table = source.data.get(name, {})
+        if not isinstance(table, dict):
+            self._wrong(source, (name,), "must be a table", f"write [{name}]")
+            return {}
+        return self._values(source, (name,), table, keys_of(name))
+
+    def _tables(self, source: Source, allowed: tuple[str, ...]) -> None:
+        for name in source.data:
+            if name in allowed:
+                continue
+            if name in _TABLES:
+                self._wrong(source, (name,), "does not belong into an included file", "move it to the main file")
+            else:
+                what = "table" if isinstance(source.data[name], dict) else "key"
+                self._wrong(source, (name,), f"unknown {what}", nearest(name, allowed))
+
+    def _included(self, main: Source, patterns: tuple[str, ...]) -> Iterable[Source]:
+        names, problems = included(main, patterns)
+        self._problems += problems
+        for name in names:
+            try:
+                source = read_source(name)
+            except ConfigError as err:
+                self._problems += err.problems
+                continue
+            self._tables(source, tuple(_UNITS))
+            yield source
+
+    def _defaults(self, main: Source) -> dict[str, Values]:
+        """What [defaults] gives to each kind."""
+        table = main.data.get("defaults", {})
+        if not isinstance(table, dict):
+            self._wrong(main, ("defaults",), "must be a table", "write [defaults]")
+            table = {}
+        values = self._values(main, ("defaults",), table, keys_of("task", "service"))
+        return {
+            kind: {name: value for name, value in values.items() if name in keys_of(kind)} for kind in _UNITS.values()
+        }
+
+    def _units(
+        self,
+        source: Source,
+        table: str,
+        kind: str,
+        defaults: Values,
+        seen: dict[str, tuple[Source, KeyPath]],
+    ) -> Iterable[tuple[str, Values]]:
+        """The tasks or the services of one file that have a command, each with the values that hold for it."""
+        units = source.data.get(table, {})
+        if not isinstance(units, dict):
+            self._wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
+            return
+        keys = keys_of(kind)
+        for name, unit in units.items():
+            path = (table, name)
+            if not isinstance(unit, dict):
+                self._wrong(source, path, f"must be a table, with the {kind}'s name", f"write [{table}.NAME]")
+                continue
+            self._name(source, path, name, seen)
+            if len(seen) > MAX_UNITS:
+                self._wrong(source, path, f"more than {MAX_UNITS} tasks and services")
+                return
+            values = self._values(source, path, unit, keys, kind)
+            values = defaults | values | {"env": defaults.get("env", {}) | values.get("env", {})}
+            if "run" in values:
+                yield name, values
+            elif "run" not in unit:
+                self._wrong(source, path, "has no command", 'add run = "…"')
+
+    def _name(self, source: Source, path: KeyPath, name: str, seen: dict[str, tuple[Source, KeyPath]]) -> None:
+        if not UNIT_NAME.fullmatch(name) or not name.strip("."):
+            remedy = "a name has 1 to 100 letters, digits, dots, underscores, colons and hyphens, not only dots"
+            self._wrong(source, path, "is no valid name", remedy)
+        if name in seen:
+            first, first_path = seen[name]
+            place = f"{first.name}:{first.positions.line(first_path)}"
+            self._wrong(source, path, f"the name is taken already, at {place}", "give it a name of its own")
+        else:
+            seen[name] = (source, path)
+
+    def _values(
+        self, source: Source, path: KeyPath, table: dict[str, Any], keys: Mapping[str, Key], kind: str | None = None
+    ) -> Values:
+        values: Values = {}
+        for name, raw in table.items():
+            key = keys.get(name)
+            if key is None:
+                self._unknown(source, (*path, name), raw, keys, kind)
+                continue
+            wrong: list[Invalid] = []
+            value = raw
+            if name not in _NEVER_SUBSTITUTED:
+                value = _substituted(raw, self._environ, source.directory, (), wrong)
+            replaced = {part.path for part in wrong}
+            try:
+                values[name] = key.type.parse(value, source.directory)
+            except Invalid as err:
+                wrong += [part for part in err.parts if part.path not in replaced]
+            for part in wrong:
+                self._invalid(source, (*path, name), raw, part)
+        return values
+
+    def _unknown(self, source: Source, path: KeyPath, value: object, keys: Mapping[str, Key], kind: str | None) -> None:
+        name = str(path[-1])
+        for other in _UNITS.values():
+            if kind and other != kind and name in keys_of(other):
+                self._wrong(source, path, f"a {kind} has no such key", f"only a {other} has it")
+                return
+        remedy = nearest(name, keys)
+        if kind and isinstance(value, dict) and remedy is None:
+            whole = quoted(f"{path[1]}.{name}")
+            remedy = f"if {whole} is the name of a {kind}, write [{path[0]}.{whole}]"
+        self._wrong(source, path, "unknown key", remedy)
+
+    def _invalid(self, source: Source, path: KeyPath, raw: object, invalid: Invalid) -> None:
+        message = invalid.message
+        for part in invalid.path:
+            if isinstance(raw, dict | list):
+                raw = raw[part]  # type: ignore[index]  # the path was made walking this very value
+        if invalid.show:
+            message += f", not {quoted(raw)}"
+        self._wrong(source, (*path, *invalid.path), message, invalid.remedy)
+
+    def _wrong(self, source: Source, path: KeyPath, message: str, remedy: str | None = None) -> None:
+        self._problems.append(source.problem(path, message, remedy))
+
+
+def _substituted(
+    value: object, environ: Mapping[str, str], directory: str, path: KeyPath, wrong: list[Invalid]
+) -> object:
+    """`value` with the references in all its strings replaced; those that cannot be stay, and are added to `wrong`."""
+    if isinstance(value, str):
+        try:
+            return substitute(value, environ, directory)
+        except Invalid as err:
+            err.path = path
+            wrong.append(err)
+    elif isinstance(value, list) and len(path) < _MAX_DEPTH:
+        return [_substituted(item, environ, directory, (*path, n), wrong) for n, item in enumerate(value)]
+    elif isinstance(value, dict) and len(path) < _MAX_DEPTH:
+        return {name: _substituted(item, environ, directory, (*path, name), wrong) for name, item in value.items()}
+    return value
+
+
+def _fields(values: Values, place: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Arguments for the record of `place`: what was said, and the defaults of what was not."""
+    keys = keys_of(place)
+    said = {keys[name].attribute: value for name, value in values.items() if name not in without}
+    unsaid = {name: value for name, value in _defaults_of(place).items() if name not in without}
+    return unsaid | said
+
+
+@cache
+def _defaults_of(place: str) -> dict[str, Any]:
+    """By name in the model."""
+    return {
+        key.attribute: key.type.parse(key.default, "/") if key.default not in (None, REQUIRED) else None
+        for key in keys_of(place).values()
+    }

@@ -1,0 +1,181 @@
+"""On which line each table and key of a TOML text stands: what TOML parsers do not tell.
+
+A small scanner, run over text that the parser accepted: it knows headers (``[a.b]``, ``[[a]]``), dotted and quoted
+keys, inline tables, arrays and all four kinds of strings, and skips every other value. It never fails: what it cannot
+read it skips to the end of the line, and a key without a line of its own is looked up at its nearest ancestor's.
+"""
+
+import re
+from bisect import bisect_right
+
+KeyPath = tuple[str | int, ...]
+"""Keys from the root; integers are positions in arrays."""
+
+_BLANK = re.compile(r"[ \t]*")
+_GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BASIC = re.compile(r'"((?:[^"\\\n]++|\\.)*+)"')
+_LITERAL = re.compile(r"'([^'\n]*)'")
+_BASIC_LONG = re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}', re.DOTALL)
+_LITERAL_LONG = re.compile(r"'''.*?'{3,5}", re.DOTALL)
+_PLAIN = re.compile(r"[^,\]}#\n]*")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
+_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b", '"': '"', "\\": "\\"}
+_STRINGS = ((_BASIC_LONG, '"""'), (_LITERAL_LONG, "'''"), (_BASIC, '"'), (_LITERAL, "'"))
+_MAX_DEPTH = 64
+_MAX_ITEMS = 1000
+_LAST_CODE_POINT = 0x10FFFF
+
+
+class _Unreadable(Exception):
+    """Here stands no TOML."""
+
+
+class Positions:
+    """Lines of the keys of one text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._newlines = [found.start() for found in re.finditer("\n", text)]
+        self._lines: dict[KeyPath, int] = {}
+        self._arrays: dict[KeyPath, int] = {}
+        self._scan()
+
+    def line(self, path: KeyPath) -> int | None:
+        """Line (from 1) of the key or table at `path`, else of its nearest ancestor; None when there is none."""
+        while path:
+            if (line := self._lines.get(path)) is not None:
+                return line
+            path = path[:-1]
+        return None
+
+    def exact(self, path: KeyPath) -> int | None:
+        """Line (from 1) of the key or table at `path`; None when it has no line of its own."""
+        return self._lines.get(path)
+
+    def _scan(self) -> None:
+        text, end = self._text, len(self._text)
+        table: KeyPath = ()
+        at = 0
+        while (at := _GAP.match(text, at).end()) < end:  # type: ignore[union-attr]  # it matches the empty string
+            try:
+                if text.startswith("[", at):
+                    table, at = self._header(at)
+                else:
+                    at = self._pair(at, table, 0)
+            except _Unreadable:
+                newline = text.find("\n", at)
+                at = end if newline < 0 else newline + 1
+
+    def _header(self, at: int) -> tuple[KeyPath, int]:
+        start, several = at, self._text.startswith("[[", at)
+        keys, at = self._key(at + 1 + several)
+        if not self._text.startswith("]]" if several else "]", at):
+            raise _Unreadable
+        path: KeyPath = ()
+        for key in keys[:-1]:
+            path = self._newest((*path, key))
+            self._put(path, start)
+        path = (*path, keys[-1])
+        self._put(path, start)
+        if several:
+            self._arrays[path] = self._arrays.get(path, -1) + 1
+        path = self._newest(path)
+        self._put(path, start)
+        return path, at + 1 + several
+
+    def _newest(self, path: KeyPath) -> KeyPath:
+        """`path`, or its newest element where it is an array of tables."""
+        return (*path, self._arrays[path]) if path in self._arrays else path
+
+    def _pair(self, at: int, table: KeyPath, depth: int) -> int:
+        start = at
+        keys, at = self._key(at)
+        if not self._text.startswith("=", at):
+            raise _Unreadable
+        path = table
+        for key in keys:
+            path = (*path, key)
+            self._put(path, start)
+        return self._value(self._blank(at + 1), path, depth)
+
+    def _key(self, at: int) -> tuple[list[str], int]:
+        """A dotted key: its parts, and the place of the first thing after it that is no blank."""
+        keys: list[str] = []
+        while True:
+            at = self._blank(at)
+            if found := _BARE.match(self._text, at):
+                keys.append(found[0])
+            elif found := _BASIC.match(self._text, at):
+                keys.append(_ESCAPE.sub(_unescape, found[1]))
+            elif found := _LITERAL.match(self._text, at):
+                keys.append(found[1])
+            else:
+                raise _Unreadable
+            at = self._blank(found.end())
+            if not self._text.startswith(".", at):
+                return keys, at
+            if len(keys) > _MAX_DEPTH:
+                raise _Unreadable
+            at += 1
+
+    def _value(self, at: int, path: KeyPath, depth: int) -> int:
+        text = self._text
+        if depth > _MAX_DEPTH:
+            raise _Unreadable
+        for pattern, quote in _STRINGS:
+            if text.startswith(quote, at):
+                if found := pattern.match(text, at):
+                    return found.end()
+                raise _Unreadable
+        if text.startswith("[", at):
+            return self._array(at + 1, path, depth + 1)
+        if text.startswith("{", at):
+            return self._inline_table(at + 1, path, depth + 1)
+        return _PLAIN.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+
+    def _array(self, at: int, path: KeyPath, depth: int) -> int:
+        index = 0
+        while True:
+            at = self._gap(at)
+            if self._text.startswith("]", at):
+                return at + 1
+            item = (*path, index)
+            if index < _MAX_ITEMS:
+                self._put(item, at)
+            at = self._separator(self._value(at, item, depth), "]")
+            index += 1
+
+    def _inline_table(self, at: int, path: KeyPath, depth: int) -> int:
+        while True:
+            at = self._gap(at)
+            if self._text.startswith("}", at):
+                return at + 1
+            at = self._separator(self._pair(at, path, depth), "}")
+
+    def _separator(self, at: int, closing: str) -> int:
+        """Behind a comma, or at the closing bracket; anything else ends the reading of this value."""
+        at = self._gap(at)
+        if self._text.startswith(",", at):
+            return at + 1
+        if self._text.startswith(closing, at):
+            return at
+        raise _Unreadable
+
+    def _blank(self, at: int) -> int:
+        return _BLANK.match(self._text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+
+    def _gap(self, at: int) -> int:
+        return _GAP.match(self._text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+
+    def _put(self, path: KeyPath, at: int) -> None:
+        if path not in self._lines:
+            self._lines[path] = bisect_right(self._newlines, at - 1) + 1
+
+
+def _unescape(found: re.Match[str]) -> str:
+    code = found[1] or found[2] or found[3]
+    if code:
+        number = int(code, 16)
+        return chr(number) if number <= _LAST_CODE_POINT else "\ufffd"
+    return _ESCAPED.get(found[4], found[4])

@@ -1,0 +1,124 @@
+"""What is wrong with a configuration, told so that it can be put right.
+
+Exception
+└── ConfigError    all problems of one configuration
+└── Invalid        one value (inside the loader; it knows neither file nor line)
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.config.positions import KeyPath
+
+_SHOWN_CHARS = 60
+_BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    file: str
+    """As it was named by whoever asked, so relative paths stay short."""
+    line: int | None
+    """From 1; None when it concerns the whole file."""
+    key: str
+    """Dotted, as TOML would write it; empty when it concerns the whole file."""
+    message: str
+    remedy: str | None = None
+    """What to do about it."""
+    column: int | None = None
+    """From 1; known for syntax errors only."""
+
+    def __str__(self) -> str:
+        place = self.file
+        for number in (self.line, self.column):
+            if number is not None:
+                place += f":{number}"
+        text = f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+        return f"{text}\n  {self.remedy}" if self.remedy else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; what is not known is left out."""
+        fields = {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "key": self.key or None,
+            "message": self.message,
+            "remedy": self.remedy,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class ConfigError(Exception):
+    """The configuration is not usable; `problems` has every reason, in the order of the files."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Invalid(Exception):
+    """A value is not what its key needs."""
+
+    def __init__(self, message: str, remedy: str | None = None, *, show: bool = True, path: KeyPath = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.show = show
+        """Whether the message gains by repeating the value."""
+        self.path = path
+        """Where inside the value."""
+
+    @property
+    def parts(self) -> Sequence["Invalid"]:
+        """The separate problems."""
+        return (self,)
+
+
+class InvalidParts(Invalid):
+    """Several parts of one value are wrong."""
+
+    def __init__(self, parts: Sequence[Invalid]) -> None:
+        super().__init__("; ".join(part.message for part in parts))
+        self._parts = parts
+
+    @property
+    def parts(self) -> Sequence[Invalid]:
+        """The separate problems."""
+        return self._parts
+
+
+def dotted(path: KeyPath) -> str:
+    """A key path as TOML writes it: ``tasks."db.backup".env.HOME``, ``services.web.run[2]``."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        shown = part if part and _BARE.issuperset(part) else quoted(part)
+        text += f".{shown}" if text else shown
+    return text
+
+
+def quoted(value: object) -> str:
+    """A value as TOML would write it, on one line, control characters escaped, cut when long."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    text = json.dumps(value) if isinstance(value, str | int | float) else str(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Advice naming the known word that `word` was probably meant to be; None when none is near."""
+    from difflib import get_close_matches  # only when something is wrong
+
+    found = get_close_matches(word[:_SHOWN_CHARS], list(known), n=1, cutoff=0.6)
+    return f"did you mean {quoted(found[0])}?" if found else None

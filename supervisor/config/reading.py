@@ -1,0 +1,121 @@
+"""Reading one TOML file: bounded, owned by whom it should be, with the line of every key."""
+
+import glob
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tomli
+
+from supervisor.config.positions import KeyPath, Positions
+from supervisor.config.problems import ConfigError, Problem, dotted
+from supervisor.config.substitute import read_small
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_INCLUDED = 1000
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_WILD = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file that was read."""
+
+    name: str
+    """As it was asked for; shown in messages."""
+    directory: str
+    """Absolute; relative paths in the file start here."""
+    data: dict[str, Any]
+    positions: Positions
+
+    @property
+    def path(self) -> str:
+        """Absolute path."""
+        return os.path.join(self.directory, os.path.basename(self.name))
+
+    def problem(self, path: KeyPath, message: str, remedy: str | None = None) -> Problem:
+        """A problem with the key at `path`."""
+        return Problem(self.name, self.positions.line(path), dotted(path), message, remedy)
+
+
+def read_source(name: str) -> Source:
+    """Read and parse the file `name`.
+
+    Raises:
+        ConfigError: it cannot be read, must not be trusted, or is no TOML.
+    """
+    try:
+        data, status = read_small(name, MAX_FILE_BYTES)
+    except OSError as err:
+        raise ConfigError([Problem(name, None, "", f"cannot be read: {err.strerror or err}")]) from err
+    if problem := distrust(name, status, os.geteuid()):
+        raise ConfigError([problem])
+    directory = os.path.dirname(os.path.abspath(name))
+    text = _decode(name, data)
+    try:
+        return Source(name, directory, tomli.loads(text), Positions(text))
+    except tomli.TOMLDecodeError as err:
+        raise ConfigError([Problem(name, err.lineno, "", err.msg, column=err.colno)]) from err
+    except RecursionError as err:
+        raise ConfigError([Problem(name, None, "", "is nested too deeply")]) from err
+
+
+def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
+    """Why root must not follow the file `name`: somebody else could write commands into it.
+
+    Args:
+        name: the file, for the message.
+        status: of the file, symbolic links followed.
+        euid: of this process; for users other than root every file will do.
+    """
+    if euid != 0:
+        return None
+    if status.st_uid != 0:
+        return Problem(
+            name,
+            None,
+            "",
+            f"belongs to user {status.st_uid}; what root runs may be configured by root only",
+            f"run: chown root {name}",
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        who = "everybody" if status.st_mode & stat.S_IWOTH else "its group"
+        return Problem(
+            name,
+            None,
+            "",
+            f"is writable by {who} (mode {stat.S_IMODE(status.st_mode):04o}); "
+            "what root runs may be configured by root only",
+            f"run: chmod go-w {name}",
+        )
+    return None
+
+
+def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Problem]]:
+    """Names of the files that the globs of `main` include, in order, each once; and what is wrong with the globs."""
+    names: dict[str, None] = {}
+    problems: list[Problem] = []
+    prefix = os.path.dirname(main.name)
+    for index, pattern in enumerate(patterns):
+        path = ("daemon", "include", index)
+        found = sorted(glob.glob(pattern, root_dir=main.directory))
+        if not found and _WILD.isdisjoint(pattern):
+            problems.append(main.problem(path, f"there is no file {os.path.join(prefix, pattern)}"))
+        for match in found:
+            if os.path.realpath(os.path.join(main.directory, match)) != os.path.realpath(main.path):
+                names[os.path.join(prefix, match)] = None
+    if len(names) > MAX_INCLUDED:
+        message = f"{len(names)} files are included, at most {MAX_INCLUDED} may be"
+        problems.append(main.problem(("daemon", "include"), message))
+    return list(names)[:MAX_INCLUDED], problems
+
+
+def _decode(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = data.count(b"\n", 0, err.start) + 1
+        raise ConfigError([Problem(name, line, "", "is no UTF-8 text")]) from err

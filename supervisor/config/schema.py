@@ -1,0 +1,129 @@
+"""Every key of the configuration, once: what it takes, what it means, what holds without it.
+
+The loader, its messages and the documentation are made from this table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from supervisor.config.listen import Listen
+from supervisor.config.values import (
+    NAME,
+    Choice,
+    CommandLine,
+    CronExpression,
+    Duration,
+    Environment,
+    FilePath,
+    Flag,
+    Integer,
+    ListOf,
+    Signal,
+    Size,
+    Text,
+    TimeZone,
+    ValueType,
+    choice,
+)
+
+REQUIRED: Final = object()
+"""The default of a key that has none."""
+
+MAX_UNITS = 10_000
+_MAX_SOCKET_PATH_BYTES = 107
+"""sun_path of unix(7), less the closing NUL."""
+_KB, _TB = 1 << 10, 1 << 40
+
+UNIT_NAME = NAME
+"""Names of tasks and services; of dots alone they are refused, being path components."""
+
+TASK = frozenset({"task"})
+SERVICE = frozenset({"service"})
+BOTH = TASK | SERVICE
+DAEMON = frozenset({"daemon"})
+HTTP = frozenset({"http"})
+STORAGE = frozenset({"storage"})
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key."""
+
+    name: str
+    places: frozenset[str]
+    """Which tables have it: daemon, http, storage, task, service."""
+    type: ValueType
+    default: Any
+    """As the file would say it; None: not set; REQUIRED: it has to be said."""
+    doc: str
+    field: str = ""
+    """Its name in the model, where that differs."""
+
+    @property
+    def attribute(self) -> str:
+        """Its name in the model."""
+        return self.field or self.name
+
+
+KEYS: Final = (
+    # [daemon]
+    Key("data_dir", DAEMON, FilePath(), None, "where everything is kept; --data overrides it"),
+    Key("timezone", DAEMON, TimeZone(), None, "for schedules that name none; default: the host's"),
+    Key("shutdown_timeout", DAEMON, Duration(), "8s", "how long a shutdown may take", "shutdown_timeout_ms"),
+    Key("log_level", DAEMON, choice("debug", "info", "warning", "error"), "info", "of the daemon's own log"),
+    Key("include", DAEMON, ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services"),
+    # [http]
+    Key("listen", HTTP, ListOf(Listen(), 16), ["127.0.0.1:7464"], "loopback addresses; may be empty"),
+    Key("socket", HTTP, FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket; default: ringward.sock in data_dir"),
+    Key("workers", HTTP, Integer(1, 64), 1, "API worker processes"),
+    Key("password_file", HTTP, FilePath(), None, "file with the password; RINGWARD_PASSWORD overrides it"),
+    # [storage]
+    Key("durability", STORAGE, choice("crash", "power"), "crash", "what stored state survives: a crash, or power loss"),
+    # tasks and services
+    Key("run", BOTH, CommandLine(), REQUIRED, "a string goes to shell -e -c; a list is executed as it is"),
+    Key("shell", BOTH, Text(empty=False), "/bin/sh", "runs a run that is a string"),
+    Key("working_dir", BOTH, FilePath(), None, "default: the daemon's"),
+    Key("env", BOTH, Environment(), {}, "variables, added to the daemon's; those of [defaults] are added too"),
+    Key("description", BOTH, Text(), None, "for people"),
+    Key("group", BOTH, Text(limit=100), None, "for display"),
+    Key("tags", BOTH, ListOf(Text(limit=100, empty=False), 64), [], "for display"),
+    Key("cron", TASK, ListOf(CronExpression(), 100, single=True), [], "when to run: five fields or a macro", "crons"),
+    Key("timezone", TASK, TimeZone(), None, "of its schedule; default: the daemon's"),
+    Key("run_on_start", TASK, Flag(), False, "run at every start of the daemon"),
+    Key("max_concurrent", TASK, Integer(1, 10_000), 1, "runs at the same time"),
+    Key("on_overlap", TASK, choice("queue", "skip", "terminate"), "queue", "when max_concurrent are running"),
+    Key("queue_max", TASK, Integer(0, 100_000), 100, "runs waiting at most"),
+    Key("timeout", TASK, Duration(low_ms=1), None, "how long a run may take", "timeout_ms"),
+    Key("retry_attempts", TASK, Integer(0, 10_000), 0, "further attempts after a failure"),
+    Key("retry_delay", TASK, Duration(), "5s", "before the first of them", "retry_delay_ms"),
+    Key("retry_backoff", TASK, choice("constant", "linear", "exponential"), "exponential", "how the delay grows"),
+    Key("retry_max_delay", TASK, Duration(), "5m", "how far the delay grows", "retry_max_delay_ms"),
+    Key("api_trigger", TASK, Flag(), True, "false: only the schedule may run it"),
+    Key("instances", SERVICE, Integer(1, 64), 1, "how many run side by side"),
+    Key("restart", SERVICE, choice("always", "on_failure", "never"), "always", "whether it is started again"),
+    Key("restart_delay", SERVICE, Duration(), "1s", "before the first restart", "restart_delay_ms"),
+    Key("restart_backoff", SERVICE, choice("constant", "linear", "exponential"), "exponential", "how the delay grows"),
+    Key("restart_max_delay", SERVICE, Duration(), "60s", "how far the delay grows", "restart_max_delay_ms"),
+    Key("restart_attempts", SERVICE, Integer(0, 10_000), 3, "quick failures in a row before it is given up"),
+    Key("healthy_after", SERVICE, Duration(), "10s", "an end after this is no quick failure", "healthy_after_ms"),
+    Key("stop_signal", BOTH, Signal(), "SIGTERM", "asks it to end"),
+    Key("graceful_stop", BOTH, Duration(), "5s", "how long after stop_signal SIGKILL follows", "grace_ms"),
+    Key("exit_codes", BOTH, ListOf(Integer(0, 255), 256, empty=False), [0], "exits that are success"),
+    Key(
+        "stderr",
+        BOTH,
+        Choice({"separate": False, "merge": True}),
+        "separate",
+        "merge: one pipe for both, in exact order",
+        "merge_stderr",
+    ),
+    Key("log_max_size", BOTH, Size(512 * _KB, _TB), "100mb", "how much of a run's output is kept", "log_max_bytes"),
+)
+
+
+@cache
+def keys_of(*places: str) -> Mapping[str, Key]:
+    """The keys that one of `places` has, by name."""
+    return {key.name: key for key in KEYS if not key.places.isdisjoint(places)}

@@ -1,0 +1,110 @@
+"""``${VAR}``, ``${VAR:-default}`` and ``${file:PATH}`` in configuration values.
+
+::
+
+    ${VAR}            the environment variable; an error when it is not set
+    ${VAR:-default}   the default when it is not set or empty
+    ${file:PATH}      content of the file, without the newlines at its end; PATH relative to the configuration file
+    $${               a literal ${
+
+Our own variables (``RINGWARD_*``) are refused: the processes of the daemon that read the configuration do not have
+them. Nothing is substituted in what was substituted.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+
+from supervisor.config.problems import Invalid
+
+MAX_FILE_BYTES = 64 * 1024
+
+_REFERENCE = re.compile(r"(\$\$\{)|\$\{([^}]*)\}|(\$\{)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HOW = 'write "${NAME}", "${NAME:-default}" or "${file:PATH}"; "$${" stands for a literal "${"'
+
+
+class Substituted(str):
+    """A string that is not as it stands in the file; `raw` is, and is what messages show."""
+
+    __slots__ = ("raw",)
+    raw: str
+
+
+def substitute(text: str, environ: Mapping[str, str], directory: str) -> str:
+    """`text` with all references replaced; the same object when it has none.
+
+    Args:
+        text: a value as it stands in the file.
+        environ: where variables are looked up.
+        directory: what relative paths start from.
+
+    Raises:
+        Invalid: a reference cannot be read or has no value.
+    """
+    if "${" not in text:
+        return text
+
+    def replace(found: re.Match[str]) -> str:
+        if found[1]:
+            return "${"
+        if found[2] is None:
+            raise Invalid("a ${ without its }", _HOW)
+        return _value(found[2], environ, directory)
+
+    result = Substituted(_REFERENCE.sub(replace, text))
+    result.raw = text
+    return result
+
+
+def _value(reference: str, environ: Mapping[str, str], directory: str) -> str:
+    if reference.startswith("file:"):
+        return _content(os.path.join(directory, reference.removeprefix("file:")))
+    name, has_default, default = reference.partition(":-")
+    if not _NAME.fullmatch(name):
+        raise Invalid("a ${…} that names no variable", _HOW)
+    if name.startswith("RINGWARD_"):
+        raise Invalid(f"{name} is the daemon's own and cannot be used in the configuration", show=False)
+    value = environ.get(name)
+    if has_default:
+        return value or default
+    if value is None:
+        raise Invalid(
+            f"the environment variable {name} is not set",
+            f'set it, or give a default: "${{{name}:-default}}"',
+            show=False,
+        )
+    return value
+
+
+def _content(path: str) -> str:
+    try:
+        data, _status = read_small(path)
+    except OSError as err:
+        raise Invalid(f"{path} cannot be read: {err.strerror or err}", show=False) from err
+    try:
+        return data.decode().rstrip("\r\n")
+    except UnicodeDecodeError as err:
+        raise Invalid(f"{path} is no UTF-8 text", show=False) from err
+
+
+def read_small(path: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
+    """Content and status of a regular file of at most `limit` bytes; never waits, also not on a FIFO.
+
+    Raises:
+        OSError: it cannot be read, is no regular file or is too large.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is no regular file")
+        data = b""
+        while chunk := os.read(fd, limit + 1 - len(data)):
+            data += chunk
+            if len(data) > limit:
+                raise OSError(f"it is larger than {limit} bytes")
+        return data, status
+    finally:
+        os.close(fd)

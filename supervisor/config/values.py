@@ -1,0 +1,375 @@
+"""The types of values that keys take: each checks a TOML value and turns it into what the model holds."""
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from supervisor.config.durations import format_duration, format_size, parse_duration, parse_size
+from supervisor.config.hostzone import is_zone
+from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.substitute import Substituted
+
+NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+"""Of one argument or variable: MAX_ARG_STRLEN of execve(2), less the closing NUL."""
+MAX_DURATION_MS = 10 * 366 * 86_400_000
+
+_ENV_NAME = re.compile(r"[^=\0]{1,255}")
+_CANNOT_STOP = frozenset({"SIGSTOP", "SIGCONT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGCLD"})
+_REALTIME = re.compile(r"SIGRTMIN(?:\+([0-9]{1,2}))?")
+_YES_NO = {"true": True, "false": False}
+
+
+class ValueType(Protocol):
+    """What a key's value has to be."""
+
+    def parse(self, value: object, directory: str) -> Any:
+        """Check `value` and convert it; relative paths start from `directory`.
+
+        Raises:
+            Invalid: it is not what the key needs.
+        """
+
+    def describe(self) -> str:
+        """In a few words, for messages and documentation."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string of bounded length without NUL; some must not be empty."""
+
+    limit: int = 4096
+    empty: bool = True
+    what: str = "a string"
+
+    def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
+        """See :class:`ValueType`."""
+        if not isinstance(value, str):
+            raise Invalid(f"must be {self.what}", _in_quotes(value))
+        if not value and not self.empty:
+            raise Invalid("must not be empty", show=False)
+        if "\0" in value:
+            raise Invalid("must not contain a NUL character", show=False)
+        if len(value.encode()) > self.limit:
+            raise Invalid(f"must be at most {self.limit} bytes long, it has {len(value.encode())}", show=False)
+        return str(value)
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return self.what
+
+
+@dataclass(frozen=True)
+class FilePath:
+    """A path; a relative one starts from the directory of the file that says it."""
+
+    limit: int = 4095
+    """PATH_MAX less the closing NUL, or less where the kernel allows less."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(empty=False, what="a path").parse(value, directory)
+        if text.startswith("~"):
+            raise Invalid("~ is not expanded in paths", 'write the path out, or "${HOME}/…"')
+        path = os.path.join(directory, text)
+        if ".." not in path:  # which, behind a symbolic link, leads elsewhere than it seems
+            path = os.path.normpath(path)
+        if len(os.fsencode(path)) > self.limit:
+            raise Invalid(f"must be at most {self.limit} bytes long, together with {directory}")
+        return path
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return "a path"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    def parse(self, value: object, directory: str) -> bool:  # noqa: ARG002 - the protocol's signature
+        """See :class:`ValueType`."""
+        if isinstance(value, Substituted) and value in _YES_NO:
+            return _YES_NO[value]
+        if not isinstance(value, bool):
+            raise Invalid("must be true or false, without quotes")
+        return value
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return "true or false"
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number within bounds."""
+
+    low: int
+    high: int
+
+    def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
+        """See :class:`ValueType`."""
+        if isinstance(value, Substituted) and re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
+            raise Invalid(f"must be {self.describe()}")
+        return value
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return f"a whole number from {self.low} to {self.high}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words, each standing for a value of the model."""
+
+    words: dict[str, Any]
+
+    def parse(self, value: object, directory: str) -> Any:  # noqa: ARG002 - the protocol's signature
+        """See :class:`ValueType`."""
+        if not isinstance(value, str) or value not in self.words:
+            near = nearest(value, self.words) if isinstance(value, str) else None
+            raise Invalid(f"must be {self.describe()}", near)
+        return self.words[value]
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return " or ".join(quoted(word) for word in self.words)
+
+
+def choice(*words: str) -> Choice:
+    """A choice whose words stand for themselves."""
+    return Choice({word: word for word in words})
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A time span, in milliseconds."""
+
+    low_ms: int = 0
+    high_ms: int = MAX_DURATION_MS
+
+    def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
+        """See :class:`ValueType`."""
+        if not isinstance(value, str):
+            raise Invalid(f"must be {self.describe()}", _in_quotes(value, "s"))
+        try:
+            ms = parse_duration(value)
+        except ValueError:
+            raise Invalid(f"must be {self.describe()}", "units: w, d, h, m, s, ms, the longest first") from None
+        if not self.low_ms <= ms <= self.high_ms:
+            low, high = format_duration(self.low_ms), format_duration(self.high_ms)
+            raise Invalid(f"must be a duration from {low} to {high}")
+        return ms
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a duration such as "30s" or "1h30m"'
+
+
+@dataclass(frozen=True)
+class Size:
+    """An amount of storage, in bytes."""
+
+    low: int
+    high: int
+
+    def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
+        """See :class:`ValueType`."""
+        if not isinstance(value, str):
+            raise Invalid(f"must be {self.describe()}", _in_quotes(value, "kb"))
+        try:
+            size = parse_size(value)
+        except ValueError:
+            raise Invalid(f"must be {self.describe()}", "units: b, kb, mb, gb, tb") from None
+        if not self.low <= size <= self.high:
+            raise Invalid(f"must be a size from {format_size(self.low)} to {format_size(self.high)}")
+        return size
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a size such as "64kb" or "100mb"'
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list of values of one type, as a tuple."""
+
+    item: ValueType
+    limit: int
+    empty: bool = True
+    single: bool = False
+    """Whether one value may stand without the list around it."""
+
+    def parse(self, value: object, directory: str) -> tuple[Any, ...]:
+        """See :class:`ValueType`."""
+        if self.single and not isinstance(value, list):
+            return (self.item.parse(value, directory),)
+        if not isinstance(value, list):
+            raise Invalid(f"must be {self.describe()}", None if isinstance(value, dict) else f"write [{quoted(value)}]")
+        if not value and not self.empty:
+            raise Invalid("must not be empty", show=False)
+        if len(value) > self.limit:
+            raise Invalid(f"must have at most {self.limit} items, it has {len(value)}", show=False)
+        parsed, wrong = [], []
+        for index, item in enumerate(value):
+            try:
+                parsed.append(self.item.parse(item, directory))
+            except Invalid as err:
+                err.path = (index, *err.path)
+                wrong.append(err)
+        if wrong:
+            raise InvalidParts(wrong)
+        if len(set(parsed)) != len(parsed):
+            raise Invalid("has an item twice", show=False)
+        return tuple(parsed)
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        several = f"a list, each item {self.item.describe()}"
+        return f"{self.item.describe()}, or {several}" if self.single else several
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Variables for a command."""
+
+    def parse(self, value: object, directory: str) -> dict[str, str]:
+        """See :class:`ValueType`."""
+        if not isinstance(value, dict):
+            raise Invalid(f"must be {self.describe()}")
+        if len(value) > 1000:
+            raise Invalid(f"must have at most 1000 variables, it has {len(value)}", show=False)
+        text = Text(limit=MAX_ARGUMENT_BYTES)
+        wrong: list[Invalid] = []
+        variables: dict[str, str] = {}
+        for name, content in value.items():
+            try:
+                _check_variable(name)
+                variables[name] = text.parse(content, directory)
+            except Invalid as err:
+                err.path = (name,)
+                wrong.append(err)
+        if wrong:
+            raise InvalidParts(wrong)
+        return variables
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a table of strings such as { LANG = "C.UTF-8" }'
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What to execute: a string for the shell, or a list of arguments."""
+
+    def parse(self, value: object, directory: str) -> str | tuple[str, ...]:
+        """See :class:`ValueType`."""
+        text = Text(limit=MAX_ARGUMENT_BYTES, what=self.describe())
+        if not isinstance(value, list):
+            command = text.parse(value, directory)
+            if not command.strip():
+                raise Invalid("must not be empty", show=False)
+            return command
+        if not value or value[0] == "":
+            raise Invalid("must name a program first", show=False)
+        if len(value) > 10_000:
+            raise Invalid(f"must have at most 10000 arguments, it has {len(value)}", show=False)
+        arguments, wrong = [], []
+        for index, argument in enumerate(value):
+            try:
+                arguments.append(Text(limit=MAX_ARGUMENT_BYTES).parse(argument, directory))
+            except Invalid as err:
+                err.path = (index,)
+                wrong.append(err)
+        if wrong:
+            raise InvalidParts(wrong)
+        return tuple(arguments)
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return "a command: a string for the shell, or a list of arguments"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """The number of a signal that is given by name."""
+
+    def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
+        """See :class:`ValueType`."""
+        if not isinstance(value, str):
+            raise Invalid(f"must be {self.describe()}")
+        name = value.upper()
+        name = name if name.startswith("SIG") else f"SIG{name}"
+        if name in _CANNOT_STOP:
+            raise Invalid("must be a signal that ends a process")
+        if found := _REALTIME.fullmatch(name):
+            number = signal.SIGRTMIN + int(found[1] or 0)
+            if number <= signal.SIGRTMAX:
+                return number
+        elif name in signal.Signals.__members__:
+            return signal.Signals[name].value
+        raise Invalid(f"must be {self.describe()}", nearest(name, signal.Signals.__members__))
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'the name of a signal such as "SIGTERM"'
+
+
+@dataclass(frozen=True)
+class TimeZone:
+    """An IANA time zone."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(limit=255, empty=False, what=self.describe()).parse(value, directory)
+        if not is_zone(text):
+            from zoneinfo import available_timezones
+
+            raise Invalid(f"must be {self.describe()}", nearest(text, available_timezones()))
+        return text
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a time zone such as "Europe/Prague"'
+
+
+@dataclass(frozen=True)
+class CronExpression:
+    """A schedule of five fields, or a macro."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(limit=256, empty=False, what=self.describe()).parse(value, directory)
+        check = _cron_check()
+        if (wrong := check(text)) is not None:
+            raise Invalid(f"is no valid schedule: {wrong}", show=False)
+        return text
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a cron expression such as "*/5 * * * *" or "@hourly"'
+
+
+def _cron_check() -> Callable[[str], str | None]:
+    from supervisor.scheduler.cron import validate  # croniter: only when there is a schedule to check
+
+    return validate
+
+
+def _check_variable(name: str) -> None:
+    if not _ENV_NAME.fullmatch(name):
+        raise Invalid("is no name for an environment variable", show=False)
+    if name.startswith("RINGWARD_"):
+        raise Invalid("names beginning with RINGWARD_ are set by the daemon", show=False)
+
+
+def _in_quotes(value: object, suffix: str = "") -> str | None:
+    """Advice for a number or truth value where a string belongs."""
+    if isinstance(value, bool | int | float):
+        return f'write "{quoted(value)}{suffix}"'
+    return None

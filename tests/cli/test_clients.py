@@ -1,0 +1,359 @@
+"""The commands that talk to the daemon."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from click.testing import CliRunner
+
+from supervisor.cli import exit_codes
+from supervisor.cli.follow import Follower
+from supervisor.cli.main import cli
+from supervisor.cli.tables import duration, relative, show_table
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import Answer, FakeDaemon, Request, as_json, event, events, line, problem
+
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+OTHER = "01ARZ3NDEKTSV4RRFFQ69G5FAW"
+
+
+def run(**more: Any) -> dict[str, Any]:
+    base = {
+        "id": RUN,
+        "taskName": "job",
+        "status": "ended",
+        "endReason": "succeeded",
+        "exitCode": 0,
+        "instanceIndex": 0,
+        "retryAttempt": 0,
+        "triggeredBy": "cron",
+        "createdAt": "2026-11-21T03:00:00.000Z",
+        "startedAt": "2026-11-21T03:00:00.000Z",
+        "endedAt": "2026-11-21T03:00:01.500Z",
+    }
+    return {name: value for name, value in {**base, **more}.items() if value is not None}
+
+
+def runs_page(*items: dict[str, Any]) -> Any:
+    def answer(request: Request) -> Answer:
+        offset, limit = int(request.query["offset"]), int(request.query["limit"])
+        return as_json({"items": list(items)[offset : offset + limit], "total": len(items)})
+
+    return answer
+
+
+def running(daemon: FakeDaemon, *lines: dict[str, Any], **ended: Any) -> None:
+    """The task job, whose run prints `lines` and ends as `ended` says."""
+    daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "pending"}, 201))
+    shown = [event("line", one, one["n"]) for one in lines]
+    done = event("done", {"finalLine": len(lines) - 1, "status": "ended"}, len(lines) - 1)
+    daemon.on("GET", f"/api/runs/{RUN}/log/stream", events(*shown, done))
+    daemon.on("GET", f"/api/runs/{RUN}", run(**ended))
+
+
+class TestRun:
+    def test_output_and_exit_code_are_those_of_the_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Standard output and standard error stay apart."""
+        running(daemon, line(0, "out"), line(1, "err", "stderr"), endReason="failed", exitCode=3)
+        result = ringward("run", "job")
+        assert (result.exit_code, result.stdout, result.stderr) == (3, "out\n", "err\n")
+
+    @pytest.mark.parametrize(
+        ("ended", "code", "said"),
+        [
+            ({"endReason": "succeeded", "exitCode": 0}, 0, ""),
+            ({"endReason": "timeout", "exitCode": 143}, 143, "ended: timeout"),
+            ({"endReason": "stopped", "exitCode": 137}, 137, "ended: stopped"),
+            ({"endReason": "start_failed", "exitCode": -1, "startedAt": None}, 125, "could not be started"),
+            ({"endReason": "skipped", "exitCode": -1, "startedAt": None}, 125, "running already"),
+            ({"endReason": "queue_full", "exitCode": -1, "startedAt": None}, 125, "queue is full"),
+            ({"endReason": "stopped", "exitCode": -1, "startedAt": None}, 125, "did not take place: stopped"),
+            ({"endReason": "crashed", "exitCode": -2}, 125, "not known: crashed"),
+        ],
+    )
+    def test_every_ending_has_its_exit_code(
+        self, ringward: Ringward, daemon: FakeDaemon, ended: dict[str, Any], code: int, said: str
+    ) -> None:
+        """125 when it never ran, with the reason; else its own."""
+        running(daemon, **ended)
+        result = ringward("run", "job")
+        assert result.exit_code == code
+        assert said in result.stderr
+
+    @pytest.mark.parametrize(
+        ("answer", "code", "said"),
+        [
+            (problem(404, "There is no task"), 125, "there is no task job"),
+            (problem(409, "job is a service"), 125, "job is a service"),
+            (problem(403, "only the schedule may run it"), exit_codes.NOT_PERMITTED, "only the schedule"),
+            (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
+        ],
+    )
+    def test_a_run_that_is_refused_never_ran(
+        self, ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str
+    ) -> None:
+        """Unknown tasks and services are 125; missing permission and a missing daemon are told apart."""
+        daemon.on("POST", "/api/tasks/job/run", answer)
+        result = ringward("run", "job")
+        assert (result.exit_code, said in result.stderr) == (code, True)
+
+    def test_detached_it_prints_the_id(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """And follows nothing; what did not take place is told all the same."""
+        daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "running"}, 201))
+        assert ringward("run", "-d", "job").stdout == f"{RUN}\n"
+        assert json.loads(ringward("run", "--detach", "--json", "job").stdout)["id"] == RUN
+        assert len(daemon.requests) == 2
+        daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "ended"}, 201))
+        daemon.on("GET", f"/api/runs/{RUN}", run(endReason="skipped", exitCode=-1, startedAt=None))
+        assert ringward("run", "-d", "job").exit_code == exit_codes.NEVER_RAN
+        assert ringward("run", "--json", "job").exit_code == exit_codes.USAGE
+
+    def test_interrupted_it_says_how_to_go_on(
+        self, ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ctrl-C ends the showing and not the run."""
+
+        def interrupted(_self: Follower) -> None:
+            raise KeyboardInterrupt
+
+        running(daemon)
+        monkeypatch.setattr(Follower, "follow", interrupted)
+        result = ringward("run", "job")
+        assert result.exit_code == exit_codes.INTERRUPTED
+        assert f"ringward logs -f {RUN}" in result.stderr
+        assert f"ringward stop {RUN}" in result.stderr
+        assert not [request for request in daemon.requests if request.path.endswith("/stop")]
+
+    def test_the_result_is_asked_for_until_it_is_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A daemon that restarts between the last line and the question costs nothing."""
+        running(daemon)
+        daemon.on("GET", f"/api/runs/{RUN}", problem(503, "starting"), run(endReason="failed", exitCode=4))
+        assert ringward("run", "job").exit_code == 4
+
+
+class TestLogs:
+    LOG = f"/api/runs/{RUN}/log"
+
+    def page(self, total: int) -> Any:
+        def answer(request: Request) -> Answer:
+            start, limit = int(request.query["from"]), int(request.query["limit"])
+            start = max(0, total + start) if start < 0 else start
+            lines = [line(n, f"line {n}") for n in range(start, min(start + limit, total))]
+            return as_json({"lines": lines, "firstAvailable": 0, "totalLines": total})
+
+        return answer
+
+    def test_the_last_lines_of_the_newest_run_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """100 of them unless said otherwise."""
+        daemon.on("GET", "/api/tasks/job/runs", runs_page(run(), run(id=OTHER)))
+        daemon.on("GET", self.LOG, self.page(150))
+        assert ringward("logs", "job").stdout.splitlines() == [f"line {n}" for n in range(50, 150)]
+        assert ringward("logs", "-n", "2", "job").stdout == "line 148\nline 149\n"
+        assert ringward("logs", "-n", "0", "job").stdout == ""
+
+    def test_many_lines_are_fetched_in_pages(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """More than one answer can hold."""
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+        daemon.on("GET", self.LOG, self.page(30_000))
+        lines = ringward("logs", "-n", "25000", RUN).stdout.splitlines()
+        assert lines == [f"line {n}" for n in range(5000, 30_000)]
+
+    def test_a_run_is_named_by_its_id(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """In lower case too; a task that is named like an id is found all the same."""
+        daemon.on("GET", self.LOG, self.page(1))
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+        assert ringward("logs", RUN.lower()).stdout == "line 0\n"
+        daemon.on("GET", f"/api/runs/{RUN}", problem(404, "no run"))
+        daemon.on("GET", f"/api/tasks/{RUN}/runs", runs_page(run()))
+        assert ringward("logs", RUN).stdout == "line 0\n"
+
+    def test_following_prefers_a_run_that_is_running(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """And begins at the last lines, or with -n 0 at the next one."""
+
+        def runs(request: Request) -> Answer:
+            chosen = run() if request.query.get("status") == "running" else run(id=OTHER)
+            return as_json({"items": [chosen], "total": 1})
+
+        daemon.on("GET", "/api/tasks/job/runs", runs)
+        daemon.on("GET", self.LOG, self.page(7))
+        done = event("done", {"finalLine": 9, "status": "ended"}, 9)
+        daemon.on("GET", f"{self.LOG}/stream", events(event("line", line(9, "nine"), 9), done))
+        assert ringward("logs", "-f", "-n", "5", "job").stdout == "nine\n"
+        assert ringward("logs", "-f", "-n", "0", "job").stdout == "nine\n"
+        anchors = [request.query["from"] for request in daemon.asked(f"{self.LOG}/stream")]
+        assert anchors == ["-5", "7"]
+
+    def test_raw_is_byte_for_byte(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Whatever the run printed; it goes with no option that would change it."""
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+        daemon.on("GET", f"{self.LOG}/raw", Answer(200, b"\xff\x00\r\n", "text/plain"))
+        assert ringward("logs", "--raw", RUN).stdout_bytes == b"\xff\x00\r\n"
+        assert ringward("logs", "--raw", "-f", RUN).exit_code == exit_codes.USAGE
+        assert ringward("logs", "--raw", "-n", "100", RUN).exit_code == exit_codes.USAGE
+
+    def test_json_is_a_record_per_line(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """For programs."""
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+        daemon.on("GET", self.LOG, self.page(2))
+        lines = ringward("logs", "--json", RUN).stdout.splitlines()
+        assert [json.loads(one)["n"] for one in lines] == [0, 1]
+
+    def test_unknown_names_and_tasks_without_runs_are_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """They differ."""
+        assert "no task, service or run job" in ringward("logs", "job").stderr
+        assert "no task, service or run a b" in ringward("logs", "a b").stderr
+        daemon.on("GET", "/api/tasks/job/runs", {"items": [], "total": 0})
+        result = ringward("logs", "job")
+        assert (result.exit_code, result.stderr) == (exit_codes.REFUSED, "ringward: job has not run yet\n")
+
+
+class TestLists:
+    TASK: ClassVar = {
+        "name": "job",
+        "kind": "task",
+        "tags": [],
+        "cron": ["@daily"],
+        "nextRunAt": "2026-11-22T00:00:00.000Z",
+        "lastRun": run(endReason="failed", exitCode=3),
+        "active": {"running": 1, "pending": 2},
+        "paused": False,
+    }
+    SERVICE: ClassVar = {"name": "web", "kind": "service", "state": "running", "active": {"running": 3, "pending": 0}}
+
+    def test_ps_shows_tasks_and_services(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Tabs in a pipe, the records with --json."""
+        idle = {"name": "idle", "kind": "task", "active": {"running": 0, "pending": 0}, "paused": True}
+        daemon.on("GET", "/api/tasks", {"items": [self.TASK, self.SERVICE, idle]})
+        rows = [row.split("\t") for row in ringward("ps").stdout.splitlines()]
+        assert rows == [
+            ["NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE"],
+            ["job", "task", "running", "failed (3)", "2026-11-21T03:00:00.000Z", "2026-11-22T00:00:00.000Z", "1+2"],
+            ["web", "service", "running", "-", "-", "-", "3"],
+            ["idle", "task", "paused (idle)", "-", "-", "-", "0"],
+        ]
+        assert json.loads(ringward("ps", "--json").stdout)[1] == self.SERVICE
+
+    def test_runs_of_all_tasks_or_of_one(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Filtered by the daemon."""
+        daemon.on("GET", "/api/runs", {"runs": [run(retryAttempt=2)], "total": 1})
+        daemon.on("GET", "/api/tasks/job/runs", runs_page(run(status="running", endReason=None)))
+        rows = [row.split("\t") for row in ringward("runs", "--status", "failed", "--limit", "5").stdout.splitlines()]
+        assert rows[1] == [RUN, "job", "succeeded", "cron, retry 2", "2026-11-21T03:00:00.000Z", "1.5s"]
+        assert daemon.asked("/api/runs")[0].query == {"naming": "camel", "limit": "5", "status": "failed"}
+        assert ringward("runs", "job").stdout.splitlines()[1].split("\t")[2] == "running"
+        assert json.loads(ringward("runs", "--json").stdout)[0]["id"] == RUN
+
+    def test_a_terminal_gets_aligned_columns(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """And nothing that it would obey."""
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        show_table(["NAME", "STATE"], [["a\x1b[2J", "failed"], ["longer-name", "[red]"]])
+        shown = capsys.readouterr().out
+        assert "\x1b[2J" not in shown
+        assert "[red]" in shown
+        first, second, third = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+        assert first.index("STATE") == third.index("[red]")
+        assert "^[[2J" in second
+
+    def test_times_are_told_as_people_tell_them(self) -> None:
+        """Two units at most, in either direction."""
+        now = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+        assert relative("2026-11-21T12:00:30.000Z", now) == "in 30s"
+        assert relative("2026-11-21T10:58:30Z", now) == "1h 1m ago"
+        assert relative("2026-11-19T12:00:00Z", now) == "2d ago"
+        assert relative("2026-11-21T12:00:00.100Z", now) == "now"
+        assert relative("nonsense", now) == "nonsense"
+        assert duration("2026-11-21T11:58:00Z", None, now) == "2m"
+
+
+class TestStop:
+    def test_a_run_or_all_active_runs_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Each is stopped and named."""
+        daemon.on("GET", f"/api/runs/{RUN}", run(status="running"))
+        daemon.on("GET", "/api/tasks/job/runs", runs_page(run(), run(id=OTHER)))
+        for one in (RUN, OTHER):
+            daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
+        assert ringward("stop", RUN).stdout == f"{RUN}\n"
+        assert ringward("stop", "--force", "job").stdout == f"{RUN}\n{OTHER}\n"
+        stops = [request.query for request in daemon.requests if request.method == "POST"]
+        assert stops == [{}, {"force": "true"}, {"force": "true"}]
+        assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "pending,running"
+        assert json.loads(ringward("stop", "--json", "job").stdout) == {"stopped": [RUN, OTHER]}
+
+    def test_more_active_runs_than_one_page_has(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """All of them."""
+        ids = [f"01ARZ3NDEKTSV4RRFFQ69G{n:04d}" for n in range(1001)]
+        daemon.on("GET", "/api/tasks/job/runs", runs_page(*(run(id=one) for one in ids)))
+        for one in ids:
+            daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
+        assert ringward("stop", "job").stdout.splitlines() == ids
+
+    def test_nothing_to_stop_is_no_error(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """What was wanted is so already; an unknown name is an error."""
+        daemon.on("GET", "/api/tasks/job/runs", {"items": [], "total": 0})
+        result = ringward("stop", "job")
+        assert (result.exit_code, "no active runs" in result.stderr) == (0, True)
+        assert ringward("stop", "nobody").exit_code == exit_codes.REFUSED
+
+
+class TestPassword:
+    def test_the_password_that_was_made(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """On standard output, alone."""
+        daemon.on("GET", "/api/local/credentials", {"ephemeral": True, "password": "open-sesame"})
+        assert ringward("password").stdout == "open-sesame\n"
+        assert json.loads(ringward("password", "--json").stdout) == {"ephemeral": True, "password": "open-sesame"}
+
+    def test_a_configured_one_is_not_shown_but_where_it_is(
+        self, ringward: Ringward, daemon: FakeDaemon, tmp_path: Path
+    ) -> None:
+        """Whoever configured it finds it there."""
+        daemon.on("GET", "/api/local/credentials", problem(404, "configured"))
+        result = ringward("password")
+        assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, "")
+        assert "RINGWARD_PASSWORD" in result.stderr
+        path = tmp_path / "ringward.toml"
+        path.write_text("[http]\npassword_file = 'pw'\n")
+        path.chmod(0o644)
+        assert f"{tmp_path}/pw" in ringward("password").stderr
+
+    def test_others_are_refused(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """As the daemon says."""
+        daemon.on("GET", "/api/local/credentials", problem(403, "not over a proxy"))
+        assert ringward("password").exit_code == exit_codes.NOT_PERMITTED
+
+
+class TestValidate:
+    def test_a_valid_configuration_is_counted(self, ringward: Ringward, tmp_path: Path) -> None:
+        """In words, and as JSON."""
+        path = tmp_path / "r.toml"
+        path.write_text("[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n")
+        path.chmod(0o644)
+        assert ringward("validate", str(path)).stdout == f"{path}: valid, 1 task, 1 service\n"
+        found = json.loads(ringward("validate", "-c", str(path), "--json", plain=True).stdout)
+        assert (found["valid"], found["tasks"], found["files"]) == (True, 1, [str(path)])
+
+    def test_an_invalid_one_is_78_with_all_problems(self, ringward: Ringward, tmp_path: Path) -> None:
+        """Each with its place."""
+        path = tmp_path / "r.toml"
+        path.write_text("[tasks.a]\nrun = 'x'\ntimeot = 1\n[foo]\n")
+        path.chmod(0o644)
+        result = ringward("validate", str(path))
+        assert result.exit_code == exit_codes.CONFIG
+        assert f'{path}:3: tasks.a.timeot: unknown key\n  did you mean "timeout"?\n' in result.stderr
+        assert result.stderr.endswith("2 problems\n")
+        result = ringward("validate", "--json", str(path))
+        assert result.exit_code == exit_codes.CONFIG
+        assert [one["line"] for one in json.loads(result.stdout)["problems"]] == [3, 4]
+        assert ringward("validate").exit_code == exit_codes.CONFIG
+
+
+def test_the_configuration_names_the_socket(daemon: FakeDaemon, tmp_path: Path) -> None:
+    """Where a configuration is found, the daemon is where it says."""
+    (tmp_path / "ringward.toml").write_text(f"[http]\nsocket = '{daemon.socket}'\n")
+    (tmp_path / "ringward.toml").chmod(0o644)
+    daemon.on("GET", "/api/tasks", {"items": []})
+    assert CliRunner().invoke(cli, ["ps"]).exit_code == 0

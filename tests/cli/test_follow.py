@@ -1,0 +1,155 @@
+"""Following a log over interruptions."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
+from supervisor.cli.follow import Follower, Patience
+from supervisor.cli.terminal import LogPrinter
+from tests.cli.fake_daemon import Answer, FakeDaemon, Request, event, events, line, problem
+
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+LOG = f"/api/runs/{RUN}/log"
+STREAM = f"{LOG}/stream"
+DONE = event("done", {"finalLine": 0, "status": "ended"}, 0)
+
+
+class Following:
+    """A follower whose clock is its own pauses."""
+
+    def __init__(self, socket: Path) -> None:
+        self.out = io.BytesIO()
+        self.said: list[str] = []
+        self.now_s = 0.0
+        patience = Patience(self.said.append, lambda: self.now_s, self._pause)
+        self.follower = Follower(Api(UnixEndpoint(str(socket))), RUN, LogPrinter(self.out), patience)
+
+    def _pause(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now_s += seconds
+
+    def lines(self) -> list[str]:
+        self.follower.follow()
+        return self.out.getvalue().decode().splitlines()
+
+
+@pytest.fixture
+def following(daemon: FakeDaemon) -> Following:
+    return Following(daemon.socket)
+
+
+def sent(*numbers: int) -> bytes:
+    return b"".join(event("line", line(n, str(n)), n) for n in numbers)
+
+
+def test_lines_are_printed_until_the_run_has_ended(daemon: FakeDaemon, following: Following) -> None:
+    """From the first line on, with as much history as the API gives; unknown events do no harm."""
+    region = event("region", {"epoch": 1, "rows": [], "stream": "stdout"})
+    daemon.on("GET", STREAM, events(sent(0, 1), region, event("rotated", {"firstAvailable": 1}), DONE))
+    assert following.lines() == ["0", "1"]
+    (request,) = daemon.asked(STREAM)
+    assert request.query == {"from": "0", "replayLimit": "50000"}
+    assert "Last-Event-ID" not in request.headers
+
+
+def test_a_stream_that_closes_is_resumed_without_gap_or_repeat(daemon: FakeDaemon, following: Following) -> None:
+    """Also when it breaks off in the middle of an event, and when lines come twice."""
+    half = event("line", line(2, "2"), 2)[:10]
+    daemon.on(
+        "GET",
+        STREAM,
+        events(sent(0, 1)),
+        events(half, broken=True),
+        problem(503, "starting"),
+        events(sent(1, 2, 3), DONE),
+    )
+    assert following.lines() == ["0", "1", "2", "3"]
+    assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "1", "1", "1"]
+    assert following.said == []
+
+
+def test_nothing_printed_yet_is_begun_again(daemon: FakeDaemon, following: Following) -> None:
+    """Without a line there is nothing to resume behind."""
+    daemon.on("GET", STREAM, events(), events(sent(0), DONE))
+    assert following.lines() == ["0"]
+    assert [request.query["from"] for request in daemon.asked(STREAM)] == ["0", "0"]
+
+
+def test_what_a_stream_leaves_out_is_fetched(daemon: FakeDaemon, following: Following) -> None:
+    """In pages; what is no longer kept is counted."""
+    daemon.on("GET", STREAM, events(sent(0), event("dropped", {"after": 0, "count": 9}), sent(10), DONE))
+    pages = {
+        1: [line(n, str(n)) for n in (3, 4)],
+        5: [line(n, str(n)) for n in (5, 6, 7)],
+        8: [],
+    }
+    daemon.on("GET", LOG, lambda request: Answer(body=_page(pages[int(request.query["from"])])))
+    assert following.lines() == ["0", "3", "4", "5", "6", "7", "10"]
+    assert [(request.query["from"], request.query["limit"]) for request in daemon.asked(LOG)] == [
+        ("1", "9"),
+        ("5", "5"),
+        ("8", "2"),
+    ]
+    assert following.said == ["4 lines are no longer kept"]
+
+
+def _page(lines: list[dict[str, object]]) -> bytes:
+    import json
+
+    return json.dumps({"lines": lines, "firstAvailable": 0, "totalLines": 99}).encode()
+
+
+def test_a_hole_whose_fetching_breaks_off_is_left_to_the_next_stream(daemon: FakeDaemon, following: Following) -> None:
+    """No line is skipped because the daemon went away in between."""
+    hole = event("dropped", {"after": -1, "count": 2})
+    daemon.on("GET", STREAM, events(hole, sent(2), DONE))
+    whole = Answer(body=_page([line(0, "0"), line(1, "1")]))
+    daemon.on("GET", LOG, Answer(200, b"{", broken=True), whole)
+    assert following.lines() == ["0", "1", "2"]
+
+
+def test_a_short_absence_is_not_mentioned_and_a_longer_one_once(daemon: FakeDaemon, following: Following) -> None:
+    """People hear of it after two seconds, and only once."""
+    daemon.on("GET", STREAM, events(sent(0)), *[problem(503, "away")] * 8, events(sent(1), DONE))
+    assert following.lines() == ["0", "1"]
+    assert following.said == ["trying again: away"]
+    assert following.now_s >= 2
+
+
+def test_a_log_that_was_quiet_for_long_is_no_absence(daemon: FakeDaemon, following: Following) -> None:
+    """What counts is how long the daemon does not answer, not how long the run says nothing."""
+
+    def quiet(_request: Request) -> Answer:
+        following.now_s += 3600
+        return events(sent(0))
+
+    daemon.on("GET", STREAM, quiet, problem(503, "starting"), events(sent(1), DONE))
+    assert following.lines() == ["0", "1"]
+    assert following.said == []
+
+
+def test_a_daemon_that_stays_away_is_given_up(data: Path) -> None:
+    """After a minute without any answer."""
+    following = Following(data / "ringward.sock")
+    with pytest.raises(Unreachable, match="gave up waiting: no daemon answers"):
+        following.lines()
+    assert 60 <= following.now_s < 62
+
+
+def test_streams_that_close_at_once_are_given_up_too(daemon: FakeDaemon, following: Following) -> None:
+    """An answer that brings nothing is no sign of life."""
+    daemon.on("GET", STREAM, events())
+    with pytest.raises(Unreachable, match="closed the stream"):
+        following.lines()
+    assert len(daemon.requests) < 80
+
+
+@pytest.mark.parametrize("status", [401, 404, 422])
+def test_a_refusal_is_final(daemon: FakeDaemon, following: Following, status: int) -> None:
+    """Nothing is repeated that cannot succeed."""
+    daemon.on("GET", STREAM, problem(status, "no"))
+    with pytest.raises(Refused):
+        following.lines()
+    assert len(daemon.requests) == 1

@@ -1,0 +1,230 @@
+"""The program as a whole: help, loading, exit codes."""
+
+import base64
+import errno
+import http.client
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import exit_codes
+from supervisor.cli.client import url_endpoint
+from supervisor.cli.main import COMMANDS, cli
+from supervisor.version import VERSION
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import Answer, FakeDaemon, Request, problem
+from tests.waiting import until
+
+PROGRAM = [sys.executable, "-c", "from supervisor.cli.main import main; main()"]
+
+
+def test_help_names_every_command_and_exit_code(ringward: Ringward) -> None:
+    """What is there can be found out."""
+    result = ringward("--help", plain=True)
+    assert result.exit_code == 0
+    for name, text in COMMANDS.items():
+        assert name in result.output
+        assert text in result.output
+    for code in exit_codes.MEANINGS:
+        assert f"  {code} " in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help_with_an_example(ringward: Ringward, name: str) -> None:
+    """Its own help begins as the list of commands says, and ends with an example."""
+    result = ringward(name, "--help", plain=True)
+    assert result.exit_code == 0
+    assert "Example: " in result.output
+    command = importlib.import_module(f"supervisor.cli.commands.{name}").command
+    assert command.name == name
+    assert command.get_short_help_str(200).rstrip(".")[:10] == COMMANDS[name][:10]
+
+
+def test_help_loads_neither_commands_nor_libraries() -> None:
+    """Help is quick because nothing is loaded that it does not need."""
+    code = """
+import sys
+from supervisor.cli.main import cli
+cli(["--help"], standalone_mode=False)
+print(sorted(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stderr
+    for module in ("rich", "http.client", "tomli", "croniter", "asyncio", "apsw", "peewee", "supervisor.cli.commands"):
+        assert f"'{module}'" not in loaded
+        assert f"'{module}." not in loaded
+
+
+def test_the_command_line_never_loads_the_api_or_the_store(daemon: FakeDaemon, data: Path) -> None:
+    """A client command needs no more than an HTTP client."""
+    daemon.on("GET", "/api/tasks", {"items": []})
+    code = "import sys; from supervisor.cli.main import cli; cli(sys.argv[1:], standalone_mode=False)\n"
+    code += "print(sorted(sys.modules), file=sys.stderr)"
+    command = [sys.executable, "-c", code, "--data", str(data), "ps"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for module in ("api", "store", "logring", "rich", "croniter", "supervisor.scheduler", "supervisor.root"):
+        assert f"'{module}'" not in done.stderr
+
+
+def test_version(ringward: Ringward) -> None:
+    """It says which one it is."""
+    assert VERSION in ringward("--version", plain=True).output
+
+
+@pytest.mark.parametrize("args", [["nothing"], ["ps", "--nothing"], ["run"], [], ["logs", "-n", "-1", "x"]])
+def test_a_wrong_command_line_is_64(ringward: Ringward, args: list[str]) -> None:
+    """Usage errors have the exit code of sysexits.h."""
+    assert ringward(*args, plain=True).exit_code == exit_codes.USAGE
+
+
+def test_no_daemon_is_69_and_says_where_it_was_looked_for(ringward: Ringward, data: Path) -> None:
+    """One line, with the socket and what to do."""
+    result = ringward("ps")
+    assert result.exit_code == exit_codes.UNREACHABLE
+    expected = f"ringward: no daemon answers at {data}/ringward.sock; start one with: ringward up\n"
+    assert result.stderr == expected
+
+
+def test_options_may_stand_before_or_behind_the_command(ringward: Ringward, data: Path) -> None:
+    """Both places mean the same."""
+    elsewhere = data / "elsewhere"
+    for args in (["--data", str(elsewhere), "ps"], ["ps", "--data", str(elsewhere)]):
+        assert f"{elsewhere}/ringward.sock" in ringward(*args, plain=True).stderr
+
+
+def test_an_invalid_configuration_is_78(ringward: Ringward, tmp_path: Path) -> None:
+    """A client that needs the configuration to find the daemon says what is wrong with it."""
+    path = tmp_path / "broken.toml"
+    path.write_text("[http]\nsocket = 1\n")
+    path.chmod(0o644)
+    result = ringward("-c", str(path), "ps", plain=True)
+    assert result.exit_code == exit_codes.CONFIG
+    assert "broken.toml:2: http.socket: must be a path" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (problem(401, "who are you"), exit_codes.NOT_PERMITTED),
+        (problem(403, "not you"), exit_codes.NOT_PERMITTED),
+        (problem(422, "wrong", [{"location": "query.limit", "message": "too large"}]), exit_codes.REFUSED),
+        (problem(503, "later"), exit_codes.UNREACHABLE),
+        (Answer(500, b"<html>", "text/html"), exit_codes.REFUSED),
+        (Answer(200, b"<html>", "text/html"), exit_codes.UNREACHABLE),
+        (Answer(200, b"{", broken=True), exit_codes.UNREACHABLE),
+    ],
+)
+def test_errors_of_the_daemon_have_their_exit_codes(
+    ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int
+) -> None:
+    """Refusals, missing permission and broken answers differ, and none is a traceback."""
+    daemon.on("GET", "/api/tasks", answer)
+    result = ringward("ps")
+    assert result.exit_code == code
+    assert result.stderr.startswith("ringward: ")
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    if answer.status == 422:
+        assert "query.limit: too large" in result.stderr
+
+
+def test_an_error_cannot_write_to_the_terminal(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Escape sequences in what the daemon quotes are made visible."""
+    daemon.on("GET", "/api/tasks", problem(404, "no \x1b]0;title\x07 here"))
+    assert "\x1b" not in ringward("ps").stderr
+
+
+def test_a_url_is_asked_with_the_password(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing listens, the URL is named; what is no URL is a usage error."""
+    monkeypatch.setenv("RINGWARD_URL", "http://127.0.0.1:9")
+    result = ringward("ps", plain=True)
+    assert (result.exit_code, "http://127.0.0.1:9" in result.stderr) == (exit_codes.UNREACHABLE, True)
+    assert ringward("--url", "ftp://x", "ps", plain=True).exit_code == exit_codes.USAGE
+    assert ringward("--url", "http://x:y", "ps", plain=True).exit_code == exit_codes.USAGE
+
+
+def test_a_url_may_have_a_path_and_needs_no_port() -> None:
+    """Behind a proxy, too; the password goes as HTTP Basic."""
+    endpoint = url_endpoint("https://example.org/ringward/", "open-sesame")
+    assert str(endpoint) == "https://example.org:443/ringward"
+    assert endpoint.authorization == "Basic " + base64.b64encode(b"ringward:open-sesame").decode()
+    plain = url_endpoint("http://127.0.0.1", None)
+    assert (plain.port, plain.prefix, plain.authorization) == (80, "", None)
+
+
+def test_a_socket_of_somebody_else_is_77(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told apart from a daemon that is not there."""
+
+    def connect(_connection: http.client.HTTPConnection) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("supervisor.cli.client._UnixConnection.connect", connect)
+    result = ringward("ps")
+    assert (result.exit_code, "ask as its user or as root" in result.stderr) == (exit_codes.NOT_PERMITTED, True)
+
+
+def test_an_interrupted_command_is_130(daemon: FakeDaemon, data: Path) -> None:
+    """Ctrl-C ends a client that waits, without a traceback."""
+    waiting = threading.Event()
+
+    def wait(_request: Request) -> Answer:
+        waiting.set()
+        released.wait()
+        return Answer()
+
+    released = threading.Event()
+    daemon.on("GET", "/api/tasks", wait)
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); " + PROGRAM[-1]
+    command = [*PROGRAM[:-1], code, "--data", str(data), "ps"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            until(waiting.is_set, "the request")
+            child.send_signal(signal.SIGINT)
+            until(lambda: child.poll() is not None, "the client to end")
+            _out, err = child.communicate()
+        finally:
+            child.kill()
+            released.set()
+    assert (child.returncode, err.strip()) == (exit_codes.INTERRUPTED, "")
+
+
+def test_a_reader_that_went_away_is_no_error_message(daemon: FakeDaemon, data: Path) -> None:
+    """`ringward logs --raw x | head` ends silently."""
+    run_id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    daemon.on("GET", f"/api/runs/{run_id}", {"id": run_id})
+    daemon.on("GET", f"/api/runs/{run_id}/log/raw", Answer(200, b"x" * 4_000_000, "text/plain"))
+    command = [*PROGRAM, "--data", str(data), "logs", "--raw", run_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout
+        assert child.stderr
+        os.read(child.stdout.fileno(), 1)
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == exit_codes.READER_GONE
+
+
+def test_openapi_is_printed_by_a_process_of_its_own(
+    ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that process prints is printed; when it fails, why."""
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\necho "{\\"args\\": \\"$*\\"}"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    assert json.loads(ringward("openapi", plain=True).output) == {"args": "-I -m api.openapi"}
+    script.write_text("#!/bin/sh\necho broken >&2; exit 3\n")
+    result = ringward("openapi", plain=True)
+    assert (result.exit_code, "broken" in result.stderr) == (exit_codes.REFUSED, True)
+
+
+def test_every_command_is_registered_under_its_name() -> None:
+    """The list of commands and the modules agree."""
+    directory = Path(importlib.import_module("supervisor.cli.commands").__file__ or "").parent
+    assert {path.stem for path in directory.glob("*.py")} - {"__init__"} == set(COMMANDS)
+    assert cli.name == "cli"

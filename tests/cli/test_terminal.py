@@ -1,0 +1,96 @@
+"""Text for terminals and pipes."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.cli.terminal import LogPrinter, coloured, harmless, moment
+from tests.cli.fake_daemon import line
+
+
+class Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_pass_and_end() -> None:
+    """SGR sequences reach the terminal and do not colour what follows."""
+    assert coloured("\x1b[1;31mred\x1b[0m") == "\x1b[1;31mred\x1b[0m\x1b[0m"
+    assert coloured("plain\ttext") == "plain\ttext"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2Jx", "^[[2Jx"),
+        ("\x1b]0;title\x07", "^[]0;title^G"),
+        ("10 %\r20 %\r30 %", "30 %"),
+        ("a\x00b\x7f", "a^@b^?"),
+        ("\x9b2J", "<9b>2J"),
+        ("\u202egpj.exe", "<202e>gpj.exe"),
+        ("crlf\r", "crlf"),
+    ],
+)
+def test_everything_else_that_a_terminal_obeys_is_made_visible(text: str, shown: str) -> None:
+    """Nothing moves the cursor, sets the title or turns the writing direction."""
+    assert coloured(text) == shown
+
+
+@given(st.text())
+def test_no_text_controls_the_terminal(text: str) -> None:
+    """Whatever a run prints."""
+    assert not set(harmless(text)) & {*map(chr, range(9)), *map(chr, range(10, 32)), "\x7f", "\x9b"}
+    rest = coloured(text)
+    assert "\x1b]" not in rest
+    assert "\r" not in rest
+
+
+def test_a_pipe_gets_the_text_as_it_is() -> None:
+    """Standard output and standard error apart, control characters untouched; the daemon's lines are no output."""
+    out, err = io.BytesIO(), io.BytesIO()
+    printer = LogPrinter(out, err)
+    printer.line(line(0, "\x1b[2J é"))
+    printer.line(line(1, "oops", "stderr"))
+    printer.line(line(2, "note", "system"))
+    printer.finish()
+    assert out.getvalue() == "\x1b[2J é\n".encode()
+    assert err.getvalue() == b"oops\nnote\n"
+
+
+def test_a_terminal_gets_it_made_harmless() -> None:
+    """And the daemon's lines dim."""
+    out = Terminal()
+    printer = LogPrinter(out)
+    printer.line(line(0, "\x1b[2J"))
+    printer.line(line(1, "note", "system"))
+    assert out.getvalue() == b"^[[2J\n\x1b[2mnote\x1b[0m\n"
+
+
+def test_a_line_that_was_split_is_put_together_again() -> None:
+    """Parts of one line are printed as one, per stream; a line of just that length stays a line."""
+    out, err = io.BytesIO(), io.BytesIO()
+    printer = LogPrinter(out, err, timestamps=False)
+    long = "x" * 16384
+    printer.line(line(0, long))
+    printer.line(line(1, "error", "stderr"))
+    printer.line(line(2, long, continued=True))
+    printer.line(line(3, "end", continued=True))
+    printer.line(line(4, long))
+    printer.line(line(5, "next"))
+    printer.line(line(6, long))
+    printer.finish()
+    assert out.getvalue().decode() == f"{long}{long}end\n{long}\nnext\n{long}\n"
+    assert err.getvalue() == b"error\n"
+
+
+def test_timestamps_begin_lines_and_not_their_parts() -> None:
+    """Each line has one, local with offset."""
+    out = io.BytesIO()
+    printer = LogPrinter(out, timestamps=True)
+    printer.line(line(0, "x" * 16384))
+    printer.line(line(1, "y", continued=True))
+    printer.line(line(2, "z"))
+    times = [moment(1_700_000_000_000 + n) for n in (0, 2)]
+    assert out.getvalue().decode() == f"{times[0]} {'x' * 16384}y\n{times[1]} z\n"

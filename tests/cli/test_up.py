@@ -1,0 +1,344 @@
+"""What ``ringward up`` settles before it becomes the root process."""
+
+import errno
+import importlib.metadata
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from supervisor.cli import exit_codes
+from supervisor.cli.boot import datadir, runtimedir, secret
+from supervisor.cli.failure import Failure
+from supervisor.cli.main import cli
+from supervisor.messages import Boot
+
+CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
+
+
+@dataclass
+class Executed(Exception):
+    """What would have been executed."""
+
+    program: str
+    arguments: list[str]
+    boot: Boot
+    lock: int
+    environ: dict[str, str]
+
+
+@dataclass
+class Outcome:
+    result: Result
+    executed: Executed | None
+
+
+Up = Callable[..., Outcome]
+
+
+@pytest.fixture
+def shared_memory() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="ringward-test-", dir="/dev/shm"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
+    """Call ``ringward up`` with a configuration; nothing is executed."""
+    locks: list[int] = []
+
+    def execv(program: str, arguments: list[str]) -> None:
+        said = dict(zip(arguments[4::2], arguments[5::2], strict=True))
+        with open(int(said["--boot"]), "rb") as memory:
+            boot = Boot.from_dict(json.load(memory))
+        locks.append(int(said["--lock"]))
+        raise Executed(program, arguments, boot, locks[-1], dict(os.environ))
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: [str(shared_memory / "ringward")])
+
+    def call(*args: str, config: str = CONFIG) -> Outcome:
+        path = tmp_path / "ringward.toml"
+        path.write_text(config)
+        path.chmod(0o644)
+        result = CliRunner().invoke(cli, ["up", *args], prog_name="ringward")
+        executed = result.exception if isinstance(result.exception, Executed) else None
+        return Outcome(result, executed)
+
+    yield call
+    for lock in locks:
+        os.close(lock)
+
+
+def boot_of(outcome: Outcome) -> Boot:
+    assert outcome.executed, outcome.result.output
+    return outcome.executed.boot
+
+
+def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory: Path) -> None:
+    """The settings in memory, the lock, an isolated interpreter; directories are there, for nobody else."""
+    outcome = up()
+    boot = boot_of(outcome)
+    assert outcome.executed
+    assert outcome.executed.arguments[1:5] == ["-I", "-m", "supervisor.root", "--boot"]
+    assert boot.data_dir == str(tmp_path / "data")
+    assert boot.config_path == str(tmp_path / "ringward.toml")
+    assert boot.http_socket == str(tmp_path / "data/ringward.sock")
+    assert boot.listen == [("127.0.0.1", 7464)]
+    assert (boot.workers, boot.shutdown_timeout_ms, boot.log_level) == (1, 8000, "info")
+    assert boot.runtime_dir == str(shared_memory / "ringward" / boot.daemon_id)
+    assert len(boot.token) == 64
+    for path in (boot.data_dir, boot.runtime_dir):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    assert os.get_inheritable(outcome.executed.lock)
+    assert (tmp_path / "data/lock").read_text() == f"{os.getpid()}\n"
+    assert stat.S_IMODE((tmp_path / "data/id").stat().st_mode) == 0o600
+
+
+def test_the_configuration_settles_the_rest(up: Up, tmp_path: Path) -> None:
+    """And the command line wins over it."""
+    config = (
+        "[daemon]\ndata_dir='d'\nlog_level='debug'\nshutdown_timeout='1s'\n[http]\nlisten=[]\nsocket='s'\nworkers=2"
+    )
+    boot = boot_of(up(config=config))
+    assert (boot.data_dir, boot.http_socket) == (str(tmp_path / "d"), str(tmp_path / "s"))
+    assert (boot.listen, boot.workers, boot.log_level, boot.shutdown_timeout_ms) == ([], 2, "debug", 1000)
+    boot = boot_of(up("--data", "other", "--listen", "127.0.0.1:0", "--listen", "[::1]:1", config=config))
+    assert boot.data_dir == str(tmp_path / "other")
+    assert boot.listen == [("127.0.0.1", 0), ("::1", 1)]
+
+
+def test_a_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> None:
+    """Made once; the runtime directory stays where it was."""
+    first = up()
+    assert first.executed
+    os.close(first.executed.lock)
+    first.executed.lock = os.open(os.devnull, os.O_RDONLY)
+    second = boot_of(up())
+    assert second.daemon_id == first.executed.boot.daemon_id
+    assert second.token != first.executed.boot.token
+    assert [path.name for path in (shared_memory / "ringward").iterdir()] == [second.daemon_id]
+
+
+def test_a_second_daemon_is_75_and_names_the_first(up: Up) -> None:
+    """Whoever asks learns the pid of the one that runs."""
+    boot_of(up())
+    result = up().result
+    assert result.exit_code == exit_codes.ALREADY_RUNNING
+    assert f"its pid is {os.getpid()}" in result.stderr
+
+
+def test_the_banner_says_what_starts(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password that was made is not written where it would stay."""
+    outcome = up("--listen", "127.0.0.1:1")
+    boot = boot_of(outcome)
+    for text in (boot.config_path, boot.data_dir, "http://127.0.0.1:1\n", "1 task, 2 services", "ringward password"):
+        assert text in outcome.result.stdout
+    assert boot.password not in outcome.result.output
+    assert (boot.password_ephemeral, len(boot.password)) == (True, 24)
+    monkeypatch.setenv("RINGWARD_PASSWORD", "open-sesame")
+    outcome = up("--data", "d2")
+    assert outcome.executed
+    assert (boot_of(outcome).password, boot_of(outcome).password_ephemeral) == ("open-sesame", False)
+    assert "open-sesame" not in outcome.result.output
+    assert "RINGWARD_PASSWORD" not in outcome.executed.environ
+
+
+def test_an_invalid_configuration_is_78_before_anything_is_made(up: Up, tmp_path: Path) -> None:
+    """Nothing is left behind by a start that could not be."""
+    result = up(config="[tasks.a]\nrn = 'x'\n").result
+    assert result.exit_code == exit_codes.CONFIG
+    assert "tasks.a.rn: unknown key" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_no_configuration_is_78(up: Up) -> None:
+    """With the places where one was looked for."""
+    result = up("-c", "missing.toml").result
+    assert (result.exit_code, "missing.toml: cannot be read" in result.stderr) == (exit_codes.CONFIG, True)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:1", "127.0.0.1", "127.0.0.1:99999", "example.org:1"])
+def test_addresses_on_the_command_line_are_checked(up: Up, listen: str) -> None:
+    """As those in the configuration are."""
+    result = up("--listen", listen).result
+    assert (result.exit_code, listen in result.stderr) == (exit_codes.USAGE, True)
+
+
+def test_the_other_supervisor_is_refused(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a distribution that has a package of the same name nothing is started."""
+
+    def version(name: str) -> str:
+        assert name == "supervisor"
+        return "4.3.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    result = up().result
+    assert (result.exit_code, '"supervisor" 4.3.0' in result.stderr) == (exit_codes.CONFIG, True)
+
+
+def test_a_socket_path_that_is_too_long_is_told(up: Up) -> None:
+    """Before anything is made."""
+    result = up("--data", "x" * 120).result
+    assert (result.exit_code, "set socket in [http]" in result.stderr) == (exit_codes.CONFIG, True)
+
+
+class TestPassword:
+    def test_the_file_is_read(self, tmp_path: Path) -> None:
+        """Its first line."""
+        (tmp_path / "pw").write_text("open-sesame\r\nmore\n")
+        found = secret.settle({}, str(tmp_path / "pw"))
+        assert (found.value, found.ephemeral, found.origin) == ("open-sesame", False, f"from {tmp_path / 'pw'}")
+        assert "open-sesame" not in repr(found)
+
+    @pytest.mark.parametrize(("value", "message"), [("", "is empty"), ("seven77", "shorter than 8")])
+    def test_short_ones_are_refused(self, tmp_path: Path, value: str, message: str) -> None:
+        """Also an empty variable: it was meant to set one."""
+        with pytest.raises(Failure, match=message):
+            secret.settle({"RINGWARD_PASSWORD": value}, None)
+        (tmp_path / "pw").write_text(f"{value}\n")
+        with pytest.raises(Failure, match=message):
+            secret.settle({}, str(tmp_path / "pw"))
+
+    def test_files_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
+        """With the path, and 78."""
+        (tmp_path / "binary").write_bytes(b"\xff" * 10)
+        for name in ("missing", "binary", "."):
+            with pytest.raises(Failure, match=str(tmp_path)) as caught:
+                secret.settle({}, str(tmp_path / name))
+            assert caught.value.code == exit_codes.CONFIG
+
+
+class TestDataDirectory:
+    def test_parents_are_made(self, tmp_path: Path) -> None:
+        """Only the directory itself is closed to others."""
+        datadir.prepare(str(tmp_path / "a/b"))
+        assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o700
+        assert list((tmp_path / "a/b").iterdir()) == []
+
+    def test_what_is_no_directory_is_told(self, tmp_path: Path) -> None:
+        """A file, or something below one."""
+        (tmp_path / "file").touch()
+        for name in ("file", "file/below", "file/far/below"):
+            with pytest.raises(Failure, match="is no directory or lies in none") as caught:
+                datadir.prepare(str(tmp_path / name))
+            assert caught.value.code == exit_codes.DATA_DIR
+
+    def test_one_that_everybody_may_write_to_is_refused(self, tmp_path: Path) -> None:
+        """With the command that puts it right."""
+        (tmp_path / "open").mkdir()
+        (tmp_path / "open").chmod(0o777)
+        with pytest.raises(Failure, match="chmod o-w"):
+            datadir.prepare(str(tmp_path / "open"))
+
+    @pytest.mark.parametrize(
+        ("code", "message"),
+        [
+            (errno.EROFS, "read-only"),
+            (errno.ENOSPC, "is full"),
+            (errno.EDQUOT, "quota"),
+            (errno.EACCES, r"belongs to .* \(mode 0700\), and this is"),
+            (errno.EIO, os.strerror(errno.EIO)),
+        ],
+    )
+    def test_the_reason_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str) -> None:
+        """One line that says why it takes no data; nothing stays behind."""
+
+        def write(_fd: int, _data: bytes) -> int:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "write", write)
+        with pytest.raises(Failure, match=message) as caught:
+            datadir.prepare(str(tmp_path / "data"))
+        assert "\n" not in caught.value.message
+        assert list((tmp_path / "data").iterdir()) == []
+
+    def test_a_damaged_identity_is_not_replaced(self, tmp_path: Path) -> None:
+        """The rings and markers of what may still run carry it."""
+        (tmp_path / "id").write_text("nonsense\n")
+        with pytest.raises(Failure, match="holds no identity"):
+            datadir.identity(str(tmp_path))
+        assert (tmp_path / "id").read_text() == "nonsense\n"
+
+    def test_identities_are_ulids_in_order_of_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """26 characters of Crockford's alphabet, the time in front."""
+        monkeypatch.setattr("time.time_ns", lambda: 1_469_922_850_259_000_000)
+        assert datadir.new_id()[:10] == "01ARZ3NDEK"
+        assert len(datadir.new_id()) == 26
+
+
+class TestRuntimeDirectory:
+    ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+    def test_the_places_are_tried_in_order(self) -> None:
+        """Root's own first; a relative XDG_RUNTIME_DIR is none."""
+        session = {"XDG_RUNTIME_DIR": "/run/user/7"}
+        assert runtimedir.places(session, 0) == ["/run/ringward", "/run/user/7/ringward", "/dev/shm/ringward-0"]
+        assert runtimedir.places({"XDG_RUNTIME_DIR": "x"}, 7) == ["/dev/shm/ringward-7"]
+
+    def test_only_tmpfs_will_do(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is on a disk is passed over, and when nothing is left each reason is told."""
+        mounts = tmp_path / "mountinfo"
+        mounts.write_text(
+            "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
+            f"2 1 0:5 / {shared_memory}/with\\040blank rw shared:1 - tmpfs tmpfs rw\n"
+            f"3 1 0:6 / {shared_memory}/over rw - tmpfs tmpfs rw\n"
+            f"4 3 8:2 / {shared_memory}/over rw - xfs /dev/sdb rw\n"
+        )
+        for name in ("with blank", "over", "disk"):
+            (shared_memory / name).mkdir()
+        places = [f"{shared_memory}/{name}/r" for name in ("missing", "over", "disk", "with blank")]
+        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: list(places))
+        found = runtimedir.prepare(self.ID, {}, str(mounts))
+        assert found == f"{shared_memory}/with blank/r/{self.ID}"
+        places.pop()
+        with pytest.raises(Failure, match="on xfs, not on tmpfs") as caught:
+            runtimedir.prepare(self.ID, {}, str(mounts))
+        assert "on ext4, not on tmpfs" in caught.value.message
+        assert "No such file" in caught.value.message
+
+    def test_foreign_directories_and_links_are_refused(
+        self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody else can prepare the place for us."""
+        names = ["link", "file", "open", "foreign"]
+        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: [str(shared_memory / name) for name in names])
+        (shared_memory / "target").mkdir()
+        (shared_memory / "link").symlink_to("target")
+        (shared_memory / "file").touch()
+        (shared_memory / "open").mkdir()
+        (shared_memory / "open").chmod(0o777)
+        (shared_memory / "foreign").mkdir()
+        if os.geteuid() == 0:
+            os.chown(shared_memory / "foreign", 12345, -1)
+        else:
+            names.pop()
+        with pytest.raises(Failure) as caught:
+            runtimedir.prepare(self.ID, {})
+        assert caught.value.code == exit_codes.DATA_DIR
+        expected = ["link is no directory", "file is no directory", "open is writable by others"]
+        for text in expected + ["foreign belongs to user 12345"] * (os.geteuid() == 0):
+            assert text in caught.value.message
+
+    def test_a_place_once_chosen_is_kept(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a crash left behind is found, whatever the environment says today."""
+        bases = [str(shared_memory / "first"), str(shared_memory / "second")]
+        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: list(bases))
+        (shared_memory / "second" / self.ID).mkdir(parents=True, mode=0o700)
+        assert runtimedir.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"
+
+    def test_paths_too_long_for_sockets_are_passed_over(
+        self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A socket's path has 107 bytes."""
+        bases = [str(shared_memory / ("x" * 80)), str(shared_memory / "y")]
+        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: list(bases))
+        assert runtimedir.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"

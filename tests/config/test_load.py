@@ -1,0 +1,343 @@
+"""Loading: what a valid file means, and how everything that is wrong is told."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.load import load, load_sections
+from supervisor.config.model import Config
+from supervisor.config.problems import ConfigError, Problem
+from supervisor.config.schema import KEYS
+from tests.config.conftest import Write
+
+Load = Callable[..., Config]
+Problems = Callable[..., list[Problem]]
+
+
+def test_an_empty_file_has_the_documented_defaults(config: Load) -> None:
+    """Nothing has to be configured."""
+    loaded = config("", TZ="Europe/Prague")
+    assert loaded.daemon.data_dir is None
+    assert (loaded.daemon.timezone, loaded.daemon.shutdown_timeout_ms) == ("Europe/Prague", 8000)
+    assert loaded.daemon.log_level == "info"
+    assert loaded.http.listen == (("127.0.0.1", 7464),)
+    assert (loaded.http.socket, loaded.http.workers, loaded.http.password_file) == (None, 1, None)
+    assert loaded.storage.durability == "crash"
+    assert (loaded.tasks, loaded.services) == ({}, {})
+
+
+def test_a_task_has_the_documented_defaults(config: Load) -> None:
+    """A task needs a command only."""
+    task = config('[tasks.a]\nrun = "true"\n', TZ="UTC").tasks["a"]
+    assert (task.name, task.kind, task.run, task.shell) == ("a", "task", "true", "/bin/sh")
+    assert (task.working_dir, task.env, task.description, task.group, task.tags) == (None, {}, None, None, ())
+    assert (task.crons, task.timezone, task.run_on_start) == ((), "UTC", False)
+    assert (task.max_concurrent, task.on_overlap, task.queue_max, task.timeout_ms) == (1, "queue", 100, None)
+    assert (task.stop_signal, task.grace_ms) == (signal.SIGTERM, 5000)
+    assert (task.retry_attempts, task.retry_delay_ms) == (0, 5000)
+    assert (task.retry_backoff, task.retry_max_delay_ms) == ("exponential", 300_000)
+    assert (task.exit_codes, task.merge_stderr, task.log_max_bytes) == ((0,), False, 100 << 20)
+    assert task.api_trigger is True
+
+
+def test_a_service_has_the_documented_defaults(config: Load) -> None:
+    """A service needs a command only."""
+    service = config('[services.a]\nrun = ["sleep", "9"]\n').services["a"]
+    assert (service.kind, service.run, service.instances, service.restart) == ("service", ("sleep", "9"), 1, "always")
+    assert (service.restart_delay_ms, service.restart_backoff) == (1000, "exponential")
+    assert (service.restart_max_delay_ms, service.restart_attempts, service.healthy_after_ms) == (60_000, 3, 10_000)
+
+
+def test_everything_that_is_said_holds(config: Load, tmp_path: Path) -> None:
+    """Each key reaches the record, converted; explicit zeros stay zeros; paths start from the file."""
+    loaded = config(
+        """
+        [daemon]
+        data_dir = "data"
+        timezone = "Asia/Tokyo"
+        shutdown_timeout = "0s"
+        log_level = "debug"
+        [http]
+        listen = ["localhost:1", "[::1]:2", "127.1.2.3:3"]
+        socket = "run/x.sock"
+        workers = 2
+        password_file = "/etc/pw"
+        [storage]
+        durability = "power"
+        [tasks.a]
+        run = "x"
+        shell = "/bin/bash"
+        working_dir = "."
+        cron = ["@daily", "*/5 * * * 1-5"]
+        timezone = "Europe/Prague"
+        run_on_start = true
+        max_concurrent = 3
+        on_overlap = "terminate"
+        queue_max = 0
+        timeout = "1h30m"
+        stop_signal = "int"
+        graceful_stop = "0s"
+        retry_attempts = 2
+        retry_delay = "0"
+        retry_backoff = "linear"
+        retry_max_delay = "1m"
+        exit_codes = [0, 3]
+        stderr = "merge"
+        log_max_size = "512kb"
+        api_trigger = false
+        [tasks.b]
+        run = "x"
+        cron = "@hourly"
+        [services.s]
+        run = "x"
+        instances = 64
+        restart = "on_failure"
+        restart_delay = "0s"
+        restart_attempts = 0
+        stop_signal = "SIGRTMIN+3"
+        """
+    )
+    directory = str(tmp_path)
+    assert loaded.daemon.data_dir == f"{directory}/data"
+    assert (loaded.daemon.shutdown_timeout_ms, loaded.daemon.log_level) == (0, "debug")
+    assert loaded.http.listen == (("127.0.0.1", 1), ("::1", 2), ("127.1.2.3", 3))
+    assert (loaded.http.socket, loaded.http.password_file) == (f"{directory}/run/x.sock", "/etc/pw")
+    assert loaded.storage.durability == "power"
+    task = loaded.tasks["a"]
+    assert (task.working_dir, task.crons, task.timezone) == (directory, ("@daily", "*/5 * * * 1-5"), "Europe/Prague")
+    assert (task.run_on_start, task.max_concurrent, task.on_overlap, task.queue_max) == (True, 3, "terminate", 0)
+    assert (task.timeout_ms, task.stop_signal, task.grace_ms) == (5_400_000, signal.SIGINT, 0)
+    assert (task.retry_attempts, task.retry_delay_ms, task.retry_max_delay_ms) == (2, 0, 60_000)
+    assert (task.exit_codes, task.merge_stderr, task.log_max_bytes, task.api_trigger) == ((0, 3), True, 524_288, False)
+    assert (loaded.tasks["b"].crons, loaded.tasks["b"].timezone) == (("@hourly",), "Asia/Tokyo")
+    service = loaded.services["s"]
+    assert (service.instances, service.restart, service.restart_delay_ms) == (64, "on_failure", 0)
+    assert service.restart_attempts == 0
+    assert service.stop_signal == signal.SIGRTMIN + 3
+
+
+def test_defaults_hold_for_what_a_unit_does_not_say(config: Load) -> None:
+    """[defaults] reaches the kinds that have the key; variables add up; what a unit says itself wins."""
+    loaded = config(
+        """
+        [defaults]
+        timeout = "1m"
+        instances = 2
+        graceful_stop = "1s"
+        env = { A = "1", B = "1" }
+        [tasks.a]
+        run = "x"
+        [tasks.b]
+        run = "x"
+        timeout = "2m"
+        env = { B = "2" }
+        [services.s]
+        run = "x"
+        """
+    )
+    assert (loaded.tasks["a"].timeout_ms, loaded.tasks["b"].timeout_ms) == (60_000, 120_000)
+    assert (loaded.tasks["a"].env, loaded.tasks["b"].env) == ({"A": "1", "B": "1"}, {"A": "1", "B": "2"})
+    assert (loaded.services["s"].instances, loaded.services["s"].grace_ms) == (2, 1000)
+
+
+def test_includes_add_tasks_and_services(write: Write, tmp_path: Path) -> None:
+    """Globs are read in order, each file once, without the main file; their paths start from their own directory."""
+    write('[tasks.one]\nrun = "x"\nworking_dir = "w"\n', "conf.d/1.toml")
+    write('[services.two]\nrun = "x"\n', "conf.d/2.toml")
+    main = write(
+        """
+        [daemon]
+        include = ["conf.d/*.toml", "conf.d/1.toml", "*.toml", "none/*.toml"]
+        [defaults]
+        group = "g"
+        """
+    )
+    loaded = load(str(main), {})
+    assert (list(loaded.tasks), list(loaded.services)) == (["one"], ["two"])
+    assert loaded.tasks["one"].working_dir == str(tmp_path / "conf.d" / "w")
+    assert loaded.tasks["one"].group == "g"
+    assert loaded.files == (str(main), str(tmp_path / "conf.d/1.toml"), str(tmp_path / "conf.d/2.toml"))
+
+
+def test_problems_of_all_files_are_told_at_once(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its own file, named as short as it was asked for, in the order of files and lines."""
+    main = write(
+        """\
+[daemon]
+include = ["conf.d/*.toml", "missing.toml"]
+[tasks.a]
+timeout = 5
+run = "x"
+"""
+    )
+    write('[tasks.a]\nrun = "x"\n[daemon]\nlog_level = "info"\n', "conf.d/1.toml")
+    write("[tasks", "conf.d/2.toml")
+    monkeypatch.chdir(main.parent)
+    with pytest.raises(ConfigError) as caught:
+        load("ringward.toml", {})
+    shown = [str(problem).split("\n")[0] for problem in caught.value.problems]
+    assert sorted(shown) == [
+        "conf.d/1.toml:1: tasks.a: the name is taken already, at ringward.toml:3",
+        "conf.d/1.toml:3: daemon: does not belong into an included file",
+        "conf.d/2.toml:1:7: Expected ']' at the end of a table declaration",
+        "ringward.toml:2: daemon.include[1]: there is no file missing.toml",
+        'ringward.toml:4: tasks.a.timeout: must be a duration such as "30s" or "1h30m", not 5',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[tasks.a]\nrun = 'x'\ntimeot = '5s'\n", ':3: tasks.a.timeot: unknown key\n  did you mean "timeout"?'),
+        ("[task.a]\nrun = 'x'\n", ':1: task: unknown table\n  did you mean "tasks"?'),
+        ("taks = 1", ':1: taks: unknown key\n  did you mean "tasks"?'),
+        ("[tasks.a]\nrun = 'x'\ninstances = 2\n", ":3: tasks.a.instances: a task has no such key\n  only a service"),
+        ("[services.a]\nrun = 'x'\ncron = '@daily'\n", ":3: services.a.cron: a service has no such key\n  only a task"),
+        ("[tasks.a]\ngroup = 'x'\n", ':1: tasks.a: has no command\n  add run = "…"'),
+        ("[tasks.db.backup]\nrun = 'x'\n", 'if "db.backup" is the name of a task, write [tasks."db.backup"]'),
+        ("[tasks.'..']\nrun = 'x'\n", ':1: tasks."..": is no valid name'),
+        ("[tasks.'a b']\nrun = 'x'\n", ':1: tasks."a b": is no valid name'),
+        ("[tasks.a]\nrun = 'x'\n[services.a]\nrun = 'x'\n", ":3: services.a: the name is taken already, at "),
+        ("[[tasks]]\nrun = 'x'\n", ":1: tasks: must hold tables\n  write [tasks.NAME]"),
+        ("tasks.a = 1", ":1: tasks.a: must be a table, with the task's name"),
+        ("daemon = 1", ":1: daemon: must be a table\n  write [daemon]"),
+        ("defaults = 1", ":1: defaults: must be a table"),
+        ("[defaults]\nfoo = 1", ":2: defaults.foo: unknown key"),
+        ("[daemon]\nlog_level = 'inf'", 'or "error", not "inf"\n  did you mean "info"?'),
+        ("[daemon]\ntimezone = 'Europe/Prauge'", 'did you mean "Europe/Prague"?'),
+        ("[daemon]\ndata_dir = '~/x'", "~ is not expanded"),
+        ("[daemon]\ndata_dir = ''", "must not be empty"),
+        ("[daemon]\ninclude = 'x'", 'write ["x"]'),
+        ("[http]\nlisten = ['0.0.0.0:80']", "is not a loopback address: without TLS"),
+        ("[http]\nlisten = ['[::]:80']", "is not a loopback address: without TLS"),
+        ("[http]\nlisten = ['[::ffff:127.0.0.1]:80']", "is not a loopback address"),
+        ("[http]\nlisten = ['example.org:80']", "must be a numeric address"),
+        ("[http]\nlisten = ['127.0.0.1']", "must be an address and a port"),
+        ("[http]\nlisten = ['127.0.0.1:0']", "the port must be from 1 to 65535"),
+        ("[http]\nlisten = ['127.0.0.1:1', 'localhost:1']", "has an item twice"),
+        ("[http]\nworkers = 0", "must be a whole number from 1 to 64, not 0"),
+        ("[http]\nworkers = true", "must be a whole number from 1 to 64, not true"),
+        (f"[http]\nsocket = '/{'x' * 108}'", "must be at most 107 bytes long"),
+        ("[storage]\ndurability = 'none'", 'must be "crash" or "power", not "none"'),
+        ("[tasks.a]\nrun = ''", "must not be empty"),
+        ("[tasks.a]\nrun = []", "must name a program first"),
+        ("[tasks.a]\nrun = ['x', 1]", ":2: tasks.a.run[1]: must be a string, not 1"),
+        ('[tasks.a]\nrun = "a\\u0000b"', "must not contain a NUL character"),
+        ("[tasks.a]\nrun = 'x'\ncron = '61 * * * *'", ":3: tasks.a.cron: is no valid schedule"),
+        ("[tasks.a]\nrun = 'x'\ncron = ['@daily', '@never']", ":3: tasks.a.cron[1]: is no valid schedule"),
+        ("[tasks.a]\nrun = 'x'\ntimeout = '0s'", "must be a duration from 1ms to"),
+        ("[tasks.a]\nrun = 'x'\ntimeout = 90", 'write "90s"'),
+        ("[tasks.a]\nrun = 'x'\nrun_on_start = 'boot'", "must be true or false, without quotes"),
+        ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGTRM'", 'did you mean "SIGTERM"?'),
+        ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGSTOP'", "must be a signal that ends a process"),
+        ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGRTMIN+99'", "must be the name of a signal"),
+        ("[tasks.a]\nrun = 'x'\nexit_codes = []", "must not be empty"),
+        ("[tasks.a]\nrun = 'x'\nexit_codes = [256]", "exit_codes[0]: must be a whole number from 0 to 255"),
+        ("[tasks.a]\nrun = 'x'\nlog_max_size = '100kb'", "must be a size from 512kb to 1tb"),
+        ("[tasks.a]\nrun = 'x'\nenv = { RINGWARD_X = '1' }", "are set by the daemon"),
+        ("[tasks.a]\nrun = 'x'\nenv = { 'A=B' = '1' }", "is no name for an environment variable"),
+        ("[tasks.a]\nrun = 'x'\nenv = ['A=B']", "must be a table of strings"),
+        ("[services.a]\nrun = 'x'\ninstances = 65", "must be a whole number from 1 to 64"),
+        ("a = [", ":1:6: "),
+    ],
+)
+def test_each_mistake_is_told_with_its_place_and_remedy(problems: Problems, text: str, expected: str) -> None:
+    """File, line, key, what is wrong, and where there is something to do, what."""
+    shown = "\n".join(str(problem) for problem in problems(text))
+    assert expected in shown
+    assert "ringward.toml" in shown
+
+
+def test_one_mistake_is_one_problem(problems: Problems) -> None:
+    """Nothing is reported twice or as a consequence of something else."""
+    assert len(problems("[tasks.a]\nrun = 1\n[tasks.b]\nrun = 'x'\n")) == 1
+    assert len(problems("[defaults]\ntimeout = 1\n[tasks.a]\nrun = 'x'\n[tasks.b]\nrun = 'x'\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"[tasks.a]\nrun = '\xff'\n", ":2: is no UTF-8 text"),
+        (b"a = " + b"[" * 100_000, ""),
+        (b"a" + b".a" * 5000 + b" = 1", "nested too deeply"),
+        (b"x" * (4 * 1024 * 1024 + 1), "larger than"),
+    ],
+)
+def test_files_that_cannot_be_read_are_told(write: Write, data: bytes, expected: str) -> None:
+    """Wrong encodings, monstrous nesting and sizes are problems like all others."""
+    path = write("")
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load(str(path), {})
+    assert expected in str(caught.value)
+
+
+def test_missing_files_directories_and_fifos_are_told(tmp_path: Path) -> None:
+    """None of them makes the loader wait or fail otherwise."""
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("missing", "pipe", "."):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load(str(tmp_path / name), {})
+
+
+def test_a_byte_order_mark_is_passed_over(write: Write) -> None:
+    """Files of editors that write one are read."""
+    path = write("")
+    path.write_bytes(b"\xef\xbb\xbf[tasks.a]\nrun = 'x'\n")
+    assert list(load(str(path), {}).tasks) == ["a"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root trusts nobody else")
+def test_root_follows_only_its_own_files(write: Write) -> None:
+    """A file that somebody else could change is refused, with the command that puts it right; includes too."""
+    main = write("[daemon]\ninclude = ['sub/*.toml']\n")
+    extra = write("", "sub/extra.toml")
+    main.chmod(0o664)
+    with pytest.raises(ConfigError, match=f"writable by its group .*\n.*chmod go-w {main}"):
+        load(str(main), {})
+    main.chmod(0o646)
+    with pytest.raises(ConfigError, match=f"writable by everybody .*\n.*chmod go-w {main}"):
+        load(str(main), {})
+    main.chmod(0o644)
+    os.chown(extra, 12345, 0)
+    with pytest.raises(ConfigError, match=f"belongs to user 12345.*\n.*chown root {extra}"):
+        load(str(main), {})
+
+
+def test_clients_read_only_the_sections_they_need(write: Write) -> None:
+    """A mistake elsewhere does not keep a client from finding the daemon; one in those sections does."""
+    path = str(write("[http]\nsocket = 'x.sock'\n[tasks.a]\nfoo = 1\n"))
+    assert load_sections(path, "daemon", "http", environ={}) == {
+        "daemon": {},
+        "http": {"socket": str(Path(path).parent / "x.sock")},
+    }
+    with pytest.raises(ConfigError):
+        load_sections(str(write("[http]\nsocket = 1\n")), "http", environ={})
+
+
+def test_problems_can_be_read_by_programs(problems: Problems) -> None:
+    """The JSON form has the same facts, and leaves out what is not known."""
+    (problem,) = problems("[tasks.a]\nrun = 'x'\ntimeot = '5s'\n")
+    assert problem.to_dict() == {
+        "file": problem.file,
+        "line": 3,
+        "key": "tasks.a.timeot",
+        "message": "unknown key",
+        "remedy": 'did you mean "timeout"?',
+    }
+
+
+def test_every_key_is_documented_once_per_place() -> None:
+    """The table has no key twice for one place, and a text for each."""
+    seen = [(key.name, place) for key in KEYS for place in key.places]
+    assert len(seen) == len(set(seen))
+    assert all(key.doc and key.type.describe() for key in KEYS)
+
+
+def test_too_many_units_are_refused(problems: Problems) -> None:
+    """There is a limit, and reaching it is one problem."""
+    text = "".join(f"[tasks.t{number}]\nrun = 'x'\n" for number in range(10_001))
+    assert [problem.message for problem in problems(text)] == ["more than 10000 tasks and services"]
