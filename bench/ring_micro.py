@@ -1,0 +1,202 @@
+"""How fast output goes from a pipe into a ring and its log file, in units of ``... | cat > file``.
+
+Both are measured in turn in the same run, on the same disk; the table shows the medians, and beside the
+ratio of the times that of the CPU times (with one core too few for program, pump and file thread, the former cannot
+be better than the latter). Run as
+``python -m bench.ring_micro [--rounds N] [--dir DIRECTORY]``; the directory must be on a disk.
+"""
+
+import argparse
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from logring.logfile import LogFileWriter
+from logring.reader import LogReader
+from logring.writer import RingWriter
+
+SHARED_MEMORY = "/dev/shm"
+PRINT = "import sys; w = sys.stdout.write\nfor i in range(2_000_000): w(f'{i:0199d}\\n')"
+WIDE = f"import os; b = {b'x' * 199 + bytes([10])!r} * 320\nfor i in range(6250): os.write(1, b)"
+# Command, lines, bar. The last one is the fastest source there can be: it shows the cost, no program is like it.
+SOURCES: dict[str, tuple[list[str], int, str]] = {
+    "seq 1 10000000": (["seq", "1", "10000000"], 10_000_000, "1.5"),
+    "400 MB printed": ([sys.executable, "-I", "-S", "-c", PRINT], 2_000_000, "1.1"),
+    "400 MB in 64 KB writes": ([sys.executable, "-I", "-S", "-c", WIDE], 2_000_000, "-"),
+}
+
+
+def cpu_s() -> float:
+    """CPU time of this process and its children so far."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def cat(argv: list[str], path: str) -> float:
+    with open(path, "wb") as out:
+        start = time.perf_counter()
+        source = subprocess.Popen(argv, stdout=subprocess.PIPE)
+        sink = subprocess.Popen(["cat"], stdin=source.stdout, stdout=out)
+        assert source.stdout is not None
+        source.stdout.close()
+        assert source.wait() == 0
+        assert sink.wait() == 0
+        return time.perf_counter() - start
+
+
+class FileThread(threading.Thread):
+    """Writes closed blocks; wakes the pump when a slot is free again."""
+
+    def __init__(self, log: LogFileWriter) -> None:
+        super().__init__(daemon=True)
+        self.log = log
+        self.work = threading.Event()
+        self.ended = False
+        self.wake = os.eventfd(0, os.EFD_NONBLOCK)
+
+    def run(self) -> None:
+        while not self.ended:
+            self.work.wait()
+            self.work.clear()
+            if self.log.write_closed():
+                os.eventfd_write(self.wake, 1)
+
+
+def ring(argv: list[str], ring_path: str, log_path: str) -> float:
+    start = time.perf_counter()
+    source = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert source.stdout is not None
+    fd = source.stdout.fileno()
+    os.set_blocking(fd, False)
+    writer = RingWriter(ring_path, "BENCH", file_blocks=1 << 14)
+    log = LogFileWriter(log_path, writer, 1 << 14)
+    files = FileThread(log)
+    files.start()
+    poll = select.epoll()
+    poll.register(files.wake, select.EPOLLIN)
+    poll.register(fd, select.EPOLLIN)
+    listening = True
+    live = True
+    while live:
+        for ready, _ in poll.poll():
+            if ready == files.wake:
+                os.eventfd_read(files.wake)
+                if not listening and writer.writable:
+                    poll.register(fd, select.EPOLLIN)
+                    listening = True
+                continue
+            total = 0
+            now_ms = time.time_ns() // 1_000_000
+            while total < 65536 and writer.writable:
+                try:
+                    count = writer.readv(fd, 0, now_ms)
+                except BlockingIOError:
+                    break
+                if not count:
+                    live = False
+                    break
+                total += count
+                if count < 16384:  # most likely all there was; finding out costs as much as the next round
+                    break
+            if writer.wants_writing and not files.work.is_set():
+                files.work.set()
+            if listening and not writer.writable:
+                poll.unregister(fd)
+                listening = False
+                os.eventfd_write(files.wake, 1)  # look again: the file thread may have been faster
+        writer.mirror_pending()
+    writer.seal(time.time_ns() // 1_000_000)
+    files.ended = True
+    files.work.set()
+    files.join()
+    log.finish()
+    assert source.wait() == 0
+    elapsed = time.perf_counter() - start
+    writer.close()
+    os.close(files.wake)
+    return elapsed
+
+
+def page_ms(ring_path: str, log_path: str, expected: int) -> float:
+    """Milliseconds for a page of 1,000 lines from the middle, the reader just opened."""
+    took = []
+    for _ in range(20):
+        start = time.perf_counter()
+        reader = LogReader(ring_path, log_path)
+        page = reader.read(expected // 2, 1000)
+        took.append(time.perf_counter() - start)
+        assert len(page.lines) == 1000
+        assert reader.head().lines == expected
+        reader.close()
+    return statistics.median(took) * 1000
+
+
+def raw_rate(ring_path: str, log_path: str) -> float:
+    """MB/s of reading everything."""
+    reader = LogReader(ring_path, log_path)
+    start = time.perf_counter()
+    size = sum(map(len, reader.raw()))
+    elapsed = time.perf_counter() - start
+    reader.close()
+    return size / elapsed / 1e6
+
+
+def append_rate(ring_path: str) -> float:
+    """Lines per second when each line is its own read."""
+    reading, writing = os.pipe()
+    writer = RingWriter(ring_path, "BENCH", file_blocks=0)
+    count = 200_000
+    start = time.perf_counter()
+    for number in range(count):
+        os.write(writing, b"a line that was written by itself\n")
+        writer.readv(reading, 0, 1_700_000_000_000 + number // 100)
+    elapsed = time.perf_counter() - start
+    writer.close()
+    os.unlink(ring_path)
+    os.close(reading)
+    os.close(writing)
+    return count / elapsed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--dir", default="/var/tmp")
+    args = parser.parse_args()
+    print("source                    cat > file  ring + log   ratio  CPU ratio   bar  page ms  raw MB/s")
+    with (
+        tempfile.TemporaryDirectory(dir=args.dir) as disk,
+        tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as shared,
+    ):
+        plain, log_path, ring_path = f"{disk}/plain", f"{disk}/run.log", f"{shared}/run.ring"
+        for name, (argv, lines, bar) in SOURCES.items():
+            cats, rings, cat_cpu, ring_cpu = [], [], 0.0, 0.0
+            for _ in range(args.rounds):
+                _remove(log_path)
+                start = cpu_s()
+                cats.append(cat(argv, plain))
+                cat_cpu += cpu_s() - start
+                _remove(plain)
+                start = cpu_s()
+                rings.append(ring(argv, ring_path, log_path))
+                ring_cpu += cpu_s() - start
+            one, other = statistics.median(cats), statistics.median(rings)
+            print(
+                f"{name:<24}{one:>10.3f} s{other:>10.3f} s{other / one:>8.2f}{ring_cpu / cat_cpu:>11.2f}{bar:>6}"
+                f"{page_ms(ring_path, log_path, lines):>9.2f}{raw_rate(ring_path, log_path):>10.0f}"
+            )
+        print(f"one line at a time: {append_rate(ring_path):,.0f} lines/s (bar 150,000)")
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""A block as a reader has it: its header, text and entry table, copied out of a ring or a file."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from logring.errors import Corrupt
+from logring.layout import (
+    BLOCK_CHECKED,
+    CONTINUED,
+    ENTRY,
+    ENTRY_SIZE,
+    FRAMES,
+    HEADER_SIZE,
+    NO_NEWLINE,
+    STREAM_NAMES,
+    BlockHeader,
+)
+
+
+class Line(NamedTuple):
+    """One line."""
+
+    n: int
+    """Its number, counted from 0."""
+    ts: int
+    """When it was read, ms since the epoch."""
+    stream: int
+    """STDOUT, STDERR or SYSTEM."""
+    text: bytes
+    """Without its newline."""
+    continued: bool
+    """Whether it goes on with the stream's line before: a part of a line that was too long."""
+    frames: bool
+    """Whether it is what remained of a line that was drawn repeatedly."""
+
+
+class Entry(NamedTuple):
+    """Lines of one read of one stream."""
+
+    begin: int
+    """Where their text begins, from the start of the block's text."""
+    end: int
+    before: int
+    """Lines of the block before them."""
+    upto: int
+    ts: int
+    stream: int
+    flags: int
+
+
+class Block:
+    """Header, text and table of one block.
+
+    Args:
+        where: names the block in error messages.
+    """
+
+    __slots__ = ("header", "table", "text", "where")
+
+    def __init__(self, header: BlockHeader, text: bytes, table: bytes, where: str) -> None:
+        self.header = header
+        self.text = text
+        self.table = table
+        self.where = where
+
+    def is_intact(self) -> bool:
+        """Whether text and table are what the checksum says; True when the block has none."""
+        header = self.header
+        return not header.flags & BLOCK_CHECKED or crc32(self.table, crc32(self.text)) == header.checksum
+
+    def entry(self, index: int) -> Entry:
+        """Entry `index`; the last one is number `header.entries`."""
+        header, table, count = self.header, self.table, self.header.entries
+        begin = before = 0
+        if index:
+            begin, before, *_ = ENTRY.unpack_from(table, (count - index) * ENTRY_SIZE)
+            begin -= HEADER_SIZE
+        if index == count:
+            end, upto = header.text_end, header.lines
+            delta, stream, flags = header.last_delta, header.last_stream, header.last_flags
+        else:
+            end, upto, delta, stream, flags, _ = ENTRY.unpack_from(table, (count - 1 - index) * ENTRY_SIZE)
+        return Entry(begin, end - HEADER_SIZE, before, upto, header.base_ms + delta, stream, flags)
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries, in order; none of an empty block."""
+        if self.header.lines:
+            for index in range(self.header.entries + 1):
+                yield self.entry(index)
+
+    def _find(self, line: int) -> int:
+        """Index of the entry that covers line `line` of the block."""
+        low, high = 0, self.header.entries
+        top = self.header.entries - 1
+        while low < high:
+            middle = (low + high) // 2
+            if ENTRY.unpack_from(self.table, (top - middle) * ENTRY_SIZE)[1] > line:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def lines(self, start: int, limit: int, max_bytes: int) -> list[Line]:
+        """Lines from number `start` on, which must be one of the block's: at most `limit`, and `max_bytes` of text.
+
+        The first one is there however long it is.
+
+        Raises:
+            Corrupt: the text has not the lines that the entries speak of.
+        """
+        first = self.header.first_line
+        found: list[Line] = []
+        for index in range(self._find(start - first), self.header.entries + 1):
+            entry = self.entry(index)
+            skip = max(0, start - first - entry.before)
+            take = min(entry.upto - entry.before - skip, limit - len(found))
+            parts = self.text[entry.begin : entry.end].split(b"\n", skip + take)[skip : skip + take]
+            if len(parts) != take:
+                raise self._corrupt(first + entry.before)
+            used = sum(map(len, parts))
+            if used > max_bytes:
+                parts = _within(parts, max_bytes, at_least=0 if found else 1)
+            max_bytes -= used
+            number = first + entry.before + skip
+            ts, stream, flags = entry.ts, entry.stream, entry.flags
+            if flags & (CONTINUED | FRAMES) and not skip and parts:
+                continued, frames = bool(flags & CONTINUED), bool(flags & FRAMES)
+                found.append(Line(number, ts, stream, parts.pop(0), continued, frames))
+                number += 1
+            found += [Line(n, ts, stream, text, False, False) for n, text in enumerate(parts, number)]
+            if len(found) == limit or max_bytes <= 0:
+                break
+        return found
+
+    def raw(self, streams: Sequence[int]) -> Iterator[bytes]:
+        """Stored bytes of these streams, in as large pieces as they stand together."""
+        begin = end = 0
+        for entry in self.entries():
+            if entry.stream in streams:
+                end = entry.end
+            else:
+                if end > begin:
+                    yield self.text[begin:end]
+                begin = end = entry.end
+        if end > begin:
+            yield self.text[begin:end]
+
+    def contradiction(self) -> tuple[int, str] | None:
+        """The first entry (its index) that text and entries before it contradict, and how; None: all is well."""
+        previous = Entry(0, 0, 0, 0, self.header.base_ms, 0, 0)
+        for index, entry in enumerate(self.entries()):
+            if not previous.end < entry.end <= len(self.text) or entry.ts < previous.ts:
+                return index, "ends or times go backwards"
+            if entry.stream >= len(STREAM_NAMES):
+                return index, f"stream {entry.stream}"
+            text = self.text[entry.begin : entry.end]
+            unfinished = bool(entry.flags & NO_NEWLINE)
+            if text.count(b"\n") + unfinished != entry.upto - entry.before or text.endswith(b"\n") == unfinished:
+                return index, "not the lines that the text has"
+            previous = entry
+        return None
+
+    def cut(self, index: int) -> "Block":
+        """The block as it was before entry `index`, which must not be the first."""
+        header = BlockHeader.parse(self.header.pack())
+        assert header is not None  # noqa: S101  # it was just made
+        last = self.entry(index - 1)
+        header.lines, header.text_end, header.entries = last.upto, last.end + HEADER_SIZE, index - 1
+        header.last_delta, header.last_stream, header.last_flags = last.ts - header.base_ms, last.stream, last.flags
+        header.flags &= ~BLOCK_CHECKED
+        table = self.table[len(self.table) - ENTRY_SIZE * header.entries :]
+        return Block(header, self.text[: last.end], table, self.where)
+
+    def _corrupt(self, line: int) -> Corrupt:
+        return Corrupt(f"{self.where}: damaged from line {line} on", first=line)
+
+
+def _within(parts: list[bytes], max_bytes: int, at_least: int) -> list[bytes]:
+    """As many texts from the start as have at most `max_bytes` together."""
+    for count, text in enumerate(parts):
+        max_bytes -= len(text)
+        if max_bytes < 0:
+            return parts[: max(count, at_least)]
+    return parts

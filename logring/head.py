@@ -1,0 +1,166 @@
+"""The block that is being filled.
+
+Positions are offsets in the ring's mapping::
+
+    at         at + 64                  start             fill               limit             at + block size
+    | header   | text of whole lines ...| unfinished line | free ... room ...| ... reserve ... <- closed entries |
+"""
+
+from logring.layout import (
+    BLOCK_CLOSED,
+    ENTRY,
+    ENTRY_SIZE,
+    FRAMES,
+    HEADER_BODY,
+    HEADER_SIZE,
+    NO_NEWLINE,
+    RING_BLOCKS_AT,
+    BlockHeader,
+    max_line,
+    pack_header,
+)
+from logring.ring import Ring
+
+_NEVER = -(2**63)
+_EVER = 2**63
+_MAX_DELTA_MS = 2**32 - 1
+
+
+class HeadBlock:
+    """Empty block `number`, to be filled where it stands in the ring.
+
+    Attributes:
+        start: end of the text that belongs to lines of the block.
+        fill: end of the unfinished line behind it.
+        limit: where text must end, so that the table has room for what one more read can bring.
+        floor_ms: no entry can be earlier than this; nor later than `ceiling_ms`.
+    """
+
+    __slots__ = (
+        "_reserve",
+        "_ring",
+        "at",
+        "base_ms",
+        "ceiling_ms",
+        "entries",
+        "fill",
+        "first_line",
+        "flags",
+        "floor_ms",
+        "last_delta",
+        "last_flags",
+        "last_stream",
+        "limit",
+        "lines",
+        "number",
+        "start",
+    )
+
+    def __init__(self, ring: Ring, number: int, first_line: int) -> None:
+        self._ring = ring
+        # The entries that one more read can make: one for each part of split lines, and some.
+        self._reserve = ENTRY_SIZE * (ring.block_size // max_line(ring.block_size) + 4)
+        self.number = number
+        self.first_line = first_line
+        self.at = ring.slot_at(number)
+        self.start = self.fill = self.at + HEADER_SIZE
+        self.lines = self.entries = self.flags = 0
+        self.base_ms = self.last_delta = self.last_stream = self.last_flags = 0
+        self.floor_ms, self.ceiling_ms = _NEVER, _EVER
+        self.limit = 0
+        self._set_limit()
+
+    @classmethod
+    def resume(cls, ring: Ring, header: BlockHeader) -> "HeadBlock":
+        """The block of which `header` was published."""
+        self = cls(ring, header.number, header.first_line)
+        self.start = self.fill = self.at + header.text_end
+        self.lines, self.entries, self.flags = header.lines, header.entries, header.flags
+        self.base_ms, self.last_delta = header.base_ms, header.last_delta
+        self.last_stream, self.last_flags = header.last_stream, header.last_flags
+        if header.lines:
+            self.floor_ms = header.base_ms + header.last_delta
+            self.ceiling_ms = header.base_ms + _MAX_DELTA_MS
+        self._set_limit()
+        return self
+
+    def previous(self) -> "HeadBlock | None":
+        """The closed block before this one, if it is still in its slot."""
+        at = self._ring.slot_at(self.number - 1)
+        header = BlockHeader.parse(self._ring.mm[at : at + HEADER_SIZE]) if self.number else None
+        if header is None or header.number != self.number - 1:
+            return None
+        return HeadBlock.resume(self._ring, header)
+
+    def commit(self, cut: int, lines: int, stream: int, flags: int, now_ms: int) -> None:
+        """Make the text up to `cut` part of the block: `lines` lines of one stream, read at one time."""
+        if not self.lines:
+            self.base_ms = now_ms
+            self.ceiling_ms = now_ms + _MAX_DELTA_MS
+            self.last_stream, self.last_flags = stream, flags
+        else:
+            delta = now_ms - self.base_ms
+            # CONTINUED text never gets here as growth: its stream's entry before it has NO_NEWLINE.
+            if delta == self.last_delta and stream == self.last_stream and not self.last_flags & (NO_NEWLINE | FRAMES):
+                self.last_flags |= flags
+            else:
+                self.entries += 1
+                ring = self._ring
+                ENTRY.pack_into(
+                    ring.mm,
+                    self.at + ring.block_size - ENTRY_SIZE * self.entries,
+                    self.start - self.at,
+                    self.lines,
+                    self.last_delta,
+                    self.last_stream,
+                    self.last_flags,
+                    0,
+                )
+                self.last_delta, self.last_stream, self.last_flags = delta, stream, flags
+                self._set_limit()
+        self.floor_ms = now_ms
+        self.lines += lines
+        self.start = cut
+
+    def _set_limit(self) -> None:
+        ring = self._ring
+        table = ring.block_size - ENTRY_SIZE * self.entries - self._reserve
+        if self.at == RING_BLOCKS_AT:  # the only block whose pages may not all be there
+            while table < ring.table_have:
+                if not ring.grow_table():
+                    self.limit = self.start  # no room any more: the block will be closed
+                    return
+            table = min(table, ring.text_have)
+        self.limit = self.at + table
+
+    def grow(self) -> bool:
+        """Take more pages for text, where some are missing; whether there is more room now."""
+        before = self.limit
+        if self.at == RING_BLOCKS_AT and self._ring.grow_text():
+            self._set_limit()
+        return self.limit > before
+
+    def body(self) -> bytes:
+        """The header as it is now, without sequence number and crc."""
+        return HEADER_BODY.pack(
+            self.number,
+            self.first_line,
+            self.lines,
+            self.start - self.at,
+            self.entries,
+            self._ring.block_size,
+            self.base_ms,
+            self.last_delta,
+            self.last_stream,
+            self.last_flags,
+            0,
+            self.flags,
+            0,
+            0,
+        )
+
+    def close(self, seq: int) -> None:
+        """Write the header to the block: nothing will be added."""
+        self.flags = BLOCK_CLOSED
+        self.limit = self.fill = self.start
+        self._ring.mm[self.at : self.at + HEADER_SIZE] = pack_header(seq, self.body())

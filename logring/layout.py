@@ -1,0 +1,387 @@
+r"""The format of rings and log files, version 1.
+
+All integers are little-endian and aligned. A ring and a log file share the first 4 KiB and the blocks::
+
+    ring   0        4 KiB       20 KiB      36 KiB   64 KiB
+           | page   | pending   | pending   | region | block slot 0 | ... | block slot N-1 |
+           | 4 KiB  | stdout    | stderr    | 28 KiB | block size   |     |                |
+                      16 KiB      16 KiB
+    file   0        4 KiB
+           | page   | block slot 0 | ... | block slot M-1 |
+
+Block b stands in ring slot b mod N and in file slot b mod M. The page::
+
+       0  static part, 256 B   written once; crc32 of its first 252 bytes in the last 4
+     256  publication A, 128 B \  written alternately (sequence number mod 2), so that a writer which dies in the
+     384  publication B, 128 B /  middle of one leaves the one before; the valid one with the higher number counts
+     512  pending stdout A, B, 2 x 64 B  \  alternately, as publications are; zero in a file
+     640  pending stderr A, B, 2 x 64 B  /
+     768  zero, kept for the region's headers (768 to 896) and what comes later (to 4096)
+
+    static        magic 8s | version u16 | kind u16 (1 ring, 2 file) | block size u32 | ring blocks u32 |
+                  file blocks u32 (0: no file) | writer pid u32 | 0 u32 | first line u64 | created ms i64 |
+                  run id 32s | boot id 16s | zero to 252 | crc u32
+    publication   state 64 B | header of the head block 64 B (its own crc is 0 here)
+    state         seq u32 | crc u32 (of the other 120 bytes, started with seq) | head block u64 | lines u64 |
+                  first available line u64 | dropped lines u64 | stdout bytes u64 | stderr bytes u64 |
+                  ring blocks in use u16 | flags u8 | policy u8 | region epoch u32
+    pending       seq u32 | crc u32 (of the other 56 bytes, started with seq) | base u64 | time ms i64 |
+                  length u32 | crc of the text u32 | entry flags u32 | zero to 64
+    block         header 64 B | text -> ... free ... <- closed entries, 16 B each, from the block's end downwards
+    block header  seq u32 | crc u32 (of the other 56 bytes, started with seq) | number u64 | first line u64 |
+                  lines u32 | end of text u32 | closed entries u32 | extent u32 | base time ms i64 |
+                  last entry: time delta u32, stream u8, flags u8 | codec u8 | block flags u8 |
+                  checksum u32 | stored length u32
+    entry         end of text u32 | lines so far u32 | time delta ms u32 | stream u8 | flags u8 | zero u16
+
+*lines* of the state is the number of the next line, counted from the log's first line. Offsets within a block count
+from its start. *extent* is how many bytes of its slot a block occupies: the block size, or for the last block of a
+sealed file the smallest multiple of 4 KiB that holds it. The *checksum* is valid with BLOCK_CHECKED and covers the
+text, then the entries as they stand. *Codec* 0 is plain; others, with their stored length, come with compression.
+
+An entry covers lines of one read of one stream. CONTINUED speaks of its first line (which goes on with the stream's
+line before), NO_NEWLINE of its last (which has none in the text), FRAMES of its only one. The last entry of a block
+stands in the header, where it can grow; its end and line count are the block's. Lines that were dropped consume
+numbers: the next block's first line is then more than this block's first line plus lines.
+
+*base* of a pending text is the number of bytes that its stream had in blocks when it was mirrored: as soon as that
+number in the state differs, the text has entered a block and the mirror says nothing any more.
+
+How a reader copes with a writer that goes on meanwhile: it reads a publication, whose crc proves it whole; bytes
+that a publication speaks of are not touched until their slot is used again, and before that happens a publication
+with a higher head block is made. So after copying from slot b mod N it reads the publication again: when the head
+block is still less than b + N, what it copied is block b. (Order: x86 makes stores visible in order; on other
+machines microseconds of interpreter stand between text and publication, and loads depend on each other's values.)
+"""
+
+import struct
+from zlib import crc32
+
+from logring.errors import Corrupt, ForeignFile, NewerFormat
+
+MAGIC = b"RINGWARD"
+VERSION = 1
+KIND_RING = 1
+KIND_FILE = 2
+
+PAGE = 4096
+STATIC_SIZE = 256
+PUBLICATION_AT = (256, 384)
+PUBLICATION_SIZE = 128
+PENDING_AT = ((512, 576), (640, 704))
+PENDING_SIZE = 64
+PENDING_TEXT_AT = (4096, 4096 + 16384)
+RING_BLOCKS_AT = 65536
+FILE_BLOCKS_AT = 4096
+HEADER_SIZE = 64
+ENTRY_SIZE = 16
+
+BLOCK_SIZE = 65536
+RING_BLOCKS = 8
+MAX_LINE = 16384
+"""Longest line in bytes, without its newline; longer ones are split."""
+
+STDOUT = 0
+STDERR = 1
+SYSTEM = 2
+STREAM_NAMES = ("stdout", "stderr", "system")
+
+CONTINUED = 1
+NO_NEWLINE = 2
+FRAMES = 4
+
+STATE_SEALED = 1
+
+BLOCK_CLOSED = 1
+BLOCK_CHECKED = 2
+
+# 1 and 2 are kept for drop_new and kill.
+POLICIES = {"drop_old": 0}
+
+_STATIC = struct.Struct("<8sHHIIIIIQq32s16s")
+_STATIC_CRC = struct.Struct("<I")
+PREFIX = struct.Struct("<II")
+STATE_BODY = struct.Struct("<QQQQQQHBBI")
+HEADER_BODY = struct.Struct("<QQIIIIqIBBBBII")
+ENTRY = struct.Struct("<IIIBBH")
+PENDING_BODY = struct.Struct("<QqIII28x")
+
+Entry = tuple[int, int, int, int, int, int]
+
+
+def max_line(block_size: int) -> int:
+    """Longest line of a log with such blocks, in bytes: a block must hold some."""
+    return min(MAX_LINE, block_size // 4)
+
+
+def newer(seq: int, than: int) -> bool:
+    """Whether sequence number `seq` comes after `than`; they wrap at 2^32."""
+    return 0 < (seq - than) & 0xFFFFFFFF < 0x80000000
+
+
+class Static:
+    """What is written once, when a ring or a file is made."""
+
+    __slots__ = (
+        "block_size",
+        "boot_id",
+        "created_ms",
+        "file_blocks",
+        "first_line",
+        "kind",
+        "ring_blocks",
+        "run_id",
+        "writer_pid",
+    )
+
+    def __init__(
+        self,
+        *,
+        kind: int,
+        block_size: int,
+        ring_blocks: int,
+        file_blocks: int,
+        writer_pid: int,
+        first_line: int,
+        created_ms: int,
+        run_id: bytes,
+        boot_id: bytes,
+    ) -> None:
+        self.kind = kind
+        self.block_size = block_size
+        self.ring_blocks = ring_blocks
+        self.file_blocks = file_blocks
+        self.writer_pid = writer_pid
+        self.first_line = first_line
+        self.created_ms = created_ms
+        self.run_id = run_id
+        self.boot_id = boot_id
+
+    def pack(self) -> bytes:
+        """The 256 bytes."""
+        head = _STATIC.pack(
+            MAGIC,
+            VERSION,
+            self.kind,
+            self.block_size,
+            self.ring_blocks,
+            self.file_blocks,
+            self.writer_pid,
+            0,
+            self.first_line,
+            self.created_ms,
+            self.run_id,
+            self.boot_id,
+        ).ljust(STATIC_SIZE - 4, b"\0")
+        return head + _STATIC_CRC.pack(crc32(head))
+
+    @classmethod
+    def parse(cls, data: bytes, path: str, wanted: int | None = None) -> "Static":
+        """From at least 256 bytes; `wanted` is the kind that it must be.
+
+        Raises:
+            ForeignFile: no magic.
+            NewerFormat: a version that this release does not know.
+            Corrupt: damaged.
+        """
+        if data[: len(MAGIC)] != MAGIC:
+            raise ForeignFile(f"{path} is neither a ring nor a log file")
+        if len(data) < STATIC_SIZE:
+            raise Corrupt(f"{path} ends within its first page")
+        _, version, kind, block_size, ring_blocks, file_blocks, pid, _, first, created, run, boot = _STATIC.unpack_from(
+            data
+        )
+        if version > VERSION:
+            raise NewerFormat(f"{path} has format {version}, this release knows {VERSION}")
+        if _STATIC_CRC.unpack_from(data, STATIC_SIZE - 4)[0] != crc32(data[: STATIC_SIZE - 4]):
+            raise Corrupt(f"{path}: the first page is damaged")
+        slots = ring_blocks if kind == KIND_RING else file_blocks
+        if wanted not in (None, kind) or not slots or not block_size or block_size % PAGE:
+            raise ForeignFile(f"{path} is no {'ring' if wanted == KIND_RING else 'log file'}")
+        return cls(
+            kind=kind,
+            block_size=block_size,
+            ring_blocks=ring_blocks,
+            file_blocks=file_blocks,
+            writer_pid=pid,
+            first_line=first,
+            created_ms=created,
+            run_id=run.rstrip(b"\0"),
+            boot_id=boot,
+        )
+
+
+class BlockHeader:
+    """Header of a block: which lines it holds, where its text ends, its last entry."""
+
+    __slots__ = (
+        "base_ms",
+        "checksum",
+        "codec",
+        "entries",
+        "extent",
+        "first_line",
+        "flags",
+        "last_delta",
+        "last_flags",
+        "last_stream",
+        "lines",
+        "number",
+        "seq",
+        "stored",
+        "text_end",
+    )
+
+    def __init__(self, seq: int, fields: tuple[int, ...]) -> None:
+        self.seq = seq
+        (
+            self.number,
+            self.first_line,
+            self.lines,
+            self.text_end,
+            self.entries,
+            self.extent,
+            self.base_ms,
+            self.last_delta,
+            self.last_stream,
+            self.last_flags,
+            self.codec,
+            self.flags,
+            self.checksum,
+            self.stored,
+        ) = fields
+
+    @property
+    def end_line(self) -> int:
+        """Number after the block's last line."""
+        return self.first_line + self.lines
+
+    def body(self) -> bytes:
+        """The 56 bytes behind sequence number and crc."""
+        return HEADER_BODY.pack(
+            self.number,
+            self.first_line,
+            self.lines,
+            self.text_end,
+            self.entries,
+            self.extent,
+            self.base_ms,
+            self.last_delta,
+            self.last_stream,
+            self.last_flags,
+            self.codec,
+            self.flags,
+            self.checksum,
+            self.stored,
+        )
+
+    def pack(self) -> bytes:
+        """The 64 bytes."""
+        return pack_header(self.seq, self.body())
+
+    @classmethod
+    def parse(cls, data: bytes, offset: int = 0) -> "BlockHeader | None":
+        """From 64 bytes at `offset`; None when they are no whole header."""
+        if len(data) < offset + HEADER_SIZE:
+            return None
+        seq, crc = PREFIX.unpack_from(data, offset)
+        if crc32(data[offset + 8 : offset + HEADER_SIZE], seq) != crc:
+            return None
+        header = cls(seq, HEADER_BODY.unpack_from(data, offset + 8))
+        # A crc says that the header is what was written, not that this program can trust its numbers.
+        if not HEADER_SIZE <= header.text_end <= header.extent - header.entries * ENTRY_SIZE:
+            return None
+        return header
+
+
+def pack_header(seq: int, body: bytes) -> bytes:
+    """Sequence number and crc before the 56 bytes of a header."""
+    return PREFIX.pack(seq, crc32(body, seq)) + body
+
+
+class State:
+    """The state record: how far the log has come."""
+
+    __slots__ = (
+        "blocks",
+        "bytes",
+        "dropped",
+        "first_available",
+        "flags",
+        "head_block",
+        "lines",
+        "policy",
+        "region_epoch",
+    )
+
+    def __init__(self, fields: tuple[int, ...]) -> None:
+        (self.head_block, self.lines, self.first_available, self.dropped, out, err, *rest) = fields
+        self.bytes = (out, err)
+        self.blocks, self.flags, self.policy, self.region_epoch = rest
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nothing will be added any more."""
+        return bool(self.flags & STATE_SEALED)
+
+    def body(self) -> bytes:
+        """The 56 bytes behind sequence number and crc."""
+        return STATE_BODY.pack(
+            self.head_block,
+            self.lines,
+            self.first_available,
+            self.dropped,
+            *self.bytes,
+            self.blocks,
+            self.flags,
+            self.policy,
+            self.region_epoch,
+        )
+
+
+class Publication:
+    """A state and the header of its head block, which belong together."""
+
+    __slots__ = ("header", "seq", "state")
+
+    def __init__(self, seq: int, state: State, header: BlockHeader) -> None:
+        self.seq = seq
+        self.state = state
+        self.header = header
+
+    def pack(self) -> bytes:
+        """The 128 bytes."""
+        body = self.state.body() + PREFIX.pack(self.seq, 0) + self.header.body()
+        return PREFIX.pack(self.seq, crc32(body, self.seq)) + body
+
+    @classmethod
+    def parse(cls, page: bytes, offset: int) -> "Publication | None":
+        """From 128 bytes at `offset`; None when they are no whole publication."""
+        seq, crc = PREFIX.unpack_from(page, offset)
+        if crc32(page[offset + 8 : offset + PUBLICATION_SIZE], seq) != crc:
+            return None
+        header = BlockHeader(seq, HEADER_BODY.unpack_from(page, offset + 72))
+        return cls(seq, State(STATE_BODY.unpack_from(page, offset + 8)), header)
+
+    @classmethod
+    def latest(cls, pair: bytes) -> "Publication | None":
+        """The newer valid one of the two copies that stand in the 256 bytes `pair`."""
+        one, other = cls.parse(pair, 0), cls.parse(pair, PUBLICATION_SIZE)
+        if one is None or (other is not None and newer(other.seq, one.seq)):
+            return other
+        return one
+
+
+def pack_pending(seq: int, base: int, ms: int, text: bytes, flags: int) -> bytes:
+    """Header of a pending text."""
+    body = PENDING_BODY.pack(base, ms, len(text), crc32(text), flags)
+    return PREFIX.pack(seq, crc32(body, seq)) + body
+
+
+def parse_pending(data: bytes) -> tuple[int, int, int, int, int, int] | None:
+    """From 64 bytes: (seq, base, ms, length, crc of the text, flags); None when they are no whole header."""
+    seq, crc = PREFIX.unpack_from(data)
+    if crc32(data[8:], seq) != crc:
+        return None
+    base, ms, length, text_crc, flags = PENDING_BODY.unpack_from(data, 8)
+    return seq, base, ms, length, text_crc, flags

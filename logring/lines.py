@@ -1,0 +1,41 @@
+"""Where lines may be cut, and how text of our own is made harmless."""
+
+from mmap import mmap
+
+
+def utf8_cut(data: bytes | mmap, start: int, end: int) -> int:
+    """The largest cut in (start, end] that does not stand within a UTF-8 sequence that begins before it.
+
+    Byte `end` must exist. Bytes that are no UTF-8 are cut at `end`.
+    """
+    if data[end] & 0xC0 != 0x80:
+        return end
+    for lead in range(end - 1, max(start, end - 4), -1):
+        byte = data[lead]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 4 if byte & 0xF8 == 0xF0 else 3 if byte & 0xF0 == 0xE0 else 2 if byte & 0xE0 == 0xC0 else 1
+        return lead if lead + length > end else end
+    return end
+
+
+def has_long_line(data: mmap, start: int, cut: int, end: int, longest: int) -> bool:
+    """Whether the lines in [start, cut), or the unfinished one in [cut, end), are not all at most `longest` bytes.
+
+    `cut` is the position behind the last newline, at most 0 when there is none. A window of `longest` + 1 bytes from a
+    line's start has that line's newline in it or the line is too long; the search goes on behind the window's last one.
+    """
+    while start < cut:
+        newline = data.rfind(b"\n", start, min(cut, start + longest + 1))
+        if newline < 0:
+            return True
+        start = newline + 1
+    return end - start > longest
+
+
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {10: "\\n", 13: "\\r", 9: "\t"}
+
+
+def harmless(text: str) -> bytes:
+    """UTF-8 of a text in one line: control characters, line ends too, are escaped; tabs stay."""
+    return text.translate(_ESCAPES).encode("utf-8", "backslashreplace")

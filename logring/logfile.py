@@ -1,0 +1,272 @@
+"""The writing end of a log file: finished blocks go from the ring to the disk. Only pwrite touches the disk.
+
+Everything here can block as long as a disk can, so it runs in the file thread. An error (a full disk, say) leaves
+things such that the same call can be repeated.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from zlib import crc32
+
+from logring.layout import (
+    BLOCK_CHECKED,
+    ENTRY_SIZE,
+    FILE_BLOCKS_AT,
+    HEADER_SIZE,
+    KIND_FILE,
+    PAGE,
+    PUBLICATION_AT,
+    STATIC_SIZE,
+    BlockHeader,
+    Publication,
+    Static,
+)
+from logring.ring import read_publication
+from logring.writer import RingWriter
+
+_ZEROS = bytes(65536)
+
+
+class LogFileWriter:
+    """Writes the log file of a ring that this process writes.
+
+    Args:
+        path: of the file; it and its directories are made when there is a first block to write.
+        ring: its writer, used by another thread.
+        file_blocks: block slots of the file; the oldest block gives way when there are more blocks (drop_old).
+    """
+
+    def __init__(self, path: str, ring: RingWriter, file_blocks: int) -> None:
+        self.path = path
+        self._ring = ring
+        self._blocks = file_blocks
+        self._fd = -1
+        self._seq = 0
+        self._seen_seq = -1
+        self._last_written = (-1, 0)  # number and extent
+
+    def write_closed(self) -> int:
+        """Write all closed blocks that are not in the file yet.
+
+        Returns:
+            How many were written; their ring slots can be used again.
+
+        Raises:
+            OSError: at the first block that could not be written.
+        """
+        ring = self._ring
+        count = 0
+        headers: list[BlockHeader] = []
+        try:
+            while ring.written_blocks < ring.closed_blocks:
+                batch = self._next_batch()
+                last = ring.sealed and batch[-1].number == ring.closed_blocks - 1
+                self._write_blocks(batch, self._packed_extent(batch[-1]) if last else ring.block_size)
+                headers = batch
+                ring.written_blocks += len(batch)
+                count += len(batch)
+        finally:
+            if headers:
+                self._write_state(headers[-1], sealed=False)
+        return count
+
+    def _next_batch(self) -> list[BlockHeader]:
+        """Headers of the next blocks to write: as many as follow each other in ring and file, up to half the ring.
+
+        (Not more, so that slots become free while the pump still has others.)
+        """
+        ring = self._ring
+        number, slots = ring.written_blocks, ring.ring.slots
+        end = min(
+            ring.closed_blocks,
+            number + max(1, slots // 2),
+            number + slots - number % slots,
+            number + self._blocks - number % self._blocks,
+        )
+        return [self._closed_header(each) for each in range(number, end)]
+
+    def write_unfinished(self) -> None:
+        """Write the block that is being filled, as far as it is published, when that changed since the last call.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        ring = self._ring
+        if not ring.created:
+            return
+        self.write_closed()
+        publication = read_publication(ring.ring.mm, ring.path)
+        header = publication.header
+        if publication.seq == self._seen_seq or not header.lines or header.number < ring.closed_blocks:
+            return
+        self._write_blocks([header], ring.block_size)
+        self._write_state(header, sealed=False)
+        self._seen_seq = publication.seq
+
+    def finish(self) -> None:
+        """Write everything, seal the file and unlink the ring; to be called after the ring's `seal`.
+
+        From here on the ring's writer belongs to this thread. After an error, call again.
+
+        Raises:
+            OSError: something could not be written.
+            ValueError: the ring was never told to seal.
+        """
+        ring = self._ring
+        while not ring.settle() or not ring.sealed:
+            if not self.write_closed():
+                raise ValueError("the ring is not to be sealed")
+        if not ring.created:
+            return
+        self.write_closed()
+        header = self._closed_header(ring.closed_blocks - 1)
+        extent = self._packed_extent(header)
+        if self._last_written != (header.number, extent):
+            self._write_blocks([header], extent)
+        header.extent = extent
+        if header.number < self._blocks:  # else the file ends with another block
+            os.ftruncate(self._fd, self._slot_at(header.number) + extent)
+        self._write_state(header, sealed=True)
+        ring.settle()  # first_available may have moved: for those who have the ring mapped
+        with suppress(FileNotFoundError):
+            os.unlink(ring.path)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file as it is, unsealed."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _closed_header(self, number: int) -> BlockHeader:
+        """Header of a closed block that is still in the ring."""
+        ring = self._ring.ring
+        at = ring.slot_at(number)
+        header = BlockHeader.parse(ring.mm[at : at + HEADER_SIZE])
+        assert header is not None  # noqa: S101  # this process wrote it
+        assert header.number == number  # noqa: S101
+        return header
+
+    def _write_blocks(self, headers: list[BlockHeader], last_extent: int) -> None:
+        """Write blocks that follow each other, with checksums, the last of them packed into `last_extent` bytes.
+
+        The headers become what is written.
+        """
+        self._open()
+        ring = self._ring.ring
+        size = ring.block_size
+        parts: list[bytes | memoryview] = []
+        views = []
+        with memoryview(ring.mm) as whole:
+            try:
+                for header in headers:
+                    self._make_way(header)
+                    at = ring.slot_at(header.number)
+                    table = header.entries * ENTRY_SIZE
+                    # What stands between text and table may be pages that were never taken: it is not touched.
+                    text = whole[at + HEADER_SIZE : at + header.text_end]
+                    entries = whole[at + size - table : at + size]
+                    views += [text, entries]
+                    header.checksum = crc32(entries, crc32(text))
+                    header.flags |= BLOCK_CHECKED
+                    header.extent = size if header is not headers[-1] else last_extent
+                    gap = header.extent - header.text_end - table
+                    parts += [header.pack(), text, _ZEROS[:gap] if gap <= len(_ZEROS) else bytes(gap), entries]
+                _write_all(self._fd, parts, self._slot_at(headers[0].number))
+            finally:
+                for view in views:
+                    view.release()
+        self._last_written = headers[-1].number, last_extent
+
+    def _make_way(self, header: BlockHeader) -> None:
+        """Before a slot is used again: say that the lines of the block that stands in it are gone."""
+        keep = header.number - self._blocks + 1
+        if keep <= 0:
+            return
+        ring = self._ring
+        if keep == header.number:
+            first = header.first_line
+        elif keep >= ring.written_blocks:
+            first = self._closed_header(keep).first_line
+        else:
+            kept = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, self._slot_at(keep)))
+            if kept is None or kept.number != keep:
+                return  # damaged on the disk: readers find out by themselves
+            first = kept.first_line
+        ring.first_available = max(ring.first_available, first)
+
+    def _packed_extent(self, header: BlockHeader) -> int:
+        """How little room the block can do with."""
+        return -(-(header.text_end + header.entries * ENTRY_SIZE) // PAGE) * PAGE
+
+    def _slot_at(self, number: int) -> int:
+        return FILE_BLOCKS_AT + number % self._blocks * self._ring.block_size
+
+    def _open(self) -> None:
+        """Open or make the file, with its static part."""
+        if self._fd >= 0:
+            return
+        ring = self._ring.ring
+        make_directories(os.path.dirname(self.path))
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        source = ring.static
+        static = Static(
+            kind=KIND_FILE,
+            block_size=source.block_size,
+            ring_blocks=source.ring_blocks,
+            file_blocks=self._blocks,
+            writer_pid=source.writer_pid,
+            first_line=source.first_line,
+            created_ms=source.created_ms,
+            run_id=source.run_id,
+            boot_id=source.boot_id,
+        ).pack()
+        try:
+            if os.pread(fd, STATIC_SIZE, 0) != static:
+                os.ftruncate(fd, 0)
+                _write_all(fd, [static.ljust(PAGE, b"\0")], 0)
+            else:
+                found = Publication.latest(os.pread(fd, PAGE, 0)[PUBLICATION_AT[0] :])
+                self._seq = found.seq if found else 0
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def _write_state(self, header: BlockHeader, *, sealed: bool) -> None:
+        """Write the state as of the block with this header, which is in the file."""
+        ring = self._ring
+        state = read_publication(ring.ring.mm, ring.path).state
+        state.head_block = header.number
+        state.lines = header.end_line
+        state.first_available = ring.first_available
+        state.flags = state.flags if sealed else 0
+        self._seq = (self._seq + 1) & 0xFFFFFFFF
+        _write_all(self._fd, [Publication(self._seq, state, header).pack()], PUBLICATION_AT[self._seq & 1])
+
+
+def pwritev(fd: int, parts: Sequence[bytes | memoryview], at: int) -> int:
+    """Write to the file: the one place where that happens, so that a test can fill the disk."""
+    return os.pwritev(fd, parts, at)
+
+
+def _write_all(fd: int, parts: Sequence[bytes | memoryview], at: int) -> None:
+    """Write all of it, however many calls that takes: a short write is how a filling disk begins."""
+    total = sum(len(part) for part in parts)
+    done = pwritev(fd, parts, at)
+    while done < total:
+        done += pwritev(fd, [b"".join(parts)[done:]], at + done)
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and those above it that are missing, all of them for us alone (0700)."""
+    if not path:
+        return
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        make_directories(os.path.dirname(path))
+        make_directories(path)

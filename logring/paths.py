@@ -1,0 +1,15 @@
+"""Where rings and log files stand."""
+
+
+def ring_path(runtime_dir: str, name: str) -> str:
+    """The ring of a run (its id) or of one of our own logs ("daemon", "events"), in shared memory."""
+    return f"{runtime_dir}/{name}.ring"
+
+
+def log_path(data_dir: str, task: str, run_id: str) -> str:
+    """The log file of a run, on disk.
+
+    The folder between holds the runs of about 12 days (the first 6 characters of a ULID count units of 2^20 s),
+    so that no folder grows without bound.
+    """
+    return f"{data_dir}/logs/{task}/{run_id[:6]}/{run_id}.log"

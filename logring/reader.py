@@ -1,0 +1,301 @@
+"""Reading a log, in any process, while it is written and ever after.
+
+A log is in its ring while its writer lives (the last blocks; the older ones in the file) and in its file alone after
+that. The ring is made before the file, and unlinked after the file is sealed, so whoever looks for ring, file, ring
+and file, in this order, finds it or it is not there yet; and who has a ring mapped that is unlinked under him still
+has its last blocks, which is why nobody sees a seam.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from logring.block import Block, Line
+from logring.errors import Corrupt, LogError
+from logring.layout import STDERR, STDOUT, BlockHeader, Publication
+from logring.ring import RingView, read_pending
+from logring.stored import StoredFile
+
+_ATTEMPTS = 100
+
+__all__ = ["Head", "Line", "LogReader", "Page", "Pending"]
+
+
+class Head(NamedTuple):
+    """How far a log has come."""
+
+    lines: int
+    """Number of the next line."""
+    first_available: int
+    """The first line that is still kept."""
+    dropped: int
+    """Lines that were not kept when they came."""
+    sealed: bool
+    """Whether nothing will be added."""
+    region_epoch: int
+    """Changes whenever the live region does."""
+
+
+class Page(NamedTuple):
+    """Consecutive lines."""
+
+    lines: list[Line]
+    next: int
+    """The line to go on with."""
+    skipped: int
+    """How many lines before the first one of these (or before `next`) were asked for and are gone."""
+
+
+class Pending(NamedTuple):
+    """An unfinished line."""
+
+    stream: int
+    text: bytes
+    ts: int
+    """When its last bytes came, ms since the epoch."""
+
+
+class LogReader:
+    """Reads one log. An absent log is an empty log, and may appear at any time.
+
+    Every method raises LogError when the log is damaged, foreign or of a newer format, and OSError when something is
+    there that cannot be opened or read.
+
+    Args:
+        ring_path: where the ring stands while its writer lives; None to read a file alone.
+        file_path: where the log file stands; None for a log that has none.
+    """
+
+    def __init__(self, ring_path: str | None, file_path: str | None) -> None:
+        self._ring_path = ring_path
+        self._file_path = file_path
+        self._ring: RingView | None = None
+        self._file: StoredFile | None = None
+        self._seq = -1
+        self._hint = (-1, -1)  # a line and its block
+
+    def head(self) -> Head:
+        """How far the log has come, now; cheap."""
+        publication = self._refresh()
+        if publication is None:
+            return Head(0, 0, 0, sealed=False, region_epoch=0)
+        state = publication.state
+        return Head(state.lines, state.first_available, state.dropped, state.sealed, state.region_epoch)
+
+    def resolve(self, anchor: int) -> int:
+        """The number of a line given from the start (0 and more) or from the end (negative), as far as it is kept."""
+        head = self.head()
+        line = anchor if anchor >= 0 else head.lines + anchor
+        return max(head.first_available, min(line, head.lines))
+
+    def read(self, start: int, limit: int, max_bytes: int = 1 << 20) -> Page:
+        """Lines from number `start` on: at most `limit`, and `max_bytes` of text unless the first is longer.
+
+        A page ends before a gap; the next one then begins with `skipped` lines.
+
+        Raises:
+            Corrupt: `start` cannot be read; its attribute `next` is where to go on.
+        """
+        publication = self._refresh()
+        lines: list[Line] = []
+        position = start
+        if publication is not None and limit > 0:
+            end = publication.state.lines
+            position = max(start, min(publication.state.first_available, end))
+            number = self._find(position, publication) if position < end else -1
+            while 0 <= number <= publication.header.number and len(lines) < limit and max_bytes > 0:
+                try:
+                    block = self._block(number, publication)
+                    found = self._lines_of(block, position, limit - len(lines), max_bytes) if block else []
+                except Corrupt as err:
+                    if lines:
+                        break
+                    raise Corrupt(str(err), first=position, next_line=self._behind(number, publication)) from err
+                if found and lines and found[0].n != position:
+                    break
+                if found:
+                    lines += found
+                    position = found[-1].n + 1
+                    max_bytes -= sum(len(line.text) for line in found)
+                    self._hint = position, number
+                if block and position < block.header.end_line and found:
+                    break
+                number += 1
+            if not lines and position < end:
+                position = end  # nothing is left of what was asked for
+        first = lines[0].n if lines else position
+        return Page(lines, position, max(0, first - start))
+
+    def pending(self) -> list[Pending]:
+        """The unfinished lines, as they were mirrored last."""
+        publication = self._refresh()
+        if self._ring is None:
+            return []
+        for _ in range(_ATTEMPTS):
+            if publication is None or publication.state.sealed:
+                return []
+            found = []
+            for stream in (STDOUT, STDERR):
+                pending = read_pending(self._ring.mm, stream, publication.state.bytes[stream])
+                if pending is not None and pending[2]:
+                    found.append(Pending(stream, pending[2], pending[0]))
+            seq, publication = publication.seq, self._ring.publication()
+            if publication.seq == seq:
+                break
+        return found
+
+    def raw(self, streams: Sequence[int] = (STDOUT, STDERR)) -> Iterator[bytes]:
+        """The stored bytes of these streams in the order in which they came, up to the present end.
+
+        Raises:
+            LogError: after everything before the damage.
+        """
+        for block in self.blocks():
+            if isinstance(block, LogError):
+                raise block
+            yield from block.raw(streams)
+
+    def blocks(self) -> Iterator[Block | LogError]:
+        """The blocks that are there, up to the present end; in place of one that cannot be read, what is wrong."""
+        publication = self._refresh()
+        if publication is None:
+            return
+        for number in range(self._oldest(publication), publication.header.number + 1):
+            try:
+                block = self._block(number, publication)
+            except LogError as err:
+                yield err
+                continue
+            if block is not None and block.header.end_line > publication.state.first_available:
+                yield block
+
+    def close(self) -> None:
+        """Let go of ring and file."""
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._hint = (-1, -1)
+
+    # Finding the log
+
+    def _refresh(self) -> Publication | None:
+        """The state as it is now; None when there is no log yet."""
+        ring = self._ring
+        if ring is not None:
+            now = ring.publication()
+            if now.seq != self._seq or now.state.sealed or ring.is_current():
+                self._seq = now.seq
+                return now
+            # Somebody else ended or replaced the log: what we know may be out of date.
+            self.close()
+        publication: Publication | None = None
+        for _ in range(2):
+            self._ring = RingView.open(self._ring_path) if self._ring_path is not None else None
+            if self._ring is not None:
+                publication = self._ring.publication()
+                self._seq = publication.seq
+                return publication
+            file = self._open_file()
+            if file is not None:
+                publication = file.publication()
+                if publication.state.sealed:
+                    break
+        return publication
+
+    def _open_file(self) -> StoredFile | None:
+        if self._file is None and self._file_path is not None:
+            self._file = StoredFile.open(self._file_path)
+        return self._file
+
+    # Finding and loading blocks
+
+    def _oldest(self, publication: Publication) -> int:
+        """A block number below which nothing can be available."""
+        if self._ring is None:
+            kept = self._file.static.file_blocks if self._file is not None else 0
+        else:
+            kept = self._ring.static.file_blocks + publication.state.blocks
+        return max(0, publication.header.number - kept + 1)
+
+    def _header(self, number: int, publication: Publication) -> BlockHeader | None:
+        """Header of a block; None when it is gone or damaged."""
+        if number == publication.header.number:
+            return publication.header
+        ring = self._ring
+        if ring is not None and number > publication.header.number - publication.state.blocks:
+            header = ring.header(number, publication)
+            if header is not None:  # its number is right, and closed headers do not change
+                return header
+        file = self._open_file()
+        return file.header(number) if file is not None else None
+
+    def _block(self, number: int, publication: Publication) -> Block | None:
+        """A block; None when it is gone.
+
+        Raises:
+            Corrupt: it is damaged.
+        """
+        ring = self._ring
+        if ring is not None and number > publication.header.number - publication.state.blocks:
+            header = ring.header(number, publication)
+            text, table = ring.block_bytes(header, publication.state.blocks) if header else (b"", b"")
+            now = ring.publication()
+            if now.header.number < number + now.state.blocks:  # the slot was not used again meanwhile
+                if header is None:
+                    raise Corrupt(f"{ring.path}: block {number} is damaged")
+                return Block(header, text, table, f"{ring.path}: block {number}")
+        file = self._open_file()
+        if file is None:
+            return None
+        try:
+            return file.block(number, salvage=ring is None)
+        except Corrupt:
+            if ring is not None and number + ring.static.file_blocks <= ring.publication().header.number:
+                return None  # being overwritten
+            raise
+
+    def _find(self, line: int, publication: Publication) -> int:
+        """The block with `line`, or the next one that is there when the line is gone."""
+        head = publication.header
+        if line >= head.first_line:
+            return head.number
+        if line == self._hint[0]:
+            return self._hint[1]
+        # Bisection. Blocks that are gone are the lowest ones, so None counts as too low; a damaged one in the middle
+        # may lead too far up, which the step down repairs.
+        low, high = self._oldest(publication), head.number - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            header = self._readable(middle, high, publication)
+            if header is None or header.first_line > line:
+                high = middle - 1
+            else:
+                low = max(middle, header.number)
+        return low
+
+    def _readable(self, number: int, high: int, publication: Publication) -> BlockHeader | None:
+        """Header of the first block from `number` to `high` that has one."""
+        while number <= high:
+            header = self._header(number, publication)
+            if header is not None:
+                return header
+            number += 1
+        return None
+
+    def _behind(self, number: int, publication: Publication) -> int:
+        """First line of the first whole block behind block `number`."""
+        for later in range(number + 1, publication.header.number + 1):
+            try:
+                block = self._block(later, publication)
+            except LogError:
+                continue
+            if block is not None and block.header.lines:
+                return block.header.first_line
+        return publication.state.lines
+
+    def _lines_of(self, block: Block, start: int, limit: int, max_bytes: int) -> list[Line]:
+        header = block.header
+        start = max(start, header.first_line)
+        return block.lines(start, limit, max_bytes) if start < header.end_line else []

@@ -1,0 +1,326 @@
+"""The ring as a mapped file in shared memory: made and grown by its writer, mapped read-only by readers.
+
+A mapped page of tmpfs that was never taken is taken at the first touch, and when there is no memory left that touch
+kills with SIGBUS. So every page is taken with posix_fallocate(3) before it is touched (a failure is an error code
+then), and readers touch nothing that a publication does not speak of. The file has its full size from the start and
+is never truncated; pages that nobody took cost nothing.
+"""
+
+import errno
+import mmap
+import os
+from zlib import crc32
+
+from logring.errors import Corrupt
+from logring.layout import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    KIND_RING,
+    MAGIC,
+    PAGE,
+    PENDING_AT,
+    PENDING_SIZE,
+    PENDING_TEXT_AT,
+    PUBLICATION_AT,
+    PUBLICATION_SIZE,
+    RING_BLOCKS_AT,
+    STATIC_SIZE,
+    BlockHeader,
+    Publication,
+    Static,
+    newer,
+    pack_pending,
+    parse_pending,
+)
+
+_ATTEMPTS = 1000
+_PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
+
+
+def fallocate(step: str, fd: int, offset: int, length: int) -> None:
+    """Take pages of shared memory: the one place where that happens, so that a test can let one `step` fail.
+
+    Steps: page (state page and the first block's first and last page), first (more of the first block), table (of
+    its entries), slot (another block), pending.
+    """
+    del step
+    os.posix_fallocate(fd, offset, length)
+
+
+def boot_id() -> bytes:
+    """The kernel's id of this boot, 16 bytes; zeros where /proc is missing."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return bytes.fromhex(file.read().decode().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+class Ring:
+    """A ring as its writer has it.
+
+    Attributes:
+        mm: the mapping.
+        slots: number of block slots; less than planned once shared memory was short.
+        taken: slots whose pages are there (the first one: perhaps not all of them).
+    """
+
+    def __init__(self, path: str, static: Static, mm: mmap.mmap, fd: int) -> None:
+        self.path = path
+        self.static = static
+        self.mm = mm
+        self.slots = static.ring_blocks
+        self.block_size = static.block_size
+        self.taken = 1
+        # The first block is taken bit by bit: text pages from its start, table pages from its end.
+        self.text_have = PAGE
+        self.table_have = static.block_size - PAGE
+        if static.block_size <= 2 * PAGE:
+            self.text_have, self.table_have = static.block_size, 0
+        self._pending_have = [0, 0]
+        self._pending_seq = [0, 0]
+        self._fd = fd
+
+    @classmethod
+    def create(
+        cls, path: str, run_id: str, *, blocks: int, block_size: int, file_blocks: int, first_line: int, now_ms: int
+    ) -> "Ring":
+        """Make the file, with its static part but not yet its magic: see `announce`. Replaces what a crash left.
+
+        Raises:
+            OSError: no place, no such directory, no permission.
+        """
+        static = Static(
+            kind=KIND_RING,
+            block_size=block_size,
+            ring_blocks=blocks,
+            file_blocks=file_blocks,
+            writer_pid=os.getpid(),
+            first_line=first_line,
+            created_ms=now_ms,
+            run_id=run_id.encode(),
+            boot_id=boot_id(),
+        )
+        size = RING_BLOCKS_AT + blocks * block_size
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            fd = os.open(path, flags, 0o600)
+        except FileExistsError:
+            os.unlink(path)
+            fd = os.open(path, flags, 0o600)
+        try:
+            os.ftruncate(fd, size)
+            fallocate("page", fd, 0, PAGE)
+            fallocate("page", fd, RING_BLOCKS_AT, PAGE)
+            fallocate("page", fd, RING_BLOCKS_AT + block_size - PAGE, PAGE)
+            mm = mmap.mmap(fd, size)
+        except BaseException:
+            os.close(fd)
+            os.unlink(path)
+            raise
+        mm[len(MAGIC) : STATIC_SIZE] = static.pack()[len(MAGIC) :]
+        return cls(path, static, mm, fd)
+
+    @classmethod
+    def private_copy(cls, path: str) -> "Ring | None":
+        """A copy of a ring in private memory, for saving what a dead writer left; None when nothing was published.
+
+        Raises:
+            OSError: it cannot be read; also when it is not there.
+            LogError: it is no ring of ours.
+        """
+        with open(path, "rb") as file:
+            page = file.read(PAGE)
+            if page[: len(MAGIC)].strip(b"\0") == b"":
+                return None
+            static = Static.parse(page, path, KIND_RING)
+            size = RING_BLOCKS_AT + static.ring_blocks * static.block_size
+            mm = mmap.mmap(-1, size)
+            file.seek(0)
+            # read, not map: reading a hole takes no page
+            file.readinto(mm)
+        ring = cls(path, static, mm, -1)
+        ring.taken = ring.slots
+        ring.text_have, ring.table_have = static.block_size, 0
+        return ring
+
+    def announce(self) -> None:
+        """Let readers see the ring: without its magic they take it for one that is not there yet."""
+        self.mm[: len(MAGIC)] = MAGIC
+
+    def slot_at(self, number: int) -> int:
+        """Where block `number` stands in the mapping."""
+        return RING_BLOCKS_AT + number % self.slots * self.block_size
+
+    def _take(self, step: str, offset: int, length: int) -> bool:
+        if self._fd < 0:
+            return True
+        try:
+            fallocate(step, self._fd, offset, length)
+        except OSError:  # ENOSPC, EDQUOT, ENOMEM: shared memory is short; we live with what there is
+            return False
+        return True
+
+    def take_slot(self, number: int) -> bool:
+        """Take the pages of the slot of block `number`; when they are not there, wrap at the slots before it."""
+        if number < self.taken or self.taken == self.slots:
+            return True
+        if not self._take("slot", self.slot_at(number), self.block_size):
+            self.slots = self.taken
+            return False
+        self.taken = number + 1
+        return True
+
+    def grow_text(self) -> bool:
+        """Take more text pages of the first block: twice as many as there are, or one more."""
+        have = self.text_have
+        if have >= self.block_size:
+            return False
+        for more in (have, PAGE):
+            end = have + more
+            if end >= self.table_have:
+                end = self.block_size
+            if self._take("first", RING_BLOCKS_AT + have, end - have):
+                self.text_have = end
+                if end == self.block_size:
+                    self.table_have = 0
+                return True
+        return False
+
+    def grow_table(self) -> bool:
+        """Take one more page of the first block's entry table."""
+        start = self.table_have - PAGE
+        if start < self.text_have:
+            return self.grow_text()
+        if not self._take("table", RING_BLOCKS_AT + start, PAGE):
+            return False
+        self.table_have = start
+        return True
+
+    def write_pending(self, stream: int, base: int, ms: int, text: bytes, flags: int) -> None:
+        """Mirror an unfinished line, when there is memory for that; see `logring.layout` for the arguments."""
+        have = self._pending_have[stream]
+        if len(text) > have:
+            want = -(-len(text) // PAGE) * PAGE
+            if not self._take("pending", PENDING_TEXT_AT[stream] + have, want - have):
+                return
+            self._pending_have[stream] = want
+        at = PENDING_TEXT_AT[stream]
+        self.mm[at : at + len(text)] = text
+        seq = self._pending_seq[stream] = (self._pending_seq[stream] + 1) & 0xFFFFFFFF
+        at = PENDING_AT[stream][seq & 1]
+        self.mm[at : at + PENDING_SIZE] = pack_pending(seq, base, ms, text, flags)
+
+    def close(self) -> None:
+        """Unmap. The file stays."""
+        self.mm.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_publication(mm: mmap.mmap, path: str = "the ring") -> Publication:
+    """What the writer published last.
+
+    With two copies written in turn, both are torn only if two publications were made while 256 bytes were copied, so
+    a second attempt succeeds; and a writer that died in the middle left the other copy whole.
+
+    Raises:
+        Corrupt: no copy is valid, however often one looks.
+    """
+    for _ in range(_ATTEMPTS):
+        publication = Publication.latest(mm[_PAIR])
+        if publication is not None:
+            return publication
+    raise Corrupt(f"{path}: the state is damaged")
+
+
+def read_pending(mm: mmap.mmap, stream: int, base: int) -> tuple[int, int, bytes] | None:
+    """The mirrored unfinished line of a stream that has `base` bytes in blocks: (time ms, flags, text), or None.
+
+    The newer copy whose text is whole counts. A writer that died while it added to the text left the bytes before,
+    for which the older copy still speaks.
+    """
+    found = None
+    for at in PENDING_AT[stream]:
+        header = parse_pending(mm[at : at + PENDING_SIZE])
+        if header is None or header[1] != base or (found is not None and not newer(header[0], found[0])):
+            continue
+        seq, _, ms, length, crc, flags = header
+        start = PENDING_TEXT_AT[stream]
+        text = mm[start : start + length] if length else b""
+        if crc32(text) == crc:
+            found = (seq, ms, flags, text)
+    return found and found[1:]
+
+
+class RingView:
+    """A ring as a reader has it: mapped read-only."""
+
+    def __init__(self, path: str, static: Static, mm: mmap.mmap, identity: tuple[int, int]) -> None:
+        self.path = path
+        self.static = static
+        self.mm = mm
+        self._identity = identity
+
+    @classmethod
+    def open(cls, path: str) -> "RingView | None":
+        """Map the ring; None when there is none (yet).
+
+        Raises:
+            OSError: it is there and cannot be opened.
+            LogError: it is no ring of ours.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        try:
+            page = os.pread(fd, STATIC_SIZE, 0)
+            if page[: len(MAGIC)].strip(b"\0") == b"":
+                return None  # being made
+            static = Static.parse(page, path, KIND_RING)
+            status = os.fstat(fd)
+            size = RING_BLOCKS_AT + static.ring_blocks * static.block_size
+            if status.st_size < size:
+                raise Corrupt(f"{path} is truncated")
+            mm = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
+        return cls(path, static, mm, (status.st_dev, status.st_ino))
+
+    def publication(self) -> Publication:
+        """What the writer published last.
+
+        Raises:
+            Corrupt: nothing valid stands there.
+        """
+        return read_publication(self.mm, self.path)
+
+    def is_current(self) -> bool:
+        """Whether the ring still stands under its path (it was not unlinked, nor replaced by a newer one)."""
+        try:
+            status = os.stat(self.path)
+        except OSError as err:
+            if err.errno in (errno.ENOENT, errno.ENOTDIR):
+                return False
+            raise
+        return (status.st_dev, status.st_ino) == self._identity
+
+    def header(self, number: int, publication: Publication) -> BlockHeader | None:
+        """Header of a block that is in the ring by `publication`; None when its slot holds something else by now."""
+        if number == publication.header.number:
+            return publication.header
+        at = RING_BLOCKS_AT + number % publication.state.blocks * self.static.block_size
+        header = BlockHeader.parse(self.mm[at : at + HEADER_SIZE])
+        return header if header is not None and header.number == number else None
+
+    def block_bytes(self, header: BlockHeader, slots: int) -> tuple[bytes, bytes]:
+        """Text and entry table of a block, copied; the caller then checks that the slot was not used again."""
+        at = RING_BLOCKS_AT + header.number % slots * self.static.block_size
+        table = at + header.extent - header.entries * ENTRY_SIZE
+        return self.mm[at + HEADER_SIZE : at + header.text_end], self.mm[table : at + header.extent]
+
+    def close(self) -> None:
+        """Unmap."""
+        self.mm.close()

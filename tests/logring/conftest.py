@@ -1,0 +1,24 @@
+"""Fixtures of the logring tests."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.logring.support import Log
+
+
+@pytest.fixture
+def make_log(tmp_path: Path) -> Iterator[Callable[..., Log]]:
+    """Make logs that are closed at the end; see `Log` for the arguments."""
+    logs: list[Log] = []
+
+    def make(**arguments: int) -> Log:
+        directory = tmp_path / str(len(logs))
+        directory.mkdir()
+        logs.append(Log(directory, **arguments))
+        return logs[-1]
+
+    yield make
+    for log in logs:
+        log.close()
