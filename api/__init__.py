@@ -1,0 +1,1 @@
+"""The HTTP API: resources, schemas, authentication, streams and the files of the dashboard."""

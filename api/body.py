@@ -1,0 +1,109 @@
+"""Request bodies: bounded, in time and in size, then every field checked.
+
+Falcon sees no body without Content-Length, so chunked bodies are read here from gunicorn's own reader. One that is
+too large is drained up to a bound before it is refused: closing a connection with unread data resets it, and the
+client would never see the answer.
+"""
+
+from typing import Any
+
+import falcon
+import gevent
+import msgspec
+from gunicorn.http.errors import NoMoreData, ParseException
+
+from api.errors import ApiError, invalid
+from api.params import IGNORED
+from api.schemas import ErrorDetail
+
+LIMIT_BYTES = 1 << 20
+_DRAIN_BYTES = 64 << 20
+_TIME_S = 30.0
+_STEP_BYTES = 65536
+_SECRET = frozenset({"password"})
+
+
+def _give_up(req: falcon.Request) -> None:
+    # gunicorn's parser takes no further request from a connection whose body reader has failed.
+    req.env["wsgi.input"].failed = True
+
+
+def read(req: falcon.Request) -> bytes:
+    """The whole body.
+
+    Raises:
+        ApiError: 413 over 1 MiB; 408 when it does not arrive in 30 s.
+    """
+    stream = req.env["wsgi.input"]
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with gevent.Timeout(_TIME_S):
+            while data := stream.read(_STEP_BYTES):
+                size += len(data)
+                if size <= LIMIT_BYTES:
+                    parts.append(data)
+                elif size > _DRAIN_BYTES:
+                    _give_up(req)
+                    break
+    except (gevent.Timeout, TimeoutError) as err:
+        _give_up(req)
+        raise ApiError(408, "The body did not arrive in time") from err
+    except (ParseException, NoMoreData) as err:
+        raise ApiError(400, "The body is not framed as HTTP wants it") from err
+    if size > LIMIT_BYTES:
+        raise ApiError(413, f"A body may have {LIMIT_BYTES} bytes")
+    return b"".join(parts)
+
+
+def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool) -> msgspec.Struct:
+    """The body as `schema`; an empty one as ``{}`` unless it is required.
+
+    Raises:
+        ApiError: 400 no JSON; 413; 415 another media type; 422 naming every invalid field.
+    """
+    raw = read(req)
+    if not raw:
+        if required:
+            raise ApiError(400, "The body is missing")
+        raw = b"{}"
+    elif not _is_json(req.content_type):
+        raise ApiError(415, "The body must be application/json")
+    try:
+        data = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        raise ApiError(400, f"The body is no JSON: {err}") from err
+    if not isinstance(data, dict):
+        raise invalid([ErrorDetail("body", "must be an object", data)])
+    return _convert(data, schema)
+
+
+def _is_json(content_type: str | None) -> bool:
+    media_type = (content_type or "").split(";")[0].strip().lower()
+    return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
+
+
+def _convert(data: dict[str, Any], schema: type[msgspec.Struct]) -> msgspec.Struct:
+    """Msgspec names only the first error, so each field is converted on its own."""
+    errors: list[ErrorDetail] = []
+    values: dict[str, Any] = {}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(schema)}
+    for name, value in data.items():
+        if name in IGNORED:
+            continue
+        field = fields.get(name)
+        if field is None:
+            errors.append(ErrorDetail(f"body.{name}", "is no field of this body", value))
+            continue
+        try:
+            values[field.name] = msgspec.convert(value, field.type)
+        except msgspec.ValidationError as err:
+            errors.append(ErrorDetail(f"body.{name}", str(err), msgspec.UNSET if name in _SECRET else value))
+    errors += [
+        ErrorDetail(f"body.{name}", "is required")
+        for name, field in fields.items()
+        if field.required and name not in data
+    ]
+    if errors:
+        raise invalid(errors)
+    return schema(**values)

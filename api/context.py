@@ -1,0 +1,111 @@
+"""What every operation of one worker shares: settings, database, control client, streams."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import gevent
+from gevent.event import Event
+from gevent.threadpool import ThreadPool
+
+from store.database import Database, open_reader
+from supervisor.client import ControlClient, Refused, Unavailable
+from supervisor.messages import Boot
+
+if TYPE_CHECKING:
+    from api.auth import Authenticator
+    from api.stream import Hub
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 2
+_ASK_S = 1.0
+_KEEP_S = 1.0
+
+
+class Reads:
+    """The database, read in two threads: a query of some milliseconds on gevent's loop would stall every stream."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._db: Database | None = None
+        self._pool = ThreadPool(_THREADS)
+
+    def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `query` with the database in one of the threads and return what it returns (never a lazy cursor).
+
+        Raises:
+            StoreError: NotReady while the scheduler has not made it yet; whatever `query` raises.
+        """
+
+        def run() -> T:
+            if self._db is None:
+                self._db = open_reader(self._path)
+            return query(self._db, *args, **kwargs)
+
+        result: T = self._pool.apply(run)
+        return result
+
+
+class Files:
+    """Log files, read in two other threads: a disk that hangs must not hold up the database as well."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPool(_THREADS)
+
+    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `function` in one of the threads and return what it returns."""
+        result: T = self._pool.apply(function, args, kwargs)
+        return result
+
+
+class SchedulerProbe:
+    """What the scheduler says of itself, asked at most once a second however many want to know."""
+
+    def __init__(self) -> None:
+        self._until_s = 0.0
+        self._info: dict[str, Any] | None = None
+
+    def info(self, context: "Context") -> dict[str, Any] | None:
+        """Its answer; None when it gives none within a second."""
+        if time.monotonic() >= self._until_s:
+            info = None
+            with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
+                info = context.control.call("info")
+            self._info = info
+            self._until_s = time.monotonic() + _KEEP_S
+        return self._info
+
+
+@dataclass
+class Context:
+    """See the module."""
+
+    boot: Boot
+    reads: Reads
+    files: Files
+    control: ControlClient
+    auth: "Authenticator"
+    hub: "Hub"
+    stopping: Event
+    """Set when the worker is to end: streams close, waits return."""
+    scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
+
+    def stop(self) -> None:
+        """The worker is to end."""
+        self.stopping.set()
+        self.hub.wake()
+
+
+def open_context(boot: Boot) -> Context:
+    """The context of one worker, made after the fork."""
+    from api.auth import Authenticator
+    from api.stream import Hub
+
+    reads, files = Reads(boot.database), Files()
+    control = ControlClient(boot.control_socket, boot.token)
+    auth = Authenticator(boot, reads, files, control)
+    return Context(boot, reads, files, control, auth, Hub(boot, reads, auth.session_valid), Event())

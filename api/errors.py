@@ -1,0 +1,130 @@
+"""How the API says no: RFC 9457 problem documents, for everything.
+
+    ApiError             any refusal: status, detail, single errors, headers
+
+What else goes wrong is turned into one here: Falcon's own errors (unknown path, wrong method), refusals of the
+scheduler, a scheduler that is away, a database that cannot be read, and failures of our own (500, which tells
+nothing; the log has the traceback under the same ``instance``). Gunicorn refuses what it cannot parse before any
+of this exists; :func:`write_error` replaces its HTML page.
+"""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import falcon
+import msgspec
+
+from api.schemas import ErrorDetail, Problem
+from store.ids import new_ulid
+
+log = logging.getLogger("gunicorn.error")
+
+MEDIA_TYPE = "application/problem+json"
+
+_TITLES = {413: "Content Too Large", 421: "Misdirected Request", 422: "Unprocessable Content"}
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_RETRY_AFTER_S = 2
+
+
+class ApiError(Exception):
+    """The request is refused."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        errors: Sequence[ErrorDetail] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+
+
+def invalid(errors: Sequence[ErrorDetail]) -> ApiError:
+    """The 422 that names every invalid parameter."""
+    names = ", ".join(error.location for error in errors)
+    return ApiError(422, f"Not valid: {names}", errors)
+
+
+def unavailable(detail: str) -> ApiError:
+    """The 503 for what certainly was not done and may be repeated."""
+    return ApiError(503, detail, headers={"Retry-After": str(_RETRY_AFTER_S)})
+
+
+def title(status: int) -> str:
+    """The short summary of a status, the same at every occurrence."""
+    try:
+        return _TITLES.get(status) or HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def base_url(environ: Mapping[str, Any]) -> str:
+    """Scheme and host that the client used, for absolute links; a Host that is none is not echoed."""
+    host = environ.get("HTTP_HOST", "")
+    return f"{environ['wsgi.url_scheme']}://{host if _HOST.fullmatch(host) else 'localhost'}"
+
+
+def problem(status: int, detail: str, errors: Sequence[ErrorDetail] = (), base: str | None = None) -> Problem:
+    """The document; `base` makes the schema link."""
+    document = Problem(
+        title=title(status), status=status, detail=detail, instance=f"urn:ulid:{new_ulid()}", errors=list(errors)
+    )
+    if base is not None:
+        document.schema_link = f"{base}/schemas/Problem.json"
+    return document
+
+
+def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Problem:
+    """Put a refusal into the response."""
+    document = problem(error.status, error.detail, error.errors, base_url(req.env))
+    resp.status = f"{error.status} {document.title}"
+    resp.content_type = MEDIA_TYPE
+    for name, value in error.headers.items():
+        resp.set_header(name, value)
+    resp.stream = None
+    resp.text = None
+    resp.data = msgspec.json.encode(document)
+    return document
+
+
+def on_api_error(req: falcon.Request, resp: falcon.Response, error: ApiError, _params: dict[str, Any]) -> None:
+    """Falcon error handler for our own refusals."""
+    document = answer(req, resp, error)
+    log.debug("%s: %s %s: %d %s", document.instance, req.method, req.path, error.status, error.detail)
+
+
+def on_http_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, _params: dict[str, Any]) -> None:
+    """Falcon error handler for Falcon's refusals."""
+    headers = error.headers.items() if isinstance(error.headers, Mapping) else error.headers or []
+    detail = error.description
+    if isinstance(error, falcon.HTTPNotFound):
+        detail = f"There is nothing at {req.path}"
+    elif isinstance(error, falcon.HTTPMethodNotAllowed):
+        detail = f"{req.method} is not possible at {req.path}"
+    answer(req, resp, ApiError(error.status_code, detail or title(error.status_code), headers=dict(headers)))
+
+
+def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, Any]) -> None:
+    """Falcon error handler for everything else: say nothing, log everything."""
+    document = answer(req, resp, ApiError(500, "The daemon failed to answer this; its log says why."))
+    log.error("%s: %s %s failed", document.instance, req.method, req.path, exc_info=error)
+
+
+def write_error(sock: Any, status_int: int, reason: str, mesg: str) -> None:
+    """Stands in for ``gunicorn.util.write_error``: what gunicorn refuses on its own is a problem document too."""
+    document = problem(status_int, mesg or reason)
+    level = logging.ERROR if status_int >= 500 else logging.DEBUG
+    log.log(level, "%s: a request was refused with %d %s", document.instance, status_int, reason)
+    body = msgspec.json.encode(document)
+    head = (
+        f"HTTP/1.1 {status_int} {document.title}\r\nConnection: close\r\nContent-Type: {MEDIA_TYPE}\r\n"
+        f"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    sock.sendall(head.encode("latin-1") + body)

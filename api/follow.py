@@ -1,0 +1,366 @@
+"""One response that is a stream of events: its life, and the loop that sends.
+
+Gunicorn iterates it in the request's greenlet and closes it. It ends when the client hangs up (a watcher on the socket
+notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out), when its session
+ends, when the worker ends, and, for a run, with ``done``.
+"""
+
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from api import sse
+from api.context import Context
+from api.operation import Call
+from api.params import INT64_MAX
+from api.schemas import Done
+from api.stream import DAEMON, EVENTS, Chunk, Feed, Watch, read_page, unreadable
+from logring.errors import LogError
+from logring.layout import STDERR, STDOUT
+from logring.reader import Head, LogReader
+from store.runs import Run
+
+HEARTBEAT_S = 15.0
+DONE_RETRY_MS = 3_600_000
+
+_FEED_LINES = 4000
+"""Up to so many lines behind the head a stream reads from the ring, on the loop; farther behind in a thread."""
+_PAGE_LINES = 5000
+_PAGE_BYTES = 256 * 1024
+_SETTLE_S = 0.05
+_REGION_S = 0.1
+_ROTATED_S = 1.0
+_INTEGER = re.compile("-?[0-9]{1,19}")
+
+
+class EventStream:
+    """A stream of one request; subclasses say what it sends."""
+
+    beat = sse.HEARTBEAT
+
+    def __init__(self, context: Context, call: Call) -> None:
+        self.woken = Event()
+        self.revoked = False
+        self.session = call.identity.session if call.identity else None
+        self.context = context
+        self.stack = contextlib.ExitStack()
+        self.beat_s = time.monotonic() + HEARTBEAT_S
+        self._gone = False
+        context.hub.start()
+        context.hub.streams.add(self)
+        self.stack.callback(context.hub.streams.discard, self)
+        self._watch_client(call.req.env["gunicorn.socket"])
+
+    def _watch_client(self, sock: Any) -> None:
+        watcher = gevent.get_hub().loop.io(sock.fileno(), 1)
+
+        def readable() -> None:
+            try:
+                data = sock._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # noqa: SLF001 - the plain socket
+            except BlockingIOError:
+                return
+            except OSError:  # ECONNRESET
+                data = b""
+            self._gone = not data
+            # What a client sends during a stream is its next request: it stays for later.
+            watcher.stop()
+            self.woken.set()
+
+        watcher.start(readable)
+        self.stack.callback(watcher.close)
+        self.stack.callback(watcher.stop)
+
+    @property
+    def over(self) -> bool:
+        """Whether to send nothing more."""
+        return self._gone or self.revoked or self.context.stopping.is_set()
+
+    def sleep(self, at_most_s: float | None = None) -> bytes:
+        """Wait for news; returns the heartbeat when one is due."""
+        self.woken.wait(at_most_s)
+        return self.beat if time.monotonic() >= self.beat_s else b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for data in self.events():
+            if data:
+                yield data
+                self.beat_s = time.monotonic() + HEARTBEAT_S
+
+    def events(self) -> Iterator[bytes]:
+        """What to send, in batches.
+
+        Whoever has more to send at once lets the others have a turn first: a client that reads as fast as we send
+        would never.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of everything; called by gunicorn in any case."""
+        self.stack.close()
+
+
+class Regions:
+    """The unfinished lines that a stream shows.
+
+    One that is finished within 50 ms is never shown: a writer that was interrupted in a line is no news. One that is
+    shown changes at most every 100 ms and goes as soon as it is finished.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[int, bytes] = {}
+        self._due_s: dict[int, float] = {}
+
+    def events(self, pending: dict[int, bytes], epoch: int) -> tuple[bytes, float | None]:
+        """What to send, and after how many seconds to look again if nothing comes."""
+        if not pending and not self._shown and not self._due_s:
+            return b"", None
+        now_s = time.monotonic()
+        parts: list[bytes] = []
+        again_s: float | None = None
+        for stream in (STDOUT, STDERR):
+            text, shown = pending.get(stream, b""), self._shown.get(stream, b"")
+            if text == shown:
+                if not text:
+                    self._due_s.pop(stream, None)
+                continue
+            due_s = self._due_s.setdefault(stream, now_s + _SETTLE_S) if text else now_s
+            if due_s > now_s:
+                again_s = min(again_s or _REGION_S, due_s - now_s)
+                continue
+            if text:
+                self._shown[stream] = text
+                self._due_s[stream] = now_s + _REGION_S
+            else:
+                del self._shown[stream]
+                self._due_s.pop(stream, None)
+            parts.append(sse.region(epoch, [text.decode("utf-8", "replace")] if text else [], stream))
+        return b"".join(parts), again_s
+
+
+class LogStream(EventStream):
+    """What the logs of runs and of the daemon have in common: replay, holes, live lines."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        super().__init__(context, call)
+        self._anchor: int = call.query["from"]
+        self._last_event_id = last_event_id(call)
+        self._replay_limit: int = call.query["replayLimit"]
+        self._first_shown = 0
+        self._rotated_s = 0.0
+
+    def register(self, waiters: set[Event]) -> None:
+        """Be woken by these."""
+        waiters.add(self.woken)
+        self.stack.callback(waiters.discard, self.woken)
+
+    def fetch(self, position: int, limit: int) -> Chunk:
+        """Rendered lines from `position` on, wherever they are."""
+        raise NotImplementedError
+
+    def _start(self, lines: int) -> int:
+        if self._last_event_id is not None:
+            return min(self._last_event_id + 1, lines)
+        return min(self._anchor, lines) if self._anchor >= 0 else max(0, lines + self._anchor)
+
+    def replay(self, first: int, lines: int) -> Iterator[tuple[bytes, int]]:
+        """From the anchor on, of a log that has lines `first` to `lines` - 1: events, and the line to go on with."""
+        position = self._start(lines)
+        head = sse.RETRY
+        if position < first:
+            head += sse.dropped(position - 1, first - position)
+            position = first
+        self._first_shown = first
+        yield head, position
+        end = min(position + self._replay_limit, lines)
+        while position < end and not self.over:
+            data, position = self.fetch(position, end - position)
+            yield data, position
+            gevent.sleep(0)
+        if position < lines:
+            yield sse.dropped(position - 1, lines - position), lines
+
+    def lines_from(self, feed: Feed, head: Head, position: int) -> Chunk:
+        """The next lines of a live log."""
+        if head.lines - position <= _FEED_LINES:
+            chunk = feed.chunk(position, sse.log_line)
+            if chunk is not None:
+                return chunk
+        return self.fetch(position, _PAGE_LINES)
+
+    def rotation(self, head: Head) -> bytes:
+        """Tells that older lines are gone, at most once a second."""
+        if head.first_available <= self._first_shown:
+            return b""
+        now_s = time.monotonic()
+        if now_s - self._rotated_s < _ROTATED_S:
+            return b""
+        self._first_shown, self._rotated_s = head.first_available, now_s
+        return sse.rotated(head.first_available)
+
+
+class RunLogStream(LogStream):
+    """The log of a run."""
+
+    def __init__(self, context: Context, call: Call, run: Run) -> None:
+        super().__init__(context, call)
+        self._run = run
+        self._reader = LogReader(*context.hub.paths(run))
+        self.stack.callback(self._reader.close)
+        if run.status != "ended":
+            self._watch = self.stack.enter_context(context.hub.ends.watch(run.id))
+            self._watch.seen = True
+            self.register(self._watch.waiters)
+            self._feed = self.stack.enter_context(context.hub.feed(run.id))
+            self.register(self._feed.waiters)
+        self._head = self._whole_head()
+
+    def _whole_head(self) -> Head:
+        """Where the log stands, in its ring or in its file.
+
+        Raises:
+            ApiError: 500 it cannot be read.
+        """
+        try:
+            return self.context.files(self._reader.head)
+        except (LogError, OSError) as err:
+            self.close()
+            raise unreadable(self._run.id, err) from err
+
+    def fetch(self, position: int, limit: int) -> Chunk:
+        """Read in a thread: it may come from the disk."""
+        return self.context.files(_rendered, self._reader, position, min(limit, _PAGE_LINES))
+
+    def events(self) -> Iterator[bytes]:
+        """Replay, then what is new, then ``done``."""
+        head, run = self._head, self._run
+        ended = run.status == "ended"
+        # The lines of an ended run are counted in its row, also when nothing is left of its log.
+        lines = max(head.lines, run.lines) if ended else head.lines
+        position = 0
+        for data, position in self.replay(head.first_available if head.lines else lines, lines):  # noqa: B007
+            yield data
+        if self.over:
+            return
+        if ended:
+            yield _done("ended", position)
+        else:
+            # Opened again should this stream fall behind; thousands that do not need neither memory nor descriptor.
+            self._reader.close()
+            yield from self._live(self._watch, self._feed, position)
+
+    def _live(self, watch: Watch, feed: Feed, position: int) -> Iterator[bytes]:
+        regions = Regions()
+        while not self.over:
+            self.woken.clear()
+            # In this order: lines that came before the end are then in the head that is read after it.
+            outcome = watch.outcome
+            head = feed.head() if outcome is None else self._whole_head()
+            if position < head.lines:
+                data, position = self.lines_from(feed, head, position)
+                yield data
+                if position < head.lines:
+                    gevent.sleep(0)
+                continue
+            if outcome is not None:
+                yield _done(outcome, position)
+                return
+            if head.sealed:
+                watch.urgent = True
+            data, again_s = regions.events(feed.unfinished(), head.region_epoch)
+            data += self.rotation(head)
+            if data:
+                yield data
+            yield self.sleep(again_s)
+
+
+class DaemonLogStream(LogStream):
+    """The daemon's own log, which has no end and no file."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        super().__init__(context, call)
+        self._feed = self.stack.enter_context(context.hub.feed(DAEMON))
+        self.register(self._feed.waiters)
+
+    def fetch(self, position: int, _limit: int) -> Chunk:
+        """Everything there is stands in the ring."""
+        return self._feed.chunk(position, sse.log_line) or (b"", self._feed.head().lines)
+
+    def events(self) -> Iterator[bytes]:
+        """Replay, then what is new."""
+        head = self._feed.head()
+        position = 0
+        for data, position in self.replay(head.first_available, head.lines):  # noqa: B007
+            yield data
+        while not self.over:
+            self.woken.clear()
+            head = self._feed.head()
+            if position < head.lines:
+                data, position = self.lines_from(self._feed, head, position)
+                yield data
+                gevent.sleep(0)
+            else:
+                yield self.rotation(head)
+                yield self.sleep()
+
+
+def _done(status: str, position: int) -> bytes:
+    last = position - 1
+    return sse.event("done", Done(last, status), number=last, retry_ms=DONE_RETRY_MS)
+
+
+def last_event_id(call: Call) -> int | None:
+    """The header's number, or None when it is absent or says nothing."""
+    text = (call.req.get_header("Last-Event-ID") or "").strip()
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -1 <= number < INT64_MAX else None
+
+
+def _rendered(reader: LogReader, position: int, limit: int) -> Chunk:
+    page = read_page(reader, position, limit, _PAGE_BYTES)
+    return sse.page(page, position, sse.log_line), page.next
+
+
+class EventsStream(EventStream):
+    """The events of the application."""
+
+    beat = sse.PING
+
+    def __init__(self, context: Context, call: Call, types: frozenset[str]) -> None:
+        super().__init__(context, call)
+        if types and "ping" not in types:
+            self.beat = sse.HEARTBEAT
+        self._render = sse.EventLines(types)
+        self._feed = self.stack.enter_context(context.hub.feed(EVENTS))
+        self._feed.waiters.add(self.woken)
+        self.stack.callback(self._feed.waiters.discard, self.woken)
+        # Where to begin, decided before anything is sent: whoever has heard from us misses nothing from then on.
+        lines, last = self._feed.head().lines, last_event_id(call)
+        self._position = lines if last is None else last + 1
+        self._follows_all = not lines and last is None
+
+    def events(self) -> Iterator[bytes]:
+        """What is new."""
+        yield sse.RETRY
+        position = self._position
+        begun = False
+        while not self.over:
+            self.woken.clear()
+            head = self._feed.head()
+            if head.lines and not begun:
+                # Only a ring tells where its numbers are; a scheduler makes one with its first event.
+                begun = True
+                position = head.first_available if self._follows_all else min(position, head.lines)
+            if begun and position < head.lines:
+                data, position = self._feed.chunk(position, self._render) or (b"", head.lines)
+                yield data
+                gevent.sleep(0)
+            else:
+                yield self.sleep()

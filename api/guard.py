@@ -1,0 +1,83 @@
+"""What holds for every request and response: the Host, the origin, the method, the headers that protect.
+
+A page of some other site can make a browser send requests here, even by making its own name point to this machine
+(DNS rebinding); so a Host that is not ours is refused, and so is an unsafe request with a browser's credentials
+that does not come from our own pages.
+"""
+
+from typing import Any
+
+import falcon
+from falcon.routing import CompiledRouter
+
+from api.auth import is_unix
+from api.errors import ApiError, base_url
+
+PROBES = ("/healthz", "/readyz")
+HTML_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+_OTHER_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+_METHODS = frozenset(falcon.COMBINED_METHODS)
+
+
+def _host_name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def check_origin(req: falcon.Request) -> None:
+    """Refuse what a browser sends on behalf of a page that is not ours.
+
+    Raises:
+        ApiError: 403.
+    """
+    site = req.get_header("Sec-Fetch-Site")
+    origin = req.get_header("Origin")
+    if site not in (None, "same-origin", "none") or (
+        origin is not None and origin.lower() != base_url(req.env).lower()
+    ):
+        raise ApiError(403, "This request comes from a page of another origin")
+
+
+class Guard:
+    """Falcon middleware."""
+
+    def __init__(self, hosts: list[str], router: CompiledRouter) -> None:
+        self._hosts = frozenset(("localhost", *(host.lower() for host in hosts)))
+        self._router = router
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Check the Host, and methods that Falcon does not know.
+
+        Raises:
+            ApiError: 400, 405, 421.
+            falcon.HTTPNotFound: an unknown method at an unknown path.
+        """
+        if not is_unix(req) and req.path not in PROBES:
+            self._check_host(req)
+        if req.method not in _METHODS:
+            found = self._router.find(req.path, req=req)
+            if found is None:
+                raise falcon.HTTPNotFound
+            raise falcon.HTTPMethodNotAllowed(found[0].allow)  # type: ignore[attr-defined]  # api.app.Route
+
+    def _check_host(self, req: falcon.Request) -> None:
+        host = req.get_header("Host")
+        if not host:
+            raise ApiError(400, "The Host header is missing")
+        name = _host_name(host)
+        if name not in self._hosts and name != req.env["gunicorn.socket"].getsockname()[0]:
+            raise ApiError(421, "This host name is not one of this daemon's")
+
+    def process_response(self, _req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
+        """Add what every response has."""
+        resp.set_header("X-Content-Type-Options", "nosniff")
+        resp.set_header("Referrer-Policy", "same-origin")
+        resp.set_header("Cross-Origin-Resource-Policy", "same-origin")
+        if resp.get_header("Content-Security-Policy") is None:
+            resp.set_header("Content-Security-Policy", _OTHER_POLICY)
+        if resp.get_header("Cache-Control") is None:
+            resp.set_header("Cache-Control", "no-store")

@@ -1,0 +1,17 @@
+"""The table of all operations, in the order of the OpenAPI document."""
+
+from api.operation import Operation
+from api.resources import daemon, events, log_streams, login, logs, meta, probes, runs, tasks, trigger
+
+OPERATIONS: tuple[Operation, ...] = (
+    *tasks.OPERATIONS,
+    *trigger.OPERATIONS,
+    *runs.OPERATIONS,
+    *logs.OPERATIONS,
+    *log_streams.OPERATIONS,
+    *events.OPERATIONS,
+    *daemon.OPERATIONS,
+    *login.OPERATIONS,
+    *probes.OPERATIONS,
+    *meta.OPERATIONS,
+)

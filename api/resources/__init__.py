@@ -1,0 +1,1 @@
+"""One noun per file: its operations, and what carries them out."""

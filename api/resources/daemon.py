@@ -1,0 +1,64 @@
+"""The daemon itself."""
+
+import os
+import socket
+import time
+from typing import Any
+
+from msgspec import UNSET
+
+from api import schemas
+from api.context import Context
+from api.operation import Call, Operation, json_of
+from api.times import rfc3339
+from store import meta
+from supervisor.version import VERSION
+
+META_KEY = "info"
+
+
+def get_daemon(context: Context, call: Call) -> None:
+    """What it is and how it does; also while the scheduler is away, then as that one left it."""
+    boot = context.boot
+    answer = context.scheduler.info(context)
+    info: dict[str, Any] = answer or context.reads(meta.get_meta, META_KEY, {})
+    path = info.get("config_path", boot.config_path)
+    loaded_at = info.get("config_loaded_at")
+    call.answer(
+        schemas.DaemonInfo(
+            version=VERSION,
+            started_at=rfc3339(boot.started_at),
+            uptime_ms=max(0, time.time_ns() // 1_000_000 - boot.started_at),
+            config_path=path,
+            config_loaded_at=UNSET if loaded_at is None else rfc3339(loaded_at),
+            config_stale=_stale(path, loaded_at),
+            config_warnings=[str(warning) for warning in info.get("config_warnings", ())],
+            timezone=info.get("timezone") or UNSET,
+            scheduler_active=answer is not None,
+            store="sqlite",
+            hostname=socket.gethostname(),
+            tasks=info.get("tasks", 0),
+            services=info.get("services", 0),
+        )
+    )
+
+
+def _stale(path: str, loaded_at_ms: int | None) -> bool:
+    try:
+        changed_ms = os.stat(path).st_mtime_ns // 1_000_000
+    except OSError:  # gone, or not for us to see
+        return False
+    return loaded_at_ms is not None and changed_ms > loaded_at_ms
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/daemon",
+        id="getDaemon",
+        summary="Get daemon info.",
+        handler=get_daemon,
+        answers={200: json_of(schemas.DaemonInfo)},
+        tag="daemon",
+    ),
+)

@@ -1,0 +1,78 @@
+"""Live logs: of a run, and of the daemon."""
+
+from collections.abc import Callable
+from typing import Any
+
+from api import schemas
+from api.context import Context
+from api.follow import DaemonLogStream, EventStream, RunLogStream
+from api.operation import Call, Content, Operation
+from api.params import integer
+from api.resources.runs import the_run
+
+LAST_EVENT_ID = (
+    "Last-Event-ID",
+    {"type": "string"},
+    "Resume after this event; takes precedence over from. Ignored when it is no integer or below -1.",
+)
+
+
+def send_events(call: Call, make: Callable[[], EventStream]) -> None:
+    """Answer with a stream; `make` opens it. A HEAD opens none."""
+    call.resp.content_type = "text/event-stream"
+    call.resp.set_header("X-Accel-Buffering", "no")
+    if call.req.method != "HEAD":
+        call.resp.stream = make()
+
+
+def stream_run_log(context: Context, call: Call) -> None:
+    """Replay from the anchor, then follow until the run has ended."""
+    run = the_run(context, call.path["runId"])
+    send_events(call, lambda: RunLogStream(context, call, run))
+
+
+def stream_daemon_log(context: Context, call: Call) -> None:
+    """The daemon's own log, without end."""
+    send_events(call, lambda: DaemonLogStream(context, call))
+
+
+def _params(start: int) -> tuple[Any, ...]:
+    return (
+        integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", start),
+        integer("replayLimit", "Most lines to replay.", 5000, minimum=1, maximum=50000),
+    )
+
+
+LOG_EVENTS: dict[str, Any] = {
+    "line": schemas.Line,
+    "region": schemas.Region,
+    "dropped": schemas.Dropped,
+    "rotated": schemas.Rotated,
+}
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/runs/{runId}/log/stream",
+        id="streamRunLog",
+        summary="Stream a run's log: history from the anchor on, then live output until the run has ended.",
+        handler=stream_run_log,
+        query=_params(-1000),
+        headers=(LAST_EVENT_ID,),
+        answers={200: Content("text/event-stream", {**LOG_EVENTS, "done": schemas.Done})},
+        refusals=(404, 422),
+        tag="logs",
+    ),
+    Operation(
+        method="GET",
+        path="/api/daemon/log/stream",
+        id="streamDaemonLog",
+        summary="Stream the daemon's recent log output.",
+        handler=stream_daemon_log,
+        query=_params(-100),
+        headers=(LAST_EVENT_ID,),
+        answers={200: Content("text/event-stream", LOG_EVENTS)},
+        refusals=(422,),
+        tag="daemon",
+    ),
+)

@@ -1,0 +1,95 @@
+"""Logging in and out, and the password of this start."""
+
+from api import schemas
+from api.context import Context
+from api.errors import ApiError
+from api.operation import Access, Call, Operation, json_of
+from store.sessions import MAX_AGE_MS
+
+
+def _set_cookie(context: Context, call: Call, token: str, max_age_s: int) -> None:
+    call.resp.set_cookie(
+        context.auth.cookie, token, max_age=max_age_s, path="/", secure=False, http_only=True, same_site="Strict"
+    )
+
+
+def login(context: Context, call: Call) -> None:
+    """Exchange the password for a session cookie."""
+    context.auth.check_password(call.req, call.body.password)
+    _set_cookie(context, call, context.auth.open_session(), MAX_AGE_MS // 1000)
+    call.no_content()
+
+
+def logout(context: Context, call: Call) -> None:
+    """End the session; its streams end within seconds."""
+    context.auth.close_sessions(call.req)
+    _set_cookie(context, call, "", 0)
+    call.no_content()
+
+
+def auth_status(context: Context, call: Call) -> None:
+    """Whether the request is authenticated."""
+    try:
+        identity = context.auth.identify(call.req)
+    except ApiError:
+        identity = None
+    if identity is None:
+        call.answer(schemas.AuthStatus(authenticated=False))
+    else:
+        call.answer(schemas.AuthStatus(authenticated=True, method=identity.method))
+
+
+def credentials(context: Context, call: Call) -> None:
+    """The password that was made for this start."""
+    if not context.boot.password_ephemeral:
+        raise ApiError(404, "The password is configured; it is not shown")
+    call.answer(schemas.Credentials(ephemeral=True, password=context.boot.password))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/api/auth/login",
+        id="login",
+        summary="Log in: exchange the password for a session cookie.",
+        handler=login,
+        body=schemas.LoginBody,
+        body_required=True,
+        answers={204: None},
+        refusals=(400, 401, 403, 413, 415, 422, 429, 503),
+        access=Access.LOGIN,
+        tag="authentication",
+    ),
+    Operation(
+        method="POST",
+        path="/api/auth/logout",
+        id="logout",
+        summary="Log out.",
+        handler=logout,
+        answers={204: None},
+        refusals=(403, 503),
+        access=Access.LOGIN,
+        tag="authentication",
+    ),
+    Operation(
+        method="GET",
+        path="/api/auth/status",
+        id="getAuthStatus",
+        summary="Tell whether the request is authenticated.",
+        handler=auth_status,
+        answers={200: json_of(schemas.AuthStatus)},
+        access=Access.PUBLIC,
+        tag="authentication",
+    ),
+    Operation(
+        method="GET",
+        path="/api/local/credentials",
+        id="getLocalCredentials",
+        summary="Get the password that was made for this start (Unix socket only).",
+        handler=credentials,
+        answers={200: json_of(schemas.Credentials)},
+        refusals=(403, 404),
+        access=Access.LOCAL,
+        tag="authentication",
+    ),
+)

@@ -1,0 +1,53 @@
+"""The interface describing itself."""
+
+from api.context import Context
+from api.errors import ApiError
+from api.operation import Access, Call, Content, Operation
+
+_FREE = {"type": "object"}
+
+
+def openapi(_context: Context, call: Call) -> None:
+    """The OpenAPI document."""
+    from api.openapi import document_bytes
+
+    call.resp.content_type = "application/json"
+    call.resp.set_header("Cache-Control", "no-cache")
+    call.resp.data = document_bytes()
+
+
+def schema(_context: Context, call: Call) -> None:
+    """The JSON Schema of one kind of document."""
+    from api.openapi import schema_bytes
+
+    found = schema_bytes(call.path["schemaName"].removesuffix(".json"))
+    if found is None:
+        raise ApiError(404, f"There is no schema {call.path['schemaName']}")
+    call.resp.content_type = "application/schema+json"
+    call.resp.set_header("Cache-Control", "no-cache")
+    call.resp.data = found
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        id="getOpenapi",
+        summary="This document.",
+        handler=openapi,
+        answers={200: Content("application/json", _FREE)},
+        access=Access.PUBLIC,
+        tag="interface",
+    ),
+    Operation(
+        method="GET",
+        path="/schemas/{schemaName}",
+        id="getSchema",
+        summary="The JSON Schema of a document, where its $schema link points.",
+        handler=schema,
+        answers={200: Content("application/schema+json", _FREE)},
+        refusals=(404, 422),
+        access=Access.PUBLIC,
+        tag="interface",
+    ),
+)

@@ -1,0 +1,44 @@
+"""The static pages, which everybody may load: they show nothing before somebody logs in."""
+
+import hashlib
+import os
+
+import falcon
+
+from api.guard import HTML_POLICY
+
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/static/style.css": ("style.css", "text/css; charset=utf-8"),
+}
+
+
+class Site:
+    """Serves a fixed set of files, read once."""
+
+    def __init__(self) -> None:
+        self.allow = ["GET", "HEAD", "OPTIONS"]
+        self.paths = tuple(_FILES)
+        self._files: dict[str, tuple[bytes, str, str]] = {}
+        for path, (name, media_type) in _FILES.items():
+            with open(os.path.join(_FOLDER, name), "rb") as file:
+                data = file.read()
+            self._files[path] = (data, media_type, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """A file, or 304 when the client has it."""
+        data, media_type, tag = self._files[req.path]
+        resp.set_header("ETag", tag)
+        resp.set_header("Cache-Control", "no-cache")
+        resp.set_header("Content-Security-Policy", HTML_POLICY)
+        if tag in (part.strip() for part in (req.get_header("If-None-Match") or "").split(",")):
+            resp.status = 304
+            return
+        resp.content_type = media_type
+        resp.data = data
+
+    def on_head(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """As GET, without the body."""
+        self.on_get(req, resp)

@@ -1,0 +1,43 @@
+"""Health checks: no details, no authentication, any Host."""
+
+from api import schemas
+from api.context import Context
+from api.errors import unavailable
+from api.operation import Access, Call, Operation, json_of
+
+
+def health(_context: Context, call: Call) -> None:
+    """This process answers."""
+    call.answer(schemas.Health())
+
+
+def ready(context: Context, call: Call) -> None:
+    """The scheduler answers as well."""
+    if context.scheduler.info(context) is None:
+        raise unavailable("Not ready")
+    call.answer(schemas.Health())
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/healthz",
+        id="getHealth",
+        summary="The API server is up.",
+        handler=health,
+        answers={200: json_of(schemas.Health)},
+        access=Access.PROBE,
+        tag="health",
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        id="getReadiness",
+        summary="The scheduler takes commands.",
+        handler=ready,
+        answers={200: json_of(schemas.Health)},
+        refusals=(503,),
+        access=Access.PROBE,
+        tag="health",
+    ),
+)

@@ -1,0 +1,210 @@
+"""Runs: the two lists, one run, stopping it."""
+
+import time
+from typing import Any
+
+from api import runs_view, schemas
+from api.auth import asked
+from api.context import Context
+from api.errors import ApiError
+from api.operation import Call, Operation, json_of
+from api.params import Param, choice, clamped, flag, instant, integer, statuses, text
+from store import runs as store_runs
+from store import tasks as store_tasks
+from store.database import Database
+from store.run_pages import SortField
+from store.runs import Run, RunFilter
+
+NAMING = choice("naming", "Which naming the runs have; by default as documented here.", ("camel", "snake"))
+
+# Documented name in convention A, in convention B, and what it is in the store.
+_SORTS: tuple[tuple[str, str, SortField], ...] = (
+    ("taskName", "task_name", "task_name"),
+    ("status", "status", "status"),
+    ("startedAt", "start_at", "start_at"),
+    ("exitCode", "exit_code", "exit_code"),
+    ("duration", "duration", "duration"),
+    ("createdAt", "created_at", "created_at"),
+)
+_SORT_COLUMN: dict[str, SortField] = {name: column for camel, snake, column in _SORTS for name in (camel, snake)}
+
+
+def _list_params(*, camel: bool) -> tuple[Param, ...]:
+    def names(in_camel: str, in_snake: str) -> dict[str, Any]:
+        return (
+            {"name": in_camel, "aliases": (in_snake,)} if camel else {"name": in_snake, "aliases": (in_camel,)}
+        )  # fmt: skip
+
+    sorts = (tuple(sort[0] for sort in _SORTS), tuple(sort[1] for sort in _SORTS))
+    return (
+        integer("limit", "Page size.", 50, minimum=1, maximum=1000),
+        integer("offset", "How many matching runs to skip.", 0, minimum=0),
+        statuses("status", "Comma-separated phases and end reasons; a run matches any of them."),
+        text(**names("taskName", "task_name"), description="Only this task's runs."),
+        choice(
+            **names("triggeredBy", "triggered_by"),
+            description="Only runs with this trigger.",
+            values=schemas.TRIGGERS,
+            or_empty=True,
+        ),
+        instant(**names("createdAfter", "created_after"), description="Created at this time or after.", up=True),
+        instant(**names("createdBefore", "created_before"), description="Created at this time or before.", up=False),
+        clamped(**names("exitCodeMin", "exit_code_min"), description="Exit code at least this."),
+        clamped(**names("exitCodeMax", "exit_code_max"), description="Exit code at most this."),
+        flag(**names("retriesOnly", "retries_only"), description="Only retries."),
+        choice(
+            **names("sortField", "sort_field"),
+            description="What to sort by; createdAt when absent.",
+            values=sorts[0] if camel else sorts[1],
+            others=sorts[1] if camel else sorts[0],
+            or_empty=True,
+        ),
+        choice(
+            **names("sortDirection", "sort_direction"),
+            description="Which way; desc when absent.",
+            values=("asc", "desc"),
+            or_empty=True,
+        ),
+        text("search", "Part of the task's name or of the run's id, in any case."),
+        NAMING,
+    )
+
+
+def _filter(query: dict[str, Any], *, camel: bool, folded: bool, task: str | None) -> RunFilter:
+    def value(in_camel: str, in_snake: str) -> Any:
+        return query[in_camel if camel else in_snake]
+
+    phases, reasons = runs_view.split_status(query["status"], folded=folded)
+    return RunFilter(
+        task=task,
+        task_name=value("taskName", "task_name"),
+        phases=phases,
+        reasons=reasons,
+        triggers=runs_view.split_trigger(value("triggeredBy", "triggered_by"), folded=folded),
+        created_after=value("createdAfter", "created_after"),
+        created_before=value("createdBefore", "created_before"),
+        exit_code_min=value("exitCodeMin", "exit_code_min"),
+        exit_code_max=value("exitCodeMax", "exit_code_max"),
+        retries_only=bool(value("retriesOnly", "retries_only")),
+        search=query["search"] or "",
+    )
+
+
+def _page(
+    context: Context, query: dict[str, Any], *, camel: bool, folded: bool, task: str | None
+) -> tuple[list[Run], int]:
+    sort = query["sortField" if camel else "sort_field"]
+    return context.reads(
+        store_runs.list_runs,
+        _filter(query, camel=camel, folded=folded, task=task),
+        _SORT_COLUMN[sort or "createdAt"],
+        query["sortDirection" if camel else "sort_direction"] or "desc",
+        query["limit"],
+        query["offset"],
+        now_ms=time.time_ns() // 1_000_000,
+    )
+
+
+def list_runs(context: Context, call: Call) -> None:
+    """All runs."""
+    camel = call.query["naming"] == "camel"
+    found, total = _page(context, call.query, camel=False, folded=not camel, task=None)
+    if camel:
+        call.answer(schemas.RunsCamel(runs=[runs_view.camel(run) for run in found], total=total))
+    else:
+        call.answer(schemas.Runs(runs=[runs_view.snake(run) for run in found], total=total))
+
+
+def list_task_runs(context: Context, call: Call) -> None:
+    """A task's runs; exact in either naming."""
+    name = call.path["taskName"]
+    found, total = _page(context, call.query, camel=True, folded=False, task=name)
+    if not total and not context.reads(_known, name):
+        raise ApiError(404, f"There is no task {name}, and no run of one")
+    if call.query["naming"] == "snake":
+        items = [runs_view.snake_with_params(run) for run in found]
+        call.answer(schemas.TaskRunsSnake(items=items, total=total))
+    else:
+        call.answer(schemas.TaskRuns(items=[runs_view.camel(run) for run in found], total=total))
+
+
+def _known(db: Database, name: str) -> bool:
+    record = store_tasks.get_task(db, name)
+    return (record is not None and record.configured) or store_runs.has_runs(db, name)
+
+
+def the_run(context: Context, run_id: str) -> Run:
+    """The run.
+
+    Raises:
+        ApiError: 404 there is none, or it is deleted.
+    """
+    run = context.reads(store_runs.get_run, run_id)
+    if run is None:
+        raise ApiError(404, f"There is no run {run_id}")
+    return run
+
+
+def get_run(context: Context, call: Call) -> None:
+    """One run."""
+    run = the_run(context, call.path["runId"])
+    naming = call.query["naming"]
+    if naming == "camel":
+        call.answer(runs_view.camel(run))
+    elif naming == "snake":
+        call.answer(runs_view.snake_with_params(run))
+    else:
+        call.answer(runs_view.both(run))
+
+
+def stop_run(context: Context, call: Call) -> None:
+    """Stop a run; nothing to do when it has ended."""
+    run = the_run(context, call.path["runId"])
+    if run.status != "ended":
+        by = call.identity.name if call.identity else ""
+        asked(lambda: context.control.call("stop", run=run.id, force=bool(call.query["force"]), by=by))
+    call.no_content()
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/runs",
+        id="listRuns",
+        summary="List all runs.",
+        handler=list_runs,
+        query=_list_params(camel=False),
+        answers={200: json_of((schemas.Runs, schemas.RunsCamel))},
+        refusals=(422,),
+    ),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/runs",
+        id="listTaskRuns",
+        summary="List the runs of a task.",
+        handler=list_task_runs,
+        query=_list_params(camel=True),
+        answers={200: json_of((schemas.TaskRuns, schemas.TaskRunsSnake))},
+        refusals=(404, 422),
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/{runId}",
+        id="getRun",
+        summary="Get one run.",
+        handler=get_run,
+        query=(NAMING,),
+        answers={200: json_of((schemas.Run, schemas.RunCamel, schemas.RunSnakeWithParams))},
+        refusals=(404, 422),
+    ),
+    Operation(
+        method="POST",
+        path="/api/runs/{runId}/stop",
+        id="stopRun",
+        summary="Stop a run; a service comes back after its restart delay.",
+        handler=stop_run,
+        query=(flag("force", "Hurry: kill what does not end."),),
+        answers={204: None},
+        refusals=(404, 422, 503),
+    ),
+)

@@ -1,0 +1,308 @@
+"""Everything the API sends and takes, as msgspec Structs: encoded, validated and documented from one source.
+
+A field without a value is left out (``UNSET``), never null. ``schema_link`` is the ``$schema`` link of a document's
+outermost object; inner objects carry none. Names are snake_case here and renamed on the wire where it says so.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+PHASES = ("pending", "running", "ended")
+REASONS = (
+    "succeeded",
+    "failed",
+    "stopped",
+    "timeout",
+    "crashed",
+    "skipped",
+    "log_overflow",
+    "queue_full",
+    "dst_skipped",
+    "daemon_stopped",
+    "missed",
+    "start_failed",
+)
+REASONS_FOLDED = (
+    "success",
+    "failed",
+    "stopped",
+    "timeout",
+    "crashed",
+    "skipped",
+    "log_overflow",
+    "queue_full",
+    "dst_skipped",
+    "daemon_stopped",
+)
+TRIGGERS = ("cron", "api", "cloud", "service", "startup")
+TRIGGERS_FOLDED = ("cron", "api", "cloud")
+SERVICE_STATES = ("stopped", "starting", "running", "backoff", "stopping", "exited", "fatal")
+
+Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
+DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Uri = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
+Ulid = Annotated[str, Meta(pattern="^[0-9A-HJKMNP-TV-Z]{26}$")]
+Phase = Annotated[str, Meta(extra_json_schema={"enum": list(PHASES)})]
+Reason = Annotated[str, Meta(extra_json_schema={"enum": list(REASONS)})]
+ReasonFolded = Annotated[str, Meta(extra_json_schema={"enum": list(REASONS_FOLDED)})]
+Trigger = Annotated[str, Meta(extra_json_schema={"enum": list(TRIGGERS)})]
+TriggerFolded = Annotated[str, Meta(extra_json_schema={"enum": list(TRIGGERS_FOLDED)})]
+ServiceState = Annotated[str, Meta(extra_json_schema={"enum": list(SERVICE_STATES)})]
+StreamName = Annotated[str, Meta(extra_json_schema={"enum": ["stdout", "stderr", "system"]})]
+SchemaLink = Annotated[Uri, Meta(description="Where the schema of this document is.")]
+
+
+class Document(Struct, kw_only=True):
+    """What may stand outermost in a response."""
+
+    schema_link: SchemaLink | UnsetType = field(name="$schema", default=UNSET)
+
+
+class ErrorDetail(Struct):
+    """One thing that is wrong, and where."""
+
+    location: Annotated[str, Meta(examples=["query.limit"])]
+    message: str
+    value: Any = UNSET
+
+
+class Problem(Document, kw_only=True):
+    """An error (RFC 9457)."""
+
+    type: Uri = "about:blank"
+    title: str
+    status: Int64
+    detail: str
+    instance: Annotated[Uri, Meta(description="Names this occurrence; the daemon's log uses the same name.")]
+    errors: list[ErrorDetail] | None = field(default_factory=list)
+
+
+class RunCamel(Document, kw_only=True, rename="camel"):
+    """A run, convention A: exact end reason and trigger."""
+
+    id: Ulid
+    task_name: str
+    status: Phase
+    end_reason: Reason | UnsetType = UNSET
+    exit_code: Int64
+    instance_index: Int64
+    retry_attempt: Int64
+    retry_of_run_id: Ulid | UnsetType = UNSET
+    triggered_by: Trigger
+    created_at: DateTime
+    started_at: DateTime | UnsetType = UNSET
+    ended_at: DateTime | UnsetType = UNSET
+    execution_id: str | UnsetType = UNSET
+    params: dict[str, str] | UnsetType = UNSET
+
+
+class RunSnake(Document, kw_only=True):
+    """A run, convention B: end reason and trigger folded into the shorter lists."""
+
+    id: Ulid
+    task_name: str
+    status: Phase
+    end_reason: ReasonFolded | UnsetType = UNSET
+    exit_code: Int64
+    instance_index: Int64
+    retry_attempt: Int64
+    retry_of_run_id: Ulid | UnsetType = UNSET
+    triggered_by: TriggerFolded
+    created_at: DateTime
+    start_at: DateTime | UnsetType = UNSET
+    end_at: DateTime | UnsetType = UNSET
+    external_execution_id: str | UnsetType = UNSET
+
+
+class RunSnakeWithParams(RunSnake, kw_only=True):
+    """A run, convention B, with its parameters."""
+
+    params: dict[str, str] | UnsetType = UNSET
+
+
+class Run(RunSnake, kw_only=True):
+    """A run in both conventions at once: camelCase names carry the exact values, snake_case names the folded ones."""
+
+    task_name_camel: str = field(name="taskName")
+    end_reason_camel: Reason | UnsetType = field(name="endReason", default=UNSET)
+    exit_code_camel: Int64 = field(name="exitCode")
+    instance_index_camel: Int64 = field(name="instanceIndex")
+    retry_attempt_camel: Int64 = field(name="retryAttempt")
+    retry_of_run_id_camel: Ulid | UnsetType = field(name="retryOfRunId", default=UNSET)
+    triggered_by_camel: Trigger = field(name="triggeredBy")
+    created_at_camel: DateTime = field(name="createdAt")
+    started_at: DateTime | UnsetType = field(name="startedAt", default=UNSET)
+    ended_at: DateTime | UnsetType = field(name="endedAt", default=UNSET)
+    execution_id: str | UnsetType = field(name="executionId", default=UNSET)
+    params: dict[str, str] | UnsetType = UNSET
+
+
+class TaskRuns(Document, kw_only=True):
+    """Runs of one task."""
+
+    items: list[RunCamel] | None
+    total: Annotated[Int64, Meta(description="Number of matching runs.")]
+
+
+class TaskRunsSnake(Document, kw_only=True):
+    """Runs of one task, asked for with naming=snake."""
+
+    items: list[RunSnakeWithParams] | None
+    total: Int64
+
+
+class Runs(Document, kw_only=True):
+    """Runs of all tasks."""
+
+    runs: list[RunSnake] | None
+    total: Annotated[Int64, Meta(description="Number of matching runs.")]
+
+
+class RunsCamel(Document, kw_only=True):
+    """Runs of all tasks, asked for with naming=camel."""
+
+    runs: list[RunCamel] | None
+    total: Int64
+
+
+class Active(Struct):
+    """How many runs of a task have not ended."""
+
+    running: Int64
+    pending: Int64
+
+
+class Instance(Struct, kw_only=True, rename="camel"):
+    """One instance of a service."""
+
+    index: Int64
+    state: ServiceState
+    run_id: Ulid | UnsetType = UNSET
+    since: DateTime | UnsetType = UNSET
+    failures: Annotated[Int64, Meta(description="Ends in a row that were no success.")] = 0
+
+
+class Task(Document, kw_only=True, rename="camel"):
+    """A task or a service."""
+
+    name: str
+    kind: Annotated[str, Meta(extra_json_schema={"enum": ["task", "service"]})]
+    description: str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    tags: list[str]
+    cron: list[str]
+    timezone: str | UnsetType = UNSET
+    next_run_at: DateTime | UnsetType = UNSET
+    last_run: RunCamel | UnsetType = UNSET
+    active: Active
+    state: ServiceState | UnsetType = UNSET
+    instances: list[Instance] | UnsetType = UNSET
+    paused: bool
+    definition: Annotated[
+        dict[str, Any], Meta(description="As configured; secrets are left out, values of env are masked.")
+    ]
+
+
+class Tasks(Document, kw_only=True):
+    """All tasks and services."""
+
+    items: list[Task]
+
+
+class TriggerBody(Struct, kw_only=True):
+    """What a trigger may carry."""
+
+    params: dict[str, str] | UnsetType | None = UNSET
+
+
+class LoginBody(Struct, kw_only=True):
+    """A log-in."""
+
+    password: str
+
+
+class AuthStatus(Document, kw_only=True):
+    """Whether the request is authenticated, and how."""
+
+    authenticated: bool
+    method: Annotated[str, Meta(extra_json_schema={"enum": ["session", "password", "peer"]})] | UnsetType = UNSET
+
+
+class Credentials(Document, kw_only=True):
+    """The password that was made for this start of the daemon."""
+
+    ephemeral: bool
+    password: str
+
+
+class Line(Struct, rename="camel"):
+    """One line of a log."""
+
+    n: Annotated[Int64, Meta(description="Absolute number, from 0.")]
+    ts: Annotated[Int64, Meta(description="Unix time, ms.")]
+    stream: StreamName
+    text: str
+    continued: Annotated[bool, Meta(description="True: the line before goes on here.")] | UnsetType = UNSET
+
+
+class LogPage(Document, kw_only=True, rename="camel"):
+    """A page of a log."""
+
+    first_available: Annotated[Int64, Meta(description="The first line that is still kept.")]
+    total_lines: Annotated[Int64, Meta(description="Lines so far; the next one gets this number.")]
+    truncated: Annotated[bool, Meta(description="Lines of this log are gone.")]
+    finalized: Annotated[bool, Meta(description="No line will be added.")]
+    lines: list[Line]
+
+
+class Dropped(Struct):
+    """Lines that the stream does not send."""
+
+    after: Annotated[Int64, Meta(description="Number of the line before the hole; -1 when it begins the log.")]
+    count: Int64
+
+
+class Region(Struct):
+    """The live, unfinished line of one stream; no rows: there is none now."""
+
+    epoch: Int64
+    rows: list[str]
+    stream: StreamName
+
+
+class Rotated(Struct, rename="camel"):
+    """Older lines are gone."""
+
+    first_available: Int64
+
+
+class Done(Struct, rename="camel"):
+    """The stream is complete."""
+
+    final_line: Annotated[Int64, Meta(description="Number of the last line; -1 when there is none.")]
+    status: Annotated[str, Meta(extra_json_schema={"enum": ["ended", "deleted"]})]
+
+
+class DaemonInfo(Document, kw_only=True, rename="camel"):
+    """The daemon."""
+
+    version: str
+    started_at: DateTime
+    uptime_ms: Int64
+    config_path: str
+    config_loaded_at: DateTime | UnsetType = UNSET
+    config_stale: Annotated[bool, Meta(description="The file changed after it was loaded.")]
+    config_warnings: list[str]
+    timezone: str | UnsetType = UNSET
+    scheduler_active: bool
+    store: str
+    hostname: str
+    tasks: Int64
+    services: Int64
+
+
+class Health(Document, kw_only=True):
+    """That it works."""
+
+    status: str = "ok"

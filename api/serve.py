@@ -1,0 +1,285 @@
+"""The API server: gunicorn, embedded, on listening sockets that the root process made.
+
+Started as ``python -I -m api.serve --fd N`` with LISTEN_FDS in the environment (sd_listen_fds(3): descriptors from 3
+on). On descriptor N comes the ``hello`` frame with the settings; when that socket closes, the root is gone, and so
+are we, at once: the next root wants the addresses.
+
+What differs from gunicorn's own gevent worker:
+
+* it ends promptly: streams are told, idle connections closed, and only requests that are being answered get time;
+* a worker that hangs is ended by SIGABRT for good. Gunicorn's handler raises SystemExit in whatever greenlet
+  runs, after which the worker lives on without accepting and is not replaced while a stream is open;
+* what a connection does has a time limit in both directions, not only the headers.
+"""
+
+import argparse
+import faulthandler
+import fcntl
+import functools
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+import gevent
+from gevent import monkey
+
+# os and signal stay: the arbiter forks, reaps and handles signals as gunicorn means it to.
+monkey.patch_all(os=False, signal=False)
+
+import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
+from gevent.event import Event  # noqa: E402
+from gevent.pool import Pool  # noqa: E402
+from gevent.server import StreamServer  # noqa: E402
+from gunicorn.app.base import BaseApplication  # noqa: E402
+from gunicorn.arbiter import Arbiter  # noqa: E402
+from gunicorn.workers.ggevent import GeventWorker  # noqa: E402
+
+from api.app import build  # noqa: E402
+from api.context import Context, open_context  # noqa: E402
+from api.errors import write_error  # noqa: E402
+from api.logformat import ApiLogger  # noqa: E402
+from supervisor.messages import PROTOCOL, Boot, Decoder, Frame  # noqa: E402
+from supervisor.osport import set_title  # noqa: E402
+
+TITLE = "ringward gunicorn"
+_CONNECTIONS = 8000
+_NOFILE = 65536
+_KEEPALIVE_S = 75
+_GRACE_S = 5
+_HANG_S = 30
+_SOCKET_S = 30.0
+_LINGER_S = 1.0
+_CLOSE_BELOW_S = 0.5
+"""Time between our own end of patience with requests and the arbiter's SIGKILL."""
+
+
+class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
+    """See the module."""
+
+    sockets: list[Any]
+
+    def patch(self) -> None:
+        """Everything is patched already; the listeners become gevent's."""
+        self.sockets = [
+            socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
+            for listener in self.sockets
+        ]
+
+    def init_process(self) -> None:
+        """Take a name, then serve until the end."""
+        set_title(f"{TITLE} worker")
+        super().init_process()
+
+    def load_wsgi(self) -> None:
+        """Make the application: the database and the sockets to other processes belong to this worker alone."""
+        self.stopping = Event()
+        self._busy: set[gevent.Greenlet] = set()
+        self._idle: set[gevent.Greenlet] = set()
+        self.context: Context = open_context(self.app.boot)
+        self.context.stopping = self.stopping
+        self.wsgi = build(self.context)
+
+    def init_signals(self) -> None:
+        """SIGTERM comes as a greenlet, so that it can wake others."""
+        super().init_signals()
+        gevent.signal_handler(signal.SIGTERM, self._stop)
+
+    def _stop(self) -> None:
+        self.alive = False
+        self.context.stop()
+
+    def handle_abort(self, _sig: int, _frame: Any) -> None:
+        """The arbiter has seen no sign of life for too long: say where we hang, and end."""
+        faulthandler.dump_traceback(all_threads=False)
+        os._exit(1)
+
+    def run(self) -> None:
+        """Accept until told to stop; then finish what is being answered."""
+        hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
+        hello.start(self._root_may_be_gone)
+        pools, servers = [], []
+        for sock in self.sockets:
+            sock.setblocking(True)
+            # One pool for each: a crowd on TCP leaves the Unix socket free.
+            pool = Pool(self.worker_connections)
+            server = StreamServer(sock, handle=functools.partial(self.handle, sock), spawn=pool)
+            # One at a time, so that two workers share connections that come at once.
+            server.max_accept = 1
+            server.start()
+            pools.append(pool)
+            servers.append(server)
+        while self.alive:
+            self.notify()
+            self.stopping.wait(1.0)
+        for server in servers:
+            server.close()
+        self._drain(pools)
+
+    def _root_may_be_gone(self) -> None:
+        if _at_end(self.app.hello, socket.MSG_PEEK):
+            os._exit(0)
+
+    def _drain(self, pools: list[Pool]) -> None:
+        """Close what waits for a next request, soon also what has sent none yet, and wait for the rest."""
+        start_s = time.monotonic()
+        while any(pools) and time.monotonic() - start_s < self.cfg.graceful_timeout - 2 * _CLOSE_BELOW_S:
+            self.notify()
+            fresh_too = time.monotonic() - start_s > _CLOSE_BELOW_S
+            for pool in pools:
+                for greenlet in list(pool):
+                    if greenlet in self._idle or (fresh_too and greenlet not in self._busy):
+                        greenlet.kill(block=False)
+                pool.join(timeout=0.05)
+        for pool in pools:
+            pool.kill(timeout=_CLOSE_BELOW_S)
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        """Answer one request, with a limit on how long the client may keep us waiting."""
+        greenlet = gevent.getcurrent()
+        self._busy.add(greenlet)
+        self._idle.discard(greenlet)
+        sock.settimeout(_SOCKET_S)
+        try:
+            going_on = super().handle_request(listener_name, req, sock, addr)
+            self._idle.add(greenlet)
+            return going_on
+        except StopIteration:
+            if _unread(req):
+                gunicorn.util.close_graceful(sock, timeout=_LINGER_S)
+            raise
+        finally:
+            self._busy.discard(greenlet)
+            if sock.fileno() >= 0:
+                sock.settimeout(None)
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve one connection."""
+        try:
+            super().handle(listener, client, addr)
+        finally:
+            self._idle.discard(gevent.getcurrent())
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        """Refuse what cannot be parsed, so that the refusal arrives."""
+        if isinstance(exc, gevent.GreenletExit):
+            return
+        super().handle_error(req, client, addr, exc)
+        # Closing with unread data resets the connection, and the answer with it.
+        gunicorn.util.close_graceful(client, timeout=_LINGER_S)
+
+
+def _unread(req: Any) -> bool:
+    reader = getattr(getattr(req, "body", None), "reader", None)
+    return bool(getattr(reader, "length", 0) or getattr(reader, "parser", None))
+
+
+class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+    """Gunicorn's configuration, and what its workers need of ours."""
+
+    def __init__(self, boot: Boot, hello: socket.socket) -> None:
+        self.boot = boot
+        self.hello = hello
+        super().__init__()
+
+    def load_config(self) -> None:
+        """No file, no environment, no command line: these settings."""
+        settings = {
+            "workers": self.boot.workers,
+            "worker_class": Worker,
+            "worker_connections": _CONNECTIONS,
+            "worker_tmp_dir": "/dev/shm",  # noqa: S108 - gunicorn's heartbeat: memory, unlinked at once
+            "timeout": _HANG_S,
+            "graceful_timeout": _GRACE_S,
+            "keepalive": _KEEPALIVE_S,
+            "limit_request_line": 8190,
+            "logger_class": ApiLogger,
+            "loglevel": self.boot.log_level,
+            "control_socket_disable": True,
+            "umask": 0o077,
+            # No proxy is trusted: over a Unix socket gunicorn would trust everybody.
+            "forwarded_allow_ips": "",
+            "forwarder_headers": "",
+            "secure_scheme_headers": {},
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Not used: workers build the application themselves."""
+        raise NotImplementedError
+
+
+class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
+    """Gunicorn's arbiter, which ends when the root is gone."""
+
+    def init_signals(self) -> None:
+        """SIGIO tells that the hello socket has something to say: only its end can be that."""
+        super().init_signals()
+        signal.signal(signal.SIGIO, lambda _sig, _frame: self.wakeup())
+        fd = self.app.hello.fileno()
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def manage_workers(self) -> None:
+        """Called in each turn, at least once a second."""
+        if _at_end(self.app.hello):
+            self.log.warning("the root process is gone")
+            for pid in list(self.WORKERS):
+                self.kill_worker(pid, signal.SIGKILL)
+            os._exit(0)
+        super().manage_workers()
+
+
+def _at_end(hello: socket.socket, flags: int = 0) -> bool:
+    try:
+        # The plain socket below gevent's, which would wait.
+        return not hello._sock.recv(4096, socket.MSG_DONTWAIT | flags)  # type: ignore[attr-defined]  # noqa: SLF001
+    except BlockingIOError:
+        return False
+    except OSError:  # ECONNRESET
+        return True
+
+
+def _boot(hello: socket.socket) -> Boot:
+    decoder = Decoder()
+    frame: Frame | None = None
+    while frame is None and (data := hello.recv(65536)):
+        frame = next(decoder.feed(data), None)
+    if frame is None or frame.get("op") != "hello":
+        raise SystemExit("api: the root process said no hello")
+    if frame["protocol"] != PROTOCOL:
+        raise SystemExit(f"api: the root process speaks protocol {frame['protocol']}, this is {PROTOCOL}")
+    return Boot.from_dict(frame["boot"])
+
+
+def main() -> None:
+    """Run the server until it is told to end."""
+    parser = argparse.ArgumentParser(description="The API server; started by the root process.")
+    parser.add_argument("--fd", type=int, required=True, help="descriptor of the socket to the root process")
+    fd = parser.parse_args().fd
+    set_title(TITLE)
+    hello = socket.socket(fileno=fd)
+    hello.set_inheritable(False)
+    boot = _boot(hello)
+    # systemd's notification is the root's business, and the sockets are ours whatever LISTEN_PID says.
+    os.environ.pop("NOTIFY_SOCKET", None)
+    os.environ["LISTEN_PID"] = str(os.getpid())
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
+    )
+    gunicorn.util.write_error = write_error
+    sys.argv[1:] = []
+    # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.
+    gc.collect()
+    gc.freeze()
+    ApiArbiter(Server(boot, hello)).run()
+
+
+if __name__ == "__main__":
+    main()

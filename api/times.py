@@ -1,0 +1,44 @@
+"""Times on the wire: RFC 3339 text here, integer milliseconds since the Unix epoch everywhere else."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+\- ])([01]\d|2[0-3]):([0-5]\d))", re.ASCII
+)
+
+
+def rfc3339(at_ms: int) -> str:
+    """`at_ms` in UTC with milliseconds."""
+    return (_EPOCH + timedelta(milliseconds=at_ms)).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
+
+
+def parse_rfc3339(text: str, *, up: bool) -> int:
+    """Milliseconds since the epoch; digits beyond the millisecond round `up` or down.
+
+    A blank where the offset's sign should be reads as ``+`` (that is what a ``+`` in a query string turns into); a
+    leap second is the second after it.
+
+    Raises:
+        ValueError: this is no date-time with an offset.
+    """
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError("is no RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
+    year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
+    if second > 60:
+        raise ValueError("is no time of day")
+    try:
+        whole = datetime(year, month, day, hour, minute, tzinfo=UTC)
+    except ValueError as err:
+        raise ValueError("is no day or time of day that exists") from err
+    at_ms = (whole - _EPOCH) // timedelta(milliseconds=1) + second * 1000
+    digits = match.group(7) or ""
+    at_ms += int((digits + "000")[:3])
+    if up and digits[3:].strip("0"):
+        at_ms += 1
+    if match.group(8):
+        offset_ms = (int(match.group(9)) * 60 + int(match.group(10))) * 60_000
+        at_ms -= -offset_ms if match.group(8) == "-" else offset_ms
+    return at_ms

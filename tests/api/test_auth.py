@@ -1,0 +1,299 @@
+"""Who may call what."""
+
+import base64
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from store import sessions
+from tests.api.harness import PASSWORD, Answer, Daemon, make_run
+from tests.waiting import until
+
+PRIVATE = (
+    "/api/tasks",
+    "/api/tasks/job",
+    "/api/tasks/job/runs",
+    "/api/runs",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/log",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/log/raw",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/log/stream",
+    "/api/daemon",
+    "/api/daemon/log/stream",
+    "/api/events/stream",
+)
+
+
+def basic(password: str, user: str = "anybody") -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def login(daemon: Daemon, password: str = PASSWORD, headers: dict[str, str] | None = None) -> Answer:
+    body = b'{"password": "%b"}' % password.encode()
+    return daemon.ask(
+        "POST", "/api/auth/login", body, {"Content-Type": "application/json", **(headers or {})}, unix=False
+    )
+
+
+def cookie(answer: Answer) -> dict[str, str]:
+    return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
+
+@pytest.mark.parametrize("path", PRIVATE)
+def test_nothing_over_tcp_without_authentication(daemon: Daemon, path: str) -> None:
+    """401 over TCP, from loopback as well, with an invitation to send the password."""
+    answer = daemon.get(path, unix=False)
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+
+
+def test_commands_need_authentication(daemon: Daemon) -> None:
+    """401 for a trigger, and the scheduler is not even asked."""
+    assert daemon.ask("POST", "/api/tasks/job/run", unix=False).status == 401
+    assert daemon.scheduler.calls == []
+
+
+def test_browsers_are_not_invited(daemon: Daemon) -> None:
+    """No WWW-Authenticate for a page's request: the browser would ask with a window of its own."""
+    answer = daemon.get("/api/runs", {"Sec-Fetch-Mode": "cors"}, unix=False)
+    assert answer.status == 401
+    assert "WWW-Authenticate" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/static/app.js", "/openapi.json", "/api/auth/status", "/healthz", "/readyz"])
+def test_what_everybody_may_see(daemon: Daemon, path: str) -> None:
+    """Static files, the interface's description, log-in state, probes: nothing else."""
+    assert daemon.get(path, unix=False).status == 200
+
+
+def test_basic(daemon: Daemon) -> None:
+    """HTTP Basic with the password and any user name."""
+    assert daemon.get("/api/runs", basic(PASSWORD), unix=False).status == 200
+    assert daemon.get("/api/runs", basic(PASSWORD, ""), unix=False).status == 200
+    assert daemon.get("/api/auth/status", basic(PASSWORD), unix=False).json["method"] == "password"
+
+
+@pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic " + base64.b64encode(b"nocolon").decode(), "Bearer x"])
+def test_what_is_no_basic(daemon: Daemon, header: str) -> None:
+    """401 without counting: it is no wrong password."""
+    assert daemon.get("/api/runs", {"Authorization": header}, unix=False).status == 401
+    assert daemon.scheduler.failures == {}
+
+
+def test_wrong_passwords_are_limited(own: Daemon) -> None:
+    """After ten in a minute 429 with Retry-After, also for the right one; the Unix socket goes on."""
+    session = cookie(login(own))
+    for number in range(10):
+        answer = own.get("/api/runs", basic("wrong"), unix=False) if number % 2 else login(own, "wrong")
+        assert answer.status == 401
+    for answer in (own.get("/api/runs", basic(PASSWORD), unix=False), login(own)):
+        assert answer.status == 429
+        assert int(answer.headers["Retry-After"]) > 0
+    assert own.scheduler.failures == {"127.0.0.1": 10}
+    assert own.get("/api/runs", session, unix=False).status == 200
+    assert own.get("/api/runs").status == 200
+
+
+def test_shared_limit(daemon: Daemon) -> None:
+    """What other workers counted counts, and the scheduler's time to wait is told."""
+    daemon.scheduler.failures["127.0.0.1"] = 10
+    answer = login(daemon)
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "42")
+
+
+def test_limit_while_the_scheduler_is_away(own: Daemon) -> None:
+    """A worker counts by itself, so that guessing is not free in the meantime; the right password works."""
+    own.scheduler.operations["login_attempt"] = lambda _args: {"allowed": True, "retry_after_s": 0}
+    assert own.get("/api/runs", basic(PASSWORD), unix=False).status == 200
+    statuses = [own.get("/api/runs", basic("wrong"), unix=False).status for _ in range(11)]
+    assert statuses == [401] * 10 + [429]
+
+
+def test_a_connection_proves_the_password_once(daemon: Daemon) -> None:
+    """Further requests of a connection do not ask the scheduler again; another password on it is checked."""
+    connection = daemon.connect()
+    statuses = []
+    for password in (PASSWORD, PASSWORD, "wrong", PASSWORD):
+        connection.request("GET", "/api/auth/status", headers=basic(password))
+        response = connection.getresponse()
+        statuses.append(b'"authenticated":true' in response.read())
+    connection.close()
+    assert statuses == [True, True, False, True]
+    assert [op for op, _ in daemon.scheduler.calls] == ["login_attempt", "login_attempt", "login_failed"]
+
+
+def test_session(daemon: Daemon) -> None:
+    """Log-in gives a cookie that authenticates until log-out; its name has the daemon's id."""
+    answer = login(daemon)
+    assert answer.status == 204
+    parts = answer.headers["Set-Cookie"].split("; ")
+    assert parts[0].startswith(f"ringward_{daemon.boot.daemon_id.lower()}=")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(parts)
+    assert "Secure" not in parts
+    session = cookie(answer)
+    assert daemon.get("/api/auth/status", session, unix=False).json["method"] == "session"
+    assert daemon.get("/api/runs", session, unix=False).status == 200
+    assert daemon.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
+    assert daemon.get("/api/runs", session, unix=False).status == 401
+    assert daemon.get("/api/auth/status", session, unix=False).json["authenticated"] is False
+
+
+def test_sessions_are_stored_hashed(daemon: Daemon) -> None:
+    """Neither the token nor the password stands in the store."""
+    token = cookie(login(daemon))["Cookie"].partition("=")[2]
+    _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
+    assert token not in str(created)
+    assert PASSWORD not in str(created)
+    with daemon.lock:
+        assert sessions.get(daemon.db, created["hash"], 0) is not None
+
+
+def test_a_forged_cookie(daemon: Daemon) -> None:
+    """401."""
+    name = f"ringward_{daemon.boot.daemon_id.lower()}"
+    assert daemon.get("/api/runs", {"Cookie": f"{name}=guess"}, unix=False).status == 401
+
+
+def test_another_password_ends_sessions(daemon: Daemon) -> None:
+    """A session of another password is none."""
+    answer = login(daemon)
+    _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
+    with daemon.lock:
+        sessions.delete(daemon.db, created["hash"])
+        sessions.create(daemon.db, created["hash"], "0" * 32, time.time_ns() // 1_000_000)
+    assert daemon.get("/api/runs", cookie(answer), unix=False).status == 401
+
+
+def test_log_out_ends_streams(daemon: Daemon) -> None:
+    """The streams of a session end with it, without done."""
+    session = cookie(login(daemon))
+    run = daemon.insert(make_run(task="watched"))
+    stream = daemon.stream(f"/api/runs/{run.id}/log/stream", session, unix=False)
+    assert daemon.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
+    assert list(stream.events()) == []
+    stream.close()
+
+
+ORIGINS = [
+    ({"Origin": "http://evil.example"}, False),
+    ({"Origin": "null"}, False),
+    ({"Sec-Fetch-Site": "cross-site"}, False),
+    ({"Sec-Fetch-Site": "same-site"}, False),
+    ({"Sec-Fetch-Site": "same-origin"}, True),
+    ({"Sec-Fetch-Site": "none"}, True),
+    ({}, True),
+]
+
+
+@pytest.mark.parametrize(("headers", "ours"), ORIGINS)
+def test_requests_of_other_origins(daemon: Daemon, headers: dict[str, str], ours: bool) -> None:
+    """A page of another origin can use neither cookie nor password for an unsafe method, nor log anybody in."""
+    for credentials in (cookie(login(daemon)), basic(PASSWORD)):
+        answer = daemon.ask("POST", "/api/tasks/job/run", headers={**credentials, **headers}, unix=False)
+        assert answer.status == (201 if ours else 403)
+        assert daemon.get("/api/runs", {**credentials, **headers}, unix=False).status == 200
+    assert login(daemon, headers=headers).status == (204 if ours else 403)
+
+
+def test_our_own_origin(daemon: Daemon) -> None:
+    """Scheme, host and port of the request itself."""
+    own = {"Origin": f"http://127.0.0.1:{daemon.port}"}
+    assert login(daemon, headers=own).status == 204
+    assert login(daemon, headers={"Origin": f"http://127.0.0.1:{daemon.port + 1}"}).status == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.2", "[::1]", "localhost.evil"])
+def test_foreign_hosts(daemon: Daemon, host: str) -> None:
+    """421 for a Host that is not ours, with or without authentication; probes answer."""
+    assert daemon.get("/", {"Host": host}, unix=False).status == 421
+    assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 421
+    assert daemon.get("/healthz", {"Host": host}, unix=False).status == 200
+    assert daemon.get("/readyz", {"Host": host}, unix=False).status == 200
+    assert daemon.get("/api/runs", {"Host": host}).status == 200
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:9999"])
+def test_our_hosts(daemon: Daemon, host: str) -> None:
+    """The bound address and localhost, whatever the port: a tunnel may end at another one."""
+    assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded", "X-Forwarded-For", "X-Forwarded-Anything", "Via", "Origin", "Sec-Fetch-Site", "Cookie"],
+)
+def test_a_peer_who_speaks_for_others_is_not_trusted(daemon: Daemon, header: str) -> None:
+    """A local proxy must not lend its uid to the world."""
+    assert daemon.get("/api/runs").status == 200
+    assert daemon.get("/api/runs", {header: "x"}).status == 401
+    assert daemon.get("/api/local/credentials", {header: "x"}).status == 403
+    assert daemon.get("/api/runs", {header: "x", **basic(PASSWORD)}).status == 200
+
+
+_AS_OTHER = """
+import http.client, os, socket, sys
+os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+connection = http.client.HTTPConnection("localhost")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect(sys.argv[1])
+connection.request("GET", "/api/runs")
+print(connection.getresponse().status)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.parametrize("uid", [12345, 65534])
+def test_a_stranger_on_the_unix_socket(tmp_path: Path, uid: int) -> None:
+    """Another user who can reach the socket authenticates as over TCP; so does the overflow uid."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        os.chmod(folder, 0o711)
+        path = f"{folder}/http.sock"
+        daemon = Daemon(tmp_path, http_socket=path)
+        try:
+            os.chmod(path, 0o666)
+            result = subprocess.run(
+                [sys.executable, "-I", "-c", _AS_OTHER, path, str(uid)], capture_output=True, text=True
+            )
+        finally:
+            daemon.close()
+    assert result.stdout.strip() == "401", result.stderr
+
+
+def test_local_credentials(daemon: Daemon) -> None:
+    """The password of this start, for a trusted peer of the Unix socket only."""
+    assert daemon.get("/api/local/credentials").json["password"] == PASSWORD
+    assert daemon.get("/api/local/credentials").json["ephemeral"] is True
+    assert daemon.get("/api/local/credentials", unix=False).status == 403
+    assert daemon.get("/api/local/credentials", basic(PASSWORD), unix=False).status == 403
+
+
+def test_a_configured_password_is_not_shown(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """404."""
+    daemon = Daemon(tmp_path_factory.mktemp("configured"), password_ephemeral=False)
+    try:
+        assert daemon.get("/api/local/credentials").status == 404
+    finally:
+        daemon.close()
+
+
+def test_sessions_are_touched(daemon: Daemon) -> None:
+    """Use keeps a session alive: after a while without, the scheduler is told."""
+    answer = login(daemon)
+    _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
+    with daemon.lock:
+        sessions.touch(daemon.db, created["hash"], time.time_ns() // 1_000_000 - 3_600_000)
+    assert daemon.get("/api/runs", cookie(answer), unix=False).status == 200
+    until(lambda: any(op == "session_touch" for op, _ in daemon.scheduler.calls), "the session to be touched")
+
+
+def test_slow_headers_do_not_hold_others(daemon: Daemon) -> None:
+    """A client that sends nothing costs nobody anything."""
+    with socket.create_connection(("127.0.0.1", daemon.port)) as silent:
+        silent.sendall(b"GET /api/runs HTTP/1.1\r\nHost: loc")
+        assert daemon.get("/healthz", unix=False).status == 200

@@ -1,0 +1,142 @@
+"""The server as a process: how it starts, ends and recovers."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.api.harness import Daemon, make_run
+from tests.waiting import until
+
+
+def test_titles(daemon: Daemon) -> None:
+    """``ps`` shows what the processes are, and nothing else of the command line."""
+    (worker,) = until(daemon.workers, "a worker")
+    shown = Path(f"/proc/{worker}/cmdline")
+    until(lambda: shown.read_bytes() == b"ringward gunicorn worker\0", "the worker's title")
+    assert Path(f"/proc/{daemon.pid}/cmdline").read_bytes() == b"ringward gunicorn\0"
+    assert Path(f"/proc/{worker}/comm").read_text() == "ringward gunico\n"
+
+
+def test_terminate(own: Daemon) -> None:
+    """SIGTERM: streams end without done, idle connections close, the end is orderly."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    idle = own.connect()
+    idle.request("GET", "/healthz")
+    idle.getresponse().read()
+    own.signal(signal.SIGTERM)
+    assert list(stream.events()) == []
+    assert own.wait() == 0
+    stream.close()
+    idle.close()
+
+
+def test_connections_wait_while_it_restarts(own: Daemon) -> None:
+    """A request sent while nobody serves is answered by the next server, over both sockets."""
+    own.signal(signal.SIGTERM)
+    own.wait()
+    waiting = [own.connect(), own.connect(unix=True)]
+    for connection in waiting:
+        connection.request("GET", "/healthz")
+    own.start()
+    for connection in waiting:
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert os.path.exists(own.boot.http_socket)
+
+
+def test_the_root_goes(own: Daemon) -> None:
+    """When the socket to the root closes, arbiter and workers end, so that the address is free."""
+    own.get("/healthz")
+    pids = own.workers()
+    assert own.hello is not None
+    own.hello.close()
+    own.wait()
+    until(lambda: not any(_alive(pid) for pid in pids), "the workers to end")
+
+
+def _alive(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] not in "ZX"
+    return False
+
+
+def test_a_worker_is_replaced(own: Daemon) -> None:
+    """A worker that is killed is replaced; streams end without done."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGKILL)
+    with contextlib.suppress(ConnectionError, OSError):
+        assert not any(event.name == "done" for event in stream.events())
+    stream.close()
+    assert own.get("/healthz").status == 200
+    assert own.workers() != [worker]
+
+
+def test_a_worker_that_hangs_ends_for_good(own: Daemon) -> None:
+    """SIGABRT, which the arbiter sends to a worker without a sign of life, ends it at once, with a trace of where."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGABRT)
+    until(lambda: own.workers() not in ([], [worker]), "another worker")
+    stream.close()
+    assert own.get("/healthz").status == 200
+    assert "most recent call first" in own.log.read_text()
+
+
+def test_two_workers(tmp_path: Path) -> None:
+    """Both serve; wrong passwords count together."""
+    daemon = Daemon(tmp_path, workers=2)
+    try:
+        until(lambda: len(daemon.workers()) == 2, "two workers")
+        assert all(daemon.get("/healthz").status == 200 for _ in range(20))
+    finally:
+        daemon.close()
+
+
+def test_log_lines(own: Daemon) -> None:
+    """Quiet when all is well; otherwise lines in the daemon's form, with control characters made visible."""
+    own.get("/healthz")
+    own.get("/nowhere")
+    assert own.log.read_text() == ""
+    with socket.create_connection(("127.0.0.1", own.port)) as sock:
+        sock.sendall(b"\x1b[31mBAD\r\n\r\n")
+        while sock.recv(4096):
+            pass
+    (line,) = own.log.read_text().splitlines()
+    assert re.match(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING api: ", line)
+    assert "\x1b" not in line
+
+
+def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
+    """Password and token come over the socket alone."""
+    for pid in (daemon.pid, *daemon.workers()):
+        shown = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert daemon.boot.password.encode() not in shown
+        assert daemon.boot.token.encode() not in shown
+
+
+@pytest.mark.parametrize("hello", [b"", b"\0\0\0\x02{}"])
+def test_without_a_hello(hello: bytes) -> None:
+    """Whoever starts it without being the root learns why it does not run."""
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "api.serve", "--fd", str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        stderr=subprocess.PIPE,
+    )
+    theirs.close()
+    ours.sendall(hello)
+    ours.close()
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"said no hello" in text

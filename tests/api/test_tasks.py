@@ -1,0 +1,148 @@
+"""Tasks and services, and the daemon."""
+
+import json
+
+import pytest
+
+from store import meta, tasks
+from supervisor.version import VERSION
+from tests.api.harness import Daemon, make_run
+
+TASK = {
+    "kind": "task",
+    "description": "Backs up",
+    "group": "nightly",
+    "tags": ["disk"],
+    "cron": ["0 3 * * *"],
+    "timezone": "Europe/Berlin",
+    "run": "backup",
+    "retry_delay_ms": 5000,
+    "env": {"SECRET_KEY": "***"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def configured(shared: Daemon) -> None:
+    with shared.lock:
+        tasks.upsert_task(shared.db, "backup", "task", json.dumps(TASK))
+        tasks.upsert_task(shared.db, "site", "service", json.dumps({"kind": "service", "run": "serve"}))
+        tasks.upsert_task(shared.db, "old", "task", "{}")
+        tasks.upsert_task(shared.db, "plain", "task", '{"run": "true"}')
+        tasks.forget_missing(shared.db, ["backup", "site", "plain"])
+        tasks.update_task(shared.db, "backup", next_run_at=2000, paused=True)
+        tasks.set_instance(shared.db, tasks.Instance("site", 0, "running", None, 1000, 0))
+        tasks.set_instance(shared.db, tasks.Instance("site", 1, "backoff", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 1000, 2))
+
+
+def test_list(daemon: Daemon) -> None:
+    """All configured tasks and services; one that was removed is none."""
+    items = daemon.get("/api/tasks").json["items"]
+    assert [task["name"] for task in items] == ["backup", "plain", "site"]
+    assert items[0] == {
+        name: value for name, value in daemon.get("/api/tasks/backup").json.items() if name != "$schema"
+    }
+
+
+def test_task(daemon: Daemon) -> None:
+    """A task with its schedule, its last run in convention A, what is active, and its definition."""
+    last = daemon.insert(make_run(task="backup", status="ended", end_reason="succeeded", exit_code=0, created_at=10))
+    daemon.insert(make_run(task="backup", created_at=1, status="running", started_at=1))
+    daemon.insert(make_run(task="backup", created_at=2))
+    daemon.insert(make_run(task="backup", created_at=3))
+    with daemon.lock:
+        tasks.update_task(daemon.db, "backup", last_run_id=last.id)
+    task = daemon.get("/api/tasks/backup").json
+    assert task["kind"] == "task"
+    assert (task["description"], task["group"], task["tags"]) == ("Backs up", "nightly", ["disk"])
+    assert (task["cron"], task["timezone"]) == (["0 3 * * *"], "Europe/Berlin")
+    assert task["nextRunAt"] == "1970-01-01T00:00:02.000Z"
+    assert task["paused"] is True
+    assert (task["lastRun"]["id"], task["lastRun"]["endReason"]) == (last.id, "succeeded")
+    assert task["active"] == {"running": 1, "pending": 2}
+    assert task["definition"] == {"run": "backup", "retryDelayMs": 5000, "env": {"SECRET_KEY": "***"}}
+    assert "state" not in task
+    assert "instances" not in task
+
+
+def test_service(daemon: Daemon) -> None:
+    """A service with its instances; its state is that of the one that needs most attention."""
+    service = daemon.get("/api/tasks/site").json
+    assert (service["kind"], service["state"]) == ("service", "backoff")
+    assert service["instances"] == [
+        {"index": 0, "state": "running", "since": "1970-01-01T00:00:01.000Z", "failures": 0},
+        {
+            "index": 1,
+            "state": "backoff",
+            "runId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "since": "1970-01-01T00:00:01.000Z",
+            "failures": 2,
+        },
+    ]
+    assert "lastRun" not in service
+    assert "nextRunAt" not in service
+
+
+def test_a_task_without_anything(daemon: Daemon) -> None:
+    """What has no value is left out; lists are empty lists."""
+    task = daemon.get("/api/tasks/plain").json
+    assert set(task) == {"$schema", "name", "kind", "tags", "cron", "active", "paused", "definition"}
+    assert task["tags"] == task["cron"] == []
+
+
+@pytest.mark.parametrize(("name", "status"), [("nowhere", 404), ("old", 404), ("a%20b", 422)])
+def test_unknown_tasks(daemon: Daemon, name: str, status: int) -> None:
+    """404 when it is not configured, 422 when it is no name."""
+    assert daemon.get(f"/api/tasks/{name}").status == status
+
+
+def test_daemon(daemon: Daemon) -> None:
+    """What it is, from its own settings and from the scheduler."""
+    info = daemon.get("/api/daemon").json
+    assert info["version"] == VERSION
+    assert info["uptimeMs"] >= 0
+    assert info["configPath"] == "/etc/ringward.toml"
+    assert info["configLoadedAt"] == "2023-11-14T22:13:20.000Z"
+    assert info["configStale"] is False
+    assert info["configWarnings"] == ["a warning"]
+    assert info["timezone"] == "Europe/Berlin"
+    assert (info["tasks"], info["services"]) == (2, 1)
+    assert info["schedulerActive"] is True
+    assert info["store"] == "sqlite"
+    assert info["hostname"]
+
+
+def test_daemon_while_the_scheduler_is_away(own: Daemon) -> None:
+    """It answers with what the scheduler left in the store; a configuration file that changed since is stale."""
+    path = own.log.with_name("config.toml")
+    path.write_text("")
+    with own.lock:
+        meta.set_meta(
+            own.db,
+            "info",
+            {
+                "config_path": str(path),
+                "config_loaded_at": 1000,
+                "config_warnings": [],
+                "timezone": "UTC",
+                "tasks": 7,
+                "services": 0,
+            },
+        )
+    own.scheduler.stop()
+    try:
+        info = own.get("/api/daemon").json
+    finally:
+        own.scheduler.start()
+    assert info["schedulerActive"] is False
+    assert (info["tasks"], info["timezone"], info["configStale"]) == (7, "UTC", True)
+
+
+def test_daemon_before_the_scheduler_ever_spoke(own: Daemon) -> None:
+    """It answers with what the root told."""
+    own.scheduler.stop()
+    try:
+        info = own.get("/api/daemon").json
+    finally:
+        own.scheduler.start()
+    assert info["configPath"] == own.boot.config_path
+    assert info["configWarnings"] == []

@@ -1,0 +1,129 @@
+"""POST /api/tasks/{taskName}/run."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from store.ids import is_ulid
+from tests.api.harness import Daemon
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_trigger(daemon: Daemon) -> None:
+    """201 with the run in convention B without params; its id is made by the worker."""
+    answer = daemon.ask("POST", "/api/tasks/job/run")
+    assert answer.status == 201
+    body = answer.json
+    assert is_ulid(body["id"])
+    assert daemon.scheduler.calls == [
+        ("trigger", {"run": body["id"], "task": "job", "triggered_by": "api", "by": "uid 0"})
+    ]
+    assert (body["status"], body["triggered_by"], body["exit_code"]) == ("pending", "api", -1)
+    assert "params" not in body
+    assert answer.headers["Location"] == f"/api/runs/{body['id']}"
+    assert daemon.get(answer.headers["Location"]).status == 200
+
+
+def test_naming(daemon: Daemon) -> None:
+    """naming=camel gives convention A."""
+    assert daemon.ask("POST", "/api/tasks/job/run?naming=camel").json["taskName"] == "job"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (None, {}),
+        (b"", {"Content-Type": "text/plain"}),
+        (b"{}", JSON),
+        (b'{"$schema": "http://localhost/schemas/TriggerBody.json"}', JSON),
+        (b'{"params": {}}', JSON),
+        (b'{"params": null}', JSON),
+    ],
+)
+def test_no_parameters(daemon: Daemon, body: bytes | None, headers: dict[str, str]) -> None:
+    """An empty body of any type, ``{}`` and only ``$schema`` mean no parameters."""
+    assert daemon.ask("POST", "/api/tasks/job/run", body, headers).status == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "locations"),
+    [
+        (b'{"params": {"a": "1", "b": "2"}}', {"body.params.a", "body.params.b"}),
+        (b'{"params": {"a": 1}}', {"body.params"}),
+        (b'{"params": []}', {"body.params"}),
+        (b'{"parms": {}}', {"body.parms"}),
+    ],
+)
+def test_parameters_are_not_declared(daemon: Daemon, body: bytes, locations: set[str]) -> None:
+    """422 names each; nothing is started."""
+    answer = daemon.ask("POST", "/api/tasks/job/run", body, JSON)
+    assert answer.status == 422
+    assert {error["location"] for error in answer.json["errors"]} == locations
+    assert daemon.scheduler.calls == []
+
+
+@pytest.mark.parametrize(("task", "status"), [("unknown", 404), ("web", 409), ("locked", 403), ("a%20b", 422)])
+def test_refusals(daemon: Daemon, task: str, status: int) -> None:
+    """404 unknown, 409 a service, 403 not by the API, 422 no name."""
+    assert daemon.ask("POST", f"/api/tasks/{task}/run").status == status
+
+
+def test_skipped_at_once(daemon: Daemon) -> None:
+    """201 also when overlap made it skipped."""
+    plain = daemon.scheduler.operations["trigger"]
+
+    def skip(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        daemon.end(args["run"], "skipped", exit_code=-1, started_at=None)
+        return {}
+
+    daemon.scheduler.operations["trigger"] = skip
+    answer = daemon.ask("POST", "/api/tasks/job/run?wait=240")
+    assert answer.status == 201
+    assert (answer.json["status"], answer.json["end_reason"]) == ("ended", "skipped")
+
+
+def test_wait(daemon: Daemon) -> None:
+    """Wait answers when the run has ended, with its end."""
+    plain = daemon.scheduler.operations["trigger"]
+
+    def run(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        daemon.update(args["run"], status="running", started_at=1)
+        threading.Timer(0.1, daemon.end, (args["run"], "failed"), {"exit_code": 3}).start()
+        return {}
+
+    daemon.scheduler.operations["trigger"] = run
+    body = daemon.ask("POST", "/api/tasks/job/run?wait=240").json
+    assert (body["status"], body["end_reason"], body["exit_code"]) == ("ended", "failed", 3)
+
+
+def test_wait_without_an_announcement(daemon: Daemon) -> None:
+    """The end is noticed even when no event tells of it."""
+    plain = daemon.scheduler.operations["trigger"]
+
+    def run(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        columns = {"status": "ended", "end_reason": "succeeded", "exit_code": 0}
+        threading.Timer(0.1, daemon.update, (args["run"],), columns).start()
+        return {}
+
+    daemon.scheduler.operations["trigger"] = run
+    assert daemon.ask("POST", "/api/tasks/job/run?wait=240").json["status"] == "ended"
+
+
+def test_wait_ends(daemon: Daemon) -> None:
+    """A run that goes on is answered as it is when the time is over."""
+    start = time.monotonic()
+    body = daemon.ask("POST", "/api/tasks/job/run?wait=1").json
+    assert body["status"] == "pending"
+    assert time.monotonic() - start >= 1
+
+
+@pytest.mark.parametrize("wait", ["241", "-1", "x"])
+def test_wait_limits(daemon: Daemon, wait: str) -> None:
+    """0 to 240 seconds."""
+    assert daemon.ask("POST", f"/api/tasks/job/run?wait={wait}").status == 422

@@ -1,0 +1,103 @@
+"""The import direction, proved by reading every file."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("api", "logring", "store", "supervisor")
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+# Who may import what of ours. A longer prefix wins.
+ALLOWED = {
+    "logring": {"logring"},
+    "store": {"store"},
+    "supervisor": {"supervisor", "store", "logring"},
+    "supervisor.root": {
+        "supervisor.root",
+        "supervisor.messages",
+        "supervisor.doorbell",
+        "supervisor.logline",
+        "supervisor.osport",
+        "logring",
+    },
+    "supervisor.messages": set(),
+    "supervisor.osport": set(),
+    "supervisor.logline": set(),
+    "supervisor.version": set(),
+    "supervisor.doorbell": {"supervisor.osport"},
+    "supervisor.client": {"supervisor.messages"},
+    "supervisor.config": {"supervisor.config", "supervisor.scheduler.cron"},
+    "supervisor.cli": {"supervisor", "logring"},
+    "api": {
+        "api",
+        "store",
+        "logring",
+        "supervisor.messages",
+        "supervisor.client",
+        "supervisor.doorbell",
+        "supervisor.osport",
+        "supervisor.version",
+    },
+}
+# fmt: off
+PYPI_SUPERVISOR = {
+    "childutils", "confecho", "datatypes", "dispatchers", "events", "http", "loggers", "medusa", "options", "pidproxy",
+    "poller", "process", "rpcinterface", "skel", "socket_manager", "states", "supervisorctl", "supervisord",
+    "templating", "web", "xmlrpc",
+}
+# fmt: on
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    """A module imports of ours only what its place allows."""
+    module = module_of(path)
+    rule = max((prefix for prefix in ALLOWED if within(module, prefix)), key=len)
+    for name in imports_of(path):
+        if name.split(".")[0] in PACKAGES and name not in PACKAGES:
+            allowed = any(within(name, prefix) for prefix in ALLOWED[rule])
+            # `from supervisor import osport` names the package first; its member is checked as well.
+            parents = {prefix.rpartition(".")[0] for prefix in ALLOWED[rule]}
+            assert allowed or name in parents, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_are_free(path: Path) -> None:
+    """No module is named like one of the standard library or of PyPI's supervisor distribution."""
+    name = path.stem if path.stem != "__init__" else path.parent.name
+    if name.startswith("__"):
+        return
+    assert path.parent != ROOT / "supervisor" or name not in PYPI_SUPERVISOR
+    assert name not in sys.stdlib_module_names
+
+
+def test_the_root_is_standard_library_only() -> None:
+    """The process that everything hangs on needs nothing that is installed."""
+    for path in (ROOT / "supervisor" / "root").rglob("*.py"):
+        for name in imports_of(path):
+            top = name.split(".")[0]
+            assert top in sys.stdlib_module_names or top in ("supervisor", "logring"), f"{path}: {name}"
