@@ -5,13 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.cfg pyproject.toml supervisor/version.py
 
-.PHONY: help run test lint format bench docs clean
+SECONDS ?= 600
+
+.PHONY: help run test lint format bench soak clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
 	@echo "make test    run all tests"
 	@echo "make lint    what CI checks besides the tests"
 	@echo "make format  put the code into its standard form"
+	@echo "make soak    kill helpers at random for SECONDS=600 and compare every line"
 	@echo "make bench   measure, and print a table"
 	@echo "make clean   remove the environment and what the example wrote"
 
@@ -29,6 +32,9 @@ lint: $(VENV)/.dev-installed
 format: $(VENV)/.dev-installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+soak: $(VENV)/.dev-installed
+	$(BIN)/python -m tests.crash.harness $(SECONDS)
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m bench

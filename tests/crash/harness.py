@@ -1,0 +1,195 @@
+"""A daemon under load whose helpers are killed at random; afterwards every line and every row is compared.
+
+Children number their lines and write each number to a side file before they print it: the side file is the child's
+own view of what it said. The log of a run must be exactly that, except that a child that was killed may have noted
+one last line that it never printed.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.e2e.daemon import PROGRAMS, Daemon
+from tests.waiting import until
+
+ROOT = Path(__file__).parent.parent.parent
+VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler")
+
+
+def numbered(count: int, pause_s: float, sides: Path, after: str = "") -> str:
+    """TOML for a command that prints numbered lines, its side file named after its run."""
+    command = f"{sys.executable} -I {PROGRAMS / 'numbered.py'} {count} {pause_s} {sides}/$RINGWARD_RUN_ID"
+    return f'run = "{command}{after}"'
+
+
+def load(sides: Path) -> str:
+    """Quick and slow tasks, floods, retries, steady services and services that crash."""
+    return f"""
+[tasks.slow]
+{numbered(2000, 0.005, sides)}
+max_concurrent = 3
+queue_max = 5
+[tasks.flood]
+{numbered(200_000, 0, sides)}
+max_concurrent = 2
+on_overlap = "skip"
+[tasks.steady]
+{numbered(5000, 0.001, sides)}
+max_concurrent = 3
+on_overlap = "terminate"
+[tasks.failing]
+{numbered(100, 0.003, sides, "; exit 1")}
+cron = "* * * * *"
+retry_attempts = 3
+retry_delay = "1s"
+[services.ticker]
+{numbered(100_000_000, 0.01, sides)}
+instances = 3
+[services.flaky]
+{numbered(300, 0.003, sides, "; exit 1")}
+restart_delay = "100ms"
+restart_attempts = 10000
+"""
+
+
+def example() -> str:
+    """The tasks and services of examples/ringward.toml, on a port of their own."""
+    text = (ROOT / "examples" / "ringward.toml").read_text()
+    return text[text.index("[defaults]") :].replace("8765", "8797")
+
+
+@dataclass
+class Report:
+    """What was found."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    accepted: set[str] = field(default_factory=set)
+    """Ids of runs whose trigger was answered with 201."""
+    refused: int = 0
+    lines: int = 0
+    logs: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+
+
+class Storm:
+    """Triggers and kills for some time, then looks at what is left."""
+
+    def __init__(self, daemon: Daemon, directory: Path, seed: int, *, with_example: bool) -> None:
+        self._daemon = daemon
+        self._random = random.Random(seed)
+        self._sides = directory / "sides"
+        self._sides.mkdir()
+        self.report = Report()
+        text = load(self._sides)
+        if with_example:
+            shutil.copytree(ROOT / "examples" / "scripts", directory / "scripts")
+            text = example() + text
+        daemon.write(text)
+
+    def run(self, seconds: float) -> Report:
+        """The whole of it."""
+        daemon = self._daemon
+        daemon.start()
+        end = time.monotonic() + seconds
+        next_kill = time.monotonic() + 1
+        while time.monotonic() < end:
+            self._trigger(self._random.choice(("slow", "flood", "steady")))
+            if time.monotonic() >= next_kill:
+                self._kill(self._random.choice(VICTIMS))
+                next_kill = time.monotonic() + self._random.uniform(0.3, 4)
+        until(daemon.ready, "the daemon to be ready after the last kill")
+        identity = (daemon.data / "id").read_text().strip()
+        if daemon.stop() != 0:
+            self.report.differences.append("the daemon did not end with status 0")
+        self._look_for_leftovers(identity)
+        daemon.start()
+        self._compare()
+        return self.report
+
+    def _trigger(self, task: str) -> None:
+        # The pace of the load is that of the answers: a killed server slows it down by itself.
+        with contextlib.suppress(OSError):
+            answer = self._daemon.request("POST", f"/api/tasks/{task}/run?wait=1")
+            if answer.status == 201:
+                self.report.accepted.add(answer.json()["id"])
+                return
+        self.report.refused += 1
+
+    def _kill(self, victim: str) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):  # it has just been killed, and not yet replaced
+            if victim == "worker":
+                self._daemon.helper("ringward gunicorn").children()[0].kill()
+            else:
+                self._daemon.helper(victim).kill()
+            self.report.kills[victim] += 1
+
+    def _look_for_leftovers(self, identity: str) -> None:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("RINGWARD_DAEMON") == identity:
+                    self.report.differences.append(f"left behind: {process}")
+
+    def _compare(self) -> None:
+        report = self.report
+        runs = self._all_runs()
+        for run in runs.values():
+            report.reasons[f"{run['taskName']} {run.get('endReason', run['status'])}"] += 1
+            if run.get("endReason") == "crashed":
+                report.differences.append(f"crashed: {run}")
+        report.differences += [f"accepted and lost: {run_id}" for run_id in report.accepted - runs.keys()]
+        for side in self._sides.iterdir():
+            if side.name not in runs:
+                report.differences.append(f"ran without a row: {side.name}")
+                continue
+            own = [f"line {number}" for number in side.read_text().split()]
+            raw = self._daemon.get(f"/api/runs/{side.name}/log/raw").body.decode()
+            logged = [line for line in raw.split("\n") if line.startswith("line ")]
+            report.logs += 1
+            report.lines += len(logged)
+            if logged not in (own, own[:-1]):
+                report.differences.append(f"{side.name}: printed {len(own)}, logged {len(logged)}: {runs[side.name]}")
+
+    def _all_runs(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        while True:
+            path = f"/api/runs?naming=camel&limit=1000&offset={len(found)}&sort_field=created_at&sort_direction=asc"
+            page = self._daemon.get(path).json()["runs"]
+            if not page:
+                return found
+            found.update((run["id"], run) for run in page)
+
+
+def main() -> int:
+    """``python -m tests.crash.harness SECONDS [SEED]``: for as long as one likes, with the example on top."""
+    import tempfile
+
+    seconds = float(sys.argv[1])
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4))
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        daemon = Daemon(Path(name))
+        try:
+            report = Storm(daemon, Path(name), seed, with_example=True).run(seconds)
+        finally:
+            output = daemon.output.read_text()
+            daemon.clean()
+    print(f"kills {dict(report.kills)}, triggers {len(report.accepted)} accepted, {report.refused} refused")
+    print(f"{report.lines} lines in {report.logs} logs, {output.count('Traceback')} tracebacks")
+    for reason, count in sorted(report.reasons.items()):
+        print(f"  {count:6} {reason}")
+    print("\n".join(report.differences) or "no difference")
+    return 1 if report.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""Helpers killed at random under load."""
+
+from pathlib import Path
+
+from tests.crash.harness import Storm
+from tests.e2e.daemon import Daemon
+
+SECONDS = 15
+
+
+def test_no_line_no_exit_and_no_trigger_is_lost(tmp_path: Path) -> None:
+    """However often workers, gunicorn and the scheduler are killed: every line, every row, every accepted trigger."""
+    daemon = Daemon(tmp_path)
+    try:
+        report = Storm(daemon, tmp_path, seed=1, with_example=False).run(SECONDS)
+    finally:
+        daemon.clean()
+    assert report.differences == []
+    assert sum(report.kills.values()) >= 3
+    assert report.lines > 1000

@@ -1,0 +1,262 @@
+"""A real daemon for tests: ``ringward up`` as a child process on a configuration of the test's own."""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psutil
+
+from tests.waiting import until
+
+RINGWARD = Path(sys.executable).parent / "ringward"
+PROGRAMS = Path(__file__).parent.parent / "programs"
+PASSWORD = "correct horse battery"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(60)
+        self.sock.connect(self._path)
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Event:
+    """One event of a stream."""
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        self.kind = fields.get("event", "message")
+        self.id = fields.get("id")
+        self.data: Any = json.loads(fields["data"]) if fields.get("data") else None
+
+
+class Stream:
+    """An open SSE stream; iterate over its events (comments are skipped) until the server closes it."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._connection = connection
+        self._response = response
+        self.status = response.status
+
+    def __iter__(self) -> Iterator[Event]:
+        fields: dict[str, str] = {}
+        while True:
+            try:
+                raw = self._response.readline()
+            except (http.client.IncompleteRead, ConnectionResetError):
+                return
+            if not raw:
+                return
+            line = raw.decode().rstrip("\n")
+            if line:
+                name, _, value = line.partition(": ")
+                if name:
+                    fields[name] = value
+            elif fields:
+                if "event" in fields or "data" in fields:
+                    yield Event(fields)
+                fields = {}
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+class Daemon:
+    """One daemon and its data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = directory / "ringward.toml"
+        self.data = directory / "data"
+        self.output = directory / "output"
+        # The path of a Unix socket is at most 107 bytes, which pytest's directories can exceed.
+        self._socket_dir = tempfile.mkdtemp(prefix="rw-")
+        self.socket = f"{self._socket_dir}/http.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write(self, text: str, *, http: str = "") -> None:
+        """Write the configuration: `text` after the daemon's own tables."""
+        head = f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{free_port()}"]\nsocket = "{self.socket}"\n'
+        self.config.write_text(f"{head}{http}\n{text}")
+        self.config.chmod(0o600)
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "RINGWARD_PASSWORD": PASSWORD}
+
+    def start(self) -> "Daemon":
+        """Start it and wait until it takes commands."""
+        self.launch()
+        until(self.ready, "the daemon to be ready")
+        return self
+
+    def launch(self) -> None:
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [RINGWARD, "up", "--config", self.config],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
+                start_new_session=True,
+            )
+
+    def ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"the daemon ended: {self.output.read_text()}")
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.get("/readyz").status == 200
+        return False
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it, and return its exit status."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(60)
+
+    def clean(self) -> None:
+        """Leave nothing behind."""
+        if self.process is not None and self.process.poll() is None:
+            children = psutil.Process(self.pid).children(recursive=True)
+            self.process.kill()
+            self.process.wait()
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+        shutil.rmtree(self._socket_dir, ignore_errors=True)
+        identity = self.data / "id"
+        if identity.exists():
+            for base in (
+                "/run/ringward",
+                f"/dev/shm/ringward-{os.getuid()}",
+                f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward",
+            ):
+                shutil.rmtree(f"{base}/{identity.read_text().strip()}", ignore_errors=True)
+
+    # HTTP over the Unix socket, where the tests' own user is trusted.
+
+    def request(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        connection = _UnixConnection(self.socket)
+        try:
+            data = None if body is None else json.dumps(body)
+            sent = {} if body is None else {"Content-Type": "application/json"}
+            connection.request(method, path, data, {**sent, **(headers or {})})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Answer:
+        return self.request("GET", path)
+
+    def stream(self, path: str, last_event_id: str | None = None) -> Stream:
+        connection = _UnixConnection(self.socket)
+        headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
+        connection.request("GET", path, headers=headers)
+        return Stream(connection, connection.getresponse())
+
+    def trigger(self, task: str) -> str:
+        answer = self.request("POST", f"/api/tasks/{quote(task)}/run")
+        assert answer.status == 201, answer.body
+        found: str = answer.json()["id"]
+        return found
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        answer = self.get(f"/api/runs/{run_id}?naming=camel")
+        assert answer.status == 200, answer.body
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def ended(self, run_id: str) -> dict[str, Any]:
+        """Wait until a run has ended, and return it."""
+        return until(lambda: (run := self.run(run_id))["status"] == "ended" and run, f"run {run_id} to end")
+
+    def runs(self, task: str) -> list[dict[str, Any]]:
+        """All runs of a task, oldest first."""
+        answer = self.get(f"/api/tasks/{quote(task)}/runs?limit=1000&sortField=createdAt&sortDirection=asc")
+        assert answer.status == 200, answer.body
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
+
+    def task(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/api/tasks/{quote(name)}").json()
+        return found
+
+    def lines(self, run_id: str) -> list[dict[str, Any]]:
+        """The whole log of a run."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.get(f"/api/runs/{run_id}/log?from={len(found)}&limit=10000").json()
+            if not page["lines"]:
+                return found
+            found += page["lines"]
+
+    def texts(self, run_id: str, stream: str = "stdout") -> list[str]:
+        return [line["text"] for line in self.lines(run_id) if line["stream"] == stream]
+
+    def helper(self, title: str) -> psutil.Process:
+        """Our child process that ps shows under this title."""
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            for child in psutil.Process(self.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if " ".join(child.cmdline()) == title:  # psutil splits titles at blanks
+                        found.append(child)
+            return bool(found)
+
+        until(look, f"the process {title}")
+        return found[-1]
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [RINGWARD, *arguments, "--config", str(self.config)],
+            capture_output=True,
+            text=True,
+            env=self.environment(),
+            timeout=120,
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def program(name: str, *arguments: object) -> str:
+    """A TOML list that runs one of tests/programs with this Python."""
+    return json.dumps([sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *map(str, arguments)])

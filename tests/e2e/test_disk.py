@@ -1,0 +1,27 @@
+"""A disk that does not take the logs, through the real daemon."""
+
+from tests.e2e.daemon import Daemon, program
+from tests.waiting import until
+
+
+def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
+    """While a log file cannot be written the ring keeps the lines, others go on, and it is written afterwards."""
+    daemon.write(f'[tasks.small]\nrun = "echo hello"\n[tasks.big]\nrun = {program("floods", 3_000_000)}\n')
+    daemon.start()
+    logs = daemon.data / "logs"
+    logs.mkdir(mode=0o700)
+    for name in ("small", "big"):
+        (logs / name).write_text("in the way")
+    small = daemon.ended(daemon.trigger("small"))
+    assert daemon.texts(small["id"]) == ["hello"]
+    big = daemon.trigger("big")
+    until(lambda: daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"], "the ring to fill")
+    assert daemon.run(big)["status"] == "running"
+    until(lambda: "cannot be written" in daemon.output.read_text(), "the error in the daemon's log")
+    for name in ("small", "big"):
+        (logs / name).unlink()
+    assert daemon.ended(big)["endReason"] == "succeeded"
+    until(lambda: list(logs.rglob(f"{small['id']}.log")), "the small log")
+    raw = daemon.get(f"/api/runs/{big}/log/raw").body
+    assert raw == b"".join(b"%099d\n" % number for number in range(30_000))
+    assert daemon.texts(small["id"]) == ["hello"]

@@ -1,0 +1,179 @@
+"""Helpers die, instances do not notice; every numbered line comes back."""
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from tests.e2e.daemon import Daemon, program
+from tests.waiting import until
+
+
+def kill_helper(daemon: Daemon, title: str) -> None:
+    """SIGKILL a helper and wait for its successor."""
+    before = daemon.helper(title)
+    before.kill()
+    until(lambda: daemon.helper(title).pid != before.pid, f"another {title}")
+    until(daemon.ready, "the daemon to be ready again")
+
+
+def test_the_process_tree(daemon: Daemon) -> None:
+    """Ps shows one supervisor with a scheduler and a gunicorn below it."""
+    daemon.write("")
+    daemon.start()
+    assert " ".join(psutil.Process(daemon.pid).cmdline()) == "ringward supervisor"
+    assert daemon.helper("ringward scheduler").ppid() == daemon.helper("ringward gunicorn").ppid() == daemon.pid
+
+
+def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """Runs go on while the scheduler is away, and what ended meanwhile is stored exactly when it is back."""
+    side = tmp_path / "side"
+    daemon.write(
+        f"[tasks.long]\nrun = {program('numbered', 200, 0.005, side)}\n"
+        '[tasks.short]\nrun = "sleep 0.05; exit 9"\n'
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    services = until(lambda: [one for one in daemon.runs("s") if one["status"] == "running"], "the service")
+    service = services[0]
+    long, short = daemon.trigger("long"), daemon.trigger("short")
+    until(lambda: daemon.texts(long), "its first line")
+    kill_helper(daemon, "ringward scheduler")
+    assert (daemon.ended(short)["endReason"], daemon.ended(short)["exitCode"]) == ("failed", 9)
+    assert daemon.ended(long)["endReason"] == "succeeded"
+    assert daemon.texts(long) == [f"line {number}" for number in range(200)]
+    assert side.read_text().split() == [str(number) for number in range(200)]
+    assert [run["id"] for run in daemon.runs("s")] == [service["id"]]
+    assert daemon.run(service["id"])["status"] == "running"
+
+
+def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:
+    """Stop ladders and time-outs belong to the supervisor and go on while the scheduler is away."""
+    daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ntimeout = "500ms"\ngraceful_stop = "100ms"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    try:
+        child = next(one for one in psutil.Process(daemon.pid).children() if "ignores_term" in " ".join(one.cmdline()))
+        until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the time-out to strike")
+    finally:
+        scheduler.kill()
+    until(daemon.ready, "the next scheduler")
+    assert daemon.ended(run_id)["endReason"] == "timeout"
+
+
+def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
+    """What waits for a slot or for its retry delay is there after the scheduler is back, in order."""
+    daemon.write(
+        f'[tasks.q]\nrun = {program("obeys_term")}\n[tasks.r]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "2s"\n'
+    )
+    daemon.start()
+    ids = [daemon.trigger("q") for _ in range(3)]
+    until(lambda: daemon.texts(ids[0]), "the first to run")
+    daemon.trigger("r")
+    until(lambda: len(daemon.runs("r")) == 2, "the retry to wait")
+    kill_helper(daemon, "ringward scheduler")
+    assert [run["status"] for run in daemon.runs("q")] == ["running", "pending", "pending"]
+    for one in ids:
+        until(partial(daemon.texts, one), "its turn")
+        daemon.request("POST", f"/api/runs/{one}/stop")
+        assert daemon.ended(one)["endReason"] == "stopped"
+    assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
+
+
+def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
+    """By Last-Event-ID alone, a stream goes on after gunicorn was killed: no line twice, none missing."""
+    daemon.write(f"[tasks.t]\nrun = {program('numbered', 400, 0.005, tmp_path / 'side')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    seen: list[str] = []
+    last: str | None = None
+    kills = 0
+    done = False
+    while not done:
+        stream = daemon.stream(f"/api/runs/{run_id}/log/stream?from=0", last)
+        for event in stream:
+            if event.kind == "line":
+                seen.append(event.data["text"])
+                last = event.id
+            done = done or event.kind == "done"
+            if kills < 2 and len(seen) >= 100 * (kills + 1):
+                kills += 1
+                kill_helper(daemon, "ringward gunicorn")
+        stream.close()
+    assert seen == [f"line {number}" for number in range(400)]
+
+
+def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
+    """Gunicorn replaces a killed worker; the listening socket stays, so nobody is refused."""
+    daemon.write("")
+    daemon.start()
+    worker = daemon.helper("ringward gunicorn").children()[0]
+    worker.send_signal(signal.SIGKILL)
+    for _ in range(20):
+        assert daemon.get("/healthz").status == 200
+
+
+def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_path: Path) -> None:
+    """After SIGKILL of the supervisor its helpers end, the next start marks runs as crashed and has their lines."""
+    daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.001, tmp_path / 'side')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: len(daemon.texts(run_id)) > 50, "some lines")
+    seen = daemon.texts(run_id)
+    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    daemon.stop(signal.SIGKILL)
+    until(lambda: not [one for one in helpers if one.is_running() and one.status() != "zombie"], "everything to end")
+    daemon.start()
+    run = daemon.run(run_id)
+    assert (run["status"], run["endReason"], run["exitCode"]) == ("ended", "crashed", -2)
+    texts = daemon.texts(run_id)
+    assert texts[: len(seen)] == seen
+    assert texts == [f"line {number}" for number in range(len(texts))]
+    assert run_id not in {one["id"] for one in daemon.runs("t") if one["status"] != "ended"}
+
+
+def test_a_broken_file_does_not_stop_a_restarted_scheduler(daemon: Daemon) -> None:
+    """A scheduler that dies while the file is being edited goes on with the configuration of before, and says so."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    daemon.config.write_text("[tasks.t\n")
+    kill_helper(daemon, "ringward scheduler")
+    run = daemon.ended(daemon.trigger("t"))
+    assert daemon.texts(run["id"]) == ["hello"]
+    warnings = until(lambda: daemon.get("/api/daemon").json()["configWarnings"], "a warning")
+    assert "configuration of before" in warnings[0]
+
+
+def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_path: Path) -> None:
+    """A silent service outlives a SIGKILLed supervisor, but not the next start: nothing runs twice."""
+    pids = tmp_path / "pids"
+    daemon.write(f"[services.s]\nrun = \"echo $$ >> '{pids}'; exec sleep 1000\"\n")
+    daemon.start()
+    until(pids.exists, "the service")
+    daemon.stop(signal.SIGKILL)
+    first = psutil.Process(int(pids.read_text()))
+    assert first.is_running()
+    daemon.start()
+    second = until(lambda: pids.read_text().split()[1:], "the next service")
+    assert not first.is_running() or first.status() == psutil.STATUS_ZOMBIE
+    assert psutil.Process(int(second[0])).is_running()
+
+
+def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
+    """What was fatal or had ended for good stays so, and running instances keep their state, run and age."""
+    daemon.write(
+        '[services.fatal]\nrun = "exit 1"\nrestart_attempts = 0\n'
+        '[services.once]\nrun = "true"\nrestart = "never"\n'
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    wanted = {"fatal": "fatal", "once": "exited", "s": "running"}
+    until(lambda: all(daemon.task(name)["state"] == state for name, state in wanted.items()), "the services")
+    before = [daemon.task(name)["instances"] for name in wanted]
+    kill_helper(daemon, "ringward scheduler")
+    assert [daemon.task(name)["instances"] for name in wanted] == before
+    assert [len(daemon.runs(name)) for name in wanted] == [1, 1, 1]

@@ -1,0 +1,210 @@
+"""Tasks through the real daemon."""
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.daemon import Daemon, program
+from tests.waiting import until
+
+
+def test_a_run_from_trigger_to_end(daemon: Daemon) -> None:
+    """A triggered task runs, its output is kept line by line in order, and its exit status is its own."""
+    daemon.write('[tasks.t]\nrun = "echo one; echo two >&2; echo three; exit 7"\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert (run["endReason"], run["exitCode"], run["triggeredBy"]) == ("failed", 7, "api")
+    lines = daemon.lines(run["id"])
+    assert {(line["stream"], line["text"]) for line in lines} == {
+        ("stdout", "one"),
+        ("stderr", "two"),
+        ("stdout", "three"),
+    }
+    assert [line["n"] for line in lines] == [0, 1, 2]
+    assert daemon.get(f"/api/runs/{run['id']}/log/raw").body.count(b"\n") == 3
+
+
+def test_environment_and_directory(daemon: Daemon, tmp_path: Path) -> None:
+    """env, working_dir and our markers are what the command sees; the daemon's own variables are not."""
+    daemon.write(f'[tasks.t]\nrun = "env; pwd"\nworking_dir = "{tmp_path}"\nenv = {{ GREETING = "hello world" }}\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    lines = daemon.texts(run["id"])
+    assert "GREETING=hello world" in lines
+    assert lines[-1] == str(tmp_path)
+    assert f"RINGWARD_RUN_ID={run['id']}" in lines
+    assert "RINGWARD_TRIGGER=api" in lines
+    assert not [line for line in lines if line.startswith("RINGWARD_PASSWORD")]
+
+
+@pytest.mark.parametrize(
+    ("definition", "words"),
+    [
+        ('run = ["/no/such/command"]', "does not exist"),
+        ('run = "true"\nworking_dir = "/no/such/directory"', "/no/such/directory cannot be entered"),
+        ('run = "true"\nshell = "/no/such/shell"', "does not exist"),
+        ('run = ["/etc/passwd"]', "permission denied"),
+    ],
+)
+def test_what_cannot_start_says_why(daemon: Daemon, definition: str, words: str) -> None:
+    """A command that cannot be started is a start_failed run with exit code -1 and a system line with the reason."""
+    daemon.write(f"[tasks.t]\n{definition}\n")
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
+    assert words in " ".join(daemon.texts(run["id"], "system"))
+
+
+def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
+    """A run that outlives its timeout gets SIGTERM, then SIGKILL, and ends as timeout."""
+    daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ntimeout = "300ms"\ngraceful_stop = "200ms"\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert (run["endReason"], run["exitCode"]) == ("timeout", 128 + signal.SIGKILL)
+    assert "timed out" in daemon.texts(run["id"], "system")[0]
+
+
+def test_a_stop_is_graceful(daemon: Daemon) -> None:
+    """A stopped run may say its last word and keeps its exit code under the reason stopped; stopping again is fine."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+    run = daemon.ended(run_id)
+    assert (run["endReason"], run["exitCode"]) == ("stopped", 5)
+    assert daemon.texts(run_id) == ["ready", "bye"]
+    assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+
+
+def test_force_hurries_the_ladder(daemon: Daemon) -> None:
+    """Force = true goes straight to SIGKILL, also when a graceful stop is under way."""
+    daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    daemon.request("POST", f"/api/runs/{run_id}/stop")
+    daemon.request("POST", f"/api/runs/{run_id}/stop?force=true")
+    assert daemon.ended(run_id)["exitCode"] == 128 + signal.SIGKILL
+
+
+def test_what_outlives_the_main_process_is_killed(daemon: Daemon) -> None:
+    """A child that stays behind with the pipes open is killed, and the log names it."""
+    daemon.write(f"[tasks.t]\nrun = {program('leaves_child')}\n")
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert run["endReason"] == "succeeded"
+    child = int(daemon.texts(run["id"])[0])
+    until(lambda: not psutil.pid_exists(child), "the child to be gone")
+    assert f"sleep ({child})" in daemon.texts(run["id"], "system")[0]
+
+
+def test_retries_are_runs_of_their_own(daemon: Daemon) -> None:
+    """Each attempt is a run that points at the one before; after the last one nothing more starts."""
+    daemon.write('[tasks.t]\nrun = "exit 1"\nretry_attempts = 2\nretry_delay = "50ms"\n')
+    daemon.start()
+    first = daemon.trigger("t")
+    runs = until(
+        lambda: (found := daemon.runs("t")) and len(found) == 3 and found[-1]["status"] == "ended" and found,
+        "three attempts",
+    )
+    assert [run["retryAttempt"] for run in runs] == [0, 1, 2]
+    assert [run.get("retryOfRunId") for run in runs] == [None, first, runs[1]["id"]]
+    assert daemon.task("t")["active"] == {"running": 0, "pending": 0}
+
+
+def test_a_stopped_run_is_not_retried(daemon: Daemon) -> None:
+    """Somebody who stops a run does not want it back."""
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    daemon.request("POST", f"/api/runs/{run_id}/stop")
+    daemon.ended(run_id)
+    assert len(daemon.runs("t")) == 1
+
+
+def test_overlap_queue(daemon: Daemon) -> None:
+    """Runs beyond max_concurrent wait in their order; beyond queue_max they are recorded as queue_full."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\nqueue_max = 2\n")
+    daemon.start()
+    ids = [daemon.trigger("t") for _ in range(4)]
+    until(lambda: daemon.texts(ids[0]), "the first to run")
+    assert [daemon.run(one)["status"] for one in ids] == ["running", "pending", "pending", "ended"]
+    assert daemon.run(ids[3])["endReason"] == "queue_full"
+    assert daemon.request("POST", f"/api/runs/{ids[1]}/stop").status == 204
+    waiting = daemon.run(ids[1])
+    assert (waiting["status"], waiting["endReason"], waiting["exitCode"]) == ("ended", "stopped", -1)
+    daemon.request("POST", f"/api/runs/{ids[0]}/stop")
+    until(lambda: daemon.texts(ids[2]), "the third to run")
+
+
+def test_overlap_skip(daemon: Daemon) -> None:
+    """on_overlap = skip records what it skipped."""
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\non_overlap = "skip"\n')
+    daemon.start()
+    daemon.trigger("t")
+    assert daemon.run(daemon.trigger("t"))["endReason"] == "skipped"
+
+
+def test_overlap_terminate(daemon: Daemon) -> None:
+    """on_overlap = terminate stops the running one and starts the new one."""
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\non_overlap = "terminate"\n')
+    daemon.start()
+    first = daemon.trigger("t")
+    until(lambda: daemon.texts(first), "the first to run")
+    second = daemon.trigger("t")
+    assert daemon.ended(first)["endReason"] == "stopped"
+    until(lambda: daemon.texts(second), "the second to run")
+
+
+def test_output_is_kept_byte_for_byte(daemon: Daemon) -> None:
+    """NULs, tabs, invalid UTF-8, CRLF and a missing last newline come back as they were printed."""
+    daemon.write("[tasks.t]\nrun = 'printf \"a\\tb\\000c\\377\\r\\nlast\"'\n")
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert daemon.get(f"/api/runs/{run['id']}/log/raw").body == b"a\tb\0c\xff\r\nlast"
+
+
+def test_a_flood_is_complete(daemon: Daemon) -> None:
+    """50 MB as fast as the child can print: every line is there, in order, under its number."""
+    daemon.write(f"[tasks.t]\nrun = {program('floods', 50_000_000)}\n")
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    raw = daemon.get(f"/api/runs/{run['id']}/log/raw").body
+    assert raw == b"".join(b"%099d\n" % number for number in range(500_000))
+    page = daemon.get(f"/api/runs/{run['id']}/log?from=499999&limit=10").json()
+    assert [line["n"] for line in page["lines"]] == [499_999]
+    assert page["totalLines"] == 500_000
+
+
+def test_drop_old_keeps_the_newest(daemon: Daemon) -> None:
+    """A log beyond log_max_size loses its oldest lines, keeps their numbers, and says where it begins."""
+    daemon.write(f'[tasks.t]\nrun = {program("floods", 2_000_000)}\nlog_max_size = "512kb"\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    page = daemon.get(f"/api/runs/{run['id']}/log?from=0&limit=10").json()
+    assert page["totalLines"] == 20_000
+    assert page["truncated"]
+    first = page["firstAvailable"]
+    assert 14_000 < first < 20_000
+    assert [(line["n"], int(line["text"])) for line in page["lines"]] == [(first + i, first + i) for i in range(10)]
+
+
+def test_run_on_start(daemon: Daemon) -> None:
+    """run_on_start runs a task at the start of the daemon, triggered by startup."""
+    daemon.write('[tasks.t]\nrun = "true"\nrun_on_start = true\n')
+    daemon.start()
+    run = until(lambda: daemon.runs("t"), "the run")[0]
+    assert run["triggeredBy"] == "startup"
+
+
+def test_what_cannot_be_triggered(daemon: Daemon) -> None:
+    """Unknown tasks, services and tasks that only their schedule may run are refused with the status that fits."""
+    daemon.write('[tasks.shut]\nrun = "true"\napi_trigger = false\n[services.s]\nrun = "sleep 100"\n')
+    daemon.start()
+    for name, status in (("nothing", 404), ("shut", 403), ("s", 409)):
+        answer = daemon.request("POST", f"/api/tasks/{name}/run")
+        assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json")
