@@ -1,7 +1,8 @@
 """``python -m supervisor.root --boot FD``: what ``ringward up`` turns into.
 
 The descriptor holds the boot settings as JSON. The data directory's lock is inherited and held by simply staying open.
-Exit statuses: 0 after a clean shutdown, 71 when an address cannot be bound, 70 after a defect of its own.
+Exit statuses: 0 after a clean shutdown, 71 when an address cannot be bound, 73 when the scheduler
+cannot use the data directory, 70 after a defect of its own.
 """
 
 import contextlib
@@ -104,14 +105,14 @@ def main() -> int:
     files.start()
     pump.start()
     try:
-        control.run()
+        status = control.run()
     finally:
         log.info("all ended")
         pump.finish(timeout_s=2.0)
         files.finish(timeout_s=2.0)
         bell.close()
         _clean_up(boot)
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from supervisor.root.watch import Watch
 _ABANDON_S = 2.0
 """How long after the shutdown deadline the scheduler may take to store the last exits."""
 _HELPER_END_S = 3.0
+_EX_CANTCREAT = 73
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _IGNORED_SIGNALS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -56,6 +57,7 @@ class Control:
             self._shutdown_signals.add(signal.SIGHUP)
         self._shutdown_at_s: float | None = None
         self._told_ready = False
+        self._exit_status = 0
         self._scheduler_done = False
         self._operations: dict[str, Callable[[Frame], None]] = {
             "snapshot": self._on_snapshot,
@@ -66,8 +68,8 @@ class Control:
             "ready_to_end": self._on_ready_to_end,
         }
 
-    def run(self) -> None:
-        """Until everything has ended after a shutdown signal."""
+    def run(self) -> int:
+        """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
         self._catch_signals()
         self._watch.add(self._signals.fileno(), self._on_signals)
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
@@ -79,6 +81,7 @@ class Control:
             self._tend_helpers(now_s)
             self._send_frames()
         self._end_helpers()
+        return self._exit_status
 
     def _catch_signals(self) -> None:
         self._signals.setblocking(False)
@@ -159,6 +162,14 @@ class Control:
         _, status = os.waitpid(helper.pid, 0)
         delay_s = helper.ended(time.monotonic())
         code = os.waitstatus_to_exitcode(status)
+        if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
+            # It said why. What does not even start once is for whoever started us to repair.
+            self._exit_status = code
+            self._scheduler_done = True
+            self._shut_down("the scheduler cannot start")
+            self._shutdown_at_s = time.monotonic()
+            helper.start_at_s = None
+            return
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         if self._shutdown_at_s is not None and (helper is self._api or self._scheduler_done):
             helper.start_at_s = None

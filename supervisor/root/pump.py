@@ -28,6 +28,7 @@ from supervisor.root.runlog import RunLog, Source
 DAEMON_RING = "daemon"
 
 _ROUND_BYTES = 65536
+_BIG_READ_BYTES = 16384
 _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
 _TRICKLE_GAP_S = 0.0005
@@ -158,7 +159,7 @@ class Pump(threading.Thread):
                 self._close(source, now_ms)
                 break
             taken += size
-            if size < _TRICKLE_BYTES:  # most likely empty now; epoll tells when not
+            if size < _BIG_READ_BYTES:  # most likely empty now; epoll tells when not
                 break
         self._touched.add(log)
         return taken
@@ -195,7 +196,7 @@ class Pump(threading.Thread):
                     log.writer.mirror_pending()
                 if log.file_blocks and not log.sealed:
                     self._files.changed(log)
-                    if log.writer.closed_blocks != log.told_blocks:
+                    if log.writer.wants_writing and log.writer.closed_blocks != log.told_blocks:
                         log.told_blocks = log.writer.closed_blocks
                         self._files.work(log)
             self._bell.ring([log.name for log in self._touched], time.monotonic())

@@ -1,6 +1,7 @@
 """``python -m supervisor.scheduler --fd N``: started by the root, over whose socketpair it hears and speaks.
 
-Ends when that socket closes. Exit statuses: 0 then; 1 when it cannot start (the root tries again).
+Ends when that socket closes. Exit statuses: 0 then; 73 when it cannot start. The root tries again, but a daemon whose
+very first scheduler cannot start does not start either.
 """
 
 import fcntl
@@ -37,6 +38,7 @@ from supervisor.scheduler.startup import Startup, make_units, read, save_leftove
 from supervisor.scheduler.timetable import Timetable
 from supervisor.scheduler.units import Unit
 
+EX_CANTCREAT = 73
 _KEPT_EVENTS = 10_000
 _LOCK_WAIT_S = 5.0
 
@@ -219,7 +221,7 @@ def main() -> int:
         return 0
     except (CannotStart, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
-        return 1
+        return EX_CANTCREAT
     log.info(f"ready: {len(config.tasks)} tasks, {len(config.services)} services since {stamp(Loop.now_ms())}")
     scheduler.run()
     os.close(lock)
