@@ -170,7 +170,7 @@ class Control:
             self._shutdown_at_s = time.monotonic()
             helper.start_at_s = None
             return
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
         if self._shutdown_at_s is not None and (helper is self._api or self._scheduler_done):
             helper.start_at_s = None
             return

@@ -20,7 +20,7 @@ from store.transact import StoreThread
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.doorbell import DoorbellServer
-from supervisor.logline import Log, stamp
+from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import set_title
 from supervisor.scheduler.announce import Announcer
@@ -222,7 +222,7 @@ def main() -> int:
     except (CannotStart, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
         return EX_CANTCREAT
-    log.info(f"ready: {len(config.tasks)} tasks, {len(config.services)} services since {stamp(Loop.now_ms())}")
+    log.info(f"ready: {len(config.tasks)} tasks, {len(config.services)} services")
     scheduler.run()
     os.close(lock)
     return 0

@@ -108,6 +108,8 @@ class Engine:
     ) -> None:
         """Store a run that ends as it is created."""
         run.state = runs.State.ENDED
+        stands_for = f", stands for {missed_count} missed instants" if missed_count else ""
+        self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
         row = refused_row(run, reason, by=by, missed_count=missed_count)
         change.write(lambda db: _insert(db, row))
         change.announce("run.created", event_body(run, "ended", endReason=reason))
@@ -267,7 +269,7 @@ class Engine:
                 columns["requested_by"] = by
         change.write(lambda db: update_run(db, run.id, **columns))
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
-        self._log.debug(f"{unit.name} {run.id}: {verdict.text}")
+        self._tell(run, verdict, columns["ended_at"])
         if unit.service is not None:
             if self._services is not None:
                 self._services.run_ended(run, verdict, requested=requested, change=change)
@@ -275,6 +277,12 @@ class Engine:
         if not requested and not self.ending:
             self._retry(run, verdict, change)
         self.promote(unit, change)
+
+    def _tell(self, run: LiveRun, verdict: Verdict, ended_at: int) -> None:
+        name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"
+        attempt = f", retry {run.attempt}" if run.attempt else ""
+        took = "" if run.started_at is None else f" after {(ended_at - run.started_at) / 1000:.3f} s"
+        self._log.info(f"{name} {run.id} ({run.trigger}{attempt}): {verdict.text}{took}")
 
     def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         task = run.definition

@@ -63,8 +63,6 @@ class Keeper:
             failures=instance.failures,
             attempts=service.restart_attempts,
         )
-        if not requested:
-            self._log.info(f"{run.unit.name}[{instance.index}] ended: {verdict.text}")
         self._apply(run.unit, instance, event, change)
 
     @staticmethod

@@ -13,6 +13,14 @@ _SIGNAL_BASE = 128
 _REASONS = {"stop": "stopped", "timeout": "timeout", "shutdown": "daemon_stopped", "start_failed": "start_failed"}
 
 
+def signal_name(number: int) -> str:
+    """``SIGTERM`` and the like; real-time signals between the first and the last have no name (signal(7))."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """End reason and exit code of a run, and the signal that ended it, if one did."""
@@ -31,8 +39,8 @@ class Verdict:
     def text(self) -> str:
         """For a log line."""
         if self.signal is not None:
-            return f"{self.reason} ({signal.Signals(self.signal).name})"
-        return f"{self.reason} (exit code {self.exit_code})"
+            return f"{self.reason} by {signal_name(self.signal)}"
+        return f"{self.reason} with exit code {self.exit_code}" if self.exit_code > 0 else self.reason
 
 
 def judge(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:

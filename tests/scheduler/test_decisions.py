@@ -41,6 +41,13 @@ def test_the_verdict_on_an_exit(
     assert judge(exited(status, cause), codes) == expected
 
 
+def test_every_signal_has_words() -> None:
+    """Any signal that can end a process can be told, also the real-time ones that have no name."""
+    texts = [judge(exited(number), OK).text for number in range(1, 65)]
+    assert texts[14] == "failed by SIGTERM"
+    assert texts[34] == "failed by signal 35"
+
+
 @given(kind=st.sampled_from(["constant", "linear", "exponential"]), attempt=st.integers(1, 10_000))
 def test_delays_grow_and_are_capped(kind: str, attempt: int) -> None:
     """No delay shrinks with the attempts, falls below its base or passes its maximum."""
