@@ -101,6 +101,25 @@ class Block:
                 low = middle + 1
         return low
 
+    def index_at(self, offset: int) -> int:
+        """Index of the entry that has the text at `offset`."""
+        low, high = 0, self.header.entries
+        top = self.header.entries - 1
+        while low < high:
+            middle = (low + high) // 2
+            if ENTRY.unpack_from(self.table, (top - middle) * ENTRY_SIZE)[0] - HEADER_SIZE > offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def offset(self, line: int) -> int:
+        """Where the text of line number `line` begins, which must be one of the block's."""
+        entry = self.entry(self._find(line - self.header.first_line))
+        skip = line - self.header.first_line - entry.before
+        parts = self.text[entry.begin : entry.end].split(b"\n", skip)[:skip]
+        return entry.begin + sum(map(len, parts)) + len(parts)
+
     def lines(self, start: int, limit: int, max_bytes: int) -> list[Line]:
         """Lines from number `start` on, which must be one of the block's: at most `limit`, and `max_bytes` of text.
 

@@ -154,14 +154,25 @@ class LogReader:
                 raise block
             yield from block.raw(streams)
 
-    def blocks(self) -> Iterator[Block | LogError]:
-        """The blocks that are there, up to the present end; in place of one that cannot be read, what is wrong."""
+    def blocks(self, start: int = 0) -> Iterator[Block | LogError]:
+        """The blocks that are there, up to the present end; in place of one that cannot be read, what is wrong.
+
+        Args:
+            start: a line; blocks before the one that has it are left out.
+        """
         publication = self._refresh()
-        if publication is None:
+        if publication is None or start >= publication.state.lines > 0:
             return
-        for number in range(self._oldest(publication), publication.header.number + 1):
+        first = self._find(start, publication) if start else self._oldest(publication)
+        for number in range(first, publication.header.number + 1):
             try:
                 block = self._block(number, publication)
+            except Corrupt as err:
+                header = self._header(number, publication)
+                if err.next is None and header is not None:
+                    err.next = header.end_line
+                yield err
+                continue
             except LogError as err:
                 yield err
                 continue

@@ -150,14 +150,17 @@ class Storm:
         for side in self._sides.iterdir():
             if side.name not in runs:
                 report.differences.append(f"ran without a row: {side.name}")
-                continue
-            own = [f"line {number}" for number in side.read_text().split()]
-            raw = self._daemon.get(f"/api/runs/{side.name}/log/raw").body.decode()
-            logged = [line for line in raw.split("\n") if line.startswith("line ")]
-            report.logs += 1
-            report.lines += len(logged)
-            if logged not in (own, own[:-1]):
-                report.differences.append(f"{side.name}: printed {len(own)}, logged {len(logged)}: {runs[side.name]}")
+            elif runs[side.name]["status"] == "ended":
+                self._compare_log(side, runs[side.name])
+
+    def _compare_log(self, side: Path, run: dict[str, Any]) -> None:
+        own = [f"line {number}" for number in side.read_text().split()]
+        raw = self._daemon.get(f"/api/runs/{side.name}/log/raw").body.decode()
+        logged = [line for line in raw.split("\n") if line.startswith("line ")]
+        self.report.logs += 1
+        self.report.lines += len(logged)
+        if logged not in (own, own[:-1]):
+            self.report.differences.append(f"{side.name}: printed {len(own)}, logged {len(logged)}: {run}")
 
     def _all_runs(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -52,6 +53,10 @@ class TestShim:
 
     def test_no_descriptor_leaks(self, tmp_path: Path) -> None:
         """The command has its three standard descriptors and nothing of ours."""
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd > 2:  # what whoever started the tests left open is none of ours; the root does the same at its start
+                with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
+                    os.set_inheritable(fd, False)
         outcome = Outcome(wanted(["sh", "-c", "for f in /proc/$$/fd/*; do readlink $f; done"], cwd=str(tmp_path)))
         pipes = [line for line in outcome.out.split() if line.startswith(b"pipe:")]
         assert len(pipes) == 2, outcome.out
@@ -108,9 +113,12 @@ def test_a_plain_shell_command_needs_no_shim() -> None:
 
 
 def test_signals_are_as_if_nobody_had_touched_them() -> None:
-    """No signal is ignored or blocked in the child, SIGPIPE included."""
+    """No signal that a program can use is ignored or blocked in the child, SIGPIPE included."""
     outcome = Outcome(wanted(["/bin/sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"]))
-    assert all(int(line.split()[1], 16) == 0 for line in outcome.out.splitlines())
+    # Signals 32 and 33 are glibc's own; its posix_spawn ignores them in the child until the program sets them up.
+    internal = 1 << 31 | 1 << 32
+    masks = [int(line.split()[1], 16) & ~internal for line in outcome.out.splitlines()]
+    assert masks == [0, 0]
 
 
 def test_a_failed_start_leaves_nothing_open() -> None:
