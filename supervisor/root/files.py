@@ -102,10 +102,11 @@ class FileThread(threading.Thread):
                 log.writer.close()
                 log.finished = True
             else:
-                written = log.file.write_closed()
+                log.file.write_closed()
                 if unfinished:
                     log.file.write_unfinished()
-                if written and self._pump is not None:
+                # Also when nothing was written now: the pump may have stalled after we had made room.
+                if self._pump is not None:
                     self._pump.room(log)
         except OSError as err:
             self._fail(log, err)

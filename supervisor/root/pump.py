@@ -165,6 +165,8 @@ class Pump(threading.Thread):
         return taken
 
     def _stall(self, log: RunLog) -> None:
+        if log.stalled:  # the run's other pipe did it, in this round
+            return
         log.stalled = True
         for source in log.sources:
             self._epoll.unregister(source.fd)

@@ -208,3 +208,18 @@ def test_what_cannot_be_triggered(daemon: Daemon) -> None:
     for name, status in (("nothing", 404), ("shut", 403), ("s", 409)):
         answer = daemon.request("POST", f"/api/tasks/{name}/run")
         assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json")
+
+
+def test_a_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
+    """Both pipes full at once, faster than any disk: the daemon stays up, and each stream is whole and in order."""
+    flood = "seq 1 2000000"
+    daemon.write(f'[tasks.t]\nrun = "{flood} & {flood} >&2; wait"\nlog_max_size = "1gb"\nmax_concurrent = 3\n')
+    daemon.start()
+    expected = b"".join(b"%d\n" % number for number in range(1, 2_000_001))
+    ids = [daemon.trigger("t") for _ in range(3)]
+    for run_id in ids:
+        assert daemon.ended(run_id)["endReason"] == "succeeded"
+        assert daemon.run(run_id)["exitCode"] == 0
+        page = daemon.get(f"/api/runs/{run_id}/log?from=-1").json()
+        assert page["totalLines"] == 4_000_000
+        assert len(daemon.get(f"/api/runs/{run_id}/log/raw").body) == 2 * len(expected)
