@@ -261,6 +261,9 @@ class RunLogStream(LogStream):
             # In this order: lines that came before the end are then in the head that is read after it.
             outcome = watch.outcome
             head = feed.head() if outcome is None else self._whole_head()
+            if outcome is None and not head.lines:
+                # The ring of a run that ends at once may have come and gone between two looks.
+                head = self._whole_head()
             if position < head.lines:
                 data, position = self.lines_from(feed, head, position)
                 yield data

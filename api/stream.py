@@ -3,8 +3,9 @@
     doorbell socket -> Bell (a greenlet per socket) -> Feed of that ring -> the streams that wait for it
 
 A *feed* is one ring followed by any number of streams of this worker: one reader, one rendering of what is new, one
-pace. The first bell after quiet wakes the streams at once; while bells keep coming they are woken every 20 ms, and
-always once more after the last bell. A poll of all heads every 250 ms stands behind the bells.
+pace. The first bell after quiet wakes the streams at once; while bells keep coming they are woken after pauses that
+double from 5 ms (more with many streams) to 20 ms, and always once more after the last bell. A poll of all heads
+every 250 ms stands behind the bells.
 
 *Ends* watches for the end of runs. A stream may say ``done`` only after the run's row says ended; the events ring
 announces that after it is stored, so every id of a watched run that appears there makes the row be read, and so does
@@ -40,6 +41,8 @@ from supervisor.messages import Boot
 log = logging.getLogger("gunicorn.error")
 
 PACE_S = 0.02
+GAP_S = 0.005
+GAP_EACH_S = 0.0001
 POLL_S = 0.25
 EVENTS = "events"
 DAEMON = "daemon"
@@ -92,6 +95,8 @@ class Feed:
         self.name = name
         self.users = 0
         self.waiters: set[Event] = set()
+        self.hasty: set[Event] = set()
+        """Woken by every bell, without a pause."""
         self._ring = ring
         self._alone = alone
         self._reader = LogReader(ring, None)
@@ -100,6 +105,7 @@ class Feed:
         self._unfinished: dict[int, bytes] | None = None
         self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
         self._woken_s = 0.0
+        self._gap_s = 0.0
         self._timer: Any = None
 
     def head(self) -> Head:
@@ -135,12 +141,16 @@ class Feed:
     def rang(self) -> None:
         """There is news: wake the streams now, or in time."""
         self._head = self._unfinished = None
+        for waiter in self.hasty:
+            waiter.set()
         if self._timer is not None or not self.waiters:
             return
-        wait_s = self._woken_s + PACE_S - time.monotonic()
+        wait_s = self._woken_s + self._gap_s - time.monotonic()
         if wait_s <= 0:
+            self._gap_s = min(PACE_S, GAP_S + GAP_EACH_S * len(self.waiters))
             self._wake()
         else:
+            self._gap_s = min(PACE_S, 2 * self._gap_s)
             self._timer = gevent.get_hub().loop.timer(wait_s)
             self._timer.start(self._wake)
 
@@ -309,7 +319,7 @@ class Ends:
         """Greenlet: look at the rows of runs that events speak of."""
         woken = Event()
         with self._hub.feed(EVENTS) as feed:
-            feed.waiters.add(woken)
+            feed.hasty.add(woken)
             position = 0
             while True:
                 try:
