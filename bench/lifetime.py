@@ -1,0 +1,237 @@
+"""Start, idling, a service's return, stop."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from bench.client import Client, Failed
+from bench.daemon import DISK, Daemon, toml
+from bench.measure import Row, latency_rows, limit_row
+
+_SLEEP = ["/bin/sleep", "1000000"]
+_SERVICES = "".join(f"[services.s{n}]\nrun = {toml(_SLEEP)}\nhealthy_after = '1s'\n" for n in range(10))
+_TASKS = "".join(f"[tasks.t{n}]\nrun = 'true'\ncron = '{n} 3 1 1 *'\n" for n in range(10))
+_DEADLINE_S = 30.0
+
+
+def _python() -> float:
+    start_s = time.monotonic()
+    subprocess.run([sys.executable, "-I", "-c", "pass"], check=True)
+    return time.monotonic() - start_s
+
+
+def _is_root(pid: int) -> bool:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        text = file.read()
+    return b"supervisor.root" in text or text.startswith(b"ringward supervisor")
+
+
+def cold_start(quick: bool) -> list[Row]:
+    """From the execution of ``ringward up`` to the first answer; the supervisor from its execution to its sockets."""
+    alone: list[tuple[float, float]] = []
+
+    def ours() -> float:
+        with Daemon("[tasks.t]\nrun = 'true'\n", start=False) as daemon:
+            start_s = time.monotonic()
+            daemon.launch()
+            while not _is_root(daemon.pid):
+                time.sleep(0.0005)
+            root_s = time.monotonic()
+            while True:
+                try:
+                    client: Client = daemon.client()
+                    break
+                except ConnectionRefusedError:
+                    if daemon.process is None or daemon.process.poll() is not None:
+                        raise Failed("the daemon ended") from None
+                    time.sleep(0.0005)
+            sockets_s = time.monotonic() - root_s
+            client.send("GET", "/healthz")
+            status, _ = client.answer()
+            took_s = time.monotonic() - start_s
+            client.close()
+            if status != 200:
+                raise Failed(f"/healthz: {status}")
+            daemon.wait_ready()
+        alone.append((sockets_s, _python()))
+        return took_s
+
+    pairs = [(ours(), alone[-1][1]) for _ in range(2 if quick else 9)]
+    return [
+        limit_row("cold start to the first API answer", pairs, "{:.3f} s", 0.4),
+        limit_row("cold start: supervisor alone", alone, "{:.3f} s", 0.1),
+    ]
+
+
+def _cpu_ns(process: psutil.Process) -> int:
+    """Of all its threads (the first field of schedstat; the clock ticks of stat would be too coarse)."""
+    total = 0
+    for task in os.listdir(f"/proc/{process.pid}/task"):
+        with open(f"/proc/{process.pid}/task/{task}/schedstat", encoding="ascii") as file:
+            total += int(file.read().split()[0])
+    return total
+
+
+def _pss_mb(pid: int) -> float:
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    raise Failed(f"/proc/{pid}/smaps_rollup has no Pss")
+
+
+def idle(quick: bool) -> list[Row]:
+    """Processor time and memory of our own processes while ten services run and ten tasks wait."""
+    span_s = 2.0 if quick else 20.0
+    with Daemon(_SERVICES + _TASKS) as daemon:
+        wait_running(daemon, 10)
+        time.sleep(1.0 if quick else 4.0)  # let them become healthy, and the collector rest
+        processes = daemon.processes()
+        before, start_s = [_cpu_ns(one) for one in processes], time.monotonic()
+        time.sleep(span_s)
+        took_s = time.monotonic() - start_s
+        used = [(_cpu_ns(one) - old) / 1e9 / took_s * 100 for one, old in zip(processes, before, strict=True)]
+        memory = [_pss_mb(one.pid) for one in processes]
+        parts = [" ".join(one.cmdline()).removeprefix("ringward ") for one in processes]
+    with _sleeping_python() as pid:
+        floor = _pss_mb(pid)
+    cpu, total = sum(used), sum(memory)
+    return [
+        Row("idle: processor", f"{cpu:.2f} %", "", "", "<= 0.2 %", cpu <= 0.2, _shares(parts, used, "{:.2f}")),
+        Row(
+            "idle: memory (PSS)",
+            f"{total:.1f} MB",
+            f"{floor:.1f} MB",
+            f"{total / floor:.1f} x",
+            "<= 85 MB",
+            total <= 85,
+            _shares(parts, memory, "{:.0f}"),
+        ),
+        Row(
+            "idle: memory of the supervisor",
+            f"{memory[0]:.1f} MB",
+            f"{floor:.1f} MB",
+            f"{memory[0] / floor:.1f} x",
+            "<= 15 MB",
+            memory[0] <= 15,
+        ),
+    ]
+
+
+def _shares(names: list[str], values: list[float], unit: str) -> str:
+    return ", ".join(f"{name} {unit.format(value)}" for name, value in zip(names, values, strict=True))
+
+
+@contextmanager
+def _sleeping_python() -> Iterator[int]:
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    try:
+        yield child.pid
+    finally:
+        child.communicate()
+
+
+def wait_running(daemon: Daemon, count: int) -> None:
+    """Until so many services run.
+
+    Raises:
+        Failed: they do not in time.
+    """
+    client = daemon.client()
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline_s:
+        if sum(one.get("state") == "running" for one in client.get("/api/tasks")["items"]) == count:
+            client.close()
+            return
+        time.sleep(0.01)
+    raise Failed(f"there are no {count} running services")
+
+
+class _Fifo:
+    """Where a service says that it runs: it writes its process id there."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.mkdtemp(prefix="ringward-bench-", dir=DISK)
+        self.path = f"{self._directory}/fifo"
+        os.mkfifo(self.path)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)  # for writing too: never at end of file
+        self.command = ["/bin/sh", "-c", f"echo $$ > {self.path}; exec {' '.join(_SLEEP)}"]
+
+    def next(self) -> int:
+        """Wait for the next process id."""
+        if not select.select([self._fd], [], [], _DEADLINE_S)[0]:
+            raise Failed("the service did not start")
+        return int(os.read(self._fd, 64))
+
+    def close(self) -> None:
+        """Remove it."""
+        os.close(self._fd)
+        os.unlink(self.path)
+        os.rmdir(self._directory)
+
+
+def revive(quick: bool) -> list[Row]:
+    """From the death of a service's process to its next one's first write; floor: reap and spawn."""
+    count = 10 if quick else 100
+    fifo = _Fifo()
+    floor, ours = [], []
+    try:
+        for _ in range(count):
+            child = subprocess.Popen(fifo.command)
+            start_s = time.monotonic()
+            pid = fifo.next()
+            floor.append(time.monotonic() - start_s)
+            os.kill(pid, signal.SIGKILL)
+            child.wait()
+        options = "restart_delay = '0s'\nrestart_attempts = 10000\n"
+        with Daemon(f"[services.s]\nrun = {toml(fifo.command)}\n{options}") as daemon:
+            pid = fifo.next()
+            for _ in range(count):
+                wait_running(daemon, 1)
+                time.sleep(0.03)
+                start_s = time.monotonic()
+                os.kill(pid, signal.SIGKILL)
+                pid = fifo.next()
+                ours.append(time.monotonic() - start_s)
+    finally:
+        fifo.close()
+    return latency_rows("service killed -> running again", ours, floor, (6, None))
+
+
+def _ten_sleeps() -> float:
+    children = [subprocess.Popen(_SLEEP) for _ in range(10)]
+    start_s = time.monotonic()
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.wait()
+    return time.monotonic() - start_s
+
+
+def clean_stop(quick: bool) -> list[Row]:
+    """From SIGTERM to the end of the supervisor, after which nothing is left; floor: ending ten processes."""
+
+    def ours() -> float:
+        with Daemon(_SERVICES) as daemon:
+            wait_running(daemon, 10)
+            children = psutil.Process(daemon.pid).children(recursive=True)
+            took_s = daemon.stop()
+            left = [one for one in children if one.is_running()]
+            identity = (daemon.directory / "data" / "id").read_text().strip()
+            if left or any(os.path.exists(f"{base}/{identity}") for base in ("/run/ringward", "/dev/shm/ringward-0")):
+                raise Failed(f"left behind: {left}")
+        return took_s
+
+    pairs = [(ours(), _ten_sleeps()) for _ in range(2 if quick else 7)]
+    return [limit_row("clean stop, 10 services", pairs, "{:.3f} s", 0.3)]

@@ -1,0 +1,124 @@
+"""What all benchmarks share: rows of the table, rounds that alternate with the floor, statistics.
+
+A *floor* is the least that the operating system needs for the same work (``... | cat > file``, a bare spawn, a bare
+pipe). It is measured in the same run, in turn with ours, and the ratio of the two is what travels between machines.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    figure: str
+    floor: str
+    """What the operating system alone needs, in the unit of `figure`."""
+    ratio: str
+    bar: str
+    ok: bool | None
+    """None: there is no bar."""
+    spread: str = ""
+    """Least and most of the rounds, in the unit of `figure` or of `ratio` (then with an x)."""
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Aligned plain text."""
+    verdicts = {True: "ok", False: "MISSED", None: ""}
+    cells = [("what", "figure", "floor", "ratio", "rounds", "bar", "")]
+    cells += [(row.what, row.figure, row.floor, row.ratio, row.spread, row.bar, verdicts[row.ok]) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+def in_turn(rounds: int, ours: Callable[[], float], floor: Callable[[], float]) -> list[tuple[float, float]]:
+    """Pairs (ours, floor), one after the other, so that what disturbs the machine disturbs both."""
+    return [(ours(), floor()) for _ in range(rounds)]
+
+
+def ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    """Of each round."""
+    return [ours / floor for ours, floor in pairs]
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The value that a share `q` of all does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def ratio_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float) -> Row:
+    """A row whose bar is a ratio; `unit` formats ours and the floor, as in ``{:.2f} s``."""
+    each = ratios(pairs)
+    middle = statistics.median(each)
+    return Row(
+        what,
+        unit.format(statistics.median(ours for ours, _ in pairs)),
+        unit.format(statistics.median(floor for _, floor in pairs)),
+        f"{middle:.2f} x",
+        f"<= {bar:g} x",
+        middle <= bar,
+        between(each, "{:.2f} x"),
+    )
+
+
+def limit_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float) -> Row:
+    """A row whose bar is an upper limit, in the unit of the figure."""
+    ours = [one for one, _ in pairs]
+    middle = statistics.median(ours)
+    return Row(
+        what,
+        unit.format(middle),
+        unit.format(statistics.median(floor for _, floor in pairs)),
+        f"{statistics.median(ratios(pairs)):.1f} x",
+        f"<= {unit.format(bar)}",
+        middle <= bar,
+        between(ours, unit),
+    )
+
+
+def rate_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float) -> Row:
+    """A row whose bar is a lower limit, in the unit of the figure; the ratio is floor to ours: less is better."""
+    ours = [one for one, _ in pairs]
+    middle = statistics.median(ours)
+    return Row(
+        what,
+        unit.format(middle),
+        unit.format(statistics.median(floor for _, floor in pairs)),
+        f"{statistics.median(floor / one for one, floor in pairs):.2f} x",
+        f">= {unit.format(bar)}",
+        middle >= bar,
+        between(ours, unit),
+    )
+
+
+def latency_rows(
+    what: str, ours_s: Sequence[float], floor_s: Sequence[float], bars_ms: tuple[float, float | None]
+) -> list[Row]:
+    """Rows for p50 and p99."""
+    rows = []
+    for name, q, bar in (("p50", 0.5, bars_ms[0]), ("p99", 0.99, bars_ms[1])):
+        ours, floor = quantile(ours_s, q) * 1000, quantile(floor_s, q) * 1000
+        rows.append(
+            Row(
+                f"{what}, {name}",
+                f"{ours:.2f} ms",
+                f"{floor:.2f} ms",
+                f"{ours / floor:.1f} x",
+                "" if bar is None else f"<= {bar:g} ms",
+                None if bar is None else ours <= bar,
+                f"max {max(ours_s) * 1000:.1f} ms" if q > 0.5 else "",
+            )
+        )
+    return rows
+
+
+def between(values: Sequence[float], unit: str) -> str:
+    """Least and most, when there are several."""
+    if len(values) < 2:
+        return ""
+    return f"{unit.format(min(values)).split()[0]} - {unit.format(max(values))}"

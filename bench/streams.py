@@ -1,0 +1,72 @@
+"""How soon output reaches who watches: from a line's write, and from the trigger."""
+
+import json
+import subprocess
+import sys
+import time
+
+from bench.client import Failed
+from bench.daemon import Daemon, toml
+from bench.measure import Row, latency_rows
+
+_PAUSE_S = 0.02
+_COMMAND = ["/bin/echo", "here"]
+
+
+def _clock(count: int) -> list[str]:
+    """A program that prints the monotonic clock, line by line, with pauses."""
+    code = (
+        "import os, time\n"
+        f"for i in range({count}):\n    time.sleep({_PAUSE_S})\n    os.write(1, b'%d\\n' % time.monotonic_ns())"
+    )
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def output_to_stream(quick: bool) -> list[Row]:
+    """From the write of a line to its receipt by an SSE client; floor: by a process that reads the pipe."""
+    count = 50 if quick else 500
+    floor: list[float] = []
+    ours: list[float] = []
+    with Daemon(f"[tasks.clock]\nrun = {toml(_clock(count))}\n") as daemon:
+        for _ in range(1 if quick else 2):
+            reader = subprocess.Popen(_clock(count), stdout=subprocess.PIPE, bufsize=0)
+            assert reader.stdout is not None
+            while line := reader.stdout.read(64):
+                floor.append((time.monotonic_ns() - int(line)) / 1e9)
+            reader.wait()
+            client = daemon.client()
+            run = client.trigger("clock")
+            received = 0
+            for event in client.stream(f"/api/runs/{run['id']}/log/stream?from=0"):
+                if event.name == b"line":
+                    received += 1
+                    ours.append((event.at_ns - int(json.loads(event.data)["text"])) / 1e9)
+            client.close()
+            if received != count:
+                raise Failed(f"{received} lines of {count}")
+    return latency_rows("output -> SSE client", ours, floor, (0.5, 5))
+
+
+def trigger_to_line(quick: bool) -> list[Row]:
+    """From the trigger's request to the first line on a stream that is opened with its answer."""
+    count = 20 if quick else 200
+    floor: list[float] = []
+    ours: list[float] = []
+    with Daemon(f"[tasks.echo]\nrun = {toml(_COMMAND)}\n") as daemon:
+        trigger, stream = daemon.client(), daemon.client()
+        stream.get("/api/tasks")
+        for _ in range(count):
+            start_ns = time.monotonic_ns()
+            child = subprocess.Popen(_COMMAND, stdout=subprocess.PIPE, bufsize=0)
+            assert child.stdout is not None
+            child.stdout.read(64)
+            floor.append((time.monotonic_ns() - start_ns) / 1e9)
+            child.wait()
+            child.stdout.close()
+            start_ns = time.monotonic_ns()
+            run = trigger.trigger("echo")
+            lines = [one for one in stream.stream(f"/api/runs/{run['id']}/log/stream?from=0") if one.name == b"line"]
+            if len(lines) != 1:
+                raise Failed(f"{len(lines)} lines instead of one")
+            ours.append((lines[0].at_ns - start_ns) / 1e9)
+    return latency_rows("trigger -> first line on a stream", ours, floor, (4, 15))
