@@ -2,6 +2,17 @@
 
 from mmap import mmap
 
+LONG_LINE = 48  # bytes; from this average length on, removing newlines is faster than counting them
+
+
+def newlines(text: bytes, long_lines: bool) -> int:
+    """Number of newlines.
+
+    `bytes.count` looks at each byte (15 us for 64 KiB); `bytes.replace` jumps from one newline to the next, and takes
+    4 us when lines are 200 bytes long, but 63 us when they are 8. So whoever knows says which it will be.
+    """
+    return len(text) - len(text.replace(b"\n", b"")) if long_lines else text.count(b"\n")
+
 
 def utf8_cut(data: bytes | mmap, start: int, end: int) -> int:
     """The largest cut in (start, end] that does not stand within a UTF-8 sequence that begins before it.

@@ -28,7 +28,7 @@ from logring.layout import (
     SYSTEM,
     max_line,
 )
-from logring.lines import harmless, has_long_line, utf8_cut
+from logring.lines import LONG_LINE, harmless, has_long_line, newlines, utf8_cut
 from logring.ring import Ring, read_pending, read_publication
 
 
@@ -91,6 +91,7 @@ class RingWriter:
         self._bytes = [0, 0, 0]
         self._backlog: list[tuple[int, bytes | None, int]] = []
         self._seal_wanted = self._resumed = False
+        self._lines_long = False  # whether the last read had few lines for its size
         self._open = False  # whether the head block takes more
         self._live = -1  # the stream whose unfinished line stands in the head block; -1 when none can
         # Of each stream: its unfinished line when that is not in the head block, whether it continues a line, when
@@ -356,7 +357,10 @@ class RingWriter:
         if end - before > self._max_line and has_long_line(mm, before, cut, end, self._max_line):
             self._split(stream, end, now_ms)
         elif cut:
-            self._commit(cut, mm[start:cut].count(b"\n"), stream, 0, now_ms)
+            text = mm[start:cut]
+            lines = newlines(text, self._lines_long)
+            self._lines_long = lines * LONG_LINE < len(text)
+            self._commit(cut, lines, stream, 0, now_ms)
         if end > head.start:
             self._tail_ms[stream] = now_ms
             self._unmirrored[stream] = True

@@ -3,8 +3,10 @@
 import mmap
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from logring.lines import harmless, has_long_line, utf8_cut
+from logring.lines import harmless, has_long_line, newlines, utf8_cut
 
 
 @pytest.mark.parametrize("character", ["a", "ä", "€", "😀"])
@@ -42,3 +44,9 @@ def test_long_lines_are_found() -> None:
 def test_harmless_is_one_line() -> None:
     """Line ends and control characters are escaped, everything else stays."""
     assert harmless("a\nb\r\x1b[31m\x9b ä\udc80\t") == b"a\\nb\\r\\x1b[31m\\x9b \xc3\xa4\\udc80\t"
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_newlines(text: bytes, long_lines: bool) -> None:
+    """Both ways of counting give the number of newlines."""
+    assert newlines(text, long_lines) == text.count(b"\n")
