@@ -11,6 +11,7 @@ import os
 import stat
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ NOT_READY_POLL_S = 0.05
 Durability = Literal["crash", "power"]
 
 
-class Database:
+class Database(ABC):
     """What queries run against; made by `open_writer` and `open_reader`.
 
     Each method may raise any `StoreError`; the ones below name only what is special.
@@ -73,9 +74,9 @@ class Database:
         with self._lent() as connection, connection.transaction():
             yield connection
 
+    @abstractmethod
     def close(self) -> None:
         """Close all connections; later calls raise `Closed`."""
-        raise NotImplementedError
 
     @contextmanager
     def _lent(self) -> Iterator[Connection]:
@@ -90,11 +91,11 @@ class Database:
             raise
         self._give_back(connection, keep=True)
 
-    def _take(self) -> Connection:
-        raise NotImplementedError
+    @abstractmethod
+    def _take(self) -> Connection: ...
 
-    def _give_back(self, connection: Connection, *, keep: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _give_back(self, connection: Connection, *, keep: bool) -> None: ...
 
 
 class _Writer(Database):
