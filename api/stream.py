@@ -114,6 +114,10 @@ class Feed:
             self._head = self._reader.head()
         return self._head
 
+    def look_again(self) -> None:
+        """For a stream that begins: what its client has seen already can be ahead of our bells."""
+        self._head = None
+
     def chunk(self, start: int, render: Render) -> Chunk | None:
         """Rendered lines from `start` on and the line to go on with, shared by all who stand there.
 
@@ -466,6 +470,8 @@ class Hub:
             feed = Feed(name, ring_path(self._boot.runtime_dir, name), alone=name in (EVENTS, DAEMON))
             self._feeds[name] = feed
             self._bell(name).subscribe(name)
+        else:
+            feed.look_again()
         feed.users += 1
         try:
             yield feed
