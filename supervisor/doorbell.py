@@ -9,24 +9,24 @@ writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then
 
 A reader subscribes first, *then* reads the head of the ring, then waits: so nothing falls between. A name may be
 subscribed before its ring exists. A packet that does not fit the reader's buffer stays in the dirty set and goes
-with the next one; bells of one reader are at least 2 ms apart except the first after quiet. Readers keep a slow
+with a later one; bells of one reader are at least 2 ms apart except the first after quiet. Readers keep a slow
 poll as well, so a lost bell costs time, never lines.
 
 Standard library only: the root process loads this.
 """
 
-import contextlib
 import hmac
-import os
 import socket
 import threading
 from collections.abc import Iterable
 
-from supervisor.osport import peer_uid
+from supervisor.osport import UnixListener
 
 _MAX_PACKET = 65536
 _NAMES_PER_PACKET = 512
 _INTERVAL_S = 0.002
+_DEAF_INTERVAL_S = 0.05
+"""For a reader whose buffer is full: it has bells to hear."""
 
 
 class _Reader:
@@ -55,25 +55,14 @@ class DoorbellServer:
         self._readers: dict[int, _Reader] = {}
         self._counts: dict[str, int] = {}
         self._due_s: float | None = None
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self.listener.setblocking(False)
-        self.listener.bind(path)
-        self.listener.listen(64)
+        self.listener = UnixListener(path, socket.SOCK_SEQPACKET, 64)
 
     def accept(self) -> socket.socket | None:
-        """Take one connection, or None when there is none or its user is a stranger; watch it for reading."""
-        try:
-            sock, _ = self.listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return None
-        sock.setblocking(False)
-        if peer_uid(sock) not in (os.geteuid(), 0):
-            sock.close()
-            return None
-        with self._lock:
-            self._readers[sock.fileno()] = _Reader(sock)
+        """Take one connection, or None when there is none; watch it for reading."""
+        sock = self.listener.accept()
+        if sock is not None:
+            with self._lock:
+                self._readers[sock.fileno()] = _Reader(sock)
         return sock
 
     def readable(self, fd: int) -> bool:
@@ -137,15 +126,20 @@ class DoorbellServer:
             if not reader.dirty:
                 continue
             if now_s >= reader.next_s:
-                reader.next_s = now_s + _INTERVAL_S
-                batch = [name for name, _ in zip(reader.dirty, range(_NAMES_PER_PACKET), strict=False)]
-                # EAGAIN: the reader's buffer is full, so it has bells to hear. EPIPE: it is going.
-                with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-                    reader.sock.send("\n".join(batch).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-                    reader.dirty.difference_update(batch)
+                reader.next_s = now_s + (_INTERVAL_S if self._send(reader) else _DEAF_INTERVAL_S)
             if reader.dirty and (due is None or reader.next_s < due):
                 due = reader.next_s
         self._due_s = due
+
+    @staticmethod
+    def _send(reader: _Reader) -> bool:
+        batch = [name for name, _ in zip(reader.dirty, range(_NAMES_PER_PACKET), strict=False)]
+        try:
+            reader.sock.send("\n".join(batch).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):  # EAGAIN: its buffer is full; EPIPE: it goes
+            return False
+        reader.dirty.difference_update(batch)
+        return True
 
     def close(self) -> None:
         """Hang up on everybody."""

@@ -17,7 +17,8 @@ The first frame on an inherited socketpair is ``hello``, from the root: the prot
 
 Root -> scheduler
     ``hello``     {protocol, epoch, boot}
-    ``snapshot``  {instances: [instance], exits: [exited]}: what runs, and what ended unacknowledged
+    ``snapshot``  {instances: [instance], exits: [exited], ending}: what runs, what ended unacknowledged, and whether
+                  the daemon is being shut down
     ``started``   {run, pid, at}
     ``exited``    see :class:`Exited`
     ``shutdown``  {}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``

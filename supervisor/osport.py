@@ -3,7 +3,9 @@
 Standard library only: the root process loads this.
 """
 
+import contextlib
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -66,6 +68,60 @@ def peer_uid(sock: socket.socket) -> int:
     """
     _pid, uid, _gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return int(uid)
+
+
+class UnixListener:
+    """A listening Unix socket for processes of our own user and of root.
+
+    Without a free descriptor (EMFILE, ENFILE) a connection would stay in the backlog and wake its loop without end. So
+    one descriptor is kept in reserve: it is given up for long enough to accept such a connection and hang up.
+    """
+
+    def __init__(self, path: str, kind: socket.SocketKind, backlog: int) -> None:
+        """Listen at `path`, replacing a socket that an earlier process left there.
+
+        Raises:
+            OSError: the path cannot be bound.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self._sock = socket.socket(socket.AF_UNIX, kind)
+        self._sock.setblocking(False)
+        self._sock.bind(path)
+        self._sock.listen(backlog)
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """For epoll."""
+        return self._sock.fileno()
+
+    def accept(self) -> socket.socket | None:
+        """One connection, non-blocking; None when there is none, or none that may be had."""
+        try:
+            sock, _ = self._sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        except OSError as err:
+            if err.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._hang_up()
+            return None
+        if peer_uid(sock) not in (os.geteuid(), 0):
+            sock.close()
+            return None
+        sock.setblocking(False)
+        return sock
+
+    def _hang_up(self) -> None:
+        os.close(self._reserve)
+        with contextlib.suppress(OSError):  # another thread was faster
+            self._sock.accept()[0].close()
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._sock.close()
+        os.close(self._reserve)
 
 
 class Wakeup:

@@ -7,7 +7,6 @@ stopping a run.
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 
@@ -19,10 +18,11 @@ from supervisor.root.instances import Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
 from supervisor.root.sdnotify import notify
+from supervisor.root.signals import Signals
 from supervisor.root.watch import Watch
 
 _ABANDON_S = 2.0
-"""How long after the shutdown deadline the scheduler may take to store the last exits."""
+"""How long after the shutdown deadline the killed may take to end, and the scheduler to store their exits."""
 _HELPER_END_S = 3.0
 _EX_CANTCREAT = 73
 
@@ -51,7 +51,6 @@ class Control:
         self._watch = Watch()
         self._lives = Lives(self._watch, pump, log, base_env, self._scheduler.send, self._reap_strangers)
         pump.connect(self._lives)
-        self._signals, self._signals_end = socket.socketpair()
         self._shutdown_signals = set(_SHUTDOWN_SIGNALS)
         if os.isatty(2):  # closing the terminal ends what runs in its foreground
             self._shutdown_signals.add(signal.SIGHUP)
@@ -70,8 +69,8 @@ class Control:
 
     def run(self) -> int:
         """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
-        self._catch_signals()
-        self._watch.add(self._signals.fileno(), self._on_signals)
+        signals = Signals((*_SHUTDOWN_SIGNALS, *_IGNORED_SIGNALS, signal.SIGCHLD))
+        self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._over():
             self._watch.round(self._timeout_s())
@@ -82,13 +81,6 @@ class Control:
             self._send_frames()
         self._end_helpers()
         return self._exit_status
-
-    def _catch_signals(self) -> None:
-        self._signals.setblocking(False)
-        self._signals_end.setblocking(False)
-        for number in (*_SHUTDOWN_SIGNALS, *_IGNORED_SIGNALS, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(self._signals_end.fileno(), warn_on_full_buffer=False)
 
     def _timeout_s(self) -> float:
         now_s = time.monotonic()
@@ -101,8 +93,7 @@ class Control:
             times.append(self._shutdown_at_s if now_s < self._shutdown_at_s else self._shutdown_at_s + _ABANDON_S)
         return max(0.0, min(times) - now_s) if times else -1
 
-    def _on_signals(self, _mask: int) -> None:
-        numbers = set(self._signals.recv(4096))
+    def _on_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:
             self._reap_strangers()
         for number in numbers.intersection(self._shutdown_signals):
@@ -140,6 +131,7 @@ class Control:
                 output = helper.start(self._base_env, now_s)
             except OSError as err:  # EMFILE, EAGAIN, ENOMEM: try again, what runs goes on
                 self._log.error(f"{helper.name} cannot be started: {err}")
+                helper.kill()
                 helper.ended(now_s)
                 continue
             self._log.info(f"{helper.name} started, pid {helper.pid}")
@@ -160,6 +152,7 @@ class Control:
             self._watch.remove(helper.sock.fileno())
         helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
         _, status = os.waitpid(helper.pid, 0)
+        self._reap_strangers()  # those that this zombie hid
         delay_s = helper.ended(time.monotonic())
         code = os.waitstatus_to_exitcode(status)
         if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
@@ -194,9 +187,10 @@ class Control:
             self._on_frames(helper, data)
 
     def _on_frames(self, helper: Helper, data: bytes) -> None:
+        operations = self._operations if helper is self._scheduler else {}  # the API only listens
         try:
             for frame in helper.decoder.feed(data):
-                self._operations[frame["op"]](frame)
+                operations[frame["op"]](frame)
         except (ProtocolError, KeyError, TypeError) as err:
             # Another version's frame, or a defect: its next incarnation starts from a fresh snapshot.
             self._log.error(f"{helper.name} sent what cannot be understood ({err!r}); ending it")
@@ -213,11 +207,13 @@ class Control:
     # What the scheduler says besides instances.
 
     def _on_snapshot(self, _frame: Frame) -> None:
-        self._scheduler.send(self._lives.snapshot())
-        if self._shutdown_at_s is not None:
+        ending = self._shutdown_at_s is not None
+        self._scheduler.send({**self._lives.snapshot(), "ending": ending})
+        if ending:
             self._scheduler.send({"op": "shutdown"})
 
     def _on_ready(self, _frame: Frame) -> None:
+        self._scheduler.at_work = True
         if not self._told_ready:
             self._told_ready = True
             notify("READY=1\nSTATUS=running")
@@ -249,9 +245,8 @@ class Control:
         self._log.info(f"{why}: shutting down, {len(self._lives.live)} instances run")
         notify("STOPPING=1\nSTATUS=stopping")
         self._shutdown_at_s = now_s + self._boot.shutdown_timeout_ms / 1000
-        if self._scheduler.sock is not None:
-            self._scheduler.send({"op": "shutdown"})
-        else:
+        self._scheduler.send({"op": "shutdown"})
+        if not self._scheduler.at_work:
             for instance in self._lives.live.values():
                 self._lives.begin_stop(instance, "shutdown", None)
 
@@ -259,16 +254,19 @@ class Control:
         """When the time for a clean shutdown is over, kill what still runs."""
         if self._shutdown_at_s is not None and now_s >= self._shutdown_at_s:
             for instance in self._lives.live.values():
-                if instance.phase is Phase.RUNNING and not instance.killed:
+                if instance.phase is not Phase.SEALING and not instance.killed:
                     self._lives.begin_stop(instance, "shutdown", None, force=True)
 
     def _over(self) -> bool:
-        if self._shutdown_at_s is None or not self._lives.over:
+        if self._shutdown_at_s is None:
             return False
-        abandoned = time.monotonic() >= self._shutdown_at_s + _ABANDON_S
-        if abandoned and self._lives.exits:
-            self._log.error(f"{len(self._lives.exits)} exits were not stored: they will show as crashed")
-        return self._scheduler_done or abandoned
+        if time.monotonic() >= self._shutdown_at_s + _ABANDON_S:
+            # A process in uninterruptible sleep, a log that no disk takes, a scheduler that cannot store.
+            lost = len(self._lives.live) + len(self._lives.exits)
+            if lost:
+                self._log.error(f"giving up on the ends of {lost} instances: they will show as crashed")
+            return True
+        return self._scheduler_done and self._lives.over
 
     def _end_helpers(self) -> None:
         self._scheduler.hang_up()

@@ -1,12 +1,10 @@
 """The file thread: from rings to log files, and the daemon's log to standard error.
 
 All writing to disks and terminals happens here, so that a full, slow or frozen one stops neither the control thread
-nor, as long as its ring has room, any run. An error keeps the blocks in the ring and is tried again every second:
-meanwhile the run's writer waits, as on any full pipe.
+nor, as long as its ring has room, any run; and a terminal that was stopped holds up no disk. An error keeps the blocks
+in the ring and is tried again every second: meanwhile the run's writer waits, as on any full pipe.
 """
 
-import contextlib
-import os
 import queue
 import threading
 import time
@@ -14,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from logring.logfile import LogFileWriter
 from supervisor.logline import Log
+from supervisor.root.echo import Echo
 from supervisor.root.runlog import RunLog
 
 if TYPE_CHECKING:
     from supervisor.root.pump import Pump
 
 _TICK_S = 1.0
-_MAX_ECHO_BYTES = 1024 * 1024
 
 
 class FileThread(threading.Thread):
@@ -29,9 +27,8 @@ class FileThread(threading.Thread):
     def __init__(self, log: Log, echo_fd: int) -> None:
         super().__init__(name="file", daemon=True)
         self._log = log
-        self._echo_fd = echo_fd
-        self._echo_pending = 0
-        self._queue: queue.SimpleQueue[RunLog | bytes | None] = queue.SimpleQueue()
+        self._echo = Echo(echo_fd)
+        self._queue: queue.SimpleQueue[RunLog | Echo | None] = queue.SimpleQueue()
         self._changed: set[RunLog] = set()
         self._failing: dict[RunLog, str] = {}
         self._pump: Pump | None = None
@@ -49,10 +46,9 @@ class FileThread(threading.Thread):
         self._changed.add(log)
 
     def echo(self, line: bytes) -> None:
-        """Show a log line on standard error; dropped when a megabyte waits already (it is in the ring)."""
-        if self._echo_pending < _MAX_ECHO_BYTES:
-            self._echo_pending += len(line)
-            self._queue.put(line)
+        """Show a log line on standard error; dropped when too much waits already. From the pump thread."""
+        if self._echo.add(line):
+            self._queue.put(self._echo)
 
     def finish(self, timeout_s: float) -> bool:
         """Write what is queued and end; False when that takes longer than `timeout_s` (a frozen disk)."""
@@ -72,21 +68,16 @@ class FileThread(threading.Thread):
                 continue
             if item is None:
                 return
-            if isinstance(item, bytes):
-                self._show(item)
+            if isinstance(item, Echo):
+                item.flush()
             else:
                 self._write(item)
             if time.monotonic() >= tick:
                 self._tick()
                 tick = time.monotonic() + _TICK_S
 
-    def _show(self, line: bytes) -> None:
-        self._echo_pending -= len(line)
-        # EPIPE, EIO, EAGAIN: nobody reads our terminal any more; the line is in the ring.
-        with contextlib.suppress(OSError):
-            os.write(self._echo_fd, line)
-
     def _tick(self) -> None:
+        self._echo.flush()
         changed, self._changed = self._changed, set()
         for log in {*changed, *self._failing}:
             self._write(log, unfinished=log in changed)

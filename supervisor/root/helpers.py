@@ -3,6 +3,7 @@
 Each holds one end of a socketpair and ends when it closes, so none outlives the root.
 """
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -18,9 +19,6 @@ _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S = 10.0
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
-# LISTEN_PID has to be the pid of the process that takes the sockets (sd_listen_fds(3)): `$$` survives exec.
-_LISTEN_SHIM = 'LISTEN_PID=$$ exec "$@"'
-
 
 class Helper:
     """One kind of helper; at most one process of it at a time."""
@@ -35,6 +33,8 @@ class Helper:
         """When to start it next; None while it runs or must not run."""
         self.kill_at_s: float | None = None
         """It has hung up: when to kill it if it has not ended by then."""
+        self.at_work = False
+        """It has said that it is ready, and is still connected."""
         self.decoder = Decoder()
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
@@ -54,47 +54,49 @@ class Helper:
         self.start_at_s = None
         self.epoch += 1
         self._started_s = now_s
-        ours, theirs = socket.socketpair()
-        output, output_end = os.pipe2(os.O_CLOEXEC)
-        inherited = [*self._listeners, theirs]
-        moved = [fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD) for sock in inherited]
-        targets = range(_FIRST_FD, _FIRST_FD + len(moved))
-        argv = [sys.executable, "-I", "-m", self._module, "--fd", str(targets[-1])]
-        if self._listeners:
-            env = {**env, "LISTEN_FDS": str(len(self._listeners))}
-            argv = ["/bin/sh", "-c", _LISTEN_SHIM, "ringward", *argv]
-        try:
-            self.pid = os.posix_spawn(
-                argv[0],
-                argv,
-                env,
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, output_end, 1),
-                    (os.POSIX_SPAWN_DUP2, output_end, 2),
-                    *((os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(moved, targets, strict=True)),
-                ],
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-            )
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            sock, their_sock = socket.socketpair()
+            ours.callback(sock.close)
+            theirs.callback(their_sock.close)
+            output, output_end = os.pipe2(os.O_CLOEXEC)
+            ours.callback(os.close, output)
+            theirs.callback(os.close, output_end)
+            moved = []
+            for one in (*self._listeners, their_sock):
+                moved.append(fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD))
+                theirs.callback(os.close, moved[-1])
+            self.pid = self._spawn(env, output_end, moved)
             self.pidfd = os.pidfd_open(self.pid)
-        except OSError:
-            os.close(output)
-            ours.close()
-            raise
-        finally:
-            for fd in (*moved, output_end):
-                os.close(fd)
-            theirs.close()
+            ours.pop_all()
         os.set_blocking(output, False)
-        ours.setblocking(False)
-        self.sock = ours
+        sock.setblocking(False)
+        self.sock = sock
         self.decoder = Decoder()
         self._unsent = bytearray()
         self.watched_backlog = False
         self.send({"op": "hello", "protocol": PROTOCOL, "epoch": self.epoch, "boot": self._boot.to_dict()})
         return output
+
+    def _spawn(self, env: dict[str, str], output_end: int, inherited: list[int]) -> int:
+        """Start the process with these descriptors from 3 on, the socket to us last; returns its pid."""
+        targets = range(_FIRST_FD, _FIRST_FD + len(inherited))
+        argv = [sys.executable, "-I", "-m", self._module, "--fd", str(targets[-1])]
+        if self._listeners:
+            env = {**env, "LISTEN_FDS": str(len(self._listeners))}
+        return os.posix_spawn(
+            argv[0],
+            argv,
+            env,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output_end, 1),
+                (os.POSIX_SPAWN_DUP2, output_end, 2),
+                *((os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(inherited, targets, strict=True)),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        )
 
     def send(self, frame: Frame) -> None:
         """Queue a frame for the next :meth:`flush`; dropped when nobody is connected."""
@@ -123,6 +125,7 @@ class Helper:
 
     def hang_up(self) -> None:
         """Close our end of the socketpair; the helper ends itself."""
+        self.at_work = False
         if self.sock is not None:
             self.sock.close()
             self.sock = None

@@ -22,6 +22,7 @@ from supervisor.root.watch import Watch
 _DRAIN_S = 0.25
 """How long pipes may stay open after the main process has exited, when nobody asked for a stop."""
 _BLOCK_BYTES = 65536
+_MIN_SWEEP = 256
 
 
 def _now_ms() -> int:
@@ -55,6 +56,7 @@ class Lives:
         self._ended_pipes: set[str] = set()
         self._descriptors = Descriptors()
         self._timers: list[tuple[float, str]] = []
+        self._sweep_at = _MIN_SWEEP
         self._notices: collections.deque[tuple[Callable[..., None], str, int]] = collections.deque()
         self._wakeup = Wakeup()
         watch.add(self._wakeup.fileno(), self._on_wakeup)
@@ -171,6 +173,7 @@ class Lives:
     def _cut_off(self, instance: Instance) -> None:
         """Something outlived the main process and keeps the pipes open: kill it and take what it wrote."""
         instance.kill_at_s = None
+        instance.killed = True
         instance.leftovers += leftovers.members(instance.pid)
         stop.signal_group(instance, signal.SIGKILL)
         self._pump.drain(instance.run)
@@ -226,12 +229,17 @@ class Lives:
 
     def begin_stop(self, instance: Instance, cause: str, by: str | None, *, force: bool = False) -> None:
         """Put an instance on the stop ladder."""
+        before = instance.kill_at_s
         stop.begin(instance, cause, by, time.monotonic(), force=force)
-        if instance.kill_at_s is not None:
+        if instance.kill_at_s is not None and instance.kill_at_s != before:
             self._at(instance.kill_at_s, instance.run)
 
     def _at(self, when_s: float, run: str) -> None:
         heapq.heappush(self._timers, (when_s, run))
+        if len(self._timers) >= self._sweep_at:  # mostly time-outs of runs that ended long ago
+            self._timers = [timer for timer in self._timers if timer[1] in self.live]
+            heapq.heapify(self._timers)
+            self._sweep_at = max(_MIN_SWEEP, 2 * len(self._timers))
 
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""

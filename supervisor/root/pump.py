@@ -9,6 +9,7 @@ closely, the pump pauses for a millisecond, which lets the pipes fill.
 """
 
 import collections
+import fcntl
 import functools
 import os
 import select
@@ -62,8 +63,6 @@ class Pump(threading.Thread):
         self._by_run: dict[str, RunLog] = {}
         self._helpers: dict[int, bytearray] = {}
         self._touched: set[RunLog] = set()
-        self._sealing: set[str] = set()
-        """Runs that are to be sealed as soon as their ring has room."""
         self._ending = False
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, RingWriter(ring, daemon_id, file_blocks=0), "", 0)
@@ -146,14 +145,15 @@ class Pump(threading.Thread):
     def _read(self, source: Source, now_ms: int) -> int:
         """One round of one pipe; returns the bytes read."""
         log = source.log
+        if log.stalled:  # by the run's other pipe, in this round
+            return 0
         taken = 0
         while taken < _ROUND_BYTES:
-            if not log.writer.writable:
-                self._stall(log)
-                break
             try:
                 size = log.writer.readv(source.fd, source.stream, now_ms)
-            except BlockingIOError:  # EAGAIN: the pipe is empty
+            except BlockingIOError:  # EAGAIN: the pipe is empty, or the ring is full
+                if not log.writer.writable:
+                    self._stall(log)
                 break
             if size == 0:
                 self._close(source, now_ms)
@@ -165,20 +165,21 @@ class Pump(threading.Thread):
         return taken
 
     def _stall(self, log: RunLog) -> None:
-        if log.stalled:  # the run's other pipe did it, in this round
-            return
         log.stalled = True
         for source in log.sources:
             self._epoll.unregister(source.fd)
         self._files.work(log)
 
     def _resume(self, log: RunLog) -> None:
-        if log.stalled and log.writer.writable:
-            log.stalled = False
-            if log.name in self._sealing:
-                self._finish_sealing(log)
-            for source in log.sources:
-                self._epoll.register(source.fd, select.EPOLLIN)
+        if not (log.stalled and log.writer.writable):
+            return
+        log.stalled = False
+        for source in log.sources:
+            self._epoll.register(source.fd, select.EPOLLIN)
+        if log.sealing:
+            self._finish_sealing(log)
+        elif log.cut_off:
+            self._take_the_rest(log)
 
     def _close(self, source: Source, now_ms: int) -> None:
         log = source.log
@@ -242,9 +243,19 @@ class Pump(threading.Thread):
 
     def _drain(self, run: str) -> None:
         log = self._by_run[run]
+        log.cut_off = True
+        if not log.stalled:
+            self._take_the_rest(log)
+
+    def _take_the_rest(self, log: RunLog) -> None:
+        """Read what the pipes hold now, and close them; when the ring is full, that goes on when it has room."""
         now_ms = time.time_ns() // 1_000_000
         for source in list(log.sources):
-            self._read(source, now_ms)
+            left = fcntl.fcntl(source.fd, fcntl.F_GETPIPE_SZ)  # whoever still holds the other end may write without end
+            while left > 0 and (taken := self._read(source, now_ms)):
+                left -= taken
+            if log.stalled:
+                return
             if source in log.sources:
                 self._close(source, now_ms)
 
@@ -253,18 +264,13 @@ class Pump(threading.Thread):
         now_ms = time.time_ns() // 1_000_000
         for line in system_lines:
             log.writer.system_line(line, now_ms)
-        if log.writer.seal(now_ms):
-            self._finish_sealing(log)
-        else:  # its last lines wait for a place in the ring
-            self._sealing.add(run)
-            log.stalled = True
-            self._files.work(log)
+        log.sealing = True
+        log.writer.seal(now_ms)
+        self._finish_sealing(log)
 
     def _finish_sealing(self, log: RunLog) -> None:
-        self._sealing.discard(log.name)
-        if not log.writer.settle():
-            self._sealing.add(log.name)
-            log.stalled = True
+        if not log.writer.settle():  # its last lines wait for a place in the ring
+            self._stall(log)
             return
         log.sealed = True
         self._touched.add(log)

@@ -18,17 +18,19 @@ class Source:
 class RunLog:
     """Ring and file of one run.
 
-    The pump writes the ring and owns `sources`, `stalled`, `told_blocks` and `sealed`; the file thread owns `file` and
-    `finished`. Each reads of the other's only what is a single value.
+    The file thread owns `file` and `finished`, the pump everything else. Each reads of the other's only what is a
+    single value.
     """
 
     __slots__ = (
+        "cut_off",
         "file",
         "file_blocks",
         "finished",
         "name",
         "path",
         "sealed",
+        "sealing",
         "sources",
         "stalled",
         "told_blocks",
@@ -45,6 +47,10 @@ class RunLog:
         self.stalled = False
         """The ring is full: its pipes are not watched until the file thread has made room."""
         self.told_blocks = 0
+        self.cut_off = False
+        """Its pipes are to be closed as soon as what they hold is in the ring."""
+        self.sealing = False
+        """It is to be sealed as soon as its last lines are in the ring."""
         self.sealed = False
         self.file: LogFileWriter | None = None
         self.finished = False

@@ -62,7 +62,7 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None) -> Started
 
     Raises:
         ValueError: a NUL byte in the command or the environment.
-        OSError: no descriptors, no processes, or no ``/bin/sh``: nothing was started and nothing is left open.
+        OSError: no descriptors, no processes, or no ``/bin/sh``: nothing runs and nothing is left open.
     """
     opened: list[int] = []
 
@@ -91,7 +91,11 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None) -> Started
             setsigmask=[],
             setsigdef=_DEFAULTED,
         )
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:  # EMFILE, ENFILE, ENOMEM: it runs, but we could not hold it
+            os.killpg(pid, signal.SIGKILL)
+            raise
     except (OSError, ValueError):
         for fd in opened:
             os.close(fd)

@@ -3,6 +3,9 @@
 import select
 from collections.abc import Callable
 
+_LONGEST_S = 3600.0
+"""epoll_wait(2) counts milliseconds in an int: 24.8 days."""
+
 
 class Watch:
     """One epoll and its handlers."""
@@ -26,8 +29,9 @@ class Watch:
         self._epoll.unregister(fd)
 
     def round(self, timeout_s: float) -> None:
-        """Wait for what is ready, for at most `timeout_s` (-1: for ever), and call the handlers."""
-        for fd, mask in self._epoll.poll(timeout_s):
-            handler = self._handlers.get(fd)
-            if handler is not None:
+        """Wait for what is ready, for at most `timeout_s` (-1: for ever) or an hour, and call the handlers."""
+        ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(min(timeout_s, _LONGEST_S))]
+        for fd, mask, handler in ready:
+            # One handler may close what another one's event is about, and open something of the same number.
+            if handler is not None and self._handlers.get(fd) is handler:
                 handler(mask)

@@ -6,6 +6,7 @@ very first scheduler cannot start does not start either.
 
 import fcntl
 import os
+import resource
 import select
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 from store.database import Database, open_writer
 from store.errors import StoreError
 from store.events import last_seq, prune
-from store.meta import set_meta
+from store.meta import get_meta, set_meta
 from store.tasks import drop_instances, forget_missing, upsert_task
 from store.transact import StoreThread
 from supervisor.config.model import Config
@@ -23,6 +24,7 @@ from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import set_title
+from supervisor.scheduler import runs
 from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.commands import Commands
 from supervisor.scheduler.commit import Change, Committer
@@ -40,7 +42,11 @@ from supervisor.scheduler.units import Unit
 
 EX_CANTCREAT = 73
 _KEPT_EVENTS = 10_000
+_NOFILE = 65_536
+"""Each request of an API worker is a connection."""
 _LOCK_WAIT_S = 5.0
+_TAKEN_UP = "taken_up"
+"""Name in the store of the start time of the daemon whose first scheduler took up the work last."""
 
 
 class CannotStart(Exception):
@@ -77,8 +83,8 @@ def _end_previous(fd: int) -> None:
     try:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
-        if not poll.poll(_LOCK_WAIT_S * 1000):
-            # The pidfd was opened while that pid held the lock, so it means that process and no other.
+        # A holder that has just taken the lock may not have said who it is when we read the file.
+        if not poll.poll(_LOCK_WAIT_S * 1000) and os.pread(fd, 32, 0).decode(errors="replace").strip() == text:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             poll.poll(_LOCK_WAIT_S * 1000)
     finally:
@@ -98,51 +104,59 @@ class Scheduler:
         self._root = root
         self._log = log
         self._loop = Loop()
-        first_epoch = root.epoch == 1
         root.ask({"op": "snapshot"})
         known = read(database, root.wait("snapshot"))
-        self._units = make_units(database, config, first_epoch=first_epoch)
-        if first_epoch:
+        # A predecessor under the same root may have ended before it got as far as to take up the work.
+        first = get_meta(database, _TAKEN_UP) != boot.started_at
+        self._units = make_units(database, config, first=first)
+        if first:
             lost = {run.id for run in known.unfinished if run.status == "running"} - known.running.keys()
             end_leftovers(boot.daemon_id, lost, log)
             save_leftover_rings(database, boot, known, log)
         first_number = last_seq(database) + 1
-        self._store = StoreThread(database)
-        self._bell = DoorbellServer(boot.scheduler_bell, boot.token)
-        announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, self._bell, first_number)
-        self._announcer = announcer
-        self._committer = Committer(self._loop, self._store, announcer, log)
+        store = StoreThread(database)
+        bell = DoorbellServer(boot.scheduler_bell, boot.token)
+        self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
+        self._committer = Committer(self._loop, store, self._announcer, log)
         self._engine = Engine(self._loop, boot, root, self._committer, log)
-        self._keeper = Keeper(self._loop, self._engine, log, first_epoch=first_epoch)
+        self._keeper = Keeper(self._loop, self._engine, log, first=first)
         self._engine.connect(self._keeper)
         self._timetable = Timetable(self._loop, self._engine)
         self._told_end = False
-        self._store_configuration(config, warnings)
-        Startup(self._engine, self._keeper, root, self._units, log).settle(known)
-        self._begin(first_epoch=first_epoch)
+        self._info = self._information(config, warnings)
+        self._engine.ending = known.ending
+        # One transaction: either all of it is done, and nothing of it a second time, or nothing.
+        change = self._engine.change()
+        self._store_configuration(change)
+        Startup(self._engine, self._keeper, root, self._units, log).settle(known, change)
+        change.write(lambda db: set_meta(db, _TAKEN_UP, boot.started_at))
+        self._begin(change, first=first)
+        self._engine.commit(change)
+        self._begin_schedules()
         commands = Commands(self._engine, self._units, self._info)
         self._control = ControlServer(self._loop, boot.control_socket, boot.token, commands.operations())
         self._committer.on_stored = self._look_for_the_end
+        self._loop.on_clock_back = self._begin_schedules
         root.attach(self._loop, self._on_frame, self._loop.end)
         root.send({"op": "ready"})
 
-    def _store_configuration(self, config: Config, warnings: list[str]) -> None:
-        change = self._engine.change()
-        for unit in self._units.values():
-            self._store_unit(unit, change)
-        names = list(self._units)
-        change.write(lambda db: forget_missing(db, names))
-        change.write(lambda db: prune(db, _KEPT_EVENTS))
-        self._info: dict[str, Any] = {
+    def _information(self, config: Config, warnings: list[str]) -> dict[str, Any]:
+        return {
             "config_path": config.path,
-            "config_loaded_at": change.now_ms,
+            "config_loaded_at": self._loop.now_ms(),
             "config_warnings": warnings,
             "timezone": config.daemon.timezone,
             "tasks": len(config.tasks),
             "services": len(config.services),
         }
+
+    def _store_configuration(self, change: Change) -> None:
+        for unit in self._units.values():
+            self._store_unit(unit, change)
+        names = list(self._units)
+        change.write(lambda db: forget_missing(db, names))
+        change.write(lambda db: prune(db, _KEPT_EVENTS))
         change.write(lambda db: set_meta(db, "info", self._info))
-        self._engine.commit(change)
 
     @staticmethod
     def _store_unit(unit: Unit, change: Change) -> None:
@@ -150,17 +164,21 @@ class Scheduler:
         change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
         change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
 
-    def _begin(self, *, first_epoch: bool) -> None:
+    def _begin(self, change: Change, *, first: bool) -> None:
+        """Start what starts with the daemon."""
+        if self._engine.ending:
+            return
         for unit in self._units.values():
             if unit.service is not None:
-                self._keeper.up(unit)
-            task = unit.task
-            if task is not None:
+                self._keeper.up(unit, change)
+            elif unit.task is not None and unit.task.run_on_start and first:
+                self._engine.create_task_run(unit, unit.task, change, trigger="startup")
+
+    def _begin_schedules(self) -> None:
+        """Also again, when the clock was set back."""
+        if not self._engine.ending:
+            for unit in self._units.values():
                 self._timetable.begin(unit)
-                if task.run_on_start and first_epoch:
-                    change = self._engine.change()
-                    self._engine.create_task_run(unit, task, change, trigger="startup")
-                    self._engine.commit(change)
 
     def _on_frame(self, frame: Frame) -> None:
         change = self._engine.change()
@@ -183,14 +201,14 @@ class Scheduler:
             if unit.service is not None:
                 self._keeper.down(unit, change)
         for run in list(self._engine.live.values()):
-            if run.id in run.unit.active:
+            if run.state in runs.HELD_BY_ROOT:
                 self._engine.stop(run, change, cause="shutdown")
         self._loop.after(0, self._look_for_the_end)
 
     def _look_for_the_end(self) -> None:
         if not self._engine.ending or self._told_end or not self._committer.idle:
             return
-        if any(run.id in run.unit.active for run in self._engine.live.values()):
+        if any(run.state in runs.HELD_BY_ROOT for run in self._engine.live.values()):
             return
         self._told_end = True
         self._root.send({"op": "ready_to_end"})
@@ -199,8 +217,8 @@ class Scheduler:
         """Until the root goes."""
         self._loop.run()
         self._control.close()
+        self._committer.close()
         self._announcer.close()
-        self._store.close()
 
 
 def main() -> int:
@@ -212,6 +230,8 @@ def main() -> int:
     # SIGTERM to the whole process group of a terminal is for the root, which tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = Log("scheduler", boot.log_level)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
         lock = _take_lock(boot.data_dir)
         config, warnings = load_or_keep(boot.config_path, boot.data_dir, first_epoch=root.epoch == 1, log=log)

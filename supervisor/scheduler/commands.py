@@ -88,12 +88,12 @@ class Commands:
         if run is None:
             self._answer_ended(run_id, reply)
             return
-        pending = run.state in (runs.State.QUEUED, runs.State.WAITING)
+        signalled = run.state in runs.HELD_BY_ROOT
         self._engine.stop(run, change, by=arguments["by"], force=bool(arguments["force"]))
-        if pending:
+        if not signalled:
             change.then(lambda: reply(done()))
         self._engine.commit(change)
-        if not pending:
+        if signalled:
             reply(done())
 
     def _answer_ended(self, run_id: str, reply: Reply) -> None:

@@ -1,14 +1,14 @@
 """Storing before announcing: one event of the scheduler is one change, one transaction.
 
-A change collects what to write, what to announce and what to do when both are done. Changes are committed in their
-order. When the store fails (a full disk), those that somebody waits for are given up with an answer; the others stay
-in order and are tried again every second, so no exit is ever forgotten.
-
-Changes that fail one after the other come back one after the other, and what is committed meanwhile queues behind
-them: the order holds over a failure too.
+A change collects what to write, what to announce and what to do when both are done. Changes are stored strictly in
+their order: all that came while the store was busy goes to it together, as one transaction, and when that fails, one
+by one. One that cannot be stored (a full disk, a locked database) holds up those behind it and is tried again every
+second, so no exit is ever forgotten and none overtakes its start; but a change for which somebody waits is given up
+with an answer.
 """
 
 import collections
+import select
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +20,8 @@ from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.loop import Loop
 
 _RETRY_MS = 1000
+_MAX_TOGETHER = 1000
+"""Bounds how long the first one waits for its acknowledgement."""
 
 Write = Callable[[Database], Any]
 
@@ -65,58 +67,91 @@ class Committer:
         self._store = store
         self._announcer = announcer
         self._log = log
-        self._stuck: collections.deque[Change] = collections.deque()
-        self._in_flight = 0
+        self._waiting: collections.deque[Change] = collections.deque()
+        self._in_store: list[Change] = []
+        self._singly = 0
+        """How many of those that wait have to go one by one, because together they failed."""
+        self._stuck = False
+        """The first one that waits could not be stored when it was tried last."""
         self.on_stored: Callable[[], None] = lambda: None
-        """Called each time a change was stored or given up."""
+        """Called each time changes were stored or given up."""
         loop.watch(store.fileno(), lambda _mask: self._drain())
 
     @property
     def idle(self) -> bool:
         """True when everything is stored."""
-        return not self._in_flight and not self._stuck
+        return not self._in_store and not self._waiting
 
     def _drain(self) -> None:
         self._store.drain()
 
     def commit(self, change: Change) -> None:
         """Store a change, announce its events, run its effects."""
-        if self._stuck:
-            self._give_up(change, StoreStuck())
-        elif not change.empty:
-            self._submit(change)
-
-    def _submit(self, change: Change) -> None:
-        self._in_flight += 1
-        self._store.submit(lambda db: self._transaction(db, change), lambda result: self._done(change, result))
-
-    @staticmethod
-    def _transaction(db: Database, change: Change) -> list[int]:
-        for write in change.writes:
-            write(db)
-        return [append(db, kind, body, change.now_ms) for kind, body in change.events]
-
-    def _done(self, change: Change, result: list[int] | BaseException) -> None:
-        self._in_flight -= 1
-        if isinstance(result, BaseException):
-            self._give_up(change, result)
+        if change.empty or (self._stuck and self._given_up(change, StoreStuck())):
             return
-        for number, (kind, body) in zip(result, change.events, strict=True):
+        self._waiting.append(change)
+        if not self._stuck:
+            self._feed()
+
+    def _feed(self) -> None:
+        """Give the store what waits, unless it is busy."""
+        if self._in_store or not self._waiting:
+            return
+        count = 1 if self._singly else min(len(self._waiting), _MAX_TOGETHER)
+        changes = [self._waiting.popleft() for _ in range(count)]
+        self._singly = max(0, self._singly - 1)
+        self._in_store = changes
+        self._store.submit(lambda db: [_transaction(db, change) for change in changes], self._done)
+
+    def _done(self, result: list[list[int]] | BaseException) -> None:
+        changes, self._in_store = self._in_store, []
+        if not isinstance(result, BaseException):
+            for change, numbers in zip(changes, result, strict=True):
+                self._finish(change, numbers)
+        elif len(changes) > 1:
+            self._waiting.extendleft(reversed(changes))
+            self._singly = len(changes)
+        elif not self._given_up(changes[0], result):
+            self._hold(changes[0], result)
+            return
+        if self._stuck:
+            self._stuck = False
+            self._log.info("the database is written again")
+        self._feed()
+        self.on_stored()
+
+    def _finish(self, change: Change, numbers: list[int]) -> None:
+        for number, (kind, body) in zip(numbers, change.events, strict=True):
             self._announcer.announce(number, kind, body, change.now_ms)
         for effect in change.effects:
             effect()
-        self.on_stored()
 
-    def _give_up(self, change: Change, error: BaseException) -> None:
-        if change.on_failed is not None and change.on_failed(error):
-            self.on_stored()
-            return
+    @staticmethod
+    def _given_up(change: Change, error: BaseException) -> bool:
+        return change.on_failed is not None and change.on_failed(error)
+
+    def _hold(self, change: Change, error: BaseException) -> None:
+        """Keep a change that cannot be stored at the head, and give up those behind it for which somebody waits."""
         if not self._stuck:
+            self._stuck = True
             self._log.error(f"the database cannot be written, trying again every second: {error}")
-            self._loop.after(_RETRY_MS, self._retry)
-        self._stuck.append(change)
+        patient = [one for one in self._waiting if not self._given_up(one, StoreStuck())]
+        self._waiting = collections.deque([change, *patient])
+        self._singly = 1
+        self._loop.after(_RETRY_MS, self._feed)
 
-    def _retry(self) -> None:
-        waiting, self._stuck = self._stuck, collections.deque()
-        for change in waiting:
-            self._submit(change)
+    def close(self) -> None:
+        """Store what waits, as far as that is possible now, and close the store."""
+        poll = select.poll()
+        poll.register(self._store.fileno(), select.POLLIN)
+        self._feed()
+        while self._in_store:
+            poll.poll()
+            self._store.drain()
+        self._store.close()
+
+
+def _transaction(db: Database, change: Change) -> list[int]:
+    for write in change.writes:
+        write(db)
+    return [append(db, kind, body, change.now_ms) for kind, body in change.events]

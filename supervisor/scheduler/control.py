@@ -6,9 +6,7 @@ caller has stopped waiting. A repeated id gets the same answer without doing it 
 """
 
 import collections
-import contextlib
 import hmac
-import os
 import select
 import socket
 import time
@@ -16,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.messages import Decoder, Frame, ProtocolError, encode
-from supervisor.osport import peer_uid
+from supervisor.osport import UnixListener
 from supervisor.scheduler.loop import Loop
 
 _READ_BYTES = 65536
@@ -57,30 +55,19 @@ class ControlServer:
         self._token = token
         self._operations = operations
         self._answers: collections.OrderedDict[str, dict[str, Any] | list[Reply]] = collections.OrderedDict()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.setblocking(False)
-        self._listener.bind(path)
-        self._listener.listen(256)
+        self._listener = UnixListener(path, socket.SOCK_STREAM, 256)
         loop.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, _mask: int) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        if peer_uid(sock) not in (os.geteuid(), 0):
-            sock.close()
-            return
-        sock.setblocking(False)
-        connection = _Connection(sock)
-        self._loop.watch(sock.fileno(), lambda mask: self._ready(connection, mask))
+        sock = self._listener.accept()
+        if sock is not None:
+            connection = _Connection(sock)
+            self._loop.watch(sock.fileno(), lambda mask: self._ready(connection, mask))
 
     def _ready(self, connection: _Connection, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._flush(connection)
-        if not mask & (select.EPOLLIN | select.EPOLLHUP):
+        if connection.sock.fileno() < 0 or not mask & (select.EPOLLIN | select.EPOLLHUP):
             return
         try:
             data = connection.sock.recv(_READ_BYTES)
@@ -100,7 +87,7 @@ class ControlServer:
 
     def _on_frame(self, connection: _Connection, frame: Frame) -> None:
         if not connection.trusted:
-            if not hmac.compare_digest(str(frame.get("token")).encode(), self._token.encode()):
+            if not hmac.compare_digest(str(frame.get("token")).encode(errors="replace"), self._token.encode()):
                 raise ProtocolError("a stranger")
             connection.trusted = True
             return

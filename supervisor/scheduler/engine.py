@@ -22,7 +22,7 @@ from supervisor.scheduler.records import ended_columns, event_body, pending_row,
 from supervisor.scheduler.retry import RETRIED_REASONS, delay_ms
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.units import LiveRun, Unit, spawn_of
-from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, UNKNOWN_EXIT_CODE, Verdict, judge
+from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Verdict, judge
 
 
 class ServiceListener(Protocol):
@@ -31,8 +31,8 @@ class ServiceListener(Protocol):
     def run_started(self, run: LiveRun, change: Change) -> None:
         """The run of an instance has a process."""
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, change: Change) -> None:
-        """The run of an instance has ended."""
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
+        """The run of an instance has ended, after so many milliseconds (None: it did not run, or nobody knows)."""
 
 
 class Engine:
@@ -98,9 +98,9 @@ class Engine:
         unit.queue.append(run)
         self.promote(unit, change)
         if admission is overlap.Admission.TERMINATE:
-            oldest = next((one for one in unit.active.values() if one.state is not runs.State.STOPPING), None)
-            if oldest is not None:
-                self.stop(oldest, change, by="on_overlap = terminate")
+            staying = [one for one in (*unit.active.values(), *unit.queue) if one.state is not runs.State.STOPPING]
+            for older in staying[: -task.max_concurrent]:
+                self.stop(older, change, by="on_overlap = terminate")
         return run
 
     def record_refused(
@@ -121,7 +121,7 @@ class Engine:
             unit, unit.definition, new_ulid(change.now_ms), trigger=trigger, created_at=change.now_ms, instance=index
         )
         self._insert(run, pending_row(run), change)
-        self._apply(run, runs.Event.SLOT, change)
+        self.decide(run, change)
         return run
 
     def _insert(self, run: LiveRun, row: Run, change: Change) -> None:
@@ -138,12 +138,22 @@ class Engine:
         self.live.pop(run.id, None)
         self._leave(run)
         run.state = runs.State.ENDED
+        self._loop.after(0, lambda: self._fill_slots(run.unit))
+
+    def _fill_slots(self, unit: Unit) -> None:
+        change = self.change()
+        self.promote(unit, change)
+        self.commit(change)
 
     def promote(self, unit: Unit, change: Change) -> None:
         """Give free slots to those that wait longest."""
         task = unit.task
         while task is not None and unit.queue and len(unit.active) < task.max_concurrent and not self.ending:
-            self._apply(unit.queue[0], runs.Event.SLOT, change)
+            self.decide(unit.queue[0], change)
+
+    def decide(self, run: LiveRun, change: Change) -> None:
+        """Give a run a slot; it starts as soon as that is stored."""
+        self._apply(run, runs.Event.SLOT, change)
 
     # Events from outside.
 
@@ -167,7 +177,7 @@ class Engine:
     def stop(
         self, run: LiveRun, change: Change, *, cause: str = "stop", by: str | None = None, force: bool = False
     ) -> None:
-        """End a run, whatever it is doing; acts before anything is stored."""
+        """End a run, whatever it is doing; what the root holds is signalled before anything is stored."""
         self._apply(run, runs.Event.STOP, change, cause=cause, by=by, force=force)
 
     def retry_due(self, run: LiveRun) -> None:
@@ -186,14 +196,19 @@ class Engine:
         before = run.state
         run.state, actions = runs.step(before, event)
         for action in actions:
-            if action is runs.Action.SPAWN:
-                self._spawn(run, change)
+            if action is runs.Action.TAKE_SLOT:
+                self._take_slot(run)
+                change.then(lambda: self._stored(run))
+            elif action is runs.Action.SPAWN:
+                log = log_path(self._boot.data_dir, run.unit.name, run.id)
+                self._root.send({"op": "spawn", "spawn": vars(spawn_of(run, self._boot.daemon_id, log))})
             elif action is runs.Action.STORE_START:
                 self._store_start(run, change, facts["at"])
             elif action is runs.Action.SIGNAL:
-                self._signal(run, facts)
+                self._root.send({"op": "stop", "run": run.id, **facts})
             elif action is runs.Action.CANCEL:
-                self._end(run, Verdict("stopped", UNKNOWN_EXIT_CODE), change, None, requested=True, by=facts.get("by"))
+                verdict = Verdict(REASONS[facts["cause"]], UNKNOWN_EXIT_CODE)
+                self._end(run, verdict, change, None, requested=True, by=facts["by"])
             elif action is runs.Action.END:
                 exited: Exited = facts["exited"]
                 verdict = judge(exited, run.definition.exit_codes)
@@ -210,38 +225,21 @@ class Engine:
         if run in unit.queue:
             unit.queue.remove(run)
 
-    def _spawn(self, run: LiveRun, change: Change) -> None:
+    def _take_slot(self, run: LiveRun) -> None:
         self._leave(run)
         run.unit.active[run.id] = run
-        change.then(lambda: self._send_spawn(run))
 
-    def _send_spawn(self, run: LiveRun) -> None:
-        if run.state is runs.State.STARTING:
-            log = log_path(self._boot.data_dir, run.unit.name, run.id)
-            self._root.send({"op": "spawn", "spawn": vars(spawn_of(run, self._boot.daemon_id, log))})
-            run.sent = True
-        elif run.state is runs.State.STOPPING and not run.sent:
-            # It was stopped while its start was being stored.
-            change = self.change()
-            run.state = runs.State.ENDED
-            self._end(run, Verdict("stopped", UNKNOWN_EXIT_CODE), change, None, requested=True)
-            self.commit(change)
+    def _stored(self, run: LiveRun) -> None:
+        if not self.ending:  # else it stays pending in the store, for the next start
+            self._apply(run, runs.Event.STORED, self.change())
 
     def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
         if run.id not in run.unit.active:
-            self._leave(run)
-            run.unit.active[run.id] = run
-        run.started_at = at
-        run.sent = True
+            self._take_slot(run)
         change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
         change.announce("run.started", event_body(run, "running", startedAt=at))
         if run.unit.service is not None and self._services is not None:
             self._services.run_started(run, change)
-
-    def _signal(self, run: LiveRun, facts: dict[str, Any]) -> None:
-        if run.sent:
-            frame = {"op": "stop", "run": run.id, "cause": facts["cause"], "by": facts["by"], "force": facts["force"]}
-            self._root.send(frame)
 
     def _end(
         self,
@@ -256,8 +254,11 @@ class Engine:
         unit = run.unit
         self._leave(run)
         self.live.pop(run.id, None)
+        ran_ms = None
         if exited is not None:
             columns = ended_columns(verdict, exited)
+            if exited.started_at is not None:
+                ran_ms = exited.ended_at - exited.started_at
         else:
             columns = {
                 "status": "ended",
@@ -269,19 +270,19 @@ class Engine:
                 columns["requested_by"] = by
         change.write(lambda db: update_run(db, run.id, **columns))
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
-        self._tell(run, verdict, columns["ended_at"])
+        self._tell(run, verdict, ran_ms)
         if unit.service is not None:
             if self._services is not None:
-                self._services.run_ended(run, verdict, requested=requested, change=change)
+                self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
             return
         if not requested and not self.ending:
             self._retry(run, verdict, change)
         self.promote(unit, change)
 
-    def _tell(self, run: LiveRun, verdict: Verdict, ended_at: int) -> None:
+    def _tell(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
         name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"
         attempt = f", retry {run.attempt}" if run.attempt else ""
-        took = "" if run.started_at is None else f" after {(ended_at - run.started_at) / 1000:.3f} s"
+        took = "" if ran_ms is None else f" after {ran_ms / 1000:.3f} s"
         self._log.info(f"{name} {run.id} ({run.trigger}{attempt}): {verdict.text}{took}")
 
     def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> None:

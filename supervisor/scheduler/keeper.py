@@ -18,22 +18,18 @@ _FOR_GOOD = (services.State.EXITED, services.State.FATAL)
 class Keeper:
     """Brings instances up and back; the engine's listener for their runs."""
 
-    def __init__(self, loop: Loop, engine: Engine, log: Log, *, first_epoch: bool) -> None:
-        """`first_epoch`: this is the daemon's first scheduler, so first starts are the daemon's start-up."""
+    def __init__(self, loop: Loop, engine: Engine, log: Log, *, first: bool) -> None:
+        """`first`: no scheduler of this daemon was at work before, so first starts are the daemon's start-up."""
         self._loop = loop
         self._engine = engine
         self._log = log
-        self._first_epoch = first_epoch
+        self._first = first
 
-    def up(self, unit: Unit) -> None:
+    def up(self, unit: Unit, change: Change) -> None:
         """Want all instances of a service, except those that had ended for good before the scheduler was restarted."""
-        change = self._engine.change()
         for instance in unit.instances:
-            if instance.state in _FOR_GOOD:
-                self.report(unit, instance, change)
-            else:
+            if instance.state not in _FOR_GOOD:
                 self._apply(unit, instance, Event.UP, change)
-        self._engine.commit(change)
 
     def down(self, unit: Unit, change: Change) -> None:
         """Want no instance of a service, because the daemon is being shut down."""
@@ -46,7 +42,7 @@ class Keeper:
         if instance is not None:
             self._apply(run.unit, instance, Event.STARTED, change)
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, change: Change) -> None:
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
         """The run of an instance has ended: restart it as its policy says."""
         instance = self._instance_of(run)
         service = run.unit.service
@@ -54,8 +50,10 @@ class Keeper:
             return
         instance.run = None
         self._cancel(instance)
+        # A run that ended while no scheduler watched its health was healthy when it lived that long.
+        healthy = instance.healthy or (ran_ms is not None and ran_ms >= service.healthy_after_ms)
         if not requested:
-            instance.failures = 0 if instance.healthy else instance.failures + 1
+            instance.failures = 0 if healthy else instance.failures + 1
         event = services.classify(
             service.restart,
             succeeded=verdict.succeeded,
@@ -110,7 +108,7 @@ class Keeper:
             self.report(unit, instance, change)
 
     def _start(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        trigger = "startup" if self._first_epoch and not instance.started_once else "service"
+        trigger = "startup" if self._first and not instance.started_once else "service"
         instance.started_once = True
         instance.healthy = False
         instance.run = self._engine.create_service_run(unit, instance.index, trigger, change)

@@ -2,14 +2,14 @@
 
 ::
 
-    QUEUED --slot--> STARTING --started--> RUNNING --exited--> ENDED
-      ^                 |                     |
-      | due             +------- stop --------+--> STOPPING --exited--> ENDED
+    QUEUED --slot--> DECIDED --stored--> STARTING --started--> RUNNING --exited--> ENDED
+      ^                                     |                     |
+      | due                                 +------- stop --------+--> STOPPING --exited--> ENDED
     WAITING (retry delay)
 
-``QUEUED`` and ``WAITING`` are shown as pending, and so is ``STARTING``, which lasts from the decision until the root
-says that the process exists. ``STOP`` to a run that never started ends it at once. ``LOST`` means that the root,
-asked for a snapshot, does not know the run: what was only being started is sent again, what was running crashed.
+All before ``RUNNING`` are shown as pending. ``DECIDED`` lasts until the store has the decision, ``STARTING`` until the
+root, which is then told of it, says that the process exists. ``STOP`` to a run of which the root was not told ends it
+at once. ``LOST`` means that the root, asked for a snapshot, does not know a run that it had been told of.
 """
 
 import enum
@@ -20,10 +20,15 @@ class State(enum.Enum):
 
     QUEUED = "queued"
     WAITING = "waiting"
+    DECIDED = "decided"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
     ENDED = "ended"
+
+
+HELD_BY_ROOT = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
+"""The root was told of it, and will report its end."""
 
 
 class Event(enum.Enum):
@@ -31,6 +36,7 @@ class Event(enum.Enum):
 
     SLOT = "slot"
     DUE = "due"
+    STORED = "stored"
     STARTED = "started"
     STOP = "stop"
     EXITED = "exited"
@@ -40,6 +46,7 @@ class Event(enum.Enum):
 class Action(enum.Enum):
     """What has to be done about it."""
 
+    TAKE_SLOT = "take slot"
     SPAWN = "spawn"
     STORE_START = "store start"
     SIGNAL = "signal"
@@ -52,38 +59,51 @@ _S, _E, _A = State, Event, Action
 _Outcome = tuple[State, tuple[Action, ...]]
 
 TABLE: dict[tuple[State, Event], _Outcome] = {
-    (_S.QUEUED, _E.SLOT): (_S.STARTING, (_A.SPAWN,)),
+    (_S.QUEUED, _E.SLOT): (_S.DECIDED, (_A.TAKE_SLOT,)),
     (_S.QUEUED, _E.DUE): (_S.QUEUED, ()),
+    (_S.QUEUED, _E.STORED): (_S.QUEUED, ()),
     (_S.QUEUED, _E.STARTED): (_S.RUNNING, (_A.STORE_START,)),
     (_S.QUEUED, _E.STOP): (_S.ENDED, (_A.CANCEL,)),
     (_S.QUEUED, _E.EXITED): (_S.ENDED, (_A.END,)),
     (_S.QUEUED, _E.LOST): (_S.QUEUED, ()),
     (_S.WAITING, _E.SLOT): (_S.WAITING, ()),
     (_S.WAITING, _E.DUE): (_S.QUEUED, ()),
+    (_S.WAITING, _E.STORED): (_S.WAITING, ()),
     (_S.WAITING, _E.STARTED): (_S.RUNNING, (_A.STORE_START,)),
     (_S.WAITING, _E.STOP): (_S.ENDED, (_A.CANCEL,)),
     (_S.WAITING, _E.EXITED): (_S.ENDED, (_A.END,)),
     (_S.WAITING, _E.LOST): (_S.WAITING, ()),
+    (_S.DECIDED, _E.SLOT): (_S.DECIDED, ()),
+    (_S.DECIDED, _E.DUE): (_S.DECIDED, ()),
+    (_S.DECIDED, _E.STORED): (_S.STARTING, (_A.SPAWN,)),
+    (_S.DECIDED, _E.STARTED): (_S.RUNNING, (_A.STORE_START,)),
+    (_S.DECIDED, _E.STOP): (_S.ENDED, (_A.CANCEL,)),
+    (_S.DECIDED, _E.EXITED): (_S.ENDED, (_A.END,)),
+    (_S.DECIDED, _E.LOST): (_S.DECIDED, ()),
     (_S.STARTING, _E.SLOT): (_S.STARTING, ()),
     (_S.STARTING, _E.DUE): (_S.STARTING, ()),
+    (_S.STARTING, _E.STORED): (_S.STARTING, ()),
     (_S.STARTING, _E.STARTED): (_S.RUNNING, (_A.STORE_START,)),
     (_S.STARTING, _E.STOP): (_S.STOPPING, (_A.SIGNAL,)),
     (_S.STARTING, _E.EXITED): (_S.ENDED, (_A.END,)),
-    (_S.STARTING, _E.LOST): (_S.STARTING, (_A.SPAWN,)),
+    (_S.STARTING, _E.LOST): (_S.ENDED, (_A.CRASH,)),
     (_S.RUNNING, _E.SLOT): (_S.RUNNING, ()),
     (_S.RUNNING, _E.DUE): (_S.RUNNING, ()),
+    (_S.RUNNING, _E.STORED): (_S.RUNNING, ()),
     (_S.RUNNING, _E.STARTED): (_S.RUNNING, ()),
     (_S.RUNNING, _E.STOP): (_S.STOPPING, (_A.SIGNAL,)),
     (_S.RUNNING, _E.EXITED): (_S.ENDED, (_A.END,)),
     (_S.RUNNING, _E.LOST): (_S.ENDED, (_A.CRASH,)),
     (_S.STOPPING, _E.SLOT): (_S.STOPPING, ()),
     (_S.STOPPING, _E.DUE): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.STORED): (_S.STOPPING, ()),
     (_S.STOPPING, _E.STARTED): (_S.STOPPING, (_A.STORE_START,)),
     (_S.STOPPING, _E.STOP): (_S.STOPPING, (_A.SIGNAL,)),
     (_S.STOPPING, _E.EXITED): (_S.ENDED, (_A.END,)),
     (_S.STOPPING, _E.LOST): (_S.ENDED, (_A.CRASH,)),
     (_S.ENDED, _E.SLOT): (_S.ENDED, ()),
     (_S.ENDED, _E.DUE): (_S.ENDED, ()),
+    (_S.ENDED, _E.STORED): (_S.ENDED, ()),
     (_S.ENDED, _E.STARTED): (_S.ENDED, ()),
     (_S.ENDED, _E.STOP): (_S.ENDED, ()),
     (_S.ENDED, _E.EXITED): (_S.ENDED, ()),

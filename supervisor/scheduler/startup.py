@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+from logring.errors import LogError
 from logring.paths import log_path
 from logring.recover import save_leftover_ring
 from store.database import Database
@@ -24,6 +25,7 @@ from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 
 _RING_SUFFIX = ".ring"
+_NOT_CONFIGURED = "no longer configured"
 
 _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     name="",
@@ -63,22 +65,21 @@ class Known:
     running: dict[str, dict[str, Any]]
     """The root's instances by run id."""
     exits: list[Exited]
+    ending: bool
+    """The daemon is being shut down."""
 
 
 def read(db: Database, snapshot: Frame) -> Known:
     """Collect what is known; before the store thread takes the database over."""
     return Known(
-        unfinished=sorted(unfinished_runs(db), key=lambda run: run.id),
+        unfinished=unfinished_runs(db),
         running={instance["run"]: instance for instance in snapshot["instances"]},
-        exits=[_exited(frame) for frame in snapshot["exits"]],
+        exits=[Exited(**exited) for exited in snapshot["exits"]],
+        ending=snapshot["ending"],
     )
 
 
-def _exited(frame: dict[str, Any]) -> Exited:
-    return Exited(**{name: value for name, value in frame.items() if name != "op"})
-
-
-def make_units(db: Database, config: Config, *, first_epoch: bool) -> dict[str, Unit]:
+def make_units(db: Database, config: Config, *, first: bool) -> dict[str, Unit]:
     """All configured units, with what the store remembers of them; of states only those of this daemon's lifetime."""
     definitions: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     units = {definition.name: Unit(definition) for definition in definitions}
@@ -88,14 +89,12 @@ def make_units(db: Database, config: Config, *, first_epoch: bool) -> dict[str, 
             unit.last_instant = row.last_instant
     for instance in instances(db):
         unit = units.get(instance.task_name)
-        if unit is not None and instance.instance_index < len(unit.instances):
-            _remember(unit.instances[instance.instance_index], instance, first_epoch=first_epoch)
+        if not first and unit is not None and instance.instance_index < len(unit.instances):
+            _remember(unit.instances[instance.instance_index], instance)
     return units
 
 
-def _remember(instance: ServiceInstance, row: Instance, *, first_epoch: bool) -> None:
-    if first_epoch:
-        return
+def _remember(instance: ServiceInstance, row: Instance) -> None:
     instance.failures = row.failures
     instance.since = row.since
     state = services.State(row.state)
@@ -104,7 +103,7 @@ def _remember(instance: ServiceInstance, row: Instance, *, first_epoch: bool) ->
 
 
 def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> None:
-    """Write out what the rings of a crashed root still hold; only for the first scheduler of a root."""
+    """Write out what the rings of a crashed root still hold; only while this root has started nothing."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
         if run_id == name or run_id in known.running:
@@ -115,7 +114,7 @@ def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> Non
         path = log_path(boot.data_dir, run.task_name, run_id)
         try:
             save_leftover_ring(f"{boot.runtime_dir}/{name}", path)
-        except OSError as err:
+        except (OSError, LogError) as err:
             log.error(f"{run.task_name} {run_id}: the end of its log cannot be saved: {err}")
 
 
@@ -129,9 +128,8 @@ class Startup:
         self._units = units
         self._log = log
 
-    def settle(self, known: Known) -> None:
+    def settle(self, known: Known, change: Change) -> None:
         """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
-        change = self._engine.change()
         ended = {exited.run: exited for exited in known.exits}
         for row in known.unfinished:
             run = self._adopted(row)
@@ -158,7 +156,6 @@ class Startup:
             self._engine.promote(unit, change)
             for place in unit.instances:
                 self._keeper.report(unit, place, change)
-        self._engine.commit(change)
 
     def _adopted(self, row: Run) -> LiveRun:
         unit = self._units.get(row.task_name)
@@ -182,13 +179,12 @@ class Startup:
 
     def _was_running(self, run: LiveRun) -> None:
         run.state = runs.State.RUNNING
-        run.sent = True
         run.unit.active[run.id] = run
         self._place(run, services.State.RUNNING)
 
     def _place(self, run: LiveRun, state: services.State) -> None:
         """Give a service's run back to its instance."""
-        if isinstance(run.definition, Service) and run.instance < len(run.unit.instances):
+        if self._has_place(run):
             instance = run.unit.instances[run.instance]
             instance.run = run
             instance.state = state
@@ -202,29 +198,34 @@ class Startup:
             self._engine.started(run.id, instance["started_at"], change)
         else:
             self._was_running(run)
-            run.started_at = row.started_at
-            service = run.unit.service
-            if service is not None and run.instance < len(run.unit.instances):
-                healthy_at = instance["started_at"] + service.healthy_after_ms
-                self._keeper.watch_health(
-                    run.unit, run.unit.instances[run.instance], max(0, healthy_at - change.now_ms)
-                )
+            if self._has_place(run):
+                self._watch_health(run, instance["started_at"], change)
         if instance["cause"] is not None:
             run.state = runs.State.STOPPING
+        elif row.kind == "service" and not self._has_place(run):
+            self._engine.stop(run, change, by=_NOT_CONFIGURED)
+
+    @staticmethod
+    def _has_place(run: LiveRun) -> bool:
+        """True for the run of a service that has such an instance."""
+        return run.instance < len(run.unit.instances)
+
+    def _watch_health(self, run: LiveRun, started_at: int, change: Change) -> None:
+        service = run.unit.service
+        if service is not None:
+            healthy_at = started_at + service.healthy_after_ms
+            self._keeper.watch_health(run.unit, run.unit.instances[run.instance], max(0, healthy_at - change.now_ms))
 
     def _still_pending(self, run: LiveRun, row: Run, change: Change) -> None:
-        if run.unit.name not in self._units:
+        configured = run.unit is self._units.get(run.unit.name)
+        if not configured or (row.kind == "service" and not self._has_place(run)):
             self._log.info(f"{row.task_name} {row.id} will not start: it is no longer configured")
-            self._engine.stop(run, change, by="no longer configured")
+            self._engine.stop(run, change, by=_NOT_CONFIGURED)
         elif isinstance(run.definition, Service):
-            if run.instance >= len(run.unit.instances):
-                self._engine.stop(run, change, by="fewer instances configured")
-                return
-            run.state = runs.State.STARTING
-            run.unit.active[run.id] = run
             self._place(run, services.State.STARTING)
-            self._engine.lost(run, change)
+            self._engine.decide(run, change)
         elif row.due_at is not None and row.due_at > change.now_ms:
-            self._engine.wait_for_retry(run, row.due_at - change.now_ms)
+            # The clock may have been set back meanwhile.
+            self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, run.definition.retry_max_delay_ms))
         else:
             run.unit.queue.append(run)

@@ -18,6 +18,8 @@ from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.units import LiveRun, Unit
 
 _CATCH_UP_WINDOW_MS = 24 * 3600 * 1000
+_STEP_BACK_MS = 24 * 3600 * 1000
+"""A clock that is further behind than this was wrong before: to wait for it would silence the schedule."""
 
 
 class Timetable:
@@ -32,7 +34,7 @@ class Timetable:
         if not unit.crons:
             return
         now_ms = self._loop.now_ms()
-        if unit.last_instant is None:
+        if unit.last_instant is None or unit.last_instant > now_ms + _STEP_BACK_MS:
             unit.last_instant = now_ms
         if (next_instant(unit.crons, unit.last_instant) or now_ms + 1) <= now_ms:
             self._fire(unit)
@@ -48,6 +50,7 @@ class Timetable:
             unit.timer = None
 
     def _arm(self, unit: Unit, change: Change) -> None:
+        self.end(unit)
         last = unit.last_instant
         following = next_instant(unit.crons, max(change.now_ms, last or 0))
         change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=following))

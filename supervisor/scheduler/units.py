@@ -22,8 +22,6 @@ class LiveRun:
         "instance",
         "retry_of",
         "scheduled_at",
-        "sent",
-        "started_at",
         "state",
         "timer",
         "trigger",
@@ -49,14 +47,11 @@ class LiveRun:
         self.id = run_id
         self.trigger = trigger
         self.created_at = created_at
-        self.started_at: int | None = None
         self.instance = instance
         self.attempt = attempt
         self.retry_of = retry_of
         self.scheduled_at = scheduled_at
         self.state = runs.State.QUEUED
-        self.sent = False
-        """The root has been told to start it."""
         self.timer: Timer | None = None
         """The retry delay, while it waits for that."""
 
@@ -87,7 +82,7 @@ class Unit:
         self.definition = definition
         self.name = definition.name
         self.active: dict[str, LiveRun] = {}
-        """Runs that hold a slot, oldest first: being started, running, being stopped."""
+        """Runs that hold a slot, oldest first: decided, being started, running, being stopped."""
         self.queue: collections.deque[LiveRun] = collections.deque()
         """Runs of a task that wait for a slot, in their order."""
         self.waiting: dict[str, LiveRun] = {}

@@ -10,7 +10,8 @@ CRASHED_EXIT_CODE = -2
 UNKNOWN_EXIT_CODE = -1
 _SIGNAL_BASE = 128
 
-_REASONS = {"stop": "stopped", "timeout": "timeout", "shutdown": "daemon_stopped", "start_failed": "start_failed"}
+REASONS = {"stop": "stopped", "timeout": "timeout", "shutdown": "daemon_stopped", "start_failed": "start_failed"}
+"""End reasons by why we ended it."""
 
 
 def signal_name(number: int) -> str:
@@ -53,9 +54,9 @@ def judge(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
         return Verdict("start_failed", UNKNOWN_EXIT_CODE)
     if os.WIFSIGNALED(exited.status):
         number = os.WTERMSIG(exited.status)
-        reason = _REASONS.get(exited.cause or "", "failed")
+        reason = REASONS.get(exited.cause or "", "failed")
         return Verdict(reason, _SIGNAL_BASE + number, number, os.WCOREDUMP(exited.status))
     code = os.WEXITSTATUS(exited.status)
     if exited.cause is not None:
-        return Verdict(_REASONS[exited.cause], code)
+        return Verdict(REASONS[exited.cause], code)
     return Verdict("succeeded" if code in exit_codes else "failed", code)

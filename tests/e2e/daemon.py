@@ -101,10 +101,11 @@ class Daemon:
         self.socket = f"{self._socket_dir}/http.sock"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def write(self, text: str, *, http: str = "") -> None:
+    def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
         """Write the configuration: `text` after the daemon's own tables."""
-        head = f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{free_port()}"]\nsocket = "{self.socket}"\n'
-        self.config.write_text(f"{head}{http}\n{text}")
+        tables = f'[daemon]\ndata_dir = "data"\n{daemon}'.rstrip()
+        listen = f'[http]\nlisten = ["127.0.0.1:{free_port()}"]\nsocket = "{self.socket}"'
+        self.config.write_text(f"{tables}\n{listen}\n{http}\n{text}")
         self.config.chmod(0o600)
 
     def environment(self) -> dict[str, str]:
@@ -116,13 +117,14 @@ class Daemon:
         until(self.ready, "the daemon to be ready")
         return self
 
-    def launch(self) -> None:
+    def launch(self, stderr: int | None = None) -> None:
+        """Start it, its output in `self.output` or, for standard error, where the test wants it."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [RINGWARD, "up", "--config", self.config],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.STDOUT if stderr is None else stderr,
                 env=self.environment(),
                 start_new_session=True,
             )

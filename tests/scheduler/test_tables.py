@@ -43,13 +43,20 @@ def test_only_an_end_ends(event: runs.Event) -> None:
 
 
 def test_a_run_is_spawned_once() -> None:
-    """SPAWN is sent on the way into STARTING, or again from STARTING when the root has lost it; nowhere else."""
+    """SPAWN is sent on the way into STARTING, once the decision is stored; nowhere else."""
     spawning = {key for key, (_, actions) in runs.TABLE.items() if runs.Action.SPAWN in actions}
-    assert spawning == {(runs.State.QUEUED, runs.Event.SLOT), (runs.State.STARTING, runs.Event.LOST)}
+    assert spawning == {(runs.State.DECIDED, runs.Event.STORED)}
+
+
+def test_what_the_root_was_not_told_of_needs_no_signal() -> None:
+    """A stop ends at once what the root does not hold, and signals what it does."""
+    for state in set(runs.State) - {runs.State.ENDED}:
+        expected = (runs.Action.SIGNAL,) if state in runs.HELD_BY_ROOT else (runs.Action.CANCEL,)
+        assert runs.step(state, runs.Event.STOP)[1] == expected
 
 
 def test_lost_means_crashed_only_when_it_ran() -> None:
-    """What the root does not know crashed if it ran, and is started again if it was only being started."""
+    """What the root does not know crashed if it ran, and goes on waiting if it did not."""
     assert runs.step(runs.State.RUNNING, runs.Event.LOST) == (runs.State.ENDED, (runs.Action.CRASH,))
     assert runs.step(runs.State.QUEUED, runs.Event.LOST) == (runs.State.QUEUED, ())
 

@@ -1,3 +1,4 @@
+import socket
 import subprocess
 import sys
 import threading
@@ -120,6 +121,20 @@ def test_a_deaf_reader_holds_nobody_up(bell: DoorbellServer, tmp_path: Path) -> 
     client.close()
 
 
+def test_a_deaf_reader_costs_no_time(bell: DoorbellServer, tmp_path: Path) -> None:
+    """Who does not read is tried again twenty times a second, not five hundred times."""
+    client, fd = connect(bell, tmp_path)
+    client.subscribe("a")
+    bell.readable(fd)
+    now, tried = 0.0, 0
+    while now < 10:
+        bell.ring(["a"], now)
+        now = max(now + 0.0001, bell.due_s() or 0)
+        tried += 1
+    assert tried < 2000
+    client.close()
+
+
 def test_a_wrong_token_is_hung_up_on(bell: DoorbellServer, tmp_path: Path) -> None:
     """Who does not know the token hears nothing."""
     client, _ = connect(bell, tmp_path, token="wrong")
@@ -209,6 +224,18 @@ def test_a_stranger_gets_no_answer(control: Server, tmp_path: Path) -> None:
     client = ControlClient(str(tmp_path / "control.sock"), "wrong")
     assert client._exchange({"id": "x", "deadline": time.monotonic() + 9, "op": "echo", "args": {}}) is None
     assert control.calls == []
+
+
+def test_a_client_that_goes_while_it_is_answered(control: Server, tmp_path: Path) -> None:
+    """Answers that nobody takes any more end their connection, and nothing else."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(tmp_path / "control.sock"))
+        request = {"deadline": 1e12, "op": "echo", "args": {"a": "x" * 10_000}}
+        requests = [encode({"id": str(number), **request}) for number in range(200)]
+        sock.sendall(encode({"op": "hello", "token": "token"}) + b"".join(requests))
+        until(lambda: len(control.calls) == 200, "the requests to be carried out")
+    client = ControlClient(str(tmp_path / "control.sock"), "token")
+    assert client.call("echo", a=1) == {"a": 1}
 
 
 def test_titles_are_what_ps_shows() -> None:

@@ -1,0 +1,127 @@
+"""What a scheduler makes of what it finds: a predecessor that hardly began, a changed file, damage, odd times."""
+
+import fcntl
+import os
+import signal
+import sqlite3
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from tests.e2e.daemon import Daemon, program
+from tests.e2e.test_survival import kill_helper
+from tests.waiting import until
+
+
+def test_a_first_scheduler_that_dies_at_once(daemon: Daemon, tmp_path: Path) -> None:
+    """What belongs to a start is done by the scheduler that gets that far, once, be it the first or not."""
+    pids = tmp_path / "pids"
+    daemon.write(
+        f'[services.s]\nrun = "echo $$ >> \'{pids}\'; exec sleep 1000"\n[tasks.t]\nrun = "true"\nrun_on_start = true\n'
+    )
+    daemon.start()
+    until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the service")
+    until(lambda: len(daemon.runs("t")) == 1, "the task")
+    daemon.stop(signal.SIGKILL)
+    left = psutil.Process(int(pids.read_text()))
+    with (daemon.data / "scheduler.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate()
+        daemon.launch()
+        until(lambda: daemon.process and psutil.Process(daemon.pid).cmdline() == ["ringward", "supervisor"], "the root")
+        first = daemon.helper("ringward scheduler")
+        first.kill()
+        until(lambda: daemon.helper("ringward scheduler").pid != first.pid, "the second scheduler")
+    until(daemon.ready, "the daemon")
+    until(lambda: len(pids.read_text().split()) == 2, "the next service")
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+    until(lambda: len(daemon.runs("t")) == 2, "the task to run again")
+    assert [run["triggeredBy"] for run in daemon.runs("t")] == ["startup"] * 2
+    kill_helper(daemon, "ringward scheduler")
+    assert len(daemon.runs("t")) == 2
+    assert len(pids.read_text().split()) == 2
+
+
+def test_a_damaged_ring(daemon: Daemon) -> None:
+    """A ring that cannot be read is reported, and the daemon starts."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    daemon.stop(signal.SIGKILL)
+    until(lambda: not [one for one in helpers if one.is_running() and one.name() == "ringward"], "its helpers to end")
+    identity = (daemon.data / "id").read_text().strip()
+    bases = [Path("/run/ringward"), Path(f"/dev/shm/ringward-{os.getuid()}")]
+    (ring,) = [path for base in bases for path in base.glob(f"{identity}/{run_id}.ring")]
+    ring.write_bytes(b"this is no ring" * 1000)
+    daemon.start()
+    assert daemon.run(run_id)["endReason"] == "crashed"
+    assert "cannot be saved" in daemon.output.read_text()
+    assert "Traceback" not in daemon.output.read_text()
+
+
+def test_services_that_left_the_file(daemon: Daemon) -> None:
+    """A scheduler that finds a changed file stops what it does not keep running any more; tasks run to their end."""
+    text = f"run = {program('obeys_term')}\n"
+    daemon.write(f"[services.gone]\n{text}[services.fewer]\n{text}instances = 3\n[tasks.t]\n{text}")
+    daemon.start()
+    until(lambda: all(daemon.task(name)["state"] == "running" for name in ("gone", "fewer")), "the services")
+    task = daemon.trigger("t")
+    until(lambda: daemon.texts(task), "the task")
+    gone = daemon.runs("gone")[0]["id"]
+    fewer = {run["instanceIndex"]: run["id"] for run in daemon.runs("fewer")}
+    daemon.write(f"[services.fewer]\n{text}")
+    kill_helper(daemon, "ringward scheduler")
+    assert daemon.ended(gone)["endReason"] == "stopped"
+    assert [daemon.ended(fewer[index])["endReason"] for index in (1, 2)] == ["stopped", "stopped"]
+    assert daemon.run(fewer[0])["status"] == daemon.run(task)["status"] == "running"
+    assert daemon.request("POST", f"/api/runs/{task}/stop").status == 204
+    assert daemon.ended(task)["exitCode"] == 5
+
+
+def test_a_queued_run_whose_name_is_another_kind_now(daemon: Daemon) -> None:
+    """What waits for a task that is a service now cannot start, and says so instead of waiting for ever."""
+    daemon.write(f"[tasks.x]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    first, second = daemon.trigger("x"), daemon.trigger("x")
+    until(lambda: daemon.texts(first), "the first to run")
+    assert daemon.stop() == 0
+    daemon.write(f"[services.x]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run = daemon.ended(second)
+    assert (run["endReason"], run["exitCode"]) == ("stopped", -1)
+
+
+def test_a_service_that_dies_unseen(daemon: Daemon) -> None:
+    """A service that was healthy and dies while no scheduler is there starts again as if it had been seen."""
+    daemon.write(
+        '[services.s]\nrun = "echo $$; exec sleep 1000"\nrestart_attempts = 0\nrestart_delay = "0s"\n'
+        'healthy_after = "100ms"\n'
+    )
+    daemon.start()
+    first = until(lambda: [run for run in daemon.runs("s") if daemon.texts(run["id"])], "the service")[0]["id"]
+    scheduler = daemon.helper("ringward scheduler")
+    started = until(lambda: daemon.run(first).get("startedAt"), "its start")
+    until(lambda: time.time() > datetime.fromisoformat(started).timestamp() + 0.2, "its health")
+    scheduler.suspend()
+    os.kill(int(daemon.texts(first)[0]), signal.SIGKILL)
+    scheduler.kill()
+    until(lambda: len(daemon.runs("s")) == 2, "the next run")
+    until(lambda: daemon.task("s")["state"] == "running", "the service to run")
+    assert daemon.task("s")["instances"][0]["failures"] == 0
+
+
+def test_a_schedule_from_the_future(daemon: Daemon) -> None:
+    """A clock that was a year ahead once does not silence a schedule for a year."""
+    daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
+    daemon.start()
+    daemon.stop()
+    with sqlite3.connect(daemon.data / "ringward.db") as db:
+        db.execute("UPDATE tasks SET last_instant = last_instant + ?", [366 * 24 * 3600 * 1000])
+    db.close()
+    daemon.start()
+    following = datetime.fromisoformat(daemon.task("t")["nextRunAt"])
+    assert 0 < (following - datetime.now(UTC)).total_seconds() <= 60

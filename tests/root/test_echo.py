@@ -1,0 +1,26 @@
+import os
+
+from supervisor.root.echo import Echo
+
+
+def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
+    """What a pipe does not take waits, up to a megabyte, and comes in order when it is read again."""
+    read_end, write_end = os.pipe()
+    echo = Echo(write_end)
+    lines = [f"{number:099d}\n".encode() for number in range(20_000)]
+    taken = [line for line in lines if echo.add(line)]
+    echo.flush()
+    assert 10_000 < len(taken) < 11_000
+    expected = b"".join(taken)
+    found = b""
+    while len(found) < len(expected):
+        found += os.read(read_end, 65536)
+        echo.flush()
+    assert found == expected
+    assert echo.add(b"again\n")
+    os.close(read_end)
+    echo.flush()
+    assert echo.add(b"x" * 2_000_000)
+    echo.flush()
+    assert echo.add(b"nobody reads: dropped, not kept\n")
+    os.close(write_end)

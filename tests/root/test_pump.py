@@ -1,0 +1,185 @@
+"""The pump's steps, one by one, without its thread."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logring.layout import BLOCK_SIZE
+from logring.paths import ring_path
+from logring.reader import LogReader
+from supervisor.doorbell import DoorbellServer
+from supervisor.logline import Log
+from supervisor.root.files import FileThread
+from supervisor.root.pump import Pump
+from supervisor.root.runlog import RunLog
+
+LINE = b"x" * 99 + b"\n"
+
+
+class Ends:
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self.lines: list[tuple[str, int]] = []
+
+    def at_end(self, run: str) -> None:
+        self.ended.append(run)
+
+    def sealed(self, run: str, lines: int) -> None:
+        self.lines.append((run, lines))
+
+
+class Bench:
+    """A pump and a file thread that take a step when the test says so, and one run with two pipes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log_path = str(directory / "logs" / "R.log")
+        self.ring_path = ring_path(str(directory), "R")
+        self.ends = Ends()
+        self.bell = DoorbellServer(str(directory / "bell"), "token")
+        self.files = FileThread(Log("test"), 2)
+        self.pump = Pump(str(directory), "D", self.bell, self.files)
+        self.pump.connect(self.ends)
+        self.files.connect(self.pump)
+        pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
+        self.out, self.err = (write_end for _, write_end in pipes)
+        self.pump.add("R", self.log_path, 100, *(read_end for read_end, _ in pipes))
+        self.obey()
+        self.log: RunLog = self.pump._by_run["R"]
+
+    def obey(self) -> None:
+        while self.pump._commands:
+            self.pump._commands.popleft()()
+
+    def read(self) -> int:
+        """One round of the pump; returns the bytes read."""
+        events = self.pump._epoll.poll(0)
+        return sum(
+            self.pump._read(self.pump._by_fd[fd], time.time_ns() // 1_000_000)
+            for fd, _ in events
+            if fd in self.pump._by_fd
+        )
+
+    def stalled(self) -> bool:
+        return self.log.stalled
+
+    def fill(self, *pipes: int) -> int:
+        """Write lines until the pipes are full; returns the bytes."""
+        written = 0
+        for pipe in pipes:
+            try:
+                while True:
+                    written += os.write(pipe, LINE)
+            except BlockingIOError:
+                pass
+        return written
+
+    def write_files(self) -> None:
+        """Let the file thread take all that waits."""
+        while not self.files._queue.empty():
+            item = self.files._queue.get()
+            if isinstance(item, RunLog):
+                self.files._write(item)
+
+    def seal(self) -> bytes:
+        """End the log, and return what is in it."""
+        self.pump.seal("R", [])
+        while not self.log.finished:
+            self.obey()
+            self.write_files()
+        reader = LogReader(self.ring_path, self.log_path)
+        try:
+            return b"".join(reader.raw())
+        finally:
+            reader.close()
+
+    def close(self) -> None:
+        self.bell.close()
+        for fd in [*self.pump._by_fd, self.out, self.err]:
+            os.close(fd)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    one = Bench(tmp_path)
+    yield one
+    one.close()
+
+
+def test_a_full_ring_stops_both_pipes(bench: Bench) -> None:
+    """When the ring is full, neither pipe is read until the log file has taken blocks; then both are, in full."""
+    total = taken = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out, bench.err)
+        taken += bench.read()
+    assert bench.read() == 0
+    while taken < total:
+        bench.write_files()
+        bench.obey()
+        assert not bench.stalled()
+        taken += bench.read()
+    assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_room_that_was_made_before_the_stall_counts(bench: Bench) -> None:
+    """A pump that stalls in the very moment in which the file thread makes room is woken nevertheless."""
+    while not bench.stalled():
+        bench.fill(bench.out)
+        bench.read()
+    bench.log.stalled = False  # the file thread looks before the pump has said that it waits
+    bench.write_files()
+    bench.log.stalled = True
+    bench.files.work(bench.log)
+    bench.write_files()
+    bench.obey()
+    assert not bench.stalled()
+
+
+def test_cutting_off_keeps_what_the_pipes_hold(bench: Bench) -> None:
+    """A short read, because a block is nearly full, is no empty pipe: everything that was written is in the log."""
+    total = os.write(bench.out, LINE)
+    bench.read()
+    head = bench.log.writer._head
+    while head.limit - head.at < BLOCK_SIZE - 1000 or head.limit - head.fill > 12_000:
+        total += os.write(bench.out, LINE * 80)
+        bench.read()
+    assert head.limit - head.fill > 4000
+    total += bench.fill(bench.out, bench.err)
+    bench.pump.drain("R")
+    bench.obey()
+    assert bench.ends.ended == ["R"]
+    assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_cutting_off_waits_for_a_full_ring(bench: Bench) -> None:
+    """Pipes that are to be closed while the ring is full are read to their end when it has room."""
+    total = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out, bench.err)
+        bench.read()
+    bench.pump.drain("R")
+    bench.obey()
+    assert bench.ends.ended == []
+    while not bench.ends.ended:
+        bench.write_files()
+        bench.obey()
+    assert bench.seal() == LINE * (total // len(LINE))
+    assert bench.ends.lines == [("R", total // len(LINE))]
+
+
+def test_cutting_off_a_writer_without_end(bench: Bench) -> None:
+    """Who goes on writing is read once more and then closed."""
+    read = bench.log.writer.readv
+
+    def refill(fd: int, stream: int, now_ms: int) -> int:
+        size = read(fd, stream, now_ms)
+        bench.fill(bench.out)
+        return size
+
+    bench.fill(bench.out)
+    bench.log.writer.readv = refill  # type: ignore[method-assign]
+    bench.pump.drain("R")
+    bench.obey()
+    assert bench.ends.ended == ["R"]

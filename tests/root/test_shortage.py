@@ -1,0 +1,134 @@
+"""Descriptors run out, or something may not be looked at: the root goes on and leaves nothing open."""
+
+import builtins
+import errno
+import os
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.messages import Boot
+from supervisor.osport import UnixListener
+from supervisor.root import leftovers, spawn
+from supervisor.root.helpers import Helper
+from tests.root.test_spawn import wanted
+
+BOOT = Boot(
+    daemon_id="D",
+    data_dir="",
+    runtime_dir="",
+    config_path="",
+    listen=[],
+    http_socket="",
+    workers=1,
+    shutdown_timeout_ms=1,
+    log_level="error",
+    password="",
+    password_ephemeral=False,
+    token="",
+    started_at=1,
+)
+
+
+class Shortage:
+    """Descriptors that are taken by nobody in particular."""
+
+    def __init__(self) -> None:
+        self._held: list[int] = []
+
+    def leave(self, count: int) -> None:
+        """Let only so many more be opened."""
+        try:
+            while True:
+                self._held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+        for _ in range(count):
+            os.close(self._held.pop())
+
+    def end(self) -> None:
+        for fd in self._held:
+            os.close(fd)
+        self._held.clear()
+
+
+@pytest.fixture
+def shortage() -> Iterator[Shortage]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+    one = Shortage()
+    yield one
+    one.end()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def no_pidfd(_pid: int) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_a_process_that_cannot_be_held_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was started and then cannot be watched does not go on unseen, and no descriptor stays."""
+    monkeypatch.setattr(os, "pidfd_open", no_pidfd)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Too many"):
+        spawn.start(wanted(["/bin/sh", "-c", f"exec >&- 2>&-; exec sleep 1000 {tmp_path}"]), {}, None)
+    _, status = os.wait()
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_a_helper_that_cannot_be_started_leaves_nothing(count: int, shortage: Shortage) -> None:
+    """However few descriptors are left, all that was opened for a helper that cannot start is closed again."""
+    with socket.socket() as one, socket.socket() as two:
+        helper = Helper("x", "no.such.module", BOOT, [one, two])
+        shortage.leave(count)
+        before = {fd for fd in range(400) if is_open(fd)}
+        with pytest.raises(OSError, match="Too many"):
+            helper.start({}, 0.0)
+        assert {fd for fd in range(400) if is_open(fd)} == before
+        assert helper.sock is None
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_connection_without_a_descriptor_is_hung_up_on(tmp_path: Path, shortage: Shortage) -> None:
+    """Nobody is left in the backlog, where a connection would wake its loop for ever; later ones are taken."""
+    listener = UnixListener(str(tmp_path / "sock"), socket.SOCK_STREAM, 5)
+    client, later = (socket.socket(socket.AF_UNIX) for _ in range(2))
+    client.connect(str(tmp_path / "sock"))
+    shortage.leave(0)
+    assert listener.accept() is None
+    assert client.recv(1) == b""
+    assert listener.accept() is None
+    shortage.end()
+    later.connect(str(tmp_path / "sock"))
+    taken = listener.accept()
+    assert taken is not None
+    for sock in (client, later, taken):
+        sock.close()
+    listener.close()
+
+
+def test_hidden_processes_stay_unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hidepid=1 other users' processes cannot be read: that costs names in a log line, nothing else."""
+    really = builtins.open
+
+    def hidden(path: Any, *arguments: Any, **options: Any) -> Any:
+        if str(path) == "/proc/1/stat":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return really(path, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "open", hidden)
+    assert leftovers.members(os.getpgrp()) is not None

@@ -1,0 +1,35 @@
+import os
+
+from supervisor.root.watch import Watch
+
+
+def test_an_event_does_not_reach_a_successor() -> None:
+    """A handler that closes another descriptor and opens one of the same number gets no event of the old one."""
+    watch = Watch()
+    pipes = [os.pipe(), os.pipe()]
+    called: list[str] = []
+
+    def first(other: int) -> None:
+        called.append("first")
+        watch.remove(other)
+        quiet, _ = os.pipe()
+        os.dup2(quiet, other)
+        watch.add(other, lambda _mask: called.append("successor"))
+
+    (one, one_end), (two, two_end) = pipes
+    watch.add(one, lambda _mask: first(two))
+    watch.add(two, lambda _mask: first(one))
+    os.write(one_end, b"x")
+    os.write(two_end, b"x")
+    watch.round(0)
+    assert called == ["first"]
+
+
+def test_any_time_can_be_waited_for() -> None:
+    """Times beyond 24.8 days do not overflow."""
+    watch = Watch()
+    end, other_end = os.pipe()
+    os.close(other_end)
+    watch.add(end, lambda _mask: watch.remove(end))
+    watch.round(1e9)
+    os.close(end)

@@ -1,0 +1,148 @@
+"""The scheduler's inside without its process: a store and a root that answer when the test says so."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from store.database import Database, open_writer
+from store.ids import new_ulid
+from store.runs import Run, get_run
+from store.tasks import upsert_task
+from store.transact import StoreThread
+from supervisor.config.load import load
+from supervisor.logline import Log
+from supervisor.messages import Boot, Exited
+from supervisor.scheduler.announce import Announcer
+from supervisor.scheduler.commit import Committer
+from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.keeper import Keeper
+from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.rootlink import RootLink
+from supervisor.scheduler.startup import make_units
+from supervisor.scheduler.units import LiveRun, Unit
+
+Done = Callable[[Any], None]
+
+
+class Store:
+    """Like a store thread, but each piece of work is done when the test says so."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.jobs: list[tuple[Callable[[Database], Any], Done]] = []
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._bell
+
+    def submit(self, run: Callable[[Database], Any], done: Done) -> None:
+        self.jobs.append((run, done))
+
+    def work(self) -> None:
+        """Do the first piece of work."""
+        run, done = self.jobs.pop(0)
+        with self.database.transaction():
+            result = run(self.database)
+        done(result)
+
+    def fail(self, error: BaseException) -> None:
+        """The first piece of work cannot be done."""
+        self.jobs.pop(0)[1](error)
+
+    def work_all(self) -> None:
+        while self.jobs:
+            self.work()
+
+    def close(self) -> None:
+        os.close(self._bell)
+        self.database.close()
+
+
+class _Announcer:
+    def announce(self, *_: object) -> None:
+        pass
+
+
+class Root:
+    """Keeps what was sent to the root."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, frame: dict[str, Any]) -> None:
+        self.sent.append(frame)
+
+    def take(self, op: str) -> list[str]:
+        """Run ids in the frames of this kind; they are forgotten."""
+        found = [frame for frame in self.sent if frame["op"] == op]
+        self.sent = [frame for frame in self.sent if frame["op"] != op]
+        return [frame["spawn"]["run"] if op == "spawn" else frame["run"] for frame in found]
+
+
+class Bench:
+    """An engine and its keeper on a configuration."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        config_path = directory / "ringward.toml"
+        config_path.write_text(text)
+        config_path.chmod(0o600)
+        boot = Boot(
+            daemon_id="D",
+            data_dir=str(directory),
+            runtime_dir=str(directory),
+            config_path=str(config_path),
+            listen=[],
+            http_socket="",
+            workers=1,
+            shutdown_timeout_ms=1,
+            log_level="error",
+            password="",
+            password_ephemeral=False,
+            token="token",
+            started_at=1,
+        )
+        log = Log("test", "error")
+        self.loop = Loop()
+        self.root = Root()
+        self.store = Store(open_writer(boot.database))
+        self.committer = Committer(self.loop, cast(StoreThread, self.store), cast(Announcer, _Announcer()), log)
+        self.engine = Engine(self.loop, boot, cast(RootLink, self.root), self.committer, log)
+        self.keeper = Keeper(self.loop, self.engine, log, first=True)
+        self.engine.connect(self.keeper)
+        self.units: dict[str, Unit] = make_units(self.store.database, load(str(config_path)), first=True)
+        for unit in self.units.values():
+            upsert_task(self.store.database, unit.name, unit.definition.kind, "{}")
+
+    def trigger(self, name: str) -> LiveRun:
+        unit = self.units[name]
+        assert unit.task is not None
+        change = self.engine.change()
+        run = self.engine.create_task_run(unit, unit.task, change, trigger="api", run_id=new_ulid(change.now_ms))
+        self.engine.commit(change)
+        return run
+
+    def stop(self, run: LiveRun, cause: str = "stop") -> None:
+        change = self.engine.change()
+        self.engine.stop(run, change, cause=cause)
+        self.engine.commit(change)
+
+    def started(self, run_id: str) -> None:
+        change = self.engine.change()
+        self.engine.started(run_id, change.now_ms, change)
+        self.engine.commit(change)
+
+    def exited(self, run_id: str, *, status: int = 0, ran_ms: int = 0, cause: str | None = None) -> None:
+        change = self.engine.change()
+        at = change.now_ms
+        exited = Exited(run=run_id, status=status, cause=cause, started_at=at - ran_ms, ended_at=at)
+        self.engine.exited(exited, change)
+        self.engine.commit(change)
+
+    def row(self, run: LiveRun) -> Run:
+        found = get_run(self.store.database, run.id)
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        self.store.close()

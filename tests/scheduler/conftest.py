@@ -1,0 +1,20 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scheduler.bench import Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Callable[[str], Bench]]:
+    """Makes an engine on a configuration."""
+    made: list[Bench] = []
+
+    def make(text: str) -> Bench:
+        made.append(Bench(tmp_path, text))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -1,0 +1,113 @@
+from collections.abc import Callable
+
+from store.errors import DiskFull
+from store.ids import new_ulid
+from supervisor.scheduler import services
+from supervisor.scheduler.commands import Commands
+from tests.scheduler.bench import Bench
+
+Make = Callable[[str], Bench]
+
+
+def test_a_run_starts_when_it_is_stored(bench: Make) -> None:
+    """The root is told of a run after its row is there, not before."""
+    one = bench('[tasks.t]\nrun = "true"\n')
+    run = one.trigger("t")
+    assert one.root.take("spawn") == []
+    one.store.work_all()
+    assert one.root.take("spawn") == [run.id]
+
+
+def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
+    """It is answered when it is stored, and the run never starts."""
+    one = bench('[tasks.t]\nrun = "true"\n')
+    run = one.trigger("t")
+    answers: list[dict[str, object]] = []
+    Commands(one.engine, one.units, {}).stop({"run": run.id, "by": "me", "force": False}, answers.append)
+    assert answers == []
+    one.store.work_all()
+    assert answers == [{"ok": True, "result": {}}]
+    assert one.root.sent == []
+    row = one.row(run)
+    assert (row.status, row.end_reason, row.exit_code, row.requested_by) == ("ended", "stopped", -1, "me")
+
+
+def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
+    """What was only decided stays pending in the store, for the next start; a service's run ends."""
+    one = bench('[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\n')
+    change = one.engine.change()
+    one.keeper.up(one.units["s"], change)
+    one.engine.commit(change)
+    service = next(iter(one.units["s"].active.values()))
+    run = one.trigger("t")
+    one.engine.ending = True
+    change = one.engine.change()
+    one.keeper.down(one.units["s"], change)
+    one.engine.commit(change)
+    one.store.work_all()
+    assert one.root.sent == []
+    assert one.row(run).status == "pending"
+    assert one.row(service).end_reason == "daemon_stopped"
+    assert one.units["s"].instances[0].state is services.State.STOPPED
+
+
+def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
+    """When a run cannot be stored, the next in the queue takes its place."""
+    one = bench('[tasks.t]\nrun = "true"\n')
+    answers: list[dict[str, object]] = []
+    arguments = {"task": "t", "run": new_ulid(1), "triggered_by": "api", "by": "me"}
+    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    second = one.trigger("t")
+    one.store.fail(DiskFull())
+    one.loop.round(0)
+    one.store.work_all()
+    assert [answer["status"] for answer in answers] == [503]
+    assert one.root.take("spawn") == [second.id]
+
+
+def test_a_storm_of_terminating_runs(bench: Make) -> None:
+    """The newest run wins: what runs is stopped once, what still waits is stopped too, and the queue stays short."""
+    one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\nmax_concurrent = 2\n')
+    unit = one.units["t"]
+    running = [one.trigger("t") for _ in range(2)]
+    one.store.work_all()
+    for run in running:
+        one.started(run.id)
+    later = [one.trigger("t") for _ in range(50)]
+    one.store.work_all()
+    assert one.root.take("stop") == [run.id for run in running]
+    assert list(unit.queue) == later[-2:]
+    assert {one.row(run).end_reason for run in later[:-2]} == {"stopped"}
+    one.root.take("spawn")
+    for run in running:
+        one.exited(run.id, status=15, cause="stop")
+    one.store.work_all()
+    assert one.root.take("spawn") == [run.id for run in later[-2:]]
+
+
+def test_health_does_not_need_a_witness(bench: Make) -> None:
+    """A service that lived long enough was healthy, also when it ended while no scheduler was there to see it."""
+    one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "10s"\n')
+    change = one.engine.change()
+    one.keeper.up(one.units["s"], change)
+    one.engine.commit(change)
+    instance = one.units["s"].instances[0]
+    one.store.work_all()
+    assert instance.run is not None
+    one.exited(instance.run.id, ran_ms=10_000)
+    assert (instance.state, instance.failures) == (services.State.BACKOFF, 0)
+
+
+def test_zero_is_healthy_at_once(bench: Make) -> None:
+    """healthy_after = 0 means what it says, however fast the end follows the start."""
+    one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "0s"\n')
+    change = one.engine.change()
+    one.keeper.up(one.units["s"], change)
+    one.engine.commit(change)
+    instance = one.units["s"].instances[0]
+    one.store.work_all()
+    assert instance.run is not None
+    run_id = instance.run.id
+    one.started(run_id)
+    one.exited(run_id)
+    assert instance.state is services.State.BACKOFF
