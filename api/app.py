@@ -36,14 +36,19 @@ class Route:
                 setattr(self, f"on_{method.lower()}", functools.partial(self._run, operation))
         self.allow.sort()
 
+    def on_options(self, _req: falcon.Request, resp: falcon.Response, **_path: str) -> None:
+        """What can be done here."""
+        resp.status = 204
+        resp.set_header("Allow", ", ".join(self.allow))
+
     def _run(self, operation: Operation, req: falcon.Request, resp: falcon.Response, **path: str) -> None:
-        identity = self._authorize(operation, req)
-        query, errors = parse_query(operation.query, req.query_string)
-        raise_all(parse_path(path) + errors)
-        call = Call(req, resp, path, query, identity=identity)
-        if operation.body is not None:
-            call.body = body.decode(req, operation.body, required=operation.body_required)
         try:
+            identity = self._authorize(operation, req)
+            query, errors = parse_query(operation.query, req.query_string)
+            raise_all(parse_path(path) + errors)
+            call = Call(req, resp, path, query, identity=identity)
+            if operation.body is not None:
+                call.body = body.decode(req, operation.body, required=operation.body_required)
             operation.handler(self._context, call)
         except StoreError as err:
             log.error("%s: the database could not be read: %s", operation.id, err)

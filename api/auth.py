@@ -11,6 +11,7 @@ worker counts its own as well, for while the scheduler is away.
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -42,6 +43,9 @@ T = TypeVar("T")
 _FAILURES = 10
 _WINDOW_S = 60.0
 _TOUCH_MS = 10 * 60 * 1000
+_COOKIES = 4
+_ASK_S = 1.0
+"""How long a log-in waits for a scheduler that does not answer, and how long it is not asked then."""
 _TAG_ROUNDS = 200_000
 _SPEAKS_FOR_OTHERS = ("HTTP_FORWARDED", "HTTP_VIA", "HTTP_ORIGIN", "HTTP_COOKIE")
 _SPEAKS_FOR_OTHERS_PREFIXES = ("HTTP_X_FORWARDED_", "HTTP_SEC_FETCH_")
@@ -83,16 +87,19 @@ def from_browser(req: falcon.Request) -> bool:
 
 
 def client_key(address: str) -> str:
-    """What failed log-ins are counted by: an IPv4 address, or an IPv6 network of 64 bits."""
+    """What failed log-ins are counted by: an IPv4 address, or an IPv6 network of 64 bits.
+
+    All of 127.0.0.0/8 is this host: who is on it can use each of these addresses.
+    """
     try:
         ip = ipaddress.ip_address(address.split("%", maxsplit=1)[0])
     except ValueError:
         return address
     if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
-        return str(ipaddress.ip_network((ip, 64), strict=False))
-    return str(ip)
+        if ip.ipv4_mapped is None:
+            return str(ipaddress.ip_network((ip, 64), strict=False))
+        ip = ip.ipv4_mapped
+    return "127.0.0.1" if ip.is_loopback else str(ip)
 
 
 class Authenticator:
@@ -108,6 +115,7 @@ class Authenticator:
         self._overflow_uid = _overflow_uid()
         self._failures: dict[str, deque[float]] = {}
         self._locks: defaultdict[str, BoundedSemaphore] = defaultdict(BoundedSemaphore)
+        self._away_until_s = 0.0
         self._proven: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.cookie = f"ringward_{boot.daemon_id.lower()}"
 
@@ -119,8 +127,7 @@ class Authenticator:
         """
         if self.trusted_peer(req):
             return Identity("peer", f"uid {self._peer_uid(req)}")
-        for token in req.get_cookie_values(self.cookie) or ():
-            digest = hash_token(token)
+        for digest in self._cookies(req):
             if self.session_valid(digest):
                 return Identity("session", "web", digest)
         password = _basic_password(req)
@@ -132,6 +139,10 @@ class Authenticator:
             # A connection that has proven it once need not ask the scheduler each time.
             self._proven[sock] = req.auth or ""
         return Identity("password", f"password from {req.remote_addr or 'the Unix socket'}")
+
+    def _cookies(self, req: falcon.Request) -> list[str]:
+        """Hashes of the sessions that the request names: one, or a few, never as many as somebody cares to send."""
+        return [hash_token(token) for token in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]]
 
     def trusted_peer(self, req: falcon.Request) -> bool:
         """Whether the peer's uid alone is proof enough."""
@@ -178,11 +189,8 @@ class Authenticator:
         if len(failures) >= _FAILURES:
             wait_s = int(failures[0] + _WINDOW_S - now) + 1
         else:
-            try:
-                result = self._control.call("login_attempt", client=client)
-            except (Unavailable, Refused):
-                return
-            if result["allowed"]:
+            result = self._ask_scheduler("login_attempt", client)
+            if result is None or result["allowed"]:
                 return
             wait_s = max(1, int(result["retry_after_s"]))
         raise ApiError(429, "Too many wrong passwords; try again later", headers={"Retry-After": str(wait_s)})
@@ -192,10 +200,17 @@ class Authenticator:
             self._failures.clear()
             self._locks.clear()
         self._failures.setdefault(client, deque(maxlen=_FAILURES)).append(time.monotonic())
-        try:
-            self._control.call("login_failed", client=client)
-        except (Unavailable, Refused) as err:
-            log.warning("a wrong password from %s could not be reported: %s", client, err)
+        if self._ask_scheduler("login_failed", client) is None:
+            log.debug("a wrong password from %s could not be reported", client)
+
+    def _ask_scheduler(self, op: str, client: str) -> dict[str, Any] | None:
+        """Its answer; None when it is away, after a second at most: nobody who logs in waits in line for that."""
+        if time.monotonic() < self._away_until_s:
+            return None
+        with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
+            return self._control.call(op, client=client)
+        self._away_until_s = time.monotonic() + _ASK_S
+        return None
 
     def refusal(self, req: falcon.Request, detail: str) -> ApiError:
         """The 401; it invites a client that is no browser page to send the password."""
@@ -230,9 +245,9 @@ class Authenticator:
         Raises:
             ApiError: 503 the scheduler is away.
         """
-        for token in req.get_cookie_values(self.cookie) or ():
-            digest = hash_token(token)
-            asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
+        for digest in self._cookies(req):
+            if self.session_valid(digest):
+                asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
 
     def session_valid(self, digest: str) -> bool:
         """Whether the session is alive; notes that it was used."""

@@ -32,7 +32,7 @@ def read(req: falcon.Request) -> bytes:
     """The whole body.
 
     Raises:
-        ApiError: 413 over 1 MiB; 408 when it does not arrive in 30 s.
+        ApiError: 400 it ends early; 413 over 1 MiB; 408 when it does not arrive in 30 s.
     """
     stream = req.env["wsgi.input"]
     parts: list[bytes] = []
@@ -51,8 +51,15 @@ def read(req: falcon.Request) -> bytes:
         raise ApiError(408, "The body did not arrive in time") from err
     except (ParseException, NoMoreData) as err:
         raise ApiError(400, "The body is not framed as HTTP wants it") from err
+    except OSError as err:  # ECONNRESET: nobody will read the answer, and it is no failure of ours
+        _give_up(req)
+        raise ApiError(400, "The client hung up") from err
     if size > LIMIT_BYTES:
         raise ApiError(413, f"A body may have {LIMIT_BYTES} bytes")
+    if size < (req.content_length or 0):
+        # Half a request is none: whoever was cut off in the middle did not ask for what the half happens to say.
+        _give_up(req)
+        raise ApiError(400, "The body ends before its Content-Length")
     return b"".join(parts)
 
 
@@ -73,9 +80,15 @@ def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool)
         data = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise ApiError(400, f"The body is no JSON: {err}") from err
-    if not isinstance(data, dict):
-        raise invalid([ErrorDetail("body", "must be an object", data)])
-    return _convert(data, schema)
+    except RecursionError as err:
+        raise ApiError(400, "The body is nested too deeply") from err
+    values, errors = _convert(data, schema)
+    if errors:
+        if _SECRET.intersection(schema.__struct_fields__):
+            # The secret may stand anywhere in what is not as it should be: under a misspelt name, or bare.
+            errors = [ErrorDetail(error.location, error.message) for error in errors]
+        raise invalid(errors)
+    return schema(**values)
 
 
 def _is_json(content_type: str | None) -> bool:
@@ -83,8 +96,10 @@ def _is_json(content_type: str | None) -> bool:
     return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 
 
-def _convert(data: dict[str, Any], schema: type[msgspec.Struct]) -> msgspec.Struct:
-    """Msgspec names only the first error, so each field is converted on its own."""
+def _convert(data: Any, schema: type[msgspec.Struct]) -> tuple[dict[str, Any], list[ErrorDetail]]:
+    """Values by field, and everything that is wrong: msgspec names only the first error, so each field is converted."""
+    if not isinstance(data, dict):
+        return {}, [ErrorDetail("body", "must be an object", data)]
     errors: list[ErrorDetail] = []
     values: dict[str, Any] = {}
     fields = {field.encode_name: field for field in msgspec.structs.fields(schema)}
@@ -98,12 +113,10 @@ def _convert(data: dict[str, Any], schema: type[msgspec.Struct]) -> msgspec.Stru
         try:
             values[field.name] = msgspec.convert(value, field.type)
         except msgspec.ValidationError as err:
-            errors.append(ErrorDetail(f"body.{name}", str(err), msgspec.UNSET if name in _SECRET else value))
+            errors.append(ErrorDetail(f"body.{name}", str(err), value))
     errors += [
         ErrorDetail(f"body.{name}", "is required")
         for name, field in fields.items()
         if field.required and name not in data
     ]
-    if errors:
-        raise invalid(errors)
-    return schema(**values)
+    return values, errors

@@ -2,14 +2,16 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import gevent
 from gevent.event import Event
+from gevent.lock import BoundedSemaphore
 from gevent.threadpool import ThreadPool
 
+from api.errors import unavailable
 from store.database import Database, open_reader
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
@@ -22,6 +24,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 2
+_SEARCHES = 4
+_PLACE_S = 5.0
 _ASK_S = 1.0
 _KEEP_S = 1.0
 
@@ -62,21 +66,52 @@ class Files:
         return result
 
 
+class Searches:
+    """Log files, searched in a thread of their own: pages of logs and streams have theirs for themselves."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPool(1)
+        self._places = BoundedSemaphore(_SEARCHES)
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """One of the few searches that may take turns at a time.
+
+        Raises:
+            ApiError: 503 no place became free for a while.
+        """
+        if not self._places.acquire(timeout=_PLACE_S):
+            raise unavailable("Too many searches are going on")
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `function` in the thread and return what it returns: a search in turns, so that others get theirs."""
+        result: T = self._pool.apply(function, args, kwargs)
+        return result
+
+
 class SchedulerProbe:
     """What the scheduler says of itself, asked at most once a second however many want to know."""
 
     def __init__(self) -> None:
         self._until_s = 0.0
         self._info: dict[str, Any] | None = None
+        self._asking = BoundedSemaphore()
 
     def info(self, context: "Context") -> dict[str, Any] | None:
         """Its answer; None when it gives none within a second."""
         if time.monotonic() >= self._until_s:
-            info = None
-            with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
-                info = context.control.call("info")
-            self._info = info
-            self._until_s = time.monotonic() + _KEEP_S
+            # Whoever comes meanwhile gets the answer of the one who asks.
+            with self._asking:
+                if time.monotonic() >= self._until_s:
+                    info = None
+                    with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
+                        info = context.control.call("info")
+                    self._info = info
+                    self._until_s = time.monotonic() + _KEEP_S
         return self._info
 
 
@@ -93,6 +128,7 @@ class Context:
     stopping: Event
     """Set when the worker is to end: streams close, waits return."""
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
+    searches: Searches = field(default_factory=Searches)
 
     def stop(self) -> None:
         """The worker is to end."""

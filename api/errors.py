@@ -25,8 +25,9 @@ log = logging.getLogger("gunicorn.error")
 MEDIA_TYPE = "application/problem+json"
 
 _TITLES = {413: "Content Too Large", 421: "Misdirected Request", 422: "Unprocessable Content"}
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _RETRY_AFTER_S = 2
+_NAMED = 20
 
 
 class ApiError(Exception):
@@ -48,8 +49,9 @@ class ApiError(Exception):
 
 def invalid(errors: Sequence[ErrorDetail]) -> ApiError:
     """The 422 that names every invalid parameter."""
-    names = ", ".join(error.location for error in errors)
-    return ApiError(422, f"Not valid: {names}", errors)
+    names = ", ".join(error.location[:100] for error in errors[:_NAMED])
+    more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
+    return ApiError(422, f"Not valid: {names}{more}", errors)
 
 
 def unavailable(detail: str) -> ApiError:
@@ -68,7 +70,7 @@ def title(status: int) -> str:
 def base_url(environ: Mapping[str, Any]) -> str:
     """Scheme and host that the client used, for absolute links; a Host that is none is not echoed."""
     host = environ.get("HTTP_HOST", "")
-    return f"{environ['wsgi.url_scheme']}://{host if _HOST.fullmatch(host) else 'localhost'}"
+    return f"{environ['wsgi.url_scheme']}://{host if HOST.fullmatch(host) else 'localhost'}"
 
 
 def problem(status: int, detail: str, errors: Sequence[ErrorDetail] = (), base: str | None = None) -> Problem:

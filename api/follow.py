@@ -5,7 +5,6 @@ notices, an idle stream would not), when the client takes nothing for 30 s (the 
 ends, when the worker ends, and, for a run, with ``done``.
 """
 
-import contextlib
 import re
 import socket
 import time
@@ -31,8 +30,8 @@ DONE_RETRY_MS = 3_600_000
 
 _FEED_LINES = 4000
 """Up to so many lines behind the head a stream reads from the ring, on the loop; farther behind in a thread."""
-_PAGE_LINES = 5000
-_PAGE_BYTES = 256 * 1024
+_PAGE_LINES = 1000
+_PAGE_BYTES = 64 * 1024
 _SETTLE_S = 0.05
 _REGION_S = 0.1
 _ROTATED_S = 1.0
@@ -40,7 +39,10 @@ _INTEGER = re.compile("-?[0-9]{1,19}")
 
 
 class EventStream:
-    """A stream of one request; subclasses say what it sends."""
+    """A stream of one request; subclasses say what it sends.
+
+    There may be thousands that have nothing to send, so each keeps as little as it can.
+    """
 
     beat = sse.HEARTBEAT
 
@@ -49,32 +51,52 @@ class EventStream:
         self.revoked = False
         self.session = call.identity.session if call.identity else None
         self.context = context
-        self.stack = contextlib.ExitStack()
         self.beat_s = time.monotonic() + HEARTBEAT_S
+        self._environ: dict[str, Any] = call.req.env
         self._gone = False
-        context.hub.start()
-        context.hub.streams.add(self)
-        self.stack.callback(context.hub.streams.discard, self)
-        self._watch_client(call.req.env["gunicorn.socket"])
+        self._feed: Feed | None = None
+        self._watch: Watch | None = None
+        self._client: Any = None
 
-    def _watch_client(self, sock: Any) -> None:
-        watcher = gevent.get_hub().loop.io(sock.fileno(), 1)
+    def open(self) -> None:
+        """Take hold of what it needs; if that fails, of nothing.
 
-        def readable() -> None:
-            try:
-                data = sock._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # noqa: SLF001 - the plain socket
-            except BlockingIOError:
-                return
-            except OSError:  # ECONNRESET
-                data = b""
-            self._gone = not data
-            # What a client sends during a stream is its next request: it stays for later.
-            watcher.stop()
-            self.woken.set()
+        Raises:
+            ApiError: 500 the log cannot be read.
+        """
+        try:
+            self.context.hub.start()
+            self.context.hub.streams.add(self)
+            sock = self._environ["gunicorn.socket"]
+            self._client = gevent.get_hub().loop.io(sock.fileno(), 1)
+            # The plain socket: gevent's own would wait.
+            self._client.start(self._readable, sock._sock)  # noqa: SLF001
+            self._hold()
+        except BaseException:
+            self.close()
+            raise
 
-        watcher.start(readable)
-        self.stack.callback(watcher.close)
-        self.stack.callback(watcher.stop)
+    def _hold(self) -> None:
+        """Take hold of what a kind of stream needs."""
+        raise NotImplementedError
+
+    def follow(self, name: str) -> Feed:
+        """Follow a ring, and be woken by it."""
+        feed = self._feed = self.context.hub.enter(name)
+        feed.waiters.add(self.woken)
+        return feed
+
+    def _readable(self, sock: Any) -> None:
+        try:
+            data = sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:  # ECONNRESET
+            data = b""
+        self._gone = not data
+        # What a client sends during a stream is its next request: it stays for later.
+        self._client.stop()
+        self.woken.set()
 
     @property
     def over(self) -> bool:
@@ -87,6 +109,8 @@ class EventStream:
         return self.beat if time.monotonic() >= self.beat_s else b""
 
     def __iter__(self) -> Iterator[bytes]:
+        # Nobody looks at the request any more, and it is a third of what an idle stream would keep.
+        self._environ.clear()
         for data in self.events():
             if data:
                 yield data
@@ -102,7 +126,20 @@ class EventStream:
 
     def close(self) -> None:
         """Let go of everything; called by gunicorn in any case."""
-        self.stack.close()
+        hub = self.context.hub
+        hub.streams.discard(self)
+        if self._client is not None:
+            self._client.stop()
+            self._client.close()
+            self._client = None
+        if self._feed is not None:
+            self._feed.waiters.discard(self.woken)
+            hub.leave(self._feed)
+            self._feed = None
+        if self._watch is not None:
+            self._watch.waiters.discard(self.woken)
+            hub.ends.leave(self._watch)
+            self._watch = None
 
 
 class Regions:
@@ -154,11 +191,6 @@ class LogStream(EventStream):
         self._first_shown = 0
         self._rotated_s = 0.0
 
-    def register(self, waiters: set[Event]) -> None:
-        """Be woken by these."""
-        waiters.add(self.woken)
-        self.stack.callback(waiters.discard, self.woken)
-
     def fetch(self, position: int, limit: int) -> Chunk:
         """Rendered lines from `position` on, wherever they are."""
         raise NotImplementedError
@@ -209,16 +241,24 @@ class RunLogStream(LogStream):
 
     def __init__(self, context: Context, call: Call, run: Run) -> None:
         super().__init__(context, call)
-        self._run = run
+        self._run_id = run.id
+        # The lines of an ended run are counted in its row, also when nothing is left of its log.
+        self._lines = run.lines
+        self._live = run.status != "ended"
         self._reader = LogReader(*context.hub.paths(run))
-        self.stack.callback(self._reader.close)
-        if run.status != "ended":
-            self._watch = self.stack.enter_context(context.hub.ends.watch(run.id))
-            self._watch.seen = True
-            self.register(self._watch.waiters)
-            self._feed = self.stack.enter_context(context.hub.feed(run.id))
-            self.register(self._feed.waiters)
+
+    def _hold(self) -> None:
+        if self._live:
+            watch = self._watch = self.context.hub.ends.enter(self._run_id)
+            watch.seen = True
+            watch.waiters.add(self.woken)
+            self.follow(self._run_id)
         self._head = self._whole_head()
+
+    def close(self) -> None:
+        """Let go of the log, too."""
+        self._reader.close()
+        super().close()
 
     def _whole_head(self) -> Head:
         """Where the log stands, in its ring or in its file.
@@ -229,8 +269,7 @@ class RunLogStream(LogStream):
         try:
             return self.context.files(self._reader.head)
         except (LogError, OSError) as err:
-            self.close()
-            raise unreadable(self._run.id, err) from err
+            raise unreadable(self._run_id, err) from err
 
     def fetch(self, position: int, limit: int) -> Chunk:
         """Read in a thread: it may come from the disk."""
@@ -238,23 +277,21 @@ class RunLogStream(LogStream):
 
     def events(self) -> Iterator[bytes]:
         """Replay, then what is new, then ``done``."""
-        head, run = self._head, self._run
-        ended = run.status == "ended"
-        # The lines of an ended run are counted in its row, also when nothing is left of its log.
-        lines = max(head.lines, run.lines) if ended else head.lines
+        head = self._head
+        lines = head.lines if self._live else max(head.lines, self._lines)
         position = 0
         for data, position in self.replay(head.first_available if head.lines else lines, lines):  # noqa: B007
             yield data
         if self.over:
             return
-        if ended:
+        if self._watch is None or self._feed is None:
             yield _done("ended", position)
         else:
             # Opened again should this stream fall behind; thousands that do not need neither memory nor descriptor.
             self._reader.close()
-            yield from self._live(self._watch, self._feed, position)
+            yield from self._follow(self._watch, self._feed, position)
 
-    def _live(self, watch: Watch, feed: Feed, position: int) -> Iterator[bytes]:
+    def _follow(self, watch: Watch, feed: Feed, position: int) -> Iterator[bytes]:
         regions = Regions()
         while not self.over:
             self.woken.clear()
@@ -285,26 +322,28 @@ class RunLogStream(LogStream):
 class DaemonLogStream(LogStream):
     """The daemon's own log, which has no end and no file."""
 
-    def __init__(self, context: Context, call: Call) -> None:
-        super().__init__(context, call)
-        self._feed = self.stack.enter_context(context.hub.feed(DAEMON))
-        self.register(self._feed.waiters)
+    def _hold(self) -> None:
+        self._ring = self.follow(DAEMON)
 
     def fetch(self, position: int, _limit: int) -> Chunk:
         """Everything there is stands in the ring."""
-        return self._feed.chunk(position, sse.log_line) or (b"", self._feed.head().lines)
+        return self._ring.chunk(position, sse.log_line) or self._hole(position)
+
+    def _hole(self, position: int) -> Chunk:
+        lines = max(position, self._ring.head().lines)
+        return (sse.dropped(position - 1, lines - position) if lines > position else b""), lines
 
     def events(self) -> Iterator[bytes]:
         """Replay, then what is new."""
-        head = self._feed.head()
+        head = self._ring.head_now()
         position = 0
         for data, position in self.replay(head.first_available, head.lines):  # noqa: B007
             yield data
         while not self.over:
             self.woken.clear()
-            head = self._feed.head()
+            head = self._ring.head()
             if position < head.lines:
-                data, position = self.lines_from(self._feed, head, position)
+                data, position = self.lines_from(self._ring, head, position)
                 yield data
                 gevent.sleep(0)
             else:
@@ -341,11 +380,12 @@ class EventsStream(EventStream):
         if types and "ping" not in types:
             self.beat = sse.HEARTBEAT
         self._render = sse.EventLines(types)
-        self._feed = self.stack.enter_context(context.hub.feed(EVENTS))
-        self._feed.waiters.add(self.woken)
-        self.stack.callback(self._feed.waiters.discard, self.woken)
+        self._last_event_id = last_event_id(call)
+
+    def _hold(self) -> None:
+        self._ring = self.follow(EVENTS)
         # Where to begin, decided before anything is sent: whoever has heard from us misses nothing from then on.
-        lines, last = self._feed.head().lines, last_event_id(call)
+        lines, last = self._ring.head_now().lines, self._last_event_id
         self._position = lines if last is None else last + 1
         self._follows_all = not lines and last is None
 
@@ -356,13 +396,13 @@ class EventsStream(EventStream):
         begun = False
         while not self.over:
             self.woken.clear()
-            head = self._feed.head()
+            head = self._ring.head()
             if head.lines and not begun:
                 # Only a ring tells where its numbers are; a scheduler makes one with its first event.
                 begun = True
                 position = head.first_available if self._follows_all else min(position, head.lines)
             if begun and position < head.lines:
-                data, position = self._feed.chunk(position, self._render) or (b"", head.lines)
+                data, position = self._ring.chunk(position, self._render) or (b"", head.lines)
                 yield data
                 gevent.sleep(0)
             else:

@@ -5,13 +5,14 @@ A page of some other site can make a browser send requests here, even by making 
 that does not come from our own pages.
 """
 
+import re
 from typing import Any
 
 import falcon
 from falcon.routing import CompiledRouter
 
 from api.auth import is_unix
-from api.errors import ApiError, base_url
+from api.errors import HOST, ApiError, base_url
 
 PROBES = ("/healthz", "/readyz")
 HTML_POLICY = (
@@ -20,12 +21,7 @@ HTML_POLICY = (
 )
 _OTHER_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 _METHODS = frozenset(falcon.COMBINED_METHODS)
-
-
-def _host_name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+_ABSOLUTE = re.compile("https?://([^/?#]*)", re.IGNORECASE)
 
 
 def check_origin(req: falcon.Request) -> None:
@@ -54,10 +50,16 @@ class Guard:
 
         Raises:
             ApiError: 400, 405, 421.
-            falcon.HTTPNotFound: an unknown method at an unknown path.
+            falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies take for another path.
         """
-        if not is_unix(req) and req.path not in PROBES:
+        target = _ABSOLUTE.match(req.env["RAW_URI"])
+        if target is not None:
+            # RFC 9112, 3.2.2: then this is the host, whatever the header says.
+            req.env["HTTP_HOST"] = target.group(1)
+        if not is_unix(req):
             self._check_host(req)
+        if req.path.startswith("//"):
+            raise falcon.HTTPNotFound
         if req.method not in _METHODS:
             found = self._router.find(req.path, req=req)
             if found is None:
@@ -65,15 +67,25 @@ class Guard:
             raise falcon.HTTPMethodNotAllowed(found[0].allow)  # type: ignore[attr-defined]  # api.app.Route
 
     def _check_host(self, req: falcon.Request) -> None:
-        host = req.get_header("Host")
-        if not host:
-            raise ApiError(400, "The Host header is missing")
-        name = _host_name(host)
-        if name not in self._hosts and name != req.env["gunicorn.socket"].getsockname()[0]:
-            raise ApiError(421, "This host name is not one of this daemon's")
+        host = req.env.get("HTTP_HOST", "")
+        address, port = req.env["gunicorn.socket"].getsockname()[:2]
+        match = HOST.fullmatch(host)
+        name = match.group(1).strip("[]").lower() if match else ""
+        if name in self._hosts or name == address:
+            return
+        # Links in the answer lead to where it comes from, not to where a stranger says.
+        req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        if req.path in PROBES:
+            return
+        if match is None:
+            raise ApiError(400, "The Host header is not valid" if host else "The Host header is missing")
+        raise ApiError(421, "This host name is not one of this daemon's")
 
-    def process_response(self, _req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
+    def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
         """Add what every response has."""
+        if req.method == "HEAD":
+            # Falcon sends none of a stream, and forgets it as it is.
+            getattr(resp.stream, "close", lambda: None)()
         resp.set_header("X-Content-Type-Options", "nosniff")
         resp.set_header("Referrer-Policy", "same-origin")
         resp.set_header("Cross-Origin-Resource-Policy", "same-origin")

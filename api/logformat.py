@@ -2,12 +2,16 @@
 
 import logging
 import sys
+import time
+from collections import deque
 from typing import Any
 
 from gunicorn.glogging import Logger
 
 from api.times import rfc3339
 
+_REFUSALS = 10
+_MINUTE_S = 60.0
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
 
 
@@ -30,12 +34,29 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     def setup(self, cfg: Any) -> None:
         """Set level and form."""
         super().setup(cfg)
+        self._told: deque[float] = deque(maxlen=_REFUSALS)
+        self._untold = 0
         for handler in self.error_log.handlers:
             handler.setFormatter(Formatter())
 
     def info(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """Gunicorn's own news are of use only when something is wrong."""
         super().debug(msg, *args, **kwargs)
+
+    def warning(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """Of requests that are none only so many a minute: anybody can send them, and older lines would have to go."""
+        if not str(msg).startswith("Invalid request"):
+            super().warning(msg, *args, **kwargs)
+            return
+        now_s = time.monotonic()
+        if len(self._told) == _REFUSALS and now_s - self._told[0] < _MINUTE_S:
+            self._untold += 1
+            return
+        self._told.append(now_s)
+        if self._untold:
+            super().warning("%d more invalid requests were not told of", self._untold)
+            self._untold = 0
+        super().warning("%.500s", msg)
 
     def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """A client that takes nothing for too long ends in a time-out, which gunicorn calls an error."""

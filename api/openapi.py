@@ -19,6 +19,7 @@ from api.schemas import Document, Problem
 _REF = "#/components/schemas/{name}"
 _COMMON = (400, 401, 403, 421, 422, 429, 500, 503)
 _PUBLIC_COMMON = (400, 421, 422, 500)
+_OF_BODIES = (400, 408, 413, 415, 422)
 
 
 def _structs(schema: Any) -> list[Any]:
@@ -49,7 +50,8 @@ def _components() -> tuple[dict[type, dict[str, Any]], dict[str, Any]]:
 
 def _schema(schema: Any) -> Any:
     if isinstance(schema, tuple):
-        return {"oneOf": [_schema(one) for one in schema]}
+        # Not oneOf: an empty list of runs is the same in both namings.
+        return {"anyOf": [_schema(one) for one in schema]}
     if isinstance(schema, type):
         return _components()[0][schema]
     return schema
@@ -84,6 +86,11 @@ def _event(name: str, data: Any) -> dict[str, Any]:
 
 def _query_param(param: Param) -> dict[str, Any]:
     described: dict[str, Any] = {"name": param.name, "in": "query", "schema": param.schema}
+    if param.required:
+        described["required"] = True
+    else:
+        # An empty parameter is an absent one.
+        described["allowEmptyValue"] = True
     text = param.description
     if param.aliases:
         text = f"{text} Also understood as {', '.join(param.aliases)}."
@@ -130,7 +137,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
             answer["content"] = _content(content)
         described["responses"][str(status)] = answer
     common = _COMMON if operation.access is Access.PRIVATE else _PUBLIC_COMMON
-    for status in sorted({*common, *operation.refusals}):
+    of_bodies = () if operation.body is None else _OF_BODIES
+    for status in sorted({*common, *of_bodies, *operation.refusals}):
         described["responses"][str(status)] = {
             "description": title(status),
             "content": {MEDIA_TYPE: {"schema": _schema(Problem)}},

@@ -32,6 +32,7 @@ class Param:
         default: When it is absent.
         description: For the OpenAPI document.
         aliases: Other names that are understood.
+        required: Whether its absence is an error.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Param:
     default: Any = None
     description: str = ""
     aliases: tuple[str, ...] = field(default=())
+    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,12 @@ def clamped(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Pa
     def parse(text: str) -> int:
         if not re.fullmatch("-?[0-9]+", text):
             raise ValueError("must match ^-?[0-9]+$")
-        digits = text.lstrip("-").lstrip("0")
+        negative = text.startswith("-")
+        # Python reads no more than 4300 digits, leading zeros included.
+        digits = text.lstrip("-").lstrip("0") or "0"
         if len(digits) > 19:
-            return INT64_MIN if text.startswith("-") else INT64_MAX
-        return max(INT64_MIN, min(INT64_MAX, int(text)))
+            return INT64_MIN if negative else INT64_MAX
+        return max(INT64_MIN, min(INT64_MAX, -int(digits) if negative else int(digits)))
 
     return Param(name, parse, {"type": "string", "pattern": "^-?[0-9]+$"}, None, description, aliases)
 
@@ -215,6 +219,11 @@ def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, A
             first = given.setdefault(found.name, (name, value))
             if first[1] != value:
                 errors.append(ErrorDetail(f"query.{name}", f"is given twice, as {first[1]!r} too", value))
+    errors += [
+        ErrorDetail(f"query.{one.name}", "is missing")
+        for one in by_name.values()
+        if one.required and one.name not in given
+    ]
     for canonical, (name, value) in given.items():
         try:
             values[canonical] = by_name[name].parse(value)

@@ -210,13 +210,19 @@ class Tasks(Document, kw_only=True):
     items: list[Task]
 
 
-class TriggerBody(Struct, kw_only=True):
+class Body(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a request may carry."""
+
+    schema_link: SchemaLink | UnsetType = field(name="$schema", default=UNSET)
+
+
+class TriggerBody(Body, kw_only=True):
     """What a trigger may carry."""
 
     params: dict[str, str] | UnsetType | None = UNSET
 
 
-class LoginBody(Struct, kw_only=True):
+class LoginBody(Body, kw_only=True):
     """A log-in."""
 
     password: str
@@ -254,6 +260,28 @@ class LogPage(Document, kw_only=True, rename="camel"):
     truncated: Annotated[bool, Meta(description="Lines of this log are gone.")]
     finalized: Annotated[bool, Meta(description="No line will be added.")]
     lines: list[Line]
+
+
+class SearchHit(Struct, kw_only=True, rename="camel"):
+    """A line that was found."""
+
+    run_id: Ulid
+    n: Annotated[Int64, Meta(description="Absolute number within the run's log, from 0.")]
+    ts: Annotated[Int64, Meta(description="Unix time, ms.")]
+    stream: StreamName
+    text: str
+
+
+class SearchPage(Document, kw_only=True, rename="camel"):
+    """What a search found so far. It may be empty and yet not be exhausted."""
+
+    items: list[SearchHit]
+    next_cursor: Annotated[str, Meta(description="To go on with; absent when the search is exhausted.")] | UnsetType = (
+        UNSET
+    )
+    exhausted: Annotated[bool, Meta(description="All runs were searched, those that still run up to now.")]
+    scanned_runs: Annotated[Int64, Meta(description="Runs that this call looked into.")]
+    scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call passed.")]
 
 
 class Dropped(Struct):

@@ -9,10 +9,13 @@ What differs from gunicorn's own gevent worker:
 * it ends promptly: streams are told, idle connections closed, and only requests that are being answered get time;
 * a worker that hangs is ended by SIGABRT for good. Gunicorn's handler raises SystemExit in whatever greenlet
   runs, after which the worker lives on without accepting and is not replaced while a stream is open;
-* what a connection does has a time limit in both directions, not only the headers.
+* what a connection does has a time limit in both directions, not only the headers;
+* a client that sends as fast as we read does not hold up the others: they have a turn before each read of the socket
+  and after each request; and what nobody read of a request's body is passed over within bounds.
 """
 
 import argparse
+import contextlib
 import faulthandler
 import fcntl
 import functools
@@ -31,18 +34,22 @@ from gevent import monkey
 # os and signal stay: the arbiter forks, reaps and handles signals as gunicorn means it to.
 monkey.patch_all(os=False, signal=False)
 
+import gunicorn.http.parser  # noqa: E402
 import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
 from gevent.event import Event  # noqa: E402
 from gevent.pool import Pool  # noqa: E402
 from gevent.server import StreamServer  # noqa: E402
 from gunicorn.app.base import BaseApplication  # noqa: E402
 from gunicorn.arbiter import Arbiter  # noqa: E402
+from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
+from gunicorn.http.unreader import SocketUnreader  # noqa: E402
 from gunicorn.workers.ggevent import GeventWorker  # noqa: E402
 
 from api.app import build  # noqa: E402
 from api.context import Context, open_context  # noqa: E402
 from api.errors import write_error  # noqa: E402
 from api.logformat import ApiLogger  # noqa: E402
+from api.sending import write  # noqa: E402
 from supervisor.messages import PROTOCOL, Boot, Decoder, Frame  # noqa: E402
 from supervisor.osport import set_title  # noqa: E402
 
@@ -54,6 +61,9 @@ _GRACE_S = 5
 _HANG_S = 30
 _SOCKET_S = 30.0
 _LINGER_S = 1.0
+_PASSED_OVER_BYTES = 1 << 20
+_PASSED_OVER_S = 10.0
+_STEP_BYTES = 65536
 _CLOSE_BELOW_S = 0.5
 """Time between our own end of patience with requests and the arbiter's SIGKILL."""
 
@@ -146,19 +156,27 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
         sock.settimeout(_SOCKET_S)
         try:
             going_on = super().handle_request(listener_name, req, sock, addr)
-            self._idle.add(greenlet)
+            if _pass_over(req.body):
+                self._idle.add(greenlet)
+                # The next request may be here already, and the one after that.
+                gevent.sleep(0)
             return going_on
         except StopIteration:
-            if _unread(req):
-                gunicorn.util.close_graceful(sock, timeout=_LINGER_S)
+            _pass_over(req.body)
             raise
         finally:
+            if req.body.failed and sock.fileno() >= 0:
+                # Closing with unread data resets the connection, and the answer with it.
+                gunicorn.util.close_graceful(sock, timeout=_LINGER_S)
             self._busy.discard(greenlet)
             if sock.fileno() >= 0:
                 sock.settimeout(None)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
+        if client.family == socket.AF_UNIX:
+            # The name that the client gave its own end says nothing, and need not even be text.
+            addr = ""
         try:
             super().handle(listener, client, addr)
         finally:
@@ -173,9 +191,30 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
         gunicorn.util.close_graceful(client, timeout=_LINGER_S)
 
 
-def _unread(req: Any) -> bool:
-    reader = getattr(getattr(req, "body", None), "reader", None)
-    return bool(getattr(reader, "length", 0) or getattr(reader, "parser", None))
+class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
+    """Reads from a client that may send as fast as we read: then neither reading nor writing ever waits."""
+
+    def chunk(self, size_hint: int | None = None) -> bytes:
+        """What has come, after everybody else had a turn."""
+        gevent.sleep(0)
+        data: bytes = super().chunk(size_hint)
+        return data
+
+
+def _pass_over(body: Any) -> bool:
+    """Read what is left of a request's body, to where the next request begins; False when that is too far."""
+    reader = body.reader
+    if not body.failed and not getattr(reader, "length", 0) and getattr(reader, "parser", None) is None:
+        return True
+    left = 0 if body.failed else _PASSED_OVER_BYTES
+    with contextlib.suppress(ParseException, NoMoreData, OSError), gevent.Timeout(_PASSED_OVER_S, False):
+        while left > 0:
+            data = body.read(_STEP_BYTES)
+            if not data:
+                return True
+            left -= len(data)
+    body.failed = True
+    return False
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -274,6 +313,8 @@ def main() -> None:
         resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
     )
     gunicorn.util.write_error = write_error
+    gunicorn.util.write = write
+    gunicorn.http.parser.SocketUnreader = FairUnreader
     sys.argv[1:] = []
     # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.
     gc.collect()

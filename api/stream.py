@@ -114,9 +114,11 @@ class Feed:
             self._head = self._reader.head()
         return self._head
 
-    def look_again(self) -> None:
-        """For a stream that begins: what its client has seen already can be ahead of our bells."""
-        self._head = None
+    def head_now(self) -> Head:
+        """Where it stands at this moment, for who begins: what a client has seen already can be ahead of our bells."""
+        if self._reader.head() != self._head:
+            self.rang()
+        return self.head()
 
     def chunk(self, start: int, render: Render) -> Chunk | None:
         """Rendered lines from `start` on and the line to go on with, shared by all who stand there.
@@ -268,7 +270,8 @@ class Bell:
 class Watch:
     """Somebody waits for the end of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
         self.users = 0
         self.outcome: str | None = None
         """ended or deleted, once it is so."""
@@ -302,16 +305,27 @@ class Ends:
     @contextmanager
     def watch(self, run_id: str) -> Iterator[Watch]:
         """Watch a run, which need not exist yet."""
-        watch = self._watches.setdefault(run_id, Watch())
-        watch.users += 1
-        self._hub.start()
-        self._due.set()
+        watch = self.enter(run_id)
         try:
             yield watch
         finally:
-            watch.users -= 1
-            if not watch.users:
-                del self._watches[run_id]
+            self.leave(watch)
+
+    def enter(self, run_id: str) -> Watch:
+        """Begin to watch a run, which need not exist yet; :meth:`leave` has to follow."""
+        watch = self._watches.get(run_id)
+        if watch is None:
+            watch = self._watches[run_id] = Watch(run_id)
+        watch.users += 1
+        self._hub.start()
+        self._due.set()
+        return watch
+
+    def leave(self, watch: Watch) -> None:
+        """Watch it no more."""
+        watch.users -= 1
+        if not watch.users:
+            del self._watches[watch.run_id]
 
     def wake(self) -> None:
         """Wake everybody who waits for an end."""
@@ -464,23 +478,30 @@ class Hub:
     @contextmanager
     def feed(self, name: str) -> Iterator[Feed]:
         """Follow a ring: subscribed before the head is read, so that nothing falls between."""
+        feed = self.enter(name)
+        try:
+            yield feed
+        finally:
+            self.leave(feed)
+
+    def enter(self, name: str) -> Feed:
+        """Begin to follow a ring; :meth:`leave` has to follow."""
         self.start()
         feed = self._feeds.get(name)
         if feed is None:
             feed = Feed(name, ring_path(self._boot.runtime_dir, name), alone=name in (EVENTS, DAEMON))
             self._feeds[name] = feed
             self._bell(name).subscribe(name)
-        else:
-            feed.look_again()
         feed.users += 1
-        try:
-            yield feed
-        finally:
-            feed.users -= 1
-            if not feed.users:
-                del self._feeds[name]
-                self._bell(name).unsubscribe(name)
-                feed.close()
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        """Follow it no more."""
+        feed.users -= 1
+        if not feed.users:
+            del self._feeds[feed.name]
+            self._bell(feed.name).unsubscribe(feed.name)
+            feed.close()
 
     def _bell(self, name: str) -> Bell:
         return self._scheduler_bell if name == EVENTS else self._root_bell

@@ -177,6 +177,8 @@ class LogReader:
                 yield err
                 continue
             if block is not None and block.header.end_line > publication.state.first_available:
+                if number < publication.header.number:  # the head block grows
+                    self._hint = block.header.end_line, number + 1
                 yield block
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "has_runs",
     "insert_run",
     "list_runs",
+    "runs_from",
     "unfinished_runs",
     "update_run",
 ]
@@ -91,6 +92,16 @@ def unfinished_runs(db: Database) -> list[Run]:
     rows = db.rows(
         f"SELECT {SELECT} FROM runs INDEXED BY runs_state WHERE deleted_at IS NULL AND state >= {FIRST_ACTIVE}"  # noqa: S608 - constants
         " ORDER BY created_at, id"
+    )
+    return [from_row(row) for row in rows]
+
+
+def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit: int) -> list[Run]:
+    """Visible runs of a task, newest first: from the one created at this time with this id on, be it there or not."""
+    rows = db.rows(
+        f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE deleted_at IS NULL AND task_name = ?"  # noqa: S608 - constants
+        " AND (created_at, id) <= (?, ?) ORDER BY created_at DESC, id DESC LIMIT ?",
+        [task_name, created_at, run_id, limit],
     )
     return [from_row(row) for row in rows]
 

@@ -18,11 +18,15 @@ LAST_EVENT_ID = (
 
 
 def send_events(call: Call, make: Callable[[], EventStream]) -> None:
-    """Answer with a stream; `make` opens it. A HEAD opens none."""
+    """Answer with the stream that `make` makes. A HEAD has none."""
     call.resp.content_type = "text/event-stream"
     call.resp.set_header("X-Accel-Buffering", "no")
-    if call.req.method != "HEAD":
-        call.resp.stream = make()
+    if call.req.method == "HEAD":
+        call.resp.stream = ()
+        return
+    stream = make()
+    stream.open()
+    call.resp.stream = stream
 
 
 def stream_run_log(context: Context, call: Call) -> None:

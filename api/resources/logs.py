@@ -149,9 +149,6 @@ def get_raw_log(context: Context, call: Call) -> None:
     name = "-".join(part for part in (run.task_name.replace(":", "_"), run.id, stream) if part)
     call.resp.set_header("Content-Disposition", f'attachment; filename="{name}.log"')
     call.resp.set_header("X-Accel-Buffering", "no")
-    if call.req.method == "HEAD":
-        reader.close()
-        return
 
     def parts() -> Iterator[bytes]:
         data = first

@@ -39,6 +39,11 @@ class Site:
         resp.content_type = media_type
         resp.data = data
 
+    def on_options(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """What can be done here."""
+        resp.status = 204
+        resp.set_header("Allow", ", ".join(self.allow))
+
     def on_head(self, req: falcon.Request, resp: falcon.Response) -> None:
         """As GET, without the body."""
         self.on_get(req, resp)

@@ -119,7 +119,7 @@ def list_task_runs(context: Context, call: Call) -> None:
     """A task's runs; exact in either naming."""
     name = call.path["taskName"]
     found, total = _page(context, call.query, camel=True, folded=False, task=name)
-    if not total and not context.reads(_known, name):
+    if not total and not context.reads(known, name):
         raise ApiError(404, f"There is no task {name}, and no run of one")
     if call.query["naming"] == "snake":
         items = [runs_view.snake_with_params(run) for run in found]
@@ -128,7 +128,8 @@ def list_task_runs(context: Context, call: Call) -> None:
         call.answer(schemas.TaskRuns(items=[runs_view.camel(run) for run in found], total=total))
 
 
-def _known(db: Database, name: str) -> bool:
+def known(db: Database, name: str) -> bool:
+    """Whether a task is configured or has visible runs."""
     record = store_tasks.get_task(db, name)
     return (record is not None and record.configured) or store_runs.has_runs(db, name)
 

@@ -1,5 +1,7 @@
 """Triggering a run."""
 
+import logging
+
 import gevent
 
 from api import runs_view, schemas
@@ -11,8 +13,11 @@ from api.params import integer
 from api.resources.runs import NAMING
 from api.schemas import ErrorDetail
 from store import runs as store_runs
+from store.errors import StoreError
 from store.ids import new_ulid
 from store.runs import Run
+
+log = logging.getLogger("gunicorn.error")
 
 _MAX_WAIT_S = 240
 
@@ -29,9 +34,16 @@ def run_task(context: Context, call: Call) -> None:
     by = call.identity.name if call.identity else ""
 
     def trigger() -> None:
-        asked(
-            lambda: context.control.call("trigger", run=run_id, task=call.path["taskName"], triggered_by="api", by=by)
-        )
+        try:
+            asked(
+                lambda: context.control.call(
+                    "trigger", run=run_id, task=call.path["taskName"], triggered_by="api", by=by
+                )
+            )
+        except ApiError as err:
+            # A scheduler that stored the run and died before it could answer: the run will come.
+            if err.status != 503 or _read(context, run_id) is None:
+                raise
 
     if wait_s:
         # The watch begins before the run exists, so that its end cannot be missed.
@@ -47,10 +59,19 @@ def run_task(context: Context, call: Call) -> None:
 
 
 def _stored(context: Context, run_id: str) -> Run:
-    run = context.reads(store_runs.get_run, run_id)
+    run = _read(context, run_id)
     if run is None:
         raise ApiError(404, f"The run {run_id} was deleted")
     return run
+
+
+def _read(context: Context, run_id: str) -> Run | None:
+    try:
+        return context.reads(store_runs.get_run, run_id)
+    except StoreError as err:
+        # No 503, which would invite to trigger it again.
+        log.error("the run %s, which was triggered, could not be read: %s", run_id, err)
+        raise ApiError(500, f"The run {run_id} was triggered, but the database could not be read") from err
 
 
 OPERATIONS = (

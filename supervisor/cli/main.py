@@ -18,6 +18,7 @@ COMMANDS = {
     "ps": "Show tasks and services.",
     "run": "Run a task now and show what it prints.",
     "logs": "Show what a run printed.",
+    "search": "Search what the runs of a task printed.",
     "runs": "List runs, newest first.",
     "stop": "Stop a run, or all active runs of a task.",
     "validate": "Check the configuration.",

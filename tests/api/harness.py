@@ -146,7 +146,11 @@ class Scheduler:
                         assert frame["token"] == TOKEN
                         continue
                     self.calls.append((frame["op"], frame["args"]))
-                    sock.sendall(encode({"id": frame["id"], **self._answer(frame)}))
+                    # An operation that aborts, or an answer that comes too late: the connection is over.
+                    try:
+                        sock.sendall(encode({"id": frame["id"], **self._answer(frame)}))
+                    except ConnectionError:
+                        return
 
     def _answer(self, frame: dict[str, Any]) -> dict[str, Any]:
         try:

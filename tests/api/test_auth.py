@@ -1,11 +1,13 @@
 """Who may call what."""
 
 import base64
+import http.client
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -115,6 +117,29 @@ def test_limit_while_the_scheduler_is_away(own: Daemon) -> None:
     assert statuses == [401] * 10 + [429]
 
 
+def test_all_of_loopback_is_one_client(own: Daemon) -> None:
+    """Who is on this host can use each of its addresses: guesses from all of them count together."""
+    statuses = []
+    for number in range(1, 13):
+        connection = http.client.HTTPConnection("127.0.0.1", own.port, source_address=(f"127.0.0.{number}", 0))
+        connection.request("GET", "/api/runs", headers=basic("wrong"))
+        statuses.append(connection.getresponse().status)
+        connection.close()
+    assert statuses == [401] * 10 + [429] * 2
+
+
+def test_a_scheduler_that_hangs_holds_up_nobody(own: Daemon) -> None:
+    """The password is checked without it after a second, and those who come then need not wait for it, too."""
+    release = threading.Event()
+    own.scheduler.operations["login_attempt"] = lambda _args: {"allowed": release.wait(30)}
+    start = time.monotonic()
+    try:
+        assert [own.get("/api/runs", basic(PASSWORD), unix=False).status for _ in range(5)] == [200] * 5
+        assert time.monotonic() - start < 4
+    finally:
+        release.set()
+
+
 def test_a_connection_proves_the_password_once(daemon: Daemon) -> None:
     """Further requests of a connection do not ask the scheduler again; another password on it is checked."""
     connection = daemon.connect()
@@ -158,6 +183,30 @@ def test_a_forged_cookie(daemon: Daemon) -> None:
     """401."""
     name = f"ringward_{daemon.boot.daemon_id.lower()}"
     assert daemon.get("/api/runs", {"Cookie": f"{name}=guess"}, unix=False).status == 401
+
+
+def test_forged_cookies_are_not_looked_at_without_end(daemon: Daemon) -> None:
+    """A few of the name are tried, as a browser might send them; log-out of what is no session asks nobody."""
+    name, _, token = cookie(login(daemon))["Cookie"].partition("=")
+    daemon.scheduler.calls.clear()
+    for forged, status in ((3, 200), (100, 401)):
+        header = "; ".join([f"{name}=guess{number}" for number in range(forged)] + [f"{name}={token}"])
+        assert daemon.get("/api/runs", {"Cookie": header}, unix=False).status == status
+    assert daemon.ask("POST", "/api/auth/logout", headers={"Cookie": f"{name}=guess"}, unix=False).status == 204
+    assert daemon.scheduler.calls == []
+
+
+def test_a_session_while_there_is_no_database(own: Daemon) -> None:
+    """503, as for everybody: it is no failure of ours, and it passes."""
+    session = cookie(login(own))
+    os.rename(own.boot.database, f"{own.boot.database}.away")
+    try:
+        answer = own.get("/api/runs", session, unix=False)
+        assert answer.status == 503
+        assert "Retry-After" in answer.headers
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+    assert own.get("/api/runs", session, unix=False).status == 200
 
 
 def test_another_password_ends_sessions(daemon: Daemon) -> None:
@@ -218,6 +267,15 @@ def test_foreign_hosts(daemon: Daemon, host: str) -> None:
     assert daemon.get("/api/runs", {"Host": host}).status == 200
 
 
+@pytest.mark.parametrize(
+    "host", ["[localhost].evil.example", "[127.0.0.1]x", "localhost:x", "localhost:1:2", "u@localhost", "localhost/"]
+)
+def test_what_is_no_host(daemon: Daemon, host: str) -> None:
+    """400 for what only looks like one of ours to a careless reader."""
+    assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 400
+    assert daemon.get("/healthz", {"Host": host}, unix=False).status == 200
+
+
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:9999"])
 def test_our_hosts(daemon: Daemon, host: str) -> None:
     """The bound address and localhost, whatever the port: a tunnel may end at another one."""
@@ -263,6 +321,21 @@ def test_a_stranger_on_the_unix_socket(tmp_path: Path, uid: int) -> None:
         finally:
             daemon.close()
     assert result.stdout.strip() == "401", result.stderr
+
+
+@pytest.mark.parametrize("name", [b"\0\xff\xfe", b"10.1.2.3"])
+def test_names_of_unix_clients(daemon: Daemon, tmp_path: Path, name: bytes) -> None:
+    """What a client calls its own end of the socket is neither trusted nor shown, and need not be text."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(name + str(daemon.port).encode() if name.startswith(b"\0") else bytes(tmp_path / name.decode()))
+        sock.connect(daemon.boot.http_socket)
+        (header,) = basic(PASSWORD).values()
+        sock.sendall(
+            b"POST /api/tasks/job/run HTTP/1.1\r\nHost: x\r\nCookie: x=y\r\nConnection: close\r\n"
+            b"Authorization: %b\r\n\r\n" % header.encode()
+        )
+        assert sock.recv(4096).startswith(b"HTTP/1.1 201 ")
+    assert daemon.scheduler.calls[-1][1]["by"] == "password from the Unix socket"
 
 
 def test_local_credentials(daemon: Daemon) -> None:

@@ -1,13 +1,20 @@
 """Every refusal is a problem document: also what never reaches the application."""
 
+import contextlib
 import json
 import os
+import signal
 import socket
+import struct
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.api.harness import Answer, Daemon, make_run
+from tests.waiting import until
 
 FIELDS = {"$schema", "type", "title", "status", "detail", "instance", "errors"}
 
@@ -81,6 +88,8 @@ JSON = {"Content-Type": "application/json"}
         (b"", JSON, 400),
         (b"\xff", JSON, 400),
         (b'{"password": NaN}', JSON, 400),
+        (b"[" * 200_000 + b"]" * 200_000, JSON, 400),
+        (b'{"more": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001, JSON, 400),
         (b"{}", {}, 415),
         (b"password=x", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
         (b"[]", JSON, 422),
@@ -100,6 +109,22 @@ def test_body_fields_are_all_named(daemon: Daemon) -> None:
     body = assert_problem(daemon.ask("POST", LOGIN, b'{"password": 123456, "user": "y", "more": 1}', JSON), 422)
     assert {error["location"] for error in body["errors"]} == {"body.password", "body.user", "body.more"}
     assert "123456" not in json.dumps(body)
+
+
+@pytest.mark.parametrize("body", [b'"secret phrase"', b'["secret phrase"]', b'{"pasword": "secret phrase"}'])
+def test_no_part_of_a_log_in_is_repeated(daemon: Daemon, body: bytes) -> None:
+    """A password that came under a misspelt name, or under none, is not echoed either."""
+    found = assert_problem(daemon.ask("POST", LOGIN, body, JSON), 422)
+    assert found["errors"]
+    assert "secret phrase" not in json.dumps(found)
+
+
+def test_many_errors_in_few_words(daemon: Daemon) -> None:
+    """Each is an element of errors; the sentence about them stays one."""
+    body = json.dumps({f"field{number}": 1 for number in range(1000)}).encode()
+    found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", body, JSON), 422)
+    assert len(found["errors"]) == 1000
+    assert len(found["detail"]) < 1000
 
 
 def test_schema_field_is_accepted(daemon: Daemon) -> None:
@@ -123,6 +148,41 @@ def test_chunked_bodies_are_read(daemon: Daemon) -> None:
     connection.close()
     assert response.status == 422
     assert [error["location"] for error in body["errors"]] == ["body.params.a"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}"])
+def test_half_a_request_is_none(daemon: Daemon, body: bytes) -> None:
+    """400 when the body ends before its Content-Length, however sensible the part is: nothing is triggered."""
+    request = (
+        b"POST /api/tasks/job/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Authorization: Basic OmNvcnJlY3QgaG9yc2UgYmF0dGVyeQ==\r\nContent-Length: 50\r\n\r\n"
+    )
+    assert raw(daemon, request + body)[0] == 400
+    assert not any(op == "trigger" for op, _ in daemon.scheduler.calls)
+
+
+def test_a_client_that_breaks_off_is_no_failure(own: Daemon) -> None:
+    """A reset in the middle of a body leaves no traceback in the log."""
+    assert own.get("/healthz", unix=False).status == 200
+    with socket.create_connection(("127.0.0.1", own.port)) as sock:
+        sock.sendall(b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
+        (worker,) = own.workers()
+        until(lambda: _unread(own.port, sock.getsockname()[1]) == 0, "the server to read what came")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert own.get("/healthz", unix=False).status == 200
+    assert own.workers() == [worker]
+    own.signal(signal.SIGTERM)
+    own.wait()
+    assert own.log.read_text() == ""
+
+
+def _unread(port: int, peer: int) -> int:
+    """Bytes that wait in the receive queue of the server's end of a connection."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if local.endswith(f":{port:04X}") and remote.endswith(f":{peer:04X}"):
+            return int(queues.partition(":")[2], 16)
+    return -1
 
 
 def test_chunked_body_too_large(daemon: Daemon) -> None:
@@ -167,6 +227,79 @@ def test_what_gunicorn_refuses(daemon: Daemon, request_: bytes, status: int) -> 
     assert body["instance"].startswith("urn:ulid:")
 
 
+@pytest.mark.parametrize("path", ["/api/runs", "/api/tasks/job/run", "/", "/healthz"])
+def test_options(daemon: Daemon, path: str) -> None:
+    """204 with the same Allow as a 405."""
+    answer = daemon.ask("OPTIONS", path, unix=False)
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["Allow"] == daemon.ask("BREW", path, unix=False).headers["Allow"]
+    assert "OPTIONS" in answer.headers["Allow"].split(", ")
+
+
+def test_a_path_of_two_slashes(daemon: Daemon) -> None:
+    """404: a proxy that guards ``/api`` would not have seen it."""
+    assert_problem(daemon.get("//api/runs"), 404)
+
+
+BODY_STAYS = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_body_that_nobody_wants(daemon: Daemon) -> None:
+    """It is passed over, and the connection goes on; one without end is not, and the answer arrives all the same."""
+    connection = daemon.connect()
+    connection.request("POST", "/healthz", b"x" * 100_000)
+    assert connection.getresponse().read()
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().status == 200
+    connection.close()
+    with socket.create_connection(("127.0.0.1", daemon.port), 30) as sock:
+        sock.sendall(BODY_STAYS + b"Content-Length: 99999999999\r\n\r\n" + b"x" * 1_000_000)
+        assert sock.recv(4096).startswith(b"HTTP/1.1 405 ")
+        with contextlib.suppress(ConnectionError):
+            while sock.send(b"x" * 65536):
+                pass
+
+
+FLOODS = {
+    "requests": (b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200),
+    "body": (BODY_STAYS + b"Content-Length: 99999999999\r\n\r\n", b"x" * 1_000_000),
+    "chunks": (CHUNKED, b"1\r\nx\r\n" * 20_000),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_client_that_never_pauses_holds_nobody(daemon: Daemon, flood: str) -> None:
+    """Requests one after another without waiting, an endless body, the smallest chunks: others have their turn."""
+    opening, more = FLOODS[flood]
+    over = threading.Event()
+
+    def send() -> None:
+        with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", daemon.port)) as sock:
+            threading.Thread(target=_swallow, args=(sock,), daemon=True).start()
+            sock.sendall(opening)
+            while not over.is_set():
+                sock.sendall(more)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        for _ in range(10):
+            start = time.monotonic()
+            assert daemon.get("/healthz", unix=False).status == 200
+            assert time.monotonic() - start < 1
+            time.sleep(0.05)  # the flood's turn
+    finally:
+        over.set()
+        sender.join()
+
+
+def _swallow(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while sock.recv(1 << 20):
+            pass
+
+
 def test_script_name_from_outside_is_ignored(daemon: Daemon) -> None:
     """No peer can change where a request goes, not over the Unix socket either."""
     assert daemon.get("/healthz", {"SCRIPT_NAME": "/healthz"}).status == 200
@@ -188,6 +321,24 @@ def test_a_host_that_is_none_is_not_echoed(daemon: Daemon) -> None:
     """Over the Unix socket any Host is accepted, but not repeated."""
     link = daemon.get("/healthz", {"Host": '"><script>'}).json["$schema"]
     assert link == "http://localhost/schemas/Health.json"
+
+
+@pytest.mark.parametrize(
+    "request_", [b"GET /nowhere HTTP/1.1\r\nHost: evil.example\r\n", b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n"]
+)
+def test_a_foreign_host_is_not_echoed(daemon: Daemon, request_: bytes) -> None:
+    """Links of a refusal, and of a probe that any Host may call, lead to where the answer comes from."""
+    link = raw(daemon, request_ + b"\r\n")[2]["$schema"]
+    assert link.startswith(f"http://127.0.0.1:{daemon.port}/schemas/")
+
+
+@pytest.mark.parametrize("target", [b"http://evil.example/api/runs", b"HTTP://evil.example", b"http://u@localhost/"])
+def test_the_host_of_a_whole_url(daemon: Daemon, target: bytes) -> None:
+    """A request for a whole URL is one for that URL's host, whatever the header says."""
+    assert raw(daemon, b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)[0] in (400, 421)
+    found = raw(daemon, b"GET http://localhost:%d/nowhere HTTP/1.1\r\nHost: x\r\n\r\n" % daemon.port)
+    assert found[0] == 404
+    assert found[2]["$schema"].startswith(f"http://localhost:{daemon.port}/")
 
 
 def test_scheduler_away(own: Daemon) -> None:

@@ -59,6 +59,25 @@ def test_a_number_that_says_nothing(daemon: Daemon, last: str) -> None:
         assert [event.name for event in stream.take(1)] == ["run.ended"]
 
 
+def test_news_that_nobody_rang_for_yet(daemon: Daemon) -> None:
+    """A stream begins where the ring is, not where it was at the last bell: nothing comes a second time."""
+    daemon.announce("run.created")
+    with opened(daemon) as first:
+        daemon.announce("run.started")
+        assert len(first.take(1)) == 1
+        daemon.bells.muted = True
+        try:
+            for number in range(3):
+                daemon.announce("run.created", runId=str(number))
+            with opened(daemon, Last_Event_ID=str(daemon.event_count - 1)) as resumed, opened(daemon) as second:
+                daemon.announce("run.ended")
+                for stream in (resumed, second):
+                    assert [event.id for event in stream.take(1)] == [daemon.event_count - 1]
+            assert [event.name for event in first.take(4)] == ["run.created"] * 3 + ["run.ended"]
+        finally:
+            daemon.bells.muted = False
+
+
 def test_a_new_scheduler(own: Daemon) -> None:
     """A scheduler that starts makes a new ring whose numbers go on: streams follow it and learn what they missed."""
     for _ in range(3):

@@ -119,6 +119,15 @@ def test_query_parameters(described: dict[str, Any], path: str, expected: dict[s
     assert not any(one.get("required") for one in described["paths"][path]["get"]["parameters"] if one["in"] == "query")
 
 
+def test_empty_parameters(described: dict[str, Any]) -> None:
+    """An empty parameter is an absent one, so it is allowed wherever an absent one is, and nowhere else."""
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            for one in operation.get("parameters", []):
+                if one["in"] == "query":
+                    assert one.get("allowEmptyValue", False) is not one.get("required", False)
+
+
 def test_path_parameters(described: dict[str, Any]) -> None:
     """taskName: 1 to 100 characters of its pattern; runId: 26 characters of the ULID alphabet."""
     task = parameters(described, "get", "/api/tasks/{taskName}/runs", "path")["taskName"]
@@ -178,6 +187,29 @@ def test_lists(described: dict[str, Any]) -> None:
         assert set(schema["required"]) == {field, "total"}
         assert {one["type"] for one in schema["properties"][field]["anyOf"]} == {"array", "null"}
         assert schema["properties"]["total"]["format"] == "int64"
+
+
+def test_answers_in_either_naming(described: dict[str, Any]) -> None:
+    """An answer may fit both namings at once, as an empty list does: any of them, not exactly one."""
+    for path in ("/api/runs", "/api/tasks/{taskName}/runs", "/api/runs/{runId}"):
+        answer = described["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        assert len(answer["anyOf"]) > 1
+
+
+def test_request_bodies(described: dict[str, Any]) -> None:
+    """They take the ``$schema`` link, and no field that is not named; what can be wrong with them is all there."""
+    bodies = 0
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            if "requestBody" in operation:
+                bodies += 1
+                name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
+                schema = described["components"]["schemas"][name]
+                assert schema["additionalProperties"] is False
+                assert "$schema" in schema["properties"]
+                assert "$schema" not in schema.get("required", [])
+                assert {"400", "408", "413", "415", "422"} <= set(operation["responses"])
+    assert bodies
 
 
 def test_errors(described: dict[str, Any]) -> None:

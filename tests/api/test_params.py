@@ -58,6 +58,12 @@ def test_what_browsers_and_documents_add_is_ignored(query: str) -> None:
     assert locations(query) == []
 
 
+def test_zeros_before_an_exit_code() -> None:
+    """However many: the number is what counts."""
+    assert values("exitCodeMin=" + "0" * 6000 + "7")["exitCodeMin"] == 7
+    assert values("exitCodeMin=-" + "0" * 6000)["exitCodeMin"] == 0
+
+
 def test_twice() -> None:
     """A scalar may come twice only with one value; both namings are one parameter."""
     assert values("taskName=a&task_name=a")["taskName"] == "a"

@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +117,51 @@ def test_log_lines(own: Daemon) -> None:
     (line,) = own.log.read_text().splitlines()
     assert re.match(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING api: ", line)
     assert "\x1b" not in line
+
+
+def test_requests_that_are_none_do_not_fill_the_log(own: Daemon) -> None:
+    """Anybody can send them; ten a minute are told of, and cut short."""
+    for _ in range(50):
+        with socket.create_connection(("127.0.0.1", own.port)) as sock:
+            sock.sendall(b"nonsense" * 500 + b"\r\n\r\n")
+            while sock.recv(4096):
+                pass
+    lines = own.log.read_text().splitlines()
+    assert len(lines) == 10
+    assert all(len(line) < 600 for line in lines)
+
+
+def test_the_scheduler_is_asked_once(own: Daemon) -> None:
+    """However many probes come at the same time, and however slow it is."""
+    info = own.scheduler.operations["info"]
+    release = threading.Event()
+
+    def slow(args: dict[str, Any]) -> dict[str, Any]:
+        release.wait(0.5)
+        return info(args)
+
+    own.scheduler.operations["info"] = slow
+    statuses: list[int] = []
+    probes = [threading.Thread(target=lambda: statuses.append(own.get("/readyz").status)) for _ in range(20)]
+    for probe in probes:
+        probe.start()
+    for probe in probes:
+        probe.join()
+    assert statuses == [200] * 20
+    assert [op for op, _ in own.scheduler.calls].count("info") == 1
+
+
+def test_reload(own: Daemon) -> None:
+    """SIGHUP replaces the workers: streams end without done, connections that come then are served."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    before = own.workers()
+    own.signal(signal.SIGHUP)
+    assert list(stream.events()) == []
+    stream.close()
+    assert own.get("/healthz", unix=False).status == 200
+    until(lambda: own.workers() and not set(own.workers()) & set(before), "other workers")
+    assert own.get("/healthz", unix=False).status == 200
 
 
 def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:

@@ -1,9 +1,11 @@
 """The live stream of a run's log, and the daemon's."""
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +97,7 @@ def test_headers(daemon: Daemon, ended: Run) -> None:
     stream.close()
     head = daemon.ask("HEAD", path(ended))
     assert (head.status, head.body) == (200, b"")
+    assert "Content-Length" not in head.headers
 
 
 @pytest.mark.parametrize(
@@ -353,6 +356,29 @@ def test_a_client_that_goes_is_noticed(daemon: Daemon) -> None:
     first.close()
 
 
+def test_idle_streams_are_small(own: Daemon) -> None:
+    """Two thousand that have nothing to send cost at most 40 MB."""
+    run = own.insert(make_run(task="stream", status="running", started_at=1))
+
+    def opened(count: int) -> list[Stream]:
+        streams = [own.stream(path(run)) for _ in range(count)]
+        assert all(stream.response.readline() == b"retry: 1000\n" for stream in streams)
+        return streams
+
+    first = opened(20)
+    (worker,) = own.workers()
+    before = memory_kb(worker)
+    streams = opened(400)
+    assert memory_kb(worker) - before < 400 * 20
+    for stream in (*first, *streams):
+        stream.close()
+
+
+def memory_kb(pid: int) -> int:
+    (found,) = re.findall(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(found)
+
+
 def test_heartbeats(daemon: Daemon) -> None:
     """An idle stream says every 15 s that it is still there: a comment, for events a ping."""
     run = running(daemon)
@@ -384,6 +410,24 @@ def test_keepalive_after_a_stream(daemon: Daemon, ended: Run) -> None:
     connection.request("GET", "/healthz")
     assert connection.getresponse().status == 200
     connection.close()
+
+
+def test_daemon_log_where_nobody_rang_yet(own: Daemon) -> None:
+    """A stream that resumes begins behind what its client has, though the bell for that was not heard yet."""
+    ring = RingWriter(ring_path(own.boot.runtime_dir, "daemon"), "daemon", file_blocks=0)
+    ring.append(STDOUT, b"0\n", now_ms())
+    first = own.stream("/api/daemon/log/stream")
+    assert [event.id for event in first.take(1)] == [0]
+    own.bells.muted = True
+    ring.append(STDOUT, b"1\n2\n3\n", now_ms())
+    resumed = own.stream("/api/daemon/log/stream", {"Last-Event-ID": "3"})
+    assert resumed.response.readline() == b"retry: 1000\n"
+    ring.append(STDOUT, b"4\n", now_ms())
+    assert [event.id for event in resumed.take(1)] == [4]
+    assert [event.id for event in first.take(4)] == [1, 2, 3, 4]
+    first.close()
+    resumed.close()
+    ring.close()
 
 
 def test_daemon_log(daemon: Daemon) -> None:

@@ -1,5 +1,6 @@
 """POST /api/tasks/{taskName}/run."""
 
+import os
 import threading
 import time
 from typing import Any
@@ -84,6 +85,44 @@ def test_skipped_at_once(daemon: Daemon) -> None:
     answer = daemon.ask("POST", "/api/tasks/job/run?wait=240")
     assert answer.status == 201
     assert (answer.json["status"], answer.json["end_reason"]) == ("ended", "skipped")
+
+
+def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
+    """201 when the run is stored: a 503 would say that it certainly is not."""
+    plain = own.scheduler.operations["trigger"]
+
+    def store_and_die(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        own.scheduler.stop()
+        raise ConnectionAbortedError
+
+    own.scheduler.operations["trigger"] = store_and_die
+    try:
+        answer = own.ask("POST", "/api/tasks/job/run")
+        assert answer.status == 201
+        assert own.get(f"/api/runs/{answer.json['id']}").status == 200
+    finally:
+        own.scheduler.start()
+
+
+def test_a_run_that_cannot_be_read(own: Daemon) -> None:
+    """500 that names it, not 503: the command was carried out, and repeating it would start a second run."""
+    plain = own.scheduler.operations["trigger"]
+
+    def lose(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        os.rename(own.boot.database, f"{own.boot.database}.away")
+        return {}
+
+    own.scheduler.operations["trigger"] = lose
+    try:
+        answer = own.ask("POST", "/api/tasks/job/run")
+        assert answer.status == 500
+        assert "Retry-After" not in answer.headers
+        (_, args) = own.scheduler.calls[-1]
+        assert args["run"] in answer.json["detail"]
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
 
 
 def test_wait(daemon: Daemon) -> None:

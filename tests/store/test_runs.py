@@ -2,8 +2,9 @@ import pytest
 
 from store.database import Database
 from store.errors import Conflict, InstantTaken, StoreError
+from store.ids import new_ulid
 from store.phases import END_REASONS
-from store.runs import Run, get_run, has_runs, insert_run, unfinished_runs, update_run
+from store.runs import Run, get_run, has_runs, insert_run, runs_from, unfinished_runs, update_run
 
 from .making import T0, make_run
 
@@ -160,3 +161,21 @@ def test_derived_duration_is_checked(writer: Database) -> None:
     insert_run(writer, run)
     with pytest.raises(StoreError):
         writer.execute("UPDATE runs SET ended_at = started_at + 5")
+
+
+def test_from_a_place_on(writer: Database) -> None:
+    """A task's visible runs, newest first, ties by id; the place itself may be gone."""
+    ids = sorted(new_ulid() for _ in range(6))
+    for run_id, created_at in zip(ids, (T0, T0, T0 + 1, T0 + 1, T0 + 1, T0 + 2), strict=True):
+        insert_run(writer, make_run(id=run_id, created_at=created_at))
+    insert_run(writer, make_run(task_name="b"))
+
+    def found(created_at: int, run_id: str, limit: int = 9) -> list[str]:
+        return [run.id for run in runs_from(writer, "a", created_at, run_id, limit)]
+
+    assert found(2**63 - 1, "~") == ids[::-1]
+    assert found(2**63 - 1, "~", 2) == [ids[5], ids[4]]
+    assert found(T0 + 1, ids[3]) == ids[3::-1]
+    update_run(writer, ids[3], deleted_at=T0)
+    assert found(T0 + 1, ids[3]) == ids[2::-1]
+    assert found(T0 - 1, "~") == []

@@ -1,0 +1,137 @@
+"""The speed of searching a log, side by side with GNU grep on the same lines: `python -m bench.search`.
+
+Makes a log of many lines (`--lines`, 10,000,000) and a text file with the same, then searches both in turn, `--rounds`
+times, both files in the page cache; figures are medians. Ours is :func:`logring.search.search` in the slices that the
+API uses, with all checks of the blocks; grep runs in the C locale, its start included, and counts. The bar is that of
+the design: a regular expression that matches nothing. The ratio is how many times as fast grep is.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+from logring.layout import STDOUT
+from logring.logfile import LogFileWriter
+from logring.reader import LogReader
+from logring.search import Pattern, search
+from logring.writer import RingWriter
+
+SHARED_MEMORY = "/dev/shm"
+BAR_MB_S = 500
+LIMIT = 1000
+SLICE = 1 << 20
+FILE_BLOCKS = 1 << 15
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both search for."""
+
+    what: str
+    text: str
+    regex: bool = True
+    ignore_case: bool = False
+    bar: bool = False
+
+    def grep(self) -> list[str]:
+        return ["grep", "-c", "-E" if self.regex else "-F", *(["-i"] if self.ignore_case else []), "--", self.text]
+
+
+CASES = (
+    Case("expression, no match", "[a-z]+ing [0-9]+", bar=True),
+    Case("alternatives, no match", "panic|fatal|refused", bar=True),
+    Case("at the start, no match", "^[0-9]+ (GET|POST)", bar=True),
+    Case("any case, no match", "time-?out", ignore_case=True, bar=True),
+    Case("two wildcards, no match", "job.*took.*hours", bar=True),
+    Case("plain, no match", "connection refused", regex=False),
+    Case("plain, any case, no match", "Connection Refused", regex=False, ignore_case=True),
+    Case("plain, last line", "job 9999999 ", regex=False),
+    Case("1 of 1,000 lines", "job [0-9]*777 "),
+    Case("1 of 10 lines, all of them", "job [0-9]*7 "),
+)
+
+
+def make(directory: str, shared: str, lines: int) -> tuple[str, str]:
+    """Paths of the text file and of the log file."""
+    plain, path = f"{directory}/plain", f"{directory}/run.log"
+    writer = RingWriter(f"{shared}/run.ring", "BENCH", file_blocks=FILE_BLOCKS)
+    log = LogFileWriter(path, writer, FILE_BLOCKS)
+    with open(plain, "wb") as out:
+        for first in range(0, lines, 1000):
+            numbers = range(first, min(first + 1000, lines))
+            data = b"".join(b"worker %d: job %d done, took %d ms\n" % (n % 16, n, n * 7919 % 5000) for n in numbers)
+            out.write(data)
+            writer.append(STDOUT, data, 1_700_000_000_000 + first // 100)
+            while not writer.settle():
+                log.write_closed()
+            log.write_closed()
+    writer.seal(1_800_000_000_000)
+    log.finish()
+    writer.close()
+    return plain, path
+
+
+def ours(path: str, case: Case) -> tuple[float, int]:
+    """Seconds, and how many lines match."""
+    start_s = time.perf_counter()
+    reader = LogReader(None, path)
+    pattern = Pattern(case.text, regex=case.regex, ignore_case=case.ignore_case)
+    hits = line = 0
+    while True:
+        found = search(reader, pattern, line, limit=LIMIT, max_bytes=SLICE)
+        assert not found.damaged
+        hits += len(found.hits)
+        line = found.next
+        if found.exhausted:
+            break
+    reader.close()
+    return time.perf_counter() - start_s, hits
+
+
+def greps(path: str, case: Case) -> tuple[float, int]:
+    """The same by grep."""
+    start_s = time.perf_counter()
+    done = subprocess.run([*case.grep(), path], env={**os.environ, "LC_ALL": "C"}, stdout=subprocess.PIPE, check=False)
+    return time.perf_counter() - start_s, int(done.stdout)
+
+
+def main() -> int:
+    """Returns 0 whether or not the bars are met, 1 when the two do not find the same."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dir", default="/var/tmp")
+    args = parser.parse_args()
+    if shutil.which("grep") is None:
+        parser.error("there is no grep to compare with")
+    with (
+        tempfile.TemporaryDirectory(dir=args.dir) as disk,
+        tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as shared,
+    ):
+        plain, log = make(disk, shared, args.lines)
+        size = os.path.getsize(plain)
+        print(f"{args.lines:,} lines, {size / 1e6:.0f} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
+        print(f"{'what':<28}{'hits':>10}{'ours MB/s':>11}{'grep MB/s':>11}{'grep/ours':>11}{'bar MB/s':>10}")
+        for case in CASES:
+            pairs = [(ours(log, case), greps(plain, case)) for _ in range(args.rounds)]
+            if len({hits for pair in pairs for _, hits in pair}) != 1:
+                print(f"{case.what}: {pairs[0][0][1]} hits, grep has {pairs[0][1][1]}", file=sys.stderr)
+                return 1
+            mine, other = (statistics.median(pair[side][0] for pair in pairs) for side in (0, 1))
+            bar = f"{BAR_MB_S} {'ok' if size / mine / 1e6 >= BAR_MB_S else 'MISSED'}" if case.bar else ""
+            print(
+                f"{case.what:<28}{pairs[0][0][1]:>10}{size / mine / 1e6:>11.0f}{size / other / 1e6:>11.0f}"
+                f"{mine / other:>10.2f}x{bar:>10}",
+                flush=True,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+r"""Searching a log for a text or a regular expression.
+
+A block's text is searched as a whole; lines come into it only where there is a hit. So the speed is that of
+``bytes.find`` or of RE2, whatever the number of lines.
+
+Regular expressions are RE2's: they take time that is linear in the text, and bounded memory, so that no pattern can
+hang who searches. Text and pattern are taken as UTF-8: ``.`` is one character, and case is ignored beyond ASCII too.
+A byte that is no UTF-8 breaks nothing: nothing but ``\C`` (any byte) matches it. (RE2's Latin-1 mode would match every
+byte, and take an umlaut for two characters.)
+
+What counts as the text that a pattern is applied to is one line, without its newline: ``^`` and ``\A`` are its
+start, ``$`` and ``\z`` its end, and nothing matches across lines. A line over 16 KiB is searched part by part, as it
+is stored: what lies across the border of two parts is not found. Unfinished lines are not searched.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import re2
+
+from logring.block import Block, Entry
+from logring.errors import Corrupt, LogError
+from logring.layout import BLOCK_SIZE, ENTRY_SIZE, NO_NEWLINE
+from logring.reader import LogReader
+
+__all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
+
+_MEMORY_BYTES = 8 << 20
+"""What a compiled pattern may take: RE2 refuses larger ones, and begins its cache of states anew when that is full."""
+
+_EVER = 2**63
+_STREAM_AT, _FLAGS_AT = 12, 13  # in an entry
+_FINISHED = bytes(flags for flags in range(256) if not flags & NO_NEWLINE)
+_TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\(\?[a-zA-Z]*-[a-zA-Z]*m", re.DOTALL)
+_LINE_ANCHORS = {r"\A": "^", r"\z": "$"}
+
+
+class BadPattern(ValueError):
+    """The pattern is no regular expression, too large, or can match no line."""
+
+
+class Pattern:
+    """What to search for.
+
+    Args:
+        text: a plain text, or with `regex` a regular expression in RE2's syntax.
+        regex: what `text` is.
+        ignore_case: take upper and lower case for the same.
+
+    Raises:
+        BadPattern: see there.
+    """
+
+    def __init__(self, text: str, *, regex: bool = False, ignore_case: bool = False) -> None:
+        try:
+            plain = text.encode()
+        except UnicodeEncodeError as err:
+            raise BadPattern("is no UTF-8") from err
+        if b"\n" in plain:
+            raise BadPattern("has a newline, and no line has one")
+        self._plain = plain
+        self._regexp = None
+        if regex:
+            _compile(text, ignore_case=ignore_case)  # an error message then speaks of what was typed
+            self._regexp = _compile(f"(?m){_line_anchors(text)}", ignore_case=ignore_case)
+        elif ignore_case:
+            self._regexp = _compile(text, ignore_case=True, literal=True)
+
+    def find(self, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
+        """The first match from `pos` on, as start and end in `text`; only `text[begin:end]` is looked at."""
+        if self._regexp is None:
+            at = text.find(self._plain, pos, end)
+            return None if at < 0 else (at, at + len(self._plain))
+        part = memoryview(text)[begin:end]  # where it ends is a line's end to RE2
+        match = self._regexp.search(part, pos - begin)
+        return None if match is None else (match.start() + begin, match.end() + begin)
+
+    def spans(self, line: bytes) -> Iterator[tuple[int, int]]:
+        """Where the pattern matches in one line; empty matches are left out."""
+        pos = 0
+        while pos <= len(line) and (span := self.find(line, pos, 0, len(line))):
+            if span[1] > span[0]:
+                yield span
+            pos = max(span[1], span[0] + 1)
+
+
+def _compile(text: str, *, ignore_case: bool, literal: bool = False) -> Any:
+    options = re2.Options()
+    options.case_sensitive = not ignore_case
+    options.literal = literal
+    options.max_mem = _MEMORY_BYTES
+    options.never_capture = True
+    options.never_nl = True
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error as err:
+        said = err.args[0] if err.args else ""
+        raise BadPattern(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from err
+    finally:
+        re2.purge()  # its cache keeps 128 patterns, each with the memory that it may take
+
+
+def _line_anchors(text: str) -> str:
+    """The pattern with the anchors of a text replaced by those of a line.
+
+    Raises:
+        BadPattern: it switches the meaning of ``^`` and ``$``.
+    """
+
+    def replaced(token: re.Match[str]) -> str:
+        if token[0].startswith("(?"):
+            raise BadPattern(f"{token[0]}: ^ and $ always mean a line")
+        return _LINE_ANCHORS.get(token[0], token[0])
+
+    return _TOKEN.sub(replaced, text)
+
+
+class Hit(NamedTuple):
+    """A line that matches."""
+
+    n: int
+    """Its number."""
+    ts: int
+    """When it was read, ms since the epoch."""
+    stream: int
+    text: bytes
+    """Without its newline."""
+
+
+class Found(NamedTuple):
+    """What one call of `search` found."""
+
+    hits: list[Hit]
+    next: int
+    """The line to go on with."""
+    exhausted: bool
+    """Whether the log was searched up to its present end."""
+    scanned: int
+    """Bytes of text that were passed."""
+    damaged: int
+    """Blocks that could not be read; they are left out."""
+
+
+class Wanted(NamedTuple):
+    """Which lines count."""
+
+    stream: int | None = None
+    since_ms: int = -_EVER
+    until_ms: int = _EVER
+    """Read at this time or before."""
+
+    def rules_out(self, block: Block) -> bool:
+        """Whether no line of a block counts, as far as its entries tell at a glance."""
+        header = block.header
+        if self.stream is not None and self.stream != header.last_stream:
+            streams = block.table[_STREAM_AT::ENTRY_SIZE]
+            if self.stream not in streams:
+                return True
+        # Times never decrease within a block.
+        return header.base_ms > self.until_ms or header.base_ms + header.last_delta < self.since_ms
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether the lines of an entry count."""
+        return (self.stream is None or self.stream == entry.stream) and self.since_ms <= entry.ts <= self.until_ms
+
+
+ALL = Wanted()
+
+
+def search(
+    reader: LogReader,
+    pattern: Pattern,
+    start: int = 0,
+    *,
+    limit: int,
+    max_bytes: int,
+    wanted: Wanted = ALL,
+) -> Found:
+    """Search lines from number `start` on.
+
+    Args:
+        reader: of the log.
+        pattern: what to search for.
+        start: where to begin; to go on, the `next` of the call before.
+        limit: most hits to return, at least 1.
+        max_bytes: stop behind the block with which so much text was passed; damaged blocks count.
+        wanted: which lines count.
+
+    Raises:
+        LogError: the log cannot be read at all. (Single blocks that cannot be read are counted.)
+        OSError: the disk failed.
+    """
+    hits: list[Hit] = []
+    scanned = damaged = spent = 0
+    following = start
+    for block in reader.blocks(start):
+        if scanned + spent >= max_bytes or len(hits) >= limit:
+            return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
+        if isinstance(block, LogError):
+            damaged += 1
+            # Only what is not looked at again may count: a call must get somewhere.
+            if isinstance(block, Corrupt) and block.next is not None and block.next > following:
+                following = block.next
+                spent += BLOCK_SIZE
+            continue
+        if block.header.end_line <= start:
+            continue
+        finder = _InBlock(block, pattern, wanted, start)
+        hits += finder.hits(limit - len(hits))
+        scanned += finder.passed
+        following = finder.next
+        if finder.next < block.header.end_line:
+            return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
+    return Found(hits, following, exhausted=True, scanned=scanned, damaged=damaged)
+
+
+class _InBlock:
+    """The search of one block from line `start` on, or from its first one.
+
+    Attributes:
+        next: the line to go on with.
+        passed: bytes that were passed.
+    """
+
+    def __init__(self, block: Block, pattern: Pattern, wanted: Wanted, start: int) -> None:
+        self._block = block
+        self._pattern = pattern
+        self._wanted = wanted
+        self._begin = block.offset(start) if start > block.header.first_line else 0
+        self._entry = Entry(0, 0, 0, 0, 0, 0, 0)
+        self._mark = self._mark_line = 0
+        self.next = block.header.end_line
+        self.passed = len(block.text) - self._begin
+
+    def hits(self, limit: int) -> list[Hit]:
+        """The lines that match, at most `limit`."""
+        found: list[Hit] = []
+        if not self._block.header.lines or self._wanted.rules_out(self._block):
+            return found
+        for begin, end in self._stretches():
+            if end > self._begin:
+                self._search(found, begin, end, limit)
+                if len(found) >= limit:
+                    break
+        return found
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        """Parts of the text that are to be searched by themselves.
+
+        Behind the part of a line that was split stands no newline: other lines follow at once.
+        """
+        block = self._block
+        begin = 0
+        if block.table[_FLAGS_AT::ENTRY_SIZE].translate(None, _FINISHED):
+            for entry in block.entries():
+                if entry.flags & NO_NEWLINE:
+                    yield begin, entry.end
+                    begin = entry.end
+        if begin < len(block.text):
+            yield begin, len(block.text)
+
+    def _search(self, found: list[Hit], begin: int, end: int, limit: int) -> None:
+        """Search one part, which ends with a line's end."""
+        text, pattern = self._block.text, self._pattern
+        last = end - text.endswith(b"\n", begin, end)  # no empty line follows the last newline
+        pos = max(begin, self._begin)
+        while pos <= last:
+            span = pattern.find(text, pos, begin, last)
+            if span is None:
+                return
+            at = min(span[0], end - 1)
+            entry = self._entry_at(at)
+            if not self._wanted.takes(entry):
+                if entry.end >= end:
+                    return
+                pos = max(entry.end, at + 1)
+                continue
+            line_begin = text.rfind(b"\n", entry.begin, at) + 1 or entry.begin
+            line_end = text.find(b"\n", at, entry.end)
+            if line_end < 0:
+                line_end = entry.end
+            pos = line_end + 1
+            # \C can match a newline: then the line must match by itself.
+            if span[1] > line_end and pattern.find(text, line_begin, line_begin, line_end) is None:
+                continue
+            number = self._number(line_begin)
+            found.append(Hit(number, entry.ts, entry.stream, text[line_begin:line_end]))
+            if len(found) >= limit:
+                self.next = number + 1
+                self.passed = min(pos, len(text)) - self._begin
+                return
+
+    def _entry_at(self, offset: int) -> Entry:
+        """The entry that has the text at `offset`, which never decreases."""
+        if offset >= self._entry.end:
+            self._entry = self._block.entry(self._block.index_at(offset))
+            self._mark, self._mark_line = self._entry.begin, self._entry.before
+        return self._entry
+
+    def _number(self, line_begin: int) -> int:
+        """Number of the line of the present entry that begins there."""
+        self._mark_line += self._block.text.count(b"\n", self._mark, line_begin)
+        self._mark = line_begin
+        return self._block.header.first_line + self._mark_line

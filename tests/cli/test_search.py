@@ -1,0 +1,123 @@
+"""``ringward search``."""
+
+import json
+from typing import Any
+
+import pytest
+
+from supervisor.cli import exit_codes
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import Answer, FakeDaemon, Request, as_json, line, problem
+
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+PATH = "/api/tasks/job/log/search"
+
+
+def found(*texts: str, cursor: str | None = None, first: int = 0) -> dict[str, Any]:
+    items = [{"runId": RUN, **line(n, text)} for n, text in enumerate(texts, first)]
+    end = {} if cursor is None else {"nextCursor": cursor}
+    return {"items": items, "exhausted": cursor is None, "scannedRuns": 1, "scannedBytes": 1, **end}
+
+
+def test_lines_with_their_place(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A pipe gets the text as it is."""
+    daemon.on("GET", PATH, found("one \x1b[31mred", "two"))
+    result = ringward("search", "job", "o")
+    assert (result.exit_code, result.stdout) == (0, f"{RUN}:0: one \x1b[31mred\n{RUN}:1: two\n")
+    assert daemon.asked(PATH)[0].query == {"q": "o", "case": "true", "limit": "1000"}
+
+
+def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Ends with 1, as grep does."""
+    daemon.on("GET", PATH, found(cursor="c"), found())
+    result = ringward("search", "job", "o")
+    assert (result.exit_code, result.output) == (1, "")
+    assert [request.query.get("cursor") for request in daemon.asked(PATH)] == [None, "c"]
+
+
+def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Each becomes a parameter."""
+    daemon.on("GET", PATH, found("a"))
+    options = ("--regex", "-i", "--stream", "stderr", "--run", RUN.lower(), "-n", "7")
+    assert ringward("search", *options, "job", "--", "-a|b").exit_code == 0
+    assert daemon.asked(PATH)[0].query == {
+        "q": "-a|b",
+        "regex": "true",
+        "stream": "stderr",
+        "runId": RUN,
+        "limit": "8",
+    }
+
+
+def test_pages_until_the_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """As many lines as were asked for, whatever the size of the pages; that there are more is told."""
+
+    def answer(request: Request) -> Answer:
+        first = int(request.query.get("cursor", 0))
+        count = min(700, int(request.query["limit"]))
+        return as_json(found(*["x"] * count, cursor=str(first + count), first=first))
+
+    daemon.on("GET", PATH, answer)
+    result = ringward("search", "job", "x", "-n", "1500")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [f"{RUN}:{n}: x" for n in range(1500)]
+    assert "more than 1500" in result.stderr
+    daemon.on("GET", PATH, found("x", "x"))
+    assert ringward("search", "job", "x", "-n", "2").stderr == ""
+
+
+def test_json(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """One record of the API per line."""
+    daemon.on("GET", PATH, found("a", "b"))
+    lines = ringward("search", "job", "x", "--json").stdout.splitlines()
+    assert [json.loads(one) for one in lines] == found("a", "b")["items"]
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern", "shown"),
+    [
+        ((), "lo", "hel\x1b[1;31mlo\x1b[0m ^[]0;x Lo"),
+        (("-i",), "LO", "hel\x1b[1;31mlo\x1b[0m ^[]0;x \x1b[1;31mLo\x1b[0m"),
+        (("--regex",), "^h|o$", "\x1b[1;31mh\x1b[0mello ^[]0;x L\x1b[1;31mo\x1b[0m"),
+        (("--regex",), "(", "hello ^[]0;x Lo"),
+    ],
+)
+def test_a_terminal_gets_colours(
+    ringward: Ringward,
+    daemon: FakeDaemon,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    pattern: str,
+    shown: str,
+) -> None:
+    """Ours, where the text matches; the line's own colours are left out, and all that could do harm is harmless."""
+    daemon.on("GET", PATH, found("hel\x1b[31mlo\x1b[0m \x1b]0;x Lo"))
+    monkeypatch.setattr("supervisor.cli.commands.search.is_terminal", lambda: True)
+    result = ringward("search", *options, "job", pattern)
+    assert result.stdout == f"\x1b[36m{RUN}:0:\x1b[0m {shown}\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (problem(404, "There is no task job"), exit_codes.REFUSED, "no task job"),
+        (
+            problem(422, "Not valid: query.q", [{"location": "query.q", "message": "missing )"}]),
+            exit_codes.USAGE,
+            "query.q: missing )",
+        ),
+        (problem(503, "Too many searches are going on"), exit_codes.UNREACHABLE, "Too many"),
+    ],
+)
+def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str) -> None:
+    """An invalid pattern is a wrong command line; nothing is printed as if it were a line."""
+    daemon.on("GET", PATH, answer)
+    result = ringward("search", "job", "(", "--regex")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+
+
+def test_wrong_command_lines(ringward: Ringward) -> None:
+    """Usage errors before anything is asked."""
+    for arguments in (("job",), ("job", "a", "-n", "0"), ("job", "a", "--stream", "x"), ("job", "a\udcff")):
+        assert ringward("search", *arguments).exit_code == exit_codes.USAGE

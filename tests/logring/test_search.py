@@ -1,0 +1,334 @@
+"""Searching finds what a loop over all lines finds, and nothing harms it."""
+
+import gc
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from logring.block import Block
+from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT, SYSTEM
+from logring.reader import Line, LogReader
+from logring.search import BadPattern, Hit, Pattern, Wanted, search
+from tests.logring.support import T0, Log, read_all, texts
+
+BLOCK = 4096
+# No character in RE2's eyes, and a lone surrogate in Python's; no random bytes, because the two disagree on overlong
+# forms, which no program prints.
+TEXTS = [b"a", b"b", b"ab", b"A", b"1", b" ", b"\n", b"\n", b"\n\n", "ä€".encode(), "Ä".encode(), b"\xff", b"\xe2\x82"]
+CHUNKS = st.one_of(
+    st.lists(st.sampled_from(TEXTS), max_size=30).map(b"".join),
+    st.lists(st.sampled_from([*TEXTS, b"x" * 700, b"x" * 1023, b"x" * 1500]), max_size=9).map(b"".join),
+    st.integers(0, 1500).map(lambda n: b"ab%d\n" % n * n),
+)
+STEPS = st.tuples(
+    st.sampled_from(["out", "out", "err", "system", "closed", "unfinished", "search"]),
+    CHUNKS,
+    st.sampled_from([0, 0, 1, 7, -3]),
+)
+ATOMS = st.sampled_from(["a", "b", "A", "1", "x", "ä", "Ä", "€", ".", "[^a]", "[0-9]", r"\s", "^", "$", r"\b", r"\A"])
+EXPRESSIONS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.tuples(inner, inner).map("(?:{0[0]}|{0[1]})".format),
+        inner.map("({})*".format),
+        inner.map("(?:{}){{1,3}}".format),
+    ),
+    max_leaves=6,
+)
+
+
+def oracle(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
+    """Python's pattern for the same: RE2's classes are ASCII, and none has a byte that is no UTF-8."""
+    said = text if regex else re.escape(text)
+    if regex:
+        for ours, theirs in (
+            (".", "[^\n\udc80-\udcff]"),
+            ("[^a]", "[^a\udc80-\udcff]"),
+            (r"\b", r"(?a:\b)"),
+            (r"\s", "[ \t\r\f\n]"),
+            (r"\z", r"\Z"),
+        ):
+            said = said.replace(ours, theirs)
+    return re.compile(said, re.IGNORECASE if ignore_case else 0)
+
+
+def decoded(text: bytes) -> str:
+    return text.decode(errors="surrogateescape")
+
+
+def hit(line: Line) -> Hit:
+    return Hit(line.n, line.ts, line.stream, line.text)
+
+
+def collect(
+    reader: LogReader, pattern: Pattern, start: int, limit: int, max_bytes: int, wanted: Wanted
+) -> tuple[list[Hit], int]:
+    """All hits, call by call; and the bytes passed."""
+    found: list[Hit] = []
+    scanned = 0
+    for _ in range(100_000):
+        part = search(reader, pattern, start, limit=limit, max_bytes=max_bytes, wanted=wanted)
+        assert len(part.hits) <= limit
+        assert not part.damaged
+        found += part.hits
+        scanned += part.scanned
+        if part.exhausted:
+            return found, scanned
+        assert part.next > start, "a call gets somewhere"
+        start = part.next
+    raise AssertionError("no end")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    steps=st.lists(STEPS, max_size=25),
+    blocks=st.integers(1, 3),
+    block_size=st.sampled_from([BLOCK, 2 * BLOCK]),
+    file_blocks=st.sampled_from([1, 2, 1000]),
+    text=st.one_of(st.sampled_from(["a", "ab1", "€", "ba", "aB", "  ", ""]), EXPRESSIONS),
+    regex=st.booleans(),
+    ignore_case=st.booleans(),
+    limit=st.sampled_from([1, 3, 100_000]),
+    max_bytes=st.sampled_from([1, 5000, 1 << 30]),
+    stream=st.sampled_from([None, None, STDOUT, STDERR, SYSTEM]),
+    since_ms=st.sampled_from([-(2**63), T0 + 3]),
+    until_ms=st.sampled_from([2**63, T0 + 10]),
+    start=st.integers(0, 40),
+)
+@example(
+    steps=[("out", b"a\n\nb\n", 0), ("err", b"x" * 1500, 0), ("out", b"a\n", 0)],
+    blocks=1,
+    block_size=BLOCK,
+    file_blocks=1000,
+    text="^$",
+    regex=True,
+    ignore_case=False,
+    limit=1,
+    max_bytes=1,
+    stream=None,
+    since_ms=-(2**63),
+    until_ms=2**63,
+    start=0,
+)
+def test_like_a_loop_over_all_lines(
+    steps: list[tuple[str, bytes, int]],
+    blocks: int,
+    block_size: int,
+    file_blocks: int,
+    text: str,
+    regex: bool,
+    ignore_case: bool,
+    limit: int,
+    max_bytes: int,
+    stream: int | None,
+    since_ms: int,
+    until_ms: int,
+    start: int,
+) -> None:
+    """Any log, pattern, filter and budget; live and sealed; the bytes add up to the text from the start on."""
+    try:
+        expected = oracle(text, regex=regex, ignore_case=ignore_case)
+        pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
+    except (re.error, BadPattern):
+        return  # the two do not accept the same nonsense
+    wanted = Wanted(stream, since_ms, until_ms)
+
+    def check(log: Log) -> None:
+        lines = [line for line in read_all(log.reader) if line.n >= start]
+        hits = [
+            hit(line)
+            for line in lines
+            if stream in (None, line.stream) and since_ms <= line.ts <= until_ms and expected.search(decoded(line.text))
+        ]
+        found, scanned = collect(log.reader, pattern, start, limit, max_bytes, wanted)
+        assert found == hits
+        total = sum(len(line.text) for line in lines)
+        assert total <= scanned <= total + len(lines)
+
+    with tempfile.TemporaryDirectory() as directory:
+        log = Log(Path(directory), blocks=blocks, block_size=block_size, file_blocks=file_blocks)
+        try:
+            now_ms = T0
+            for step, data, later in steps:
+                now_ms += later
+                if step in ("out", "err"):
+                    log.feed(STDOUT if step == "out" else STDERR, data, now_ms)
+                elif step == "system":
+                    log.writer.system_line(f"ab {now_ms}", now_ms)
+                elif step == "closed" and log.file:
+                    log.file.write_closed()
+                elif step == "unfinished" and log.file:
+                    log.file.write_unfinished()
+                elif step == "search":
+                    settle(log)
+                    check(log)
+            settle(log)
+            check(log)
+            log.finish(now_ms)
+            check(log)
+            log.reader.close()
+            log.reader = log.open_reader()
+            check(log)
+        finally:
+            log.close()
+
+
+def settle(log: Log) -> None:
+    """Let the file thread free slots until nothing waits."""
+    while not log.writer.settle():
+        assert log.file
+        assert log.file.write_closed()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path, block_size=BLOCK)
+
+
+def found(log: Log, text: str, **options: bool) -> list[bytes]:
+    pattern = Pattern(text, **options)
+    return [hit.text for hit in search(log.reader, pattern, limit=1000, max_bytes=1 << 30).hits]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"b\nc", []),
+        (r"b\sc", []),
+        (r"b[^x]c", []),
+        (r"(?s)b.c", []),
+        (r"b\Cc", [b"b\xffc"]),
+        (r"b\C", [b"b\xffc"]),  # it reaches from the first line into the second, too, which does not count
+        (r"\C$", [b"ab", b"cd", b"b\xffc", "é".encode()]),
+        (r"b\C?$", [b"ab"]),
+        (r"b(?s:.*)d", []),
+        (r"\Ac", [b"cd"]),
+        (r"b\z", [b"ab"]),
+        (r"\\z|\\A", []),
+        (r"\Q\A\E", []),
+        (r"^.$", ["é".encode()]),
+        (r"b.c", []),
+        (r"^$", [b""]),
+    ],
+)
+def test_a_line_is_the_whole_text(log: Log, text: str, expected: list[bytes]) -> None:
+    """Whatever the pattern, it matches within one line; a byte that is no UTF-8 is no character."""
+    log.feed(STDOUT, b"ab\ncd\n\nb\xffc\n\xc3\xa9\n")
+    assert found(log, text, regex=True) == expected
+    log.close()
+
+
+def test_both_sides_of_a_split_line(log: Log) -> None:
+    """Parts of a long line are lines of their own; the border matches ^ and $ and hides what lies across it."""
+    log.feed(STDOUT, b"x" * 1023 + b"abc\n" + b"a\n")
+    first, second, third = texts(log.lines())
+    assert (first[-1:], second) == (b"a", b"bc")
+    assert found(log, "ab") == found(log, "(?s)a.?b", regex=True) == []
+    assert found(log, "a$", regex=True) == [first, third]
+    assert found(log, "^b", regex=True) == [second]
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "regex", "said"),
+    [
+        ("(", True, "missing )"),
+        ("a)(b", True, "unexpected )"),
+        ("*", True, "repetition"),
+        (r"(a)\1", True, "invalid escape"),
+        ("(?=a)", True, "invalid perl operator"),
+        (r"[\z]", True, "invalid escape"),
+        ("(?-m)^a", True, "always mean a line"),
+        (r"(\pL{100}){10}", True, "too large"),
+        ("a\nb", False, "newline"),
+        ("a\udcff", False, "UTF-8"),
+    ],
+)
+def test_bad_patterns(text: str, regex: bool, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Refused in words about what was typed; nothing is printed beside that."""
+    with pytest.raises(BadPattern, match=re.escape(said)) as caught:
+        Pattern(text, regex=regex)
+    assert "(?m)" not in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_spans() -> None:
+    """Every match of a line that is not empty."""
+    assert list(Pattern("ab").spans(b"abcabab")) == [(0, 2), (3, 5), (5, 7)]
+    assert list(Pattern("b*", regex=True).spans(b"abbcb")) == [(1, 3), (4, 5)]
+    assert list(Pattern("^a", regex=True).spans(b"aa")) == [(0, 1)]
+    assert list(Pattern("").spans(b"ab")) == []
+
+
+def test_damaged_blocks_are_counted(log: Log) -> None:
+    """The others are searched; a budget does not make a search stand still at them."""
+    for number in range(3000):
+        log.feed(STDOUT, b"%05d\n" % number)
+    log.finish()
+    parts = [block.header for block in log.reader.blocks() if isinstance(block, Block)]
+    expected = {
+        n for header in parts if header.number not in (0, 2, 3) for n in range(header.first_line, header.end_line)
+    }
+    with open(log.log_path, "r+b") as file:
+        for block, at in ((0, 100), (2, 20), (3, 2000)):  # text, header, text
+            file.seek(FILE_BLOCKS_AT + block * BLOCK + at)
+            file.write(b"\xee")
+    for max_bytes in (1, 1 << 30):
+        log.reader.close()
+        log.reader = log.open_reader()
+        hits: set[int] = set()
+        damaged, start, exhausted = 0, 0, False
+        while not exhausted:
+            part = search(log.reader, Pattern("0"), start, limit=500, max_bytes=max_bytes)
+            assert part.exhausted or part.next > start
+            hits |= {hit.n for hit in part.hits}
+            damaged, start, exhausted = damaged + part.damaged, part.next, part.exhausted
+        assert (damaged, hits) == (3, expected)
+    log.close()
+
+
+def test_an_absent_log_is_empty(log: Log) -> None:
+    """As for all readers; and one is as good as done behind its end."""
+    for start in (0, 5):
+        part = search(log.reader, Pattern("a"), start, limit=1, max_bytes=1)
+        assert (part.hits, part.exhausted, part.next) == ([], True, start)
+    log.close()
+
+
+def test_a_live_log_goes_on(log: Log) -> None:
+    """What is exhausted now can be gone on with later; the unfinished line counts when it is finished."""
+    log.feed(STDOUT, b"a1\nb\na2")
+    part = search(log.reader, Pattern("a"), limit=9, max_bytes=1 << 30)
+    assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([0], 2, True)
+    log.feed(STDOUT, b"\n")
+    part = search(log.reader, Pattern("a"), part.next, limit=9, max_bytes=1 << 30)
+    assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([2], 3, True)
+    log.feed(STDOUT, b"a3\n" * 5000)  # the block that was the last one goes on, and others follow
+    part = search(log.reader, Pattern("a"), part.next, limit=9999, max_bytes=1 << 30)
+    assert [hit.n for hit in part.hits] == list(range(3, 5003))
+    log.close()
+
+
+def test_patterns_that_are_slow_elsewhere(log: Log) -> None:
+    """What takes Python's engine for ever takes milliseconds."""
+    log.feed(STDOUT, b"a" * 1000 + b"\n")
+    start_s = time.monotonic()
+    for text in (r"(a*)*b", r"(a+)+$b", r"(a|aa)+b", r"(.*)(.*)(.*)(.*)x"):
+        assert found(log, text, regex=True) == []
+    assert time.monotonic() - start_s < 5
+    log.close()
+
+
+def test_patterns_are_not_kept() -> None:
+    """RE2's module keeps 128 patterns by itself, each with megabytes."""
+    import re2
+
+    Pattern("ab+c", regex=True)
+    gc.collect()
+    assert re2._Regexp._make.cache_info().currsize == 0
