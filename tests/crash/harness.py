@@ -113,7 +113,7 @@ class Storm:
             self.report.differences.append("the daemon did not end with status 0")
         self._look_for_leftovers(identity)
         daemon.start()
-        self._compare()
+        compare(daemon, self._sides, self.report)
         return self.report
 
     def _trigger(self, task: str) -> None:
@@ -139,37 +139,44 @@ class Storm:
                 if process.environ().get("RINGWARD_DAEMON") == identity:
                     self.report.differences.append(f"left behind: {process}")
 
-    def _compare(self) -> None:
-        report = self.report
-        runs = self._all_runs()
-        for run in runs.values():
-            report.reasons[f"{run['taskName']} {run.get('endReason', run['status'])}"] += 1
-            if run.get("endReason") == "crashed":
-                report.differences.append(f"crashed: {run}")
-        report.differences += [f"accepted and lost: {run_id}" for run_id in report.accepted - runs.keys()]
-        for side in self._sides.iterdir():
-            if side.name not in runs:
-                report.differences.append(f"ran without a row: {side.name}")
-            elif runs[side.name]["status"] == "ended":
-                self._compare_log(side, runs[side.name])
 
-    def _compare_log(self, side: Path, run: dict[str, Any]) -> None:
-        own = [f"line {number}" for number in side.read_text().split()]
-        raw = self._daemon.get(f"/api/runs/{side.name}/log/raw").body.decode()
-        logged = [line for line in raw.split("\n") if line.startswith("line ")]
-        self.report.logs += 1
-        self.report.lines += len(logged)
-        if logged not in (own, own[:-1]):
-            self.report.differences.append(f"{side.name}: printed {len(own)}, logged {len(logged)}: {run}")
+def compare(daemon: Daemon, sides: Path, report: Report) -> None:
+    """Hold what the daemon has against what the children believe and what was accepted."""
+    runs = all_runs(daemon)
+    for run in runs.values():
+        report.reasons[f"{run['taskName']} {run.get('endReason', run['status'])}"] += 1
+        if run.get("endReason") == "crashed":
+            report.differences.append(f"crashed: {run}")
+    report.differences += [f"accepted and lost: {run_id}" for run_id in report.accepted - runs.keys()]
+    for side in sides.iterdir():
+        if side.name not in runs:
+            report.differences.append(f"ran without a row: {side.name}")
+        elif runs[side.name]["status"] == "ended":
+            _compare_log(daemon, side, runs[side.name], report)
 
-    def _all_runs(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        while True:
-            path = f"/api/runs?naming=camel&limit=1000&offset={len(found)}&sort_field=created_at&sort_direction=asc"
-            page = self._daemon.get(path).json()["runs"]
-            if not page:
-                return found
-            found.update((run["id"], run) for run in page)
+
+def _compare_log(daemon: Daemon, side: Path, run: dict[str, Any], report: Report) -> None:
+    numbers = side.read_text().split()
+    if numbers != [str(number) for number in range(len(numbers))]:
+        report.differences.append(f"ran twice: {run}")
+    own = [f"line {number}" for number in numbers]
+    raw = daemon.get(f"/api/runs/{side.name}/log/raw").body.decode()
+    logged = [line for line in raw.split("\n") if line.startswith("line ")]
+    report.logs += 1
+    report.lines += len(logged)
+    if logged not in (own, own[:-1]):
+        report.differences.append(f"{side.name}: printed {len(own)}, logged {len(logged)}: {run}")
+
+
+def all_runs(daemon: Daemon) -> dict[str, dict[str, Any]]:
+    """Every run there is, by id."""
+    found: dict[str, dict[str, Any]] = {}
+    while True:
+        path = f"/api/runs?naming=camel&limit=1000&offset={len(found)}&sort_field=created_at&sort_direction=asc"
+        page = daemon.get(path).json()["runs"]
+        if not page:
+            return found
+        found.update((run["id"], run) for run in page)
 
 
 def main() -> int:

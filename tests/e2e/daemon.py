@@ -111,6 +111,10 @@ class Daemon:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "RINGWARD_PASSWORD": PASSWORD}
 
+    def command(self) -> list[str]:
+        """How the program is called."""
+        return [str(RINGWARD)]
+
     def start(self) -> "Daemon":
         """Start it and wait until it takes commands."""
         self.launch()
@@ -121,7 +125,7 @@ class Daemon:
         """Start it, its output in `self.output` or, for standard error, where the test wants it."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [RINGWARD, "up", "--config", self.config],
+                [*self.command(), "up", "--config", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT if stderr is None else stderr,

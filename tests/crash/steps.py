@@ -1,0 +1,120 @@
+"""Stands for the Python of a daemon, and kills its scheduler at one labelled step, once.
+
+    steps.py PLAN -I -m supervisor.root ARGUMENTS      the root, which then starts its helpers through steps.py too
+    steps.py PLAN -I -m supervisor.scheduler ARGUMENTS the scheduler, with a count at each step
+    steps.py PLAN -I -m anything ARGUMENTS             as it is
+
+PLAN is a file with a label and a number: when that step is reached for that many-th time, the file is removed and
+the scheduler gets SIGKILL. Without the file nothing happens. Production code knows nothing of this.
+"""
+
+import functools
+import os
+import runpy
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+LABELS = (
+    "begin",
+    "snapshot asked",
+    "before settling",
+    "settled",
+    "before storing",
+    "stored",
+    "before announcing",
+    "announced",
+    "before spawn",
+    "after spawn",
+    "before stop",
+    "after stop",
+    "before ack",
+    "after ack",
+    "before ready",
+    "after ready",
+    "before answering",
+    "answered",
+    "before started",
+    "after started",
+    "before exited",
+    "after exited",
+    "before retry",
+    "after retry",
+)
+
+
+class Plan:
+    """Where to die."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._counts: Counter[str] = Counter()
+        self._label, self._number = "", 0
+        try:
+            with open(path, encoding="utf-8") as file:
+                self._label, _, number = file.read().rpartition(" ")
+            self._number = int(number)
+        except FileNotFoundError:  # it has been carried out
+            pass
+
+    def step(self, label: str) -> None:
+        self._counts[label] += 1
+        if label == self._label and self._counts[label] == self._number:
+            os.unlink(self._path)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, owner: Any, name: str, before: Callable[..., str], after: Callable[..., str]) -> None:
+        """Make steps of the begin and the end of a method; their labels are made from its arguments."""
+        method = getattr(owner, name)
+
+        @functools.wraps(method)
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            self.step(before(*arguments))
+            result = method(*arguments, **options)
+            self.step(after(*arguments))
+            return result
+
+        setattr(owner, name, wrapped)
+
+
+def label_steps(plan: Plan) -> None:
+    from supervisor.scheduler.announce import Announcer
+    from supervisor.scheduler.commit import Committer
+    from supervisor.scheduler.control import ControlServer
+    from supervisor.scheduler.engine import Engine
+    from supervisor.scheduler.rootlink import RootLink
+    from supervisor.scheduler.startup import Startup
+
+    def always(label: str) -> Callable[..., str]:
+        return lambda *_: label
+
+    def by_op(word: str) -> Callable[..., str]:
+        return lambda _link, frame: f"{word} {frame['op']}"
+
+    plan.around(RootLink, "hello", always("begin"), always("hello"))
+    plan.around(RootLink, "ask", always("before asking"), always("snapshot asked"))
+    plan.around(RootLink, "send", by_op("before"), by_op("after"))
+    plan.around(Startup, "settle", always("before settling"), always("settled"))
+    plan.around(Committer, "_feed", always("before storing"), always("given to the store"))
+    plan.around(Committer, "_done", always("stored"), always("told"))
+    plan.around(Announcer, "announce", always("before announcing"), always("announced"))
+    plan.around(ControlServer, "_send", always("before answering"), always("answered"))
+    plan.around(Engine, "started", always("before started"), always("after started"))
+    plan.around(Engine, "exited", always("before exited"), always("after exited"))
+    plan.around(Engine, "_retry", always("before retry"), always("after retry"))
+
+
+def main() -> None:
+    plan, _, _, module, *rest = sys.argv[1:]
+    if module == "supervisor.root":
+        sys.executable = os.environ["STEPS_PYTHON"]
+    elif module == "supervisor.scheduler":
+        label_steps(Plan(plan))
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
