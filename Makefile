@@ -7,13 +7,14 @@ SOURCES := setup.cfg pyproject.toml supervisor/version.py
 
 SECONDS ?= 600
 
-.PHONY: help run test lint format bench soak clean
+.PHONY: help run test lint format bench fuzz soak clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
 	@echo "make test    run all tests"
 	@echo "make lint    what CI checks besides the tests"
 	@echo "make format  put the code into its standard form"
+	@echo "make fuzz    damage rings and log files for SECONDS=600 and let every reader at them"
 	@echo "make soak    kill helpers at random for SECONDS=600 and compare every line"
 	@echo "make bench   measure, and print a table"
 	@echo "make clean   remove the environment and what the example wrote"
@@ -32,6 +33,9 @@ lint: $(VENV)/.dev-installed
 format: $(VENV)/.dev-installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+fuzz: $(VENV)/.dev-installed
+	$(BIN)/python -m tests.logring.fuzz $(SECONDS)
 
 soak: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.crash.harness $(SECONDS)

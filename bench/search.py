@@ -1,9 +1,10 @@
-"""The speed of searching a log, side by side with GNU grep on the same lines: `python -m bench.search`.
+"""The speed of searching a log, side by side with GNU grep and ripgrep on the same lines: `python -m bench.search`.
 
 Makes a log of many lines (`--lines`, 10,000,000) and a text file with the same, then searches both in turn, `--rounds`
 times, both files in the page cache; figures are medians. Ours is :func:`logring.search.search` in the slices that the
-API uses, with all checks of the blocks; grep runs in the C locale, its start included, and counts. The bar is that of
-the design: a regular expression that matches nothing. The ratio is how many times as fast grep is.
+API uses, with all checks of the blocks; the others count, their start included: grep in the C locale, ripgrep, when it
+is installed, on one core as ours is. The bar is that of the design: a regular expression that matches nothing. The
+ratios are how many times as fast the others are.
 """
 
 import argparse
@@ -41,6 +42,10 @@ class Case:
 
     def grep(self) -> list[str]:
         return ["grep", "-c", "-E" if self.regex else "-F", *(["-i"] if self.ignore_case else []), "--", self.text]
+
+    def rg(self) -> list[str]:
+        options = [*([] if self.regex else ["-F"]), *(["-i"] if self.ignore_case else [])]
+        return ["rg", "--no-config", "--threads", "1", "--count", "--include-zero", *options, "--", self.text]
 
 
 CASES = (
@@ -94,10 +99,10 @@ def ours(path: str, case: Case) -> tuple[float, int]:
     return time.perf_counter() - start_s, hits
 
 
-def greps(path: str, case: Case) -> tuple[float, int]:
-    """The same by grep."""
+def by(command: list[str], path: str) -> tuple[float, int]:
+    """The same by another program."""
     start_s = time.perf_counter()
-    done = subprocess.run([*case.grep(), path], env={**os.environ, "LC_ALL": "C"}, stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([*command, path], env={**os.environ, "LC_ALL": "C"}, stdout=subprocess.PIPE, check=False)
     return time.perf_counter() - start_s, int(done.stdout)
 
 
@@ -117,19 +122,22 @@ def main() -> int:
         plain, log = make(disk, shared, args.lines)
         size = os.path.getsize(plain)
         print(f"{args.lines:,} lines, {size / 1e6:.0f} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
-        print(f"{'what':<28}{'hits':>10}{'ours MB/s':>11}{'grep MB/s':>11}{'grep/ours':>11}{'bar MB/s':>10}")
+        has_rg = shutil.which("rg") is not None
+        names = ("grep MB/s", "grep/ours", "rg MB/s", "rg/ours")
+        print(f"{'what':<28}{'hits':>10}{'ours MB/s':>11}{''.join(f'{name:>11}' for name in names)}{'bar MB/s':>12}")
         for case in CASES:
-            pairs = [(ours(log, case), greps(plain, case)) for _ in range(args.rounds)]
-            if len({hits for pair in pairs for _, hits in pair}) != 1:
-                print(f"{case.what}: {pairs[0][0][1]} hits, grep has {pairs[0][1][1]}", file=sys.stderr)
+            rounds = [
+                (ours(log, case), by(case.grep(), plain), *([by(case.rg(), plain)] if has_rg else []))
+                for _ in range(args.rounds)
+            ]
+            if len({hits for each in rounds for _, hits in each}) != 1:
+                print(f"{case.what}: {[hits for _, hits in rounds[0]]} hits (ours, grep, rg)", file=sys.stderr)
                 return 1
-            mine, other = (statistics.median(pair[side][0] for pair in pairs) for side in (0, 1))
+            mine, *others = (statistics.median(each[side][0] for each in rounds) for side in range(len(rounds[0])))
+            columns = "".join(f"{size / other / 1e6:>11.0f}{mine / other:>10.2f}x" for other in others)
+            columns += "" if has_rg else f"{'not installed':>22}"
             bar = f"{BAR_MB_S} {'ok' if size / mine / 1e6 >= BAR_MB_S else 'MISSED'}" if case.bar else ""
-            print(
-                f"{case.what:<28}{pairs[0][0][1]:>10}{size / mine / 1e6:>11.0f}{size / other / 1e6:>11.0f}"
-                f"{mine / other:>10.2f}x{bar:>10}",
-                flush=True,
-            )
+            print(f"{case.what:<28}{rounds[0][0][1]:>10}{size / mine / 1e6:>11.0f}{columns}{bar:>12}", flush=True)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Look into a ring or a log file: ``python -m logring dump|check|tail FILE``.
 
 ``dump`` shows the state, the blocks and their entries; ``check`` reads everything and tells what is damaged (exit
-status 1 when something is); ``tail`` prints the last lines.
+status 1 when something is); ``tail`` prints the last lines, ``tail -f`` those that are added too.
 """
 
 import argparse
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from logring.errors import ForeignFile, LogError
+from logring.follow import follow
 from logring.layout import CONTINUED, FRAMES, KIND_RING, MAGIC, NO_NEWLINE, STATIC_SIZE, STREAM_NAMES, Static
 from logring.reader import LogReader
 
@@ -24,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
         commands.add_parser(name, help=text).add_argument("file")
     tail = commands.add_parser("tail", help="print the last lines")
     tail.add_argument("-n", type=int, default=10, metavar="LINES", help="how many (default 10)")
+    tail.add_argument("-f", "--follow", action="store_true", help="go on until the log is sealed")
     tail.add_argument("file")
     args = parser.parse_args(argv)
     try:
@@ -35,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
                 return _dump(reader, static)
             if args.command == "check":
                 return _check(reader)
-            return _tail(reader, args.n)
+            return _tail(reader, args.n, go_on=args.follow)
         finally:
             reader.close()
     except LogError as err:
@@ -119,14 +121,19 @@ def _check(reader: LogReader) -> int:
     return 1 if problems else 0
 
 
-def _tail(reader: LogReader, count: int) -> int:
+def _tail(reader: LogReader, count: int, *, go_on: bool) -> int:
     head = reader.head()
     position = max(head.first_available, head.lines - count)
-    while position < head.lines:
-        page = reader.read(position, head.lines - position)
+    if position == head.lines and not go_on:
+        return 0
+    for page in follow(reader, position):
+        if page.skipped:
+            print(f"-- {page.skipped} lines are missing --")
         for line in page.lines:
             print(_time(line.ts), STREAM_NAMES[line.stream], line.text.decode("utf-8", "replace"))
-        position = page.next
+        sys.stdout.flush()
+        if page.next >= head.lines and not go_on:
+            break
     return 0
 
 

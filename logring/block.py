@@ -31,8 +31,8 @@ class Line(NamedTuple):
     """Without its newline."""
     continued: bool
     """Whether it goes on with the stream's line before: a part of a line that was too long."""
-    frames: bool
-    """Whether it is what remained of a line that was drawn repeatedly."""
+    frames: int
+    """How many frames were kept of a line that was drawn repeatedly; 0 for any other."""
 
 
 class Entry(NamedTuple):
@@ -47,6 +47,7 @@ class Entry(NamedTuple):
     ts: int
     stream: int
     flags: int
+    frames: int
 
 
 class Block:
@@ -70,7 +71,22 @@ class Block:
         return not header.flags & BLOCK_CHECKED or crc32(self.table, crc32(self.text)) == header.checksum
 
     def entry(self, index: int) -> Entry:
-        """Entry `index`; the last one is number `header.entries`."""
+        """Entry `index`; the last one is number `header.entries`.
+
+        Raises:
+            Corrupt: it cannot be one of this block.
+        """
+        entry = self._stored_entry(index)
+        if (
+            not 0 <= entry.begin <= entry.end <= len(self.text)
+            or not entry.before <= entry.upto <= self.header.lines
+            or entry.stream >= len(STREAM_NAMES)
+        ):
+            raise self._corrupt(self.header.first_line)
+        return entry
+
+    def _stored_entry(self, index: int) -> Entry:
+        """Entry `index` as it stands there."""
         header, table, count = self.header, self.table, self.header.entries
         begin = before = 0
         if index:
@@ -78,13 +94,18 @@ class Block:
             begin -= HEADER_SIZE
         if index == count:
             end, upto = header.text_end, header.lines
-            delta, stream, flags = header.last_delta, header.last_stream, header.last_flags
+            delta, stream = header.last_delta, header.last_stream
+            flags, frames = header.last_flags, header.last_frames
         else:
-            end, upto, delta, stream, flags, _ = ENTRY.unpack_from(table, (count - 1 - index) * ENTRY_SIZE)
-        return Entry(begin, end - HEADER_SIZE, before, upto, header.base_ms + delta, stream, flags)
+            end, upto, delta, stream, flags, frames = ENTRY.unpack_from(table, (count - 1 - index) * ENTRY_SIZE)
+        return Entry(begin, end - HEADER_SIZE, before, upto, header.base_ms + delta, stream, flags, frames)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, in order; none of an empty block."""
+        """All entries, in order; none of an empty block.
+
+        Raises:
+            Corrupt: at the first one that cannot be one of this block.
+        """
         if self.header.lines:
             for index in range(self.header.entries + 1):
                 yield self.entry(index)
@@ -113,6 +134,22 @@ class Block:
                 low = middle + 1
         return low
 
+    def line_at(self, ms: int) -> int:
+        """Number of the first line read at or after `ms`; there must be one.
+
+        Raises:
+            Corrupt: the entries are damaged.
+        """
+        low, high = 0, self.header.entries
+        top = self.header.entries - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.header.base_ms + ENTRY.unpack_from(self.table, (top - middle) * ENTRY_SIZE)[2] >= ms:
+                high = middle
+            else:
+                low = middle + 1
+        return self.header.first_line + self.entry(low).before
+
     def offset(self, line: int) -> int:
         """Where the text of line number `line` begins, which must be one of the block's."""
         entry = self.entry(self._find(line - self.header.first_line))
@@ -132,7 +169,9 @@ class Block:
         found: list[Line] = []
         for index in range(self._find(start - first), self.header.entries + 1):
             entry = self.entry(index)
-            skip = max(0, start - first - entry.before)
+            skip = 0 if found else start - first - entry.before
+            if not found and not 0 <= skip < entry.upto - entry.before:
+                raise self._corrupt(first)
             take = min(entry.upto - entry.before - skip, limit - len(found))
             parts = self.text[entry.begin : entry.end].split(b"\n", skip + take)[skip : skip + take]
             if len(parts) != take:
@@ -144,10 +183,10 @@ class Block:
             number = first + entry.before + skip
             ts, stream, flags = entry.ts, entry.stream, entry.flags
             if flags & (CONTINUED | FRAMES) and not skip and parts:
-                continued, frames = bool(flags & CONTINUED), bool(flags & FRAMES)
-                found.append(Line(number, ts, stream, parts.pop(0), continued, frames))
+                frames = entry.frames if flags & FRAMES else 0
+                found.append(Line(number, ts, stream, parts.pop(0), bool(flags & CONTINUED), frames))
                 number += 1
-            found += [Line(n, ts, stream, text, False, False) for n, text in enumerate(parts, number)]
+            found += [Line(n, ts, stream, text, False, 0) for n, text in enumerate(parts, number)]
             if len(found) == limit or max_bytes <= 0:
                 break
         return found
@@ -167,8 +206,9 @@ class Block:
 
     def contradiction(self) -> tuple[int, str] | None:
         """The first entry (its index) that text and entries before it contradict, and how; None: all is well."""
-        previous = Entry(0, 0, 0, 0, self.header.base_ms, 0, 0)
-        for index, entry in enumerate(self.entries()):
+        previous = Entry(0, 0, 0, 0, self.header.base_ms, 0, 0, 0)
+        for index in range(self.header.entries + 1 if self.header.lines else 0):
+            entry = self._stored_entry(index)
             if not previous.end < entry.end <= len(self.text) or entry.ts < previous.ts:
                 return index, "ends or times go backwards"
             if entry.stream >= len(STREAM_NAMES):
@@ -184,9 +224,10 @@ class Block:
         """The block as it was before entry `index`, which must not be the first."""
         header = BlockHeader.parse(self.header.pack())
         assert header is not None  # noqa: S101  # it was just made
-        last = self.entry(index - 1)
+        last = self._stored_entry(index - 1)
         header.lines, header.text_end, header.entries = last.upto, last.end + HEADER_SIZE, index - 1
         header.last_delta, header.last_stream, header.last_flags = last.ts - header.base_ms, last.stream, last.flags
+        header.last_frames = last.frames
         header.flags &= ~BLOCK_CHECKED
         table = self.table[len(self.table) - ENTRY_SIZE * header.entries :]
         return Block(header, self.text[: last.end], table, self.where)

@@ -49,6 +49,7 @@ class HeadBlock:
         "floor_ms",
         "last_delta",
         "last_flags",
+        "last_frames",
         "last_stream",
         "limit",
         "lines",
@@ -65,7 +66,7 @@ class HeadBlock:
         self.at = ring.slot_at(number)
         self.start = self.fill = self.at + HEADER_SIZE
         self.lines = self.entries = self.flags = 0
-        self.base_ms = self.last_delta = self.last_stream = self.last_flags = 0
+        self.base_ms = self.last_delta = self.last_stream = self.last_flags = self.last_frames = 0
         self.floor_ms, self.ceiling_ms = _NEVER, _EVER
         self.limit = 0
         self._set_limit()
@@ -78,6 +79,7 @@ class HeadBlock:
         self.lines, self.entries, self.flags = header.lines, header.entries, header.flags
         self.base_ms, self.last_delta = header.base_ms, header.last_delta
         self.last_stream, self.last_flags = header.last_stream, header.last_flags
+        self.last_frames = header.last_frames
         if header.lines:
             self.floor_ms = header.base_ms + header.last_delta
             self.ceiling_ms = header.base_ms + _MAX_DELTA_MS
@@ -88,20 +90,24 @@ class HeadBlock:
         """The closed block before this one, if it is still in its slot."""
         at = self._ring.slot_at(self.number - 1)
         header = BlockHeader.parse(self._ring.mm[at : at + HEADER_SIZE]) if self.number else None
-        if header is None or header.number != self.number - 1:
+        if header is None or header.number != self.number - 1 or header.extent != self._ring.block_size:
             return None
         return HeadBlock.resume(self._ring, header)
 
-    def commit(self, cut: int, lines: int, stream: int, flags: int, now_ms: int) -> None:
-        """Make the text up to `cut` part of the block: `lines` lines of one stream, read at one time."""
+    def commit(self, cut: int, lines: int, stream: int, flags: int, now_ms: int, frames: int = 0) -> None:
+        """Make the text up to `cut` part of the block: `lines` lines of one stream, read at one time.
+
+        With FRAMES in `flags` it is one line, of which `frames` frames are kept.
+        """
         if not self.lines:
             self.base_ms = now_ms
             self.ceiling_ms = now_ms + _MAX_DELTA_MS
-            self.last_stream, self.last_flags = stream, flags
+            self.last_stream, self.last_flags, self.last_frames = stream, flags, frames
         else:
             delta = now_ms - self.base_ms
             # CONTINUED text never gets here as growth: its stream's entry before it has NO_NEWLINE.
-            if delta == self.last_delta and stream == self.last_stream and not self.last_flags & (NO_NEWLINE | FRAMES):
+            grows = delta == self.last_delta and stream == self.last_stream
+            if grows and not self.last_flags & (NO_NEWLINE | FRAMES) and not flags & FRAMES:
                 self.last_flags |= flags
             else:
                 self.entries += 1
@@ -114,9 +120,10 @@ class HeadBlock:
                     self.last_delta,
                     self.last_stream,
                     self.last_flags,
-                    0,
+                    self.last_frames,
                 )
                 self.last_delta, self.last_stream, self.last_flags = delta, stream, flags
+                self.last_frames = frames
                 self._set_limit()
         self.floor_ms = now_ms
         self.lines += lines
@@ -148,6 +155,7 @@ class HeadBlock:
             self.lines,
             self.start - self.at,
             self.entries,
+            self.last_frames,
             self._ring.block_size,
             self.base_ms,
             self.last_delta,

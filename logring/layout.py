@@ -8,6 +8,8 @@ All integers are little-endian and aligned. A ring and a log file share the firs
                       16 KiB      16 KiB
     file   0        4 KiB
            | page   | block slot 0 | ... | block slot M-1 |
+    packed 0        1 KiB
+           | page   | block | block | ... | block | index |       a sealed file, rewritten: see below
 
 Block b stands in ring slot b mod N and in file slot b mod M. The page::
 
@@ -16,9 +18,10 @@ Block b stands in ring slot b mod N and in file slot b mod M. The page::
      384  publication B, 128 B /  middle of one leaves the one before; the valid one with the higher number counts
      512  pending stdout A, B, 2 x 64 B  \  alternately, as publications are; zero in a file
      640  pending stderr A, B, 2 x 64 B  /
-     768  zero, kept for the region's headers (768 to 896) and what comes later (to 4096)
+     768  region A, B, 2 x 64 B             alternately; zero in a file
+     896  zero, kept for what comes later (to 4096)
 
-    static        magic 8s | version u16 | kind u16 (1 ring, 2 file) | block size u32 | ring blocks u32 |
+    static        magic 8s | version u16 | kind u16 (1 ring, 2 file, 3 packed) | block size u32 | ring blocks u32 |
                   file blocks u32 (0: no file) | writer pid u32 | 0 u32 | first line u64 | created ms i64 |
                   run id 32s | boot id 16s | zero to 252 | crc u32
     publication   state 64 B | header of the head block 64 B (its own crc is 0 here)
@@ -27,25 +30,53 @@ Block b stands in ring slot b mod N and in file slot b mod M. The page::
                   ring blocks in use u16 | flags u8 | policy u8 | region epoch u32
     pending       seq u32 | crc u32 (of the other 56 bytes, started with seq) | base u64 | time ms i64 |
                   length u32 | crc of the text u32 | entry flags u32 | zero to 64
+    region        seq u32 | crc u32 (of the other 56 bytes, started with seq) | crc of the text u32 |
+                  bytes of stdout u16 | rows u16 | bytes of stderr u16 | rows u16 | time ms of stdout i64 |
+                  of stderr i64 | zero to 64
     block         header 64 B | text -> ... free ... <- closed entries, 16 B each, from the block's end downwards
     block header  seq u32 | crc u32 (of the other 56 bytes, started with seq) | number u64 | first line u64 |
-                  lines u32 | end of text u32 | closed entries u32 | extent u32 | base time ms i64 |
+                  lines u32 | end of text u32 | closed entries u16 | frames of the last entry u16 | extent u32 |
+                  base time ms i64 |
                   last entry: time delta u32, stream u8, flags u8 | codec u8 | block flags u8 |
                   checksum u32 | stored length u32
-    entry         end of text u32 | lines so far u32 | time delta ms u32 | stream u8 | flags u8 | zero u16
+    entry         end of text u32 | lines so far u32 | time delta ms u32 | stream u8 | flags u8 | frames u16
 
 *lines* of the state is the number of the next line, counted from the log's first line. Offsets within a block count
-from its start. *extent* is how many bytes of its slot a block occupies: the block size, or for the last block of a
-sealed file the smallest multiple of 4 KiB that holds it. The *checksum* is valid with BLOCK_CHECKED and covers the
-text, then the entries as they stand. *Codec* 0 is plain; others, with their stored length, come with compression.
+from its start; blocks are smaller than 1 MiB. *extent* is how many bytes of its slot a block occupies: the block size,
+or for the last block of a sealed file the smallest multiple of 4 KiB that holds it. The *checksum* is valid with
+BLOCK_CHECKED and covers the text, then the entries as they stand. *Codec* and *stored length* are 0 in rings and files.
 
 An entry covers lines of one read of one stream. CONTINUED speaks of its first line (which goes on with the stream's
-line before), NO_NEWLINE of its last (which has none in the text), FRAMES of its only one. The last entry of a block
+line before), NO_NEWLINE of its last (which has none in the text), FRAMES of its only one: it was drawn repeatedly, and
+*frames* says how many pictures of that were kept (`logring.frames` has them). The last entry of a block
 stands in the header, where it can grow; its end and line count are the block's. Lines that were dropped consume
 numbers: the next block's first line is then more than this block's first line plus lines.
 
 *base* of a pending text is the number of bytes that its stream had in blocks when it was mirrored: as soon as that
-number in the state differs, the text has entered a block and the mirror says nothing any more.
+number in the state differs, the text has entered a block and the mirror says nothing any more. With FRAMES it is what a
+stream draws: rows, with newlines between them.
+
+A region is what the streams draw at this moment: the rows of stdout and then those of stderr, with newlines between
+the rows of each. Copy A has its text in the first half of the slot, copy B in the second, so the text of the newer copy
+is never written to; the region epoch of the state is its seq. A stream without rows draws nothing.
+
+A packed file says what the sealed file said, in less room. Its blocks, from the oldest that is kept to the head, stand
+back to back, with no free space within, and can be read each without the others::
+
+    block         header 64 B | stored length bytes: text and entries, which have no gap between them
+    index record  at 512: seq u32 (0) | crc u32 (as of a header) | offset of the index u64 | first block u64 |
+                  blocks u64 | crc of the index u32 | zero to 64
+    index         offset of each block u64, and where the last one ends u64
+
+Headers are as before but for *codec*, *stored length* and seq, which is the crc of the static part. Codec 0 is plain; 1
+is one zstd frame; 255 is a block that was damaged when the file was packed, of which nothing but the header is stored.
+One whose header was damaged, too, has no bytes: it ends where it begins. Both publications say the same, and the page
+ends at 1 KiB. When the index is damaged, headers are looked for from the first block on, and where one is damaged, the
+next place that has such a seq: no other log has it.
+
+A crc says that a record is what was written, not that it can be trusted. What no writer makes is refused as damaged:
+blocks over 16 MiB, more than 65,535 ring slots, counts from 2^63 on, times outside the years 1 to 9999, a text or a
+table that leaves its block, a state that its head block contradicts.
 
 How a reader copes with a writer that goes on meanwhile: it reads a publication, whose crc proves it whole; bytes
 that a publication speaks of are not touched until their slot is used again, and before that happens a publication
@@ -63,6 +94,7 @@ MAGIC = b"RINGWARD"
 VERSION = 1
 KIND_RING = 1
 KIND_FILE = 2
+KIND_PACKED = 3
 
 PAGE = 4096
 STATIC_SIZE = 256
@@ -71,13 +103,22 @@ PUBLICATION_SIZE = 128
 PENDING_AT = ((512, 576), (640, 704))
 PENDING_SIZE = 64
 PENDING_TEXT_AT = (4096, 4096 + 16384)
+PENDING_TEXT_SIZE = 16384
+REGION_AT = (768, 832)
+REGION_SIZE = 64
+REGION_TEXT_AT = (36864, 36864 + 14336)
+REGION_TEXT_SIZE = 14336
 RING_BLOCKS_AT = 65536
 FILE_BLOCKS_AT = 4096
+INDEX_RECORD_AT = 512
+PACKED_BLOCKS_AT = 1024
 HEADER_SIZE = 64
 ENTRY_SIZE = 16
 
 BLOCK_SIZE = 65536
+MAX_BLOCK_SIZE = 1 << 24
 RING_BLOCKS = 8
+MAX_RING_BLOCKS = 65535
 MAX_LINE = 16384
 """Longest line in bytes, without its newline; longer ones are split."""
 
@@ -95,18 +136,28 @@ STATE_SEALED = 1
 BLOCK_CLOSED = 1
 BLOCK_CHECKED = 2
 
-# 1 and 2 are kept for drop_new and kill.
-POLICIES = {"drop_old": 0}
+CODEC_PLAIN = 0
+CODEC_ZSTD = 1
+CODEC_LOST = 255
+
+POLICY_KILL = 2
+POLICIES = {"drop_old": 0, "drop_new": 1, "kill": POLICY_KILL}
 
 _STATIC = struct.Struct("<8sHHIIIIIQq32s16s")
 _STATIC_CRC = struct.Struct("<I")
 PREFIX = struct.Struct("<II")
 STATE_BODY = struct.Struct("<QQQQQQHBBI")
-HEADER_BODY = struct.Struct("<QQIIIIqIBBBBII")
+HEADER_BODY = struct.Struct("<QQIIHHIqIBBBBII")
 ENTRY = struct.Struct("<IIIBBH")
 PENDING_BODY = struct.Struct("<QqIII28x")
+REGION_BODY = struct.Struct("<IHHHHqq28x")
 
 Entry = tuple[int, int, int, int, int, int]
+
+_MAX_COUNT = 2**63 - 1
+"""Lines, blocks and bytes beyond that are nonsense: it leaves room to count on."""
+_EARLIEST_MS, _LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: what a date can be."""
 
 
 def max_line(block_size: int) -> int:
@@ -175,9 +226,14 @@ class Static:
         ).ljust(STATIC_SIZE - 4, b"\0")
         return head + _STATIC_CRC.pack(crc32(head))
 
+    @property
+    def mark(self) -> int:
+        """The crc of the static part, which no other log has."""
+        return int(_STATIC_CRC.unpack_from(self.pack(), STATIC_SIZE - 4)[0])
+
     @classmethod
-    def parse(cls, data: bytes, path: str, wanted: int | None = None) -> "Static":
-        """From at least 256 bytes; `wanted` is the kind that it must be.
+    def parse(cls, data: bytes, path: str, *wanted: int) -> "Static":
+        """From at least 256 bytes; `wanted` are the kinds that it may be, any when there are none.
 
         Raises:
             ForeignFile: no magic.
@@ -196,8 +252,16 @@ class Static:
         if _STATIC_CRC.unpack_from(data, STATIC_SIZE - 4)[0] != crc32(data[: STATIC_SIZE - 4]):
             raise Corrupt(f"{path}: the first page is damaged")
         slots = ring_blocks if kind == KIND_RING else file_blocks
-        if wanted not in (None, kind) or not slots or not block_size or block_size % PAGE:
-            raise ForeignFile(f"{path} is no {'ring' if wanted == KIND_RING else 'log file'}")
+        if (wanted and kind not in wanted) or not slots or not block_size or block_size % PAGE:
+            raise ForeignFile(f"{path} is no {'ring' if KIND_RING in wanted else 'log file'}")
+        if (
+            block_size > MAX_BLOCK_SIZE
+            or ring_blocks > MAX_RING_BLOCKS
+            or first > _MAX_COUNT
+            or not run.isascii()
+            or not _EARLIEST_MS <= created <= _LATEST_MS
+        ):
+            raise Corrupt(f"{path}: the first page says nonsense")
         return cls(
             kind=kind,
             block_size=block_size,
@@ -224,6 +288,7 @@ class BlockHeader:
         "flags",
         "last_delta",
         "last_flags",
+        "last_frames",
         "last_stream",
         "lines",
         "number",
@@ -240,6 +305,7 @@ class BlockHeader:
             self.lines,
             self.text_end,
             self.entries,
+            self.last_frames,
             self.extent,
             self.base_ms,
             self.last_delta,
@@ -256,6 +322,11 @@ class BlockHeader:
         """Number after the block's last line."""
         return self.first_line + self.lines
 
+    @property
+    def last_ms(self) -> int:
+        """When the block's last line was read; 0 in an empty block."""
+        return self.base_ms + self.last_delta
+
     def body(self) -> bytes:
         """The 56 bytes behind sequence number and crc."""
         return HEADER_BODY.pack(
@@ -264,6 +335,7 @@ class BlockHeader:
             self.lines,
             self.text_end,
             self.entries,
+            self.last_frames,
             self.extent,
             self.base_ms,
             self.last_delta,
@@ -288,10 +360,16 @@ class BlockHeader:
         if crc32(data[offset + 8 : offset + HEADER_SIZE], seq) != crc:
             return None
         header = cls(seq, HEADER_BODY.unpack_from(data, offset + 8))
-        # A crc says that the header is what was written, not that this program can trust its numbers.
-        if not HEADER_SIZE <= header.text_end <= header.extent - header.entries * ENTRY_SIZE:
-            return None
-        return header
+        return header if header.is_sensible() else None
+
+    def is_sensible(self) -> bool:
+        """Whether a program can trust its numbers: a crc only says that they are what was written."""
+        return (
+            HEADER_SIZE <= self.text_end <= self.extent - self.entries * ENTRY_SIZE
+            and self.number <= _MAX_COUNT
+            and self.first_line + self.lines <= _MAX_COUNT
+            and _EARLIEST_MS <= self.base_ms <= _LATEST_MS - 2**32
+        )
 
 
 def pack_header(seq: int, body: bytes) -> bytes:
@@ -323,6 +401,15 @@ class State:
     def sealed(self) -> bool:
         """Whether nothing will be added any more."""
         return bool(self.flags & STATE_SEALED)
+
+    def agrees(self, head: BlockHeader) -> bool:
+        """Whether this can be the state of a log with that head block."""
+        return (
+            self.head_block == head.number
+            and head.end_line <= self.lines <= _MAX_COUNT
+            and self.first_available <= self.lines
+            and max(self.bytes) <= _MAX_COUNT
+        )
 
     def body(self) -> bytes:
         """The 56 bytes behind sequence number and crc."""
@@ -361,7 +448,17 @@ class Publication:
         if crc32(page[offset + 8 : offset + PUBLICATION_SIZE], seq) != crc:
             return None
         header = BlockHeader(seq, HEADER_BODY.unpack_from(page, offset + 72))
-        return cls(seq, State(STATE_BODY.unpack_from(page, offset + 8)), header)
+        state = State(STATE_BODY.unpack_from(page, offset + 8))
+        return cls(seq, state, header) if header.is_sensible() and state.agrees(header) else None
+
+    def check(self, static: Static, path: str) -> None:
+        """See whether it can be the publication of such a ring.
+
+        Raises:
+            Corrupt: it cannot.
+        """
+        if not 0 < self.state.blocks <= static.ring_blocks or self.header.extent != static.block_size:
+            raise Corrupt(f"{path}: the state says nonsense")
 
     @classmethod
     def latest(cls, pair: bytes) -> "Publication | None":
@@ -384,4 +481,6 @@ def parse_pending(data: bytes) -> tuple[int, int, int, int, int, int] | None:
     if crc32(data[8:], seq) != crc:
         return None
     base, ms, length, text_crc, flags = PENDING_BODY.unpack_from(data, 8)
+    if length > PENDING_TEXT_SIZE or not _EARLIEST_MS <= ms <= _LATEST_MS:
+        return None
     return seq, base, ms, length, text_crc, flags

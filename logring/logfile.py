@@ -4,11 +4,13 @@ Everything here can block as long as a disk can, so it runs in the file thread. 
 things such that the same call can be repeated.
 """
 
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from zlib import crc32
 
+from logring.errors import Corrupt
 from logring.layout import (
     BLOCK_CHECKED,
     ENTRY_SIZE,
@@ -35,6 +37,9 @@ class LogFileWriter:
         path: of the file; it and its directories are made when there is a first block to write.
         ring: its writer, used by another thread.
         file_blocks: block slots of the file; the oldest block gives way when there are more blocks (drop_old).
+
+    Attributes:
+        may_grow: False: blocks that would make the file larger fail with ENOSPC, except in `finish`.
     """
 
     def __init__(self, path: str, ring: RingWriter, file_blocks: int) -> None:
@@ -45,6 +50,8 @@ class LogFileWriter:
         self._seq = 0
         self._seen_seq = -1
         self._last_written = (-1, 0)  # number and extent
+        self._part = (-1, 0)  # number and end of the text of the unfinished block that was written last
+        self.may_grow = True
 
     def write_closed(self) -> int:
         """Write all closed blocks that are not in the file yet.
@@ -100,7 +107,7 @@ class LogFileWriter:
         header = publication.header
         if publication.seq == self._seen_seq or not header.lines or header.number < ring.closed_blocks:
             return
-        self._write_blocks([header], ring.block_size)
+        self._write_part(header)
         self._write_state(header, sealed=False)
         self._seen_seq = publication.seq
 
@@ -114,6 +121,7 @@ class LogFileWriter:
             ValueError: the ring was never told to seal.
         """
         ring = self._ring
+        self.may_grow = True
         while not ring.settle() or not ring.sealed:
             if not self.write_closed():
                 raise ValueError("the ring is not to be sealed")
@@ -140,12 +148,16 @@ class LogFileWriter:
             self._fd = -1
 
     def _closed_header(self, number: int) -> BlockHeader:
-        """Header of a closed block that is still in the ring."""
+        """Header of a closed block that is still in the ring.
+
+        Raises:
+            Corrupt: it is damaged: another writer left it so.
+        """
         ring = self._ring.ring
         at = ring.slot_at(number)
         header = BlockHeader.parse(ring.mm[at : at + HEADER_SIZE])
-        assert header is not None  # noqa: S101  # this process wrote it
-        assert header.number == number  # noqa: S101
+        if header is None or header.number != number or header.extent != ring.block_size:
+            raise Corrupt(f"{ring.path}: block {number} is damaged")
         return header
 
     def _write_blocks(self, headers: list[BlockHeader], last_extent: int) -> None:
@@ -153,7 +165,7 @@ class LogFileWriter:
 
         The headers become what is written.
         """
-        self._open()
+        self._open(headers[-1].number)
         ring = self._ring.ring
         size = ring.block_size
         parts: list[bytes | memoryview] = []
@@ -179,6 +191,28 @@ class LogFileWriter:
                     view.release()
         self._last_written = headers[-1].number, last_extent
 
+    def _write_part(self, header: BlockHeader) -> None:
+        """Write what is new of the block that is being filled: text, table, then the header that speaks of them."""
+        self._open(header.number)
+        ring = self._ring.ring
+        at, to = ring.slot_at(header.number), self._slot_at(header.number)
+        number, done = self._part
+        if number != header.number:
+            self._make_way(header)
+            done = HEADER_SIZE
+            if os.fstat(self._fd).st_size < to + ring.block_size:
+                os.ftruncate(self._fd, to + ring.block_size)
+        text = ring.mm[at + HEADER_SIZE : at + header.text_end]
+        entries = ring.mm[at + ring.block_size - header.entries * ENTRY_SIZE : at + ring.block_size]
+        header.checksum = crc32(entries, crc32(text))
+        header.flags |= BLOCK_CHECKED
+        _write_all(self._fd, [text[done - HEADER_SIZE :]], to + done)
+        if entries:
+            _write_all(self._fd, [entries], to + ring.block_size - len(entries))
+        _write_all(self._fd, [header.pack()], to)
+        self._part = header.number, header.text_end
+        self._last_written = header.number, 0
+
     def _make_way(self, header: BlockHeader) -> None:
         """Before a slot is used again: say that the lines of the block that stands in it are gone."""
         keep = header.number - self._blocks + 1
@@ -203,8 +237,14 @@ class LogFileWriter:
     def _slot_at(self, number: int) -> int:
         return FILE_BLOCKS_AT + number % self._blocks * self._ring.block_size
 
-    def _open(self) -> None:
-        """Open or make the file, with its static part."""
+    def _open(self, number: int) -> None:
+        """Open or make the file, with its static part, for writing block `number`.
+
+        Raises:
+            OSError: ENOSPC: the file would grow, and must not.
+        """
+        if not self.may_grow and self._last_written[0] < number < self._blocks:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         if self._fd >= 0:
             return
         ring = self._ring.ring
@@ -227,7 +267,7 @@ class LogFileWriter:
                 os.ftruncate(fd, 0)
                 _write_all(fd, [static.ljust(PAGE, b"\0")], 0)
             else:
-                found = Publication.latest(os.pread(fd, PAGE, 0)[PUBLICATION_AT[0] :])
+                found = Publication.latest(os.pread(fd, PAGE, 0).ljust(PAGE, b"\0")[PUBLICATION_AT[0] :])
                 self._seq = found.seq if found else 0
         except BaseException:
             os.close(fd)
@@ -239,8 +279,9 @@ class LogFileWriter:
         ring = self._ring
         state = read_publication(ring.ring.mm, ring.path).state
         state.head_block = header.number
-        state.lines = header.end_line
-        state.first_available = ring.first_available
+        state.lines = ring.lines if sealed else header.end_line
+        # Behind a gap, the block that gives way may be followed by none that is written.
+        state.first_available = min(ring.first_available, state.lines)
         state.flags = state.flags if sealed else 0
         self._seq = (self._seq + 1) & 0xFFFFFFFF
         _write_all(self._fd, [Publication(self._seq, state, header).pack()], PUBLICATION_AT[self._seq & 1])

@@ -13,3 +13,11 @@ def log_path(data_dir: str, task: str, run_id: str) -> str:
     so that no folder grows without bound.
     """
     return f"{data_dir}/logs/{task}/{run_id[:6]}/{run_id}.log"
+
+
+def frames_path(log_path: str) -> str:
+    """The sidecar of a log file: how its redrawn lines came to be. Often there is none.
+
+    Whoever removes the log file removes this, too.
+    """
+    return f"{log_path}.frames"

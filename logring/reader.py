@@ -7,17 +7,21 @@ has its last blocks, which is why nobody sees a seam.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from logring.block import Block, Line
 from logring.errors import Corrupt, LogError
+from logring.frames import read_frames
 from logring.layout import STDERR, STDOUT, BlockHeader, Publication
+from logring.paths import frames_path
+from logring.region import read_region
 from logring.ring import RingView, read_pending
 from logring.stored import StoredFile
 
 _ATTEMPTS = 100
 
-__all__ = ["Head", "Line", "LogReader", "Page", "Pending"]
+__all__ = ["Head", "Line", "LogReader", "Page", "Pending", "Region"]
 
 
 class Head(NamedTuple):
@@ -50,8 +54,21 @@ class Pending(NamedTuple):
 
     stream: int
     text: bytes
+    """Of a stream that draws: the rows, with newlines between them."""
     ts: int
     """When its last bytes came, ms since the epoch."""
+
+
+class Region(NamedTuple):
+    """What one stream draws at present."""
+
+    stream: int
+    epoch: int
+    """Changes whenever a region of the log does; the same as that of `Head` once both are mirrored."""
+    rows: tuple[bytes, ...]
+    """As they look now, at least one; the topmost are left out when there is no room for them."""
+    ts: int
+    """When the last bytes came, ms since the epoch."""
 
 
 class LogReader:
@@ -93,7 +110,7 @@ class LogReader:
         A page ends before a gap; the next one then begins with `skipped` lines.
 
         Raises:
-            Corrupt: `start` cannot be read; its attribute `next` is where to go on.
+            Corrupt: `start` cannot be read; its attribute `next` is where to go on, always behind `start`.
         """
         publication = self._refresh()
         lines: list[Line] = []
@@ -109,8 +126,9 @@ class LogReader:
                 except Corrupt as err:
                     if lines:
                         break
-                    raise Corrupt(str(err), first=position, next_line=self._behind(number, publication)) from err
-                if found and lines and found[0].n != position:
+                    following = self._behind(number, position, publication)
+                    raise Corrupt(str(err), first=position, next_line=following) from err
+                if found and lines and (found[0].n != position or len(found[0].text) > max_bytes):
                     break
                 if found:
                     lines += found
@@ -143,6 +161,33 @@ class LogReader:
                 break
         return found
 
+    def region(self) -> list[Region]:
+        """What the streams draw, as it was mirrored last; nothing of a stream that does not, or of a sealed log.
+
+        Nothing either when shared memory is too short for it: `pending` tells of the rows then, if it is not.
+        """
+        publication = self._refresh()
+        if publication is None or self._ring is None or publication.state.sealed:
+            return []
+        for _ in range(_ATTEMPTS):
+            found, torn = read_region(self._ring.mm)
+            if not torn:
+                break
+        return [Region(*one) for one in found]
+
+    def history(self, n: int) -> list[list[bytes]] | None:
+        """How line `n` came to be: frames, oldest first, each with its rows; None: there is no such line (any more).
+
+        It is empty for a line that was not redrawn; and perhaps for one that was: frames are written up to a second
+        after their line, are bounded, and are given up when there is no place for them.
+        """
+        lines = self.read(n, 1).lines if n >= 0 else []
+        if not lines or lines[0].n != n:
+            return None
+        if not lines[0].frames or self._file_path is None:
+            return []
+        return read_frames(frames_path(self._file_path), n)
+
     def raw(self, streams: Sequence[int] = (STDOUT, STDERR)) -> Iterator[bytes]:
         """The stored bytes of these streams in the order in which they came, up to the present end.
 
@@ -163,8 +208,9 @@ class LogReader:
         publication = self._refresh()
         if publication is None or start >= publication.state.lines > 0:
             return
-        first = self._find(start, publication) if start else self._oldest(publication)
-        for number in range(first, publication.header.number + 1):
+        number = (self._find(start, publication) if start else self._oldest(publication)) - 1
+        while number < publication.header.number:
+            number = self._following(number, publication)
             try:
                 block = self._block(number, publication)
             except Corrupt as err:
@@ -180,6 +226,33 @@ class LogReader:
                 if number < publication.header.number:  # the head block grows
                     self._hint = block.header.end_line, number + 1
                 yield block
+
+    def line_at(self, ms: int) -> int:
+        """The first line that was read at or after `ms` (since the epoch), or the number of the next line.
+
+        Found by bisection, so it takes the log's times for ordered, which they are unless the clock was set back. Then
+        several lines may be such that they were read at or after `ms` and the line before was read earlier: it is one
+        of these. Lines that are gone are passed over; for a block that is damaged stands its first line.
+        """
+        publication = self._refresh()
+        if publication is None:
+            return 0
+        low, high = self._oldest(publication), publication.header.number
+        while low < high:
+            middle = (low + high) // 2
+            header = self._readable(middle, high, publication)
+            if header is None or header.last_ms >= ms:
+                high = middle
+            else:
+                low = max(middle, header.number) + 1
+        line = publication.state.lines
+        header = self._readable(low, publication.header.number, publication)
+        if header is not None and header.lines and header.last_ms >= ms:
+            line = header.first_line
+            with suppress(LogError):
+                block = self._block(header.number, publication)
+                line = block.line_at(ms) if block is not None else line
+        return max(publication.state.first_available, min(line, publication.state.lines))
 
     def close(self) -> None:
         """Let go of ring and file."""
@@ -222,15 +295,38 @@ class LogReader:
             self._file = StoredFile.open(self._file_path)
         return self._file
 
+    def _usable_file(self) -> StoredFile | None:
+        """The log file; None when there is none, or none that can be read."""
+        try:
+            return self._open_file()
+        except LogError:
+            return None
+
     # Finding and loading blocks
 
     def _oldest(self, publication: Publication) -> int:
         """A block number below which nothing can be available."""
-        if self._ring is None:
-            kept = self._file.static.file_blocks if self._file is not None else 0
-        else:
-            kept = self._ring.static.file_blocks + publication.state.blocks
+        kept = 0
+        try:
+            file = self._open_file()
+            kept = file.static.file_blocks if file is not None else 0
+        except LogError:
+            if self._ring is None:
+                raise
+            kept = self._ring.static.file_blocks
+        if self._ring is not None:
+            kept += publication.state.blocks
         return max(0, publication.header.number - kept + 1)
+
+    def _following(self, number: int, publication: Publication) -> int:
+        """The next block number; numbers whose blocks cannot be there, because the file is cut short, are left out."""
+        number += 1
+        newest = publication.header.number
+        in_ring = newest if self._ring is None else newest - publication.state.blocks + 1
+        if number < in_ring:
+            file = self._usable_file()
+            return min(in_ring, file.next_there(number)) if file is not None else in_ring
+        return number
 
     def _header(self, number: int, publication: Publication) -> BlockHeader | None:
         """Header of a block; None when it is gone or damaged."""
@@ -241,8 +337,9 @@ class LogReader:
             header = ring.header(number, publication)
             if header is not None:  # its number is right, and closed headers do not change
                 return header
-        file = self._open_file()
-        return file.header(number) if file is not None else None
+        file = self._usable_file()
+        header = file.header(number) if file is not None else None
+        return header if header is not None and header.end_line <= publication.header.first_line else None
 
     def _block(self, number: int, publication: Publication) -> Block | None:
         """A block; None when it is gone.
@@ -259,15 +356,22 @@ class LogReader:
                 if header is None:
                     raise Corrupt(f"{ring.path}: block {number} is damaged")
                 return Block(header, text, table, f"{ring.path}: block {number}")
-        file = self._open_file()
+        try:
+            file = self._open_file()
+        except LogError as err:  # what is in the ring can be read all the same
+            raise Corrupt(str(err)) from err
         if file is None:
             return None
         try:
-            return file.block(number, salvage=ring is None)
+            block = file.block(number, salvage=ring is None)
         except Corrupt:
             if ring is not None and number + ring.static.file_blocks <= ring.publication().header.number:
                 return None  # being overwritten
             raise
+        head = publication.header
+        if block is not None and number < head.number and block.header.end_line > head.first_line:
+            raise Corrupt(f"{block.where} says nonsense")
+        return block
 
     def _find(self, line: int, publication: Publication) -> int:
         """The block with `line`, or the next one that is there when the line is gone."""
@@ -294,18 +398,19 @@ class LogReader:
             header = self._header(number, publication)
             if header is not None:
                 return header
-            number += 1
+            number = self._following(number, publication)
         return None
 
-    def _behind(self, number: int, publication: Publication) -> int:
-        """First line of the first whole block behind block `number`."""
-        for later in range(number + 1, publication.header.number + 1):
+    def _behind(self, number: int, line: int, publication: Publication) -> int:
+        """First line behind `line` of the first whole block behind block `number`."""
+        while number < publication.header.number:
+            number = self._following(number, publication)
             try:
-                block = self._block(later, publication)
+                block = self._block(number, publication)
             except LogError:
                 continue
-            if block is not None and block.header.lines:
-                return block.header.first_line
+            if block is not None and block.header.end_line > line + 1:
+                return min(max(block.header.first_line, line + 1), publication.state.lines)
         return publication.state.lines
 
     def _lines_of(self, block: Block, start: int, limit: int, max_bytes: int) -> list[Line]:

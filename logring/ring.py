@@ -23,6 +23,9 @@ from logring.layout import (
     PENDING_TEXT_AT,
     PUBLICATION_AT,
     PUBLICATION_SIZE,
+    REGION_AT,
+    REGION_SIZE,
+    REGION_TEXT_AT,
     RING_BLOCKS_AT,
     STATIC_SIZE,
     BlockHeader,
@@ -32,8 +35,10 @@ from logring.layout import (
     pack_pending,
     parse_pending,
 )
+from logring.region import Rows, pack_region
 
 _ATTEMPTS = 1000
+_PLENTY = 1 << 30
 _PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
 
 
@@ -41,10 +46,18 @@ def fallocate(step: str, fd: int, offset: int, length: int) -> None:
     """Take pages of shared memory: the one place where that happens, so that a test can let one `step` fail.
 
     Steps: page (state page and the first block's first and last page), first (more of the first block), table (of
-    its entries), slot (another block), pending.
+    its entries), slot (another block), pending, region.
     """
     del step
     os.posix_fallocate(fd, offset, length)
+
+
+def is_roomy(fd: int) -> bool:
+    """Whether much of the shared memory is free, half of it or 1 GiB: the rest is for the first blocks of others."""
+    if fd < 0:
+        return True
+    found = os.fstatvfs(fd)
+    return 2 * found.f_bavail >= found.f_blocks or found.f_bavail * found.f_frsize >= _PLENTY
 
 
 def boot_id() -> bytes:
@@ -79,6 +92,8 @@ class Ring:
             self.text_have, self.table_have = static.block_size, 0
         self._pending_have = [0, 0]
         self._pending_seq = [0, 0]
+        self._region_have = list(REGION_TEXT_AT)
+        self._region_seq = 0
         self._fd = fd
 
     @classmethod
@@ -135,6 +150,8 @@ class Ring:
                 return None
             static = Static.parse(page, path, KIND_RING)
             size = RING_BLOCKS_AT + static.ring_blocks * static.block_size
+            if os.fstat(file.fileno()).st_size < size:
+                raise Corrupt(f"{path} is truncated")
             mm = mmap.mmap(-1, size)
             file.seek(0)
             # read, not map: reading a hole takes no page
@@ -165,7 +182,7 @@ class Ring:
         """Take the pages of the slot of block `number`; when they are not there, wrap at the slots before it."""
         if number < self.taken or self.taken == self.slots:
             return True
-        if not self._take("slot", self.slot_at(number), self.block_size):
+        if not is_roomy(self._fd) or not self._take("slot", self.slot_at(number), self.block_size):
             self.slots = self.taken
             return False
         self.taken = number + 1
@@ -210,6 +227,27 @@ class Ring:
         seq = self._pending_seq[stream] = (self._pending_seq[stream] + 1) & 0xFFFFFFFF
         at = PENDING_AT[stream][seq & 1]
         self.mm[at : at + PENDING_SIZE] = pack_pending(seq, base, ms, text, flags)
+
+    def write_region(self, out: Rows, err: Rows) -> int | None:
+        """Show what the streams draw now, when there is memory for that.
+
+        Returns:
+            The region's epoch, to be published with the state; None when readers see what they saw before.
+        """
+        seq = (self._region_seq + 1) & 0xFFFFFFFF
+        header, text = pack_region(seq, out, err)
+        copy = seq & 1
+        at = REGION_TEXT_AT[copy]
+        want = -(-(at + len(text)) // PAGE) * PAGE
+        have = self._region_have[copy]
+        if text and want > have:
+            if not self._take("region", have, want - have):
+                return None
+            self._region_have[copy] = want
+        self.mm[at : at + len(text)] = text
+        self.mm[REGION_AT[copy] : REGION_AT[copy] + REGION_SIZE] = header
+        self._region_seq = seq
+        return seq
 
     def close(self) -> None:
         """Unmap. The file stays."""
@@ -295,7 +333,9 @@ class RingView:
         Raises:
             Corrupt: nothing valid stands there.
         """
-        return read_publication(self.mm, self.path)
+        publication = read_publication(self.mm, self.path)
+        publication.check(self.static, self.path)
+        return publication
 
     def is_current(self) -> bool:
         """Whether the ring still stands under its path (it was not unlinked, nor replaced by a newer one)."""
@@ -313,7 +353,9 @@ class RingView:
             return publication.header
         at = RING_BLOCKS_AT + number % publication.state.blocks * self.static.block_size
         header = BlockHeader.parse(self.mm[at : at + HEADER_SIZE])
-        return header if header is not None and header.number == number else None
+        if header is None or header.number != number or header.extent != self.static.block_size:
+            return None
+        return header
 
     def block_bytes(self, header: BlockHeader, slots: int) -> tuple[bytes, bytes]:
         """Text and entry table of a block, copied; the caller then checks that the slot was not used again."""

@@ -22,6 +22,7 @@ import re2
 from logring.block import Block, Entry
 from logring.errors import Corrupt, LogError
 from logring.layout import BLOCK_SIZE, ENTRY_SIZE, NO_NEWLINE
+from logring.literals import present, required
 from logring.reader import LogReader
 
 __all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
@@ -61,11 +62,16 @@ class Pattern:
             raise BadPattern("has a newline, and no line has one")
         self._plain = plain
         self._regexp = None
+        self._required = required(text) if regex and not ignore_case else ()
         if regex:
             _compile(text, ignore_case=ignore_case)  # an error message then speaks of what was typed
             self._regexp = _compile(f"(?m){_line_anchors(text)}", ignore_case=ignore_case)
         elif ignore_case:
             self._regexp = _compile(text, ignore_case=True, literal=True)
+
+    def may_match(self, text: bytes, begin: int, end: int) -> bool:
+        """Whether a match in `text[begin:end]` is possible, as far as that is to be had cheaply."""
+        return present(self._required, text, begin, end)
 
     def find(self, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
         """The first match from `pos` on, as start and end in `text`; only `text[begin:end]` is looked at."""
@@ -207,10 +213,16 @@ def search(
             continue
         if block.header.end_line <= start:
             continue
-        finder = _InBlock(block, pattern, wanted, start)
-        hits += finder.hits(limit - len(hits))
+        try:
+            finder = _InBlock(block, pattern, wanted, start)
+            hits += finder.hits(limit - len(hits))
+        except Corrupt:
+            damaged += 1
+            spent += BLOCK_SIZE
+            following = max(following, block.header.end_line)
+            continue
         scanned += finder.passed
-        following = finder.next
+        following = max(following, finder.next)
         if finder.next < block.header.end_line:
             return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
     return Found(hits, following, exhausted=True, scanned=scanned, damaged=damaged)
@@ -222,14 +234,18 @@ class _InBlock:
     Attributes:
         next: the line to go on with.
         passed: bytes that were passed.
+
+    Raises:
+        Corrupt: the entries are not those of the text.
     """
 
     def __init__(self, block: Block, pattern: Pattern, wanted: Wanted, start: int) -> None:
         self._block = block
         self._pattern = pattern
         self._wanted = wanted
+        self._start = start
         self._begin = block.offset(start) if start > block.header.first_line else 0
-        self._entry = Entry(0, 0, 0, 0, 0, 0, 0)
+        self._entry = Entry(0, 0, 0, 0, 0, 0, 0, 0)
         self._mark = self._mark_line = 0
         self.next = block.header.end_line
         self.passed = len(block.text) - self._begin
@@ -266,6 +282,8 @@ class _InBlock:
         text, pattern = self._block.text, self._pattern
         last = end - text.endswith(b"\n", begin, end)  # no empty line follows the last newline
         pos = max(begin, self._begin)
+        if not pattern.may_match(text, pos, last):
+            return
         while pos <= last:
             span = pattern.find(text, pos, begin, last)
             if span is None:
@@ -296,6 +314,8 @@ class _InBlock:
         """The entry that has the text at `offset`, which never decreases."""
         if offset >= self._entry.end:
             self._entry = self._block.entry(self._block.index_at(offset))
+            if not self._entry.begin <= offset < self._entry.end:
+                raise Corrupt(f"{self._block.where}: the entries are damaged")
             self._mark, self._mark_line = self._entry.begin, self._entry.before
         return self._entry
 
@@ -303,4 +323,7 @@ class _InBlock:
         """Number of the line of the present entry that begins there."""
         self._mark_line += self._block.text.count(b"\n", self._mark, line_begin)
         self._mark = line_begin
-        return self._block.header.first_line + self._mark_line
+        number = self._block.header.first_line + self._mark_line
+        if number < self._start or self._mark_line >= self._entry.upto:
+            raise Corrupt(f"{self._block.where}: the entries are damaged")
+        return number

@@ -10,6 +10,7 @@ from logring.layout import (
     FILE_BLOCKS_AT,
     HEADER_SIZE,
     KIND_FILE,
+    KIND_PACKED,
     PAGE,
     PUBLICATION_AT,
     PUBLICATION_SIZE,
@@ -47,10 +48,14 @@ class StoredFile:
             if not page:
                 os.close(fd)
                 return None  # being made
-            static = Static.parse(page, path, KIND_FILE)
+            static = Static.parse(page, path, KIND_FILE, KIND_PACKED)
         except BaseException:
             os.close(fd)
             raise
+        if static.kind == KIND_PACKED:
+            from logring.packed import PackedFile  # with what it needs: only when there is such a file
+
+            return PackedFile(path, fd, static)
         return cls(path, fd, static)
 
     def publication(self) -> Publication:
@@ -62,31 +67,51 @@ class StoredFile:
         """
         if self._final is not None:
             return self._final
-        pair = os.pread(self._fd, 2 * PUBLICATION_SIZE, PUBLICATION_AT[0])
-        found = Publication.latest(pair.ljust(2 * PUBLICATION_SIZE, b"\0"))
-        if found is None and pair.strip(b"\0"):
-            raise Corrupt(f"{self.path}: the state is damaged")
+        found = self._state()
         if found is not None and found.state.sealed:
             self._final = found
             return found
         return self._as_far_as_whole(found)
 
+    def is_sealed(self) -> bool:
+        """Whether the state says that nothing will be added; it alone is read.
+
+        Raises:
+            OSError: it cannot be read.
+            Corrupt: there is no valid state.
+        """
+        found = self._state()
+        return found is not None and found.state.sealed
+
+    def _state(self) -> Publication | None:
+        """The state that was written last; None when there is none yet."""
+        pair = os.pread(self._fd, 2 * PUBLICATION_SIZE, PUBLICATION_AT[0])
+        found = Publication.latest(pair.ljust(2 * PUBLICATION_SIZE, b"\0"))
+        if found is None and pair.strip(b"\0"):
+            raise Corrupt(f"{self.path}: the state is damaged")
+        return found
+
     def _as_far_as_whole(self, written: Publication | None) -> Publication:
         """The state that the blocks are in: the machine died, and pages reach the disk in any order."""
         number = -1
         first = self.static.first_line
-        found = written or Publication(0, State((0, first, first, *[0] * 7)), BlockHeader(0, (0, first, *[0] * 12)))
+        found = written or Publication(0, State((0, first, first, *[0] * 7)), BlockHeader(0, (0, first, *[0] * 13)))
         if written is not None:
             number = found.state.head_block
         while self.header(number + 1) is not None:
             number += 1
-        oldest = max(-1, number - self.static.file_blocks)
+        slots, there = self.static.file_blocks, self._slots_there()
+        oldest = max(-1, number - slots)
         while number > oldest:
+            number -= max(0, number % slots - there + 1)  # what was cut off, at one stroke
+            if number <= oldest:
+                break
             block = self._whole_part(number)
             if block is not None:
                 found.header = block.header
                 found.state.head_block = number
                 found.state.lines = block.header.end_line
+                found.state.first_available = min(found.state.first_available, found.state.lines)
                 return found
             number -= 1
         found.state.lines = found.state.first_available
@@ -147,6 +172,17 @@ class StoredFile:
             return None
         table = data[header.extent - header.entries * ENTRY_SIZE : header.extent]
         return Block(header, data[HEADER_SIZE : header.text_end], table, f"{self.path}: block {header.number}")
+
+    def next_there(self, number: int) -> int:
+        """The first block from `number` on whose slot the file has, at least in part: it may be cut short."""
+        slots = self.static.file_blocks
+        slot = number % slots
+        return number if slot < self._slots_there() else number - slot + slots
+
+    def _slots_there(self) -> int:
+        """How many slots the file has, at least in part."""
+        size = os.fstat(self._fd).st_size - FILE_BLOCKS_AT
+        return max(0, min(self.static.file_blocks, -(-size // self.static.block_size)))
 
     def _slot_at(self, number: int) -> int:
         return FILE_BLOCKS_AT + number % self.static.file_blocks * self.static.block_size

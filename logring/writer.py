@@ -1,38 +1,41 @@
 """The writing end of a log: output goes from the pipe straight into the mapped ring. No disk is touched here.
 
-The unfinished line of the stream that prints (`_live`) stands in the head block, behind the whole lines, where the
-next read continues it. When another stream prints, or the block is closed, it is kept in `_tails` until its stream
-goes on. `mirror_pending` copies unfinished lines to where readers, and the next daemon after a crash, find them.
+Where text stands in the ring is the matter of `logring.blockwriter`. Here is what happens before: what hides secrets
+and what reduces redrawn lines gets the output of a stream first; what finds no room waits in a short backlog; what
+is not to wait is dropped and counted. `mirror_pending` copies unfinished lines to where readers, and the next daemon
+after a crash, find them.
 """
 
 import errno
 import os
-from mmap import mmap
-from zlib import crc32
+from collections.abc import Sequence
 
+from logring.blockwriter import BlockWriter
+from logring.drawing import Drawing, Item, LineEnd, take_unfinished
+from logring.gap import Gap
 from logring.head import HeadBlock
 from logring.layout import (
     BLOCK_CLOSED,
     BLOCK_SIZE,
     CONTINUED,
-    NO_NEWLINE,
-    POLICIES,
-    PREFIX,
-    PUBLICATION_AT,
-    PUBLICATION_SIZE,
+    FRAMES,
+    PENDING_TEXT_SIZE,
+    POLICY_KILL,
     RING_BLOCKS,
-    STATE_BODY,
-    STATE_SEALED,
     STDERR,
     STDOUT,
     SYSTEM,
-    max_line,
 )
-from logring.lines import LONG_LINE, harmless, has_long_line, newlines, utf8_cut
+from logring.lines import harmless
+from logring.mask import Mask
+from logring.region import Rows, last_rows
 from logring.ring import Ring, read_pending, read_publication
 
+_CREATE_AGAIN_MS = 1000
+_READ_BYTES = 65536
 
-class RingWriter:
+
+class RingWriter(BlockWriter):
     """Writes one log's ring; used by one thread (the pump), beside which one other may write the log file.
 
     Args:
@@ -41,7 +44,8 @@ class RingWriter:
         blocks: slots of the ring.
         block_size: in bytes, a multiple of 4096.
         file_blocks: slots of the log file; 0 when there is none: the oldest ring slot is then simply used again.
-        policy: what happens when the log file is full.
+        policy: what happens when the log file is full: ``drop_old`` lets the oldest block give way; ``drop_new`` and
+            ``kill`` drop what comes then, except that the last block is kept for the line that says so.
         first_line: number of the first line, for a log that goes on with another one's numbers.
 
     Attributes:
@@ -55,12 +59,12 @@ class RingWriter:
         written_blocks: blocks [0, written_blocks) are in the log file; set by the file thread.
         first_available: first line still kept; set by the file thread when it uses a file slot again.
         place_error: why there is no ring although there was output; that output is counted and dropped.
+        shortage: why the log file cannot grow at present, None when it can; set by the file thread. While it is set,
+            output for which the ring has no room is dropped instead of waited for.
+        gap: what is being dropped; None while all is kept.
+        overflowed: whether output was dropped under the policy ``kill``.
+        frames: how redrawn lines came to be, for the file thread.
     """
-
-    ring: Ring
-    _mm: mmap
-    _view: memoryview
-    _head: HeadBlock
 
     def __init__(
         self,
@@ -73,33 +77,23 @@ class RingWriter:
         policy: str = "drop_old",
         first_line: int = 0,
     ) -> None:
-        self.path, self.run_id = path, run_id
-        self.block_size = block_size
-        self.file_blocks = file_blocks
-        self.lines = self.first_available = self._first_line = first_line
-        self.dropped = 0
-        self.created = self.sealed = False
-        self.head_block = self.closed_blocks = self.written_blocks = 0
-        self.place_error: str | None = None
-        self._blocks = blocks
-        self._policy = POLICIES[policy]
-        self._max_line = max_line(block_size)
-        self._min_room = block_size // 32
-        self._seq = 0
-        self._published_first = first_line
-        self._starts = [first_line] * blocks  # first line of the block in each slot
-        self._bytes = [0, 0, 0]
-        self._backlog: list[tuple[int, bytes | None, int]] = []
-        self._seal_wanted = self._resumed = False
-        self._lines_long = False  # whether the last read had few lines for its size
-        self._open = False  # whether the head block takes more
-        self._live = -1  # the stream whose unfinished line stands in the head block; -1 when none can
-        # Of each stream: its unfinished line when that is not in the head block, whether it continues a line, when
-        # its last bytes came, whether it changed since it was mirrored.
-        self._tails = [b"", b"", b""]
-        self._continued = [0, 0, 0]
-        self._tail_ms = [0, 0, 0]
-        self._unmirrored = [False, False, False]
+        super().__init__(
+            path,
+            run_id,
+            blocks=blocks,
+            block_size=block_size,
+            file_blocks=file_blocks,
+            policy=policy,
+            first_line=first_line,
+        )
+        self.gap: Gap | None = None
+        self.overflowed = False
+        self._backlog: list[Item] = []
+        self._seal_ms = self._create_at_ms = 0
+        self._masks: list[Mask | None] = [None, None, None]
+        self._drawings: list[Drawing | None] = [None, None, None]  # of each stream that may redraw
+        self._region: list[Rows] = [((), 0), ((), 0)]  # what stdout and stderr draw, as readers see it
+        self._swallow = [False, False, False]  # the rest of a line, after a gap that began or ended within it
 
     @classmethod
     def resume(cls, ring: Ring) -> "RingWriter":
@@ -110,6 +104,7 @@ class RingWriter:
         """
         static = ring.static
         publication = read_publication(ring.mm, ring.path)
+        publication.check(static, ring.path)
         state, header = publication.state, publication.header
         ring.slots = ring.taken = state.blocks
         self = cls(
@@ -125,6 +120,7 @@ class RingWriter:
         self.lines, self.dropped, self.sealed = state.lines, state.dropped, state.sealed
         self.first_available = self._published_first = state.first_available
         self._policy = state.policy
+        self._region_epoch = state.region_epoch
         self._seq = publication.seq
         self._bytes = [*state.bytes, 0]
         self._head = HeadBlock.resume(ring, header)
@@ -136,18 +132,20 @@ class RingWriter:
         for stream in (STDOUT, STDERR):
             pending = read_pending(ring.mm, stream, state.bytes[stream])
             if pending is not None:
-                self._tail_ms[stream], self._continued[stream], self._tails[stream] = pending
+                self._tail_ms[stream], flags, text = pending
+                self._continued[stream] = flags & CONTINUED
+                if b"\n" in text:  # rows
+                    self._backlog.append((stream, text, self._tail_ms[stream]))
+                else:
+                    self._tails[stream] = text
         return self
 
     # What the pump calls
 
     @property
     def writable(self) -> bool:
-        """False while the slot that the next block needs holds a block that is not in the log file yet."""
-        if self._open or not self.created or not self.file_blocks:
-            return True
-        number, slots = self.closed_blocks, self.ring.slots
-        return number < slots or number - slots < self.written_blocks
+        """False while output has to wait: the slot for the next block holds one that is not in the log file yet."""
+        return self._open or not self.created or self._block_free() or self._no_place is not None
 
     @property
     def wants_writing(self) -> bool:
@@ -161,6 +159,29 @@ class RingWriter:
         head_ms = self._head.base_ms + self._head.last_delta if self.created else 0
         return max(head_ms, *self._tail_ms)
 
+    def redraw(self, stream: int, *, full: bool) -> None:
+        """Keep of lines that a stream draws repeatedly what they look like in the end; before its first output.
+
+        Args:
+            stream: STDOUT or STDERR.
+            full: what a terminal understands counts (for a pseudo-terminal); otherwise the carriage return alone.
+        """
+        mask = self._masks[stream]
+        self._drawings[stream] = Drawing(full=full, clean=mask.clean if mask is not None else None)
+
+    def mask(self, secrets: Sequence[bytes]) -> None:
+        """Replace secrets in the output of both streams before anybody sees it; before `redraw` and the first output.
+
+        Raises:
+            ValueError: a secret is too short or too long; see `logring.mask`.
+        """
+        self._masks[STDOUT], self._masks[STDERR] = Mask(secrets), Mask(secrets)
+
+    @property
+    def masked(self) -> int:
+        """How many secrets were replaced so far."""
+        return sum(mask.count for mask in self._masks if mask is not None)
+
     def readv(self, fd: int, stream: int, now_ms: int) -> int:
         """Read once from `fd`, straight into the head block, and publish the lines that are complete now.
 
@@ -171,17 +192,28 @@ class RingWriter:
             BlockingIOError: nothing to read, or no place for it as long as `writable` is False.
             OSError: the read failed.
         """
-        if stream != self._live or not self._ready(now_ms):
-            if not self.created:
-                data = os.read(fd, BLOCK_SIZE)
-                self.append(stream, data, now_ms)
-                return len(data)
+        drawing = self._drawings[stream]
+        private = self._masks[stream] is not None or (drawing is not None and drawing.busy)
+        if private or stream != self._live or not self._ready(now_ms):
             if self._backlog and not self._drain():
                 raise BlockingIOError(errno.EAGAIN, "no free slot in the ring")
-            self._prepare(stream, now_ms)
+            if (
+                private
+                or not self.created
+                or self.gap is not None
+                or self._swallow[stream]
+                or not self._try_prepare(stream, now_ms)
+            ):
+                data = os.read(fd, _READ_BYTES)
+                self.append(stream, data, now_ms)
+                return len(data)
         head = self._head
-        count = os.readv(fd, [self._view[head.fill : head.limit]])
-        if count:
+        # Not more at once, since it is looked at right away: then it is still in the processor's cache.
+        count = os.readv(fd, [self._view[head.fill : min(head.limit, head.fill + _READ_BYTES)]])
+        if drawing is not None and drawing.concerns(self._mm, head.fill, head.fill + count):
+            head.fill += count
+            self._draw(drawing, stream, b"", now_ms)
+        elif count:
             self._absorb(stream, count, now_ms)
         return count
 
@@ -195,9 +227,15 @@ class RingWriter:
         """
         if self._seal_wanted:
             raise ValueError("the log is sealed")
-        if data:
-            self._backlog.append((stream, data, now_ms))
-            self._drain()
+        mask = self._masks[stream]
+        self._take(stream, data if mask is None else mask.feed(data), now_ms)
+
+    def _take(self, stream: int, data: bytes, now_ms: int) -> None:
+        drawing = self._drawings[stream]
+        if drawing is not None and data and drawing.wants(data):
+            self._draw(drawing, stream, data, now_ms)
+        elif data:
+            self._add(stream, data, now_ms)
 
     def system_line(self, text: str, now_ms: int) -> None:
         """Add a line of our own, in the stream `system`; control characters are escaped."""
@@ -205,25 +243,40 @@ class RingWriter:
 
     def finish_stream(self, stream: int, now_ms: int) -> None:
         """End of file of one stream: its unfinished line becomes a line, marked as having no newline."""
-        if self._has_tail(stream) or any(item[0] == stream for item in self._backlog):
-            self._backlog.append((stream, None, now_ms))
-            self._drain()
+        mask = self._masks[stream]
+        if mask is not None:
+            self._take(stream, mask.finish(), now_ms)
+        drawing = self._drawings[stream]
+        if drawing is not None and drawing.busy:
+            self._unmirrored[stream] = True
+            for piece in drawing.finish():
+                self._add(stream, piece, now_ms)
+        if self.gap is not None or self._has_tail(stream) or any(item[0] == stream for item in self._backlog):
+            self._add(stream, None, now_ms)
+        self._swallow[stream] = False
 
     def mirror_pending(self) -> None:
         """Show unfinished lines that changed to readers; to be called once in a round of the pump."""
         if not self.created or self.sealed:
             return
-        if self._backlog or self.first_available != self._published_first:
+        if self._backlog or self._unpublished:
             self.settle()
+        region = list(self._region)
         for stream in (STDOUT, STDERR):
             if self._unmirrored[stream]:
                 self._unmirrored[stream] = False
-                head = self._head
+                drawing, head, flags = self._drawings[stream], self._head, self._continued[stream]
                 text = self._mm[head.start : head.fill] if stream == self._live else self._tails[stream]
-                if text or self._continued[stream]:
-                    self.ring.write_pending(
-                        stream, self._bytes[stream], self._tail_ms[stream], text, self._continued[stream]
-                    )
+                if drawing is not None:
+                    rows = drawing.rows
+                    region[stream] = rows, self._tail_ms[stream]
+                    if rows:  # they go on where the text, which is settled, ends
+                        rows = last_rows((text + rows[0], *rows[1:]), PENDING_TEXT_SIZE)
+                        text, flags = b"\n".join(rows), flags | FRAMES
+                if text or flags or drawing is not None:
+                    self.ring.write_pending(stream, self._bytes[stream], self._tail_ms[stream], text, flags)
+        if any(now[0] != shown[0] for now, shown in zip(region, self._region, strict=True)):
+            self._mirror_region(region)
 
     def seal(self, now_ms: int) -> bool:
         """Finish all streams and close the log.
@@ -236,19 +289,27 @@ class RingWriter:
             for stream in (STDOUT, STDERR, SYSTEM):
                 self.finish_stream(stream, now_ms)
             self._seal_wanted = True
+            self._seal_ms = now_ms
         return self.settle()
 
     def settle(self) -> bool:
         """Place what waits for a free slot, complete a seal that does; whether nothing waits any more."""
         if not self._drain():
             return False
+        if self._seal_wanted and self.gap is not None:
+            if self._leave_gap(self._seal_ms):
+                self._drain()
+            elif self.created and self.shortage is None:
+                return False
+            else:
+                self._give_up(self.gap)
         if self._seal_wanted and not self.sealed:
             self.sealed = True  # before the last block is counted as closed: the file thread packs it
             if self.created:
                 if self._open and not self._leave_empty_head():
                     self._close_block()
                 self._publish()
-        elif self.first_available != self._published_first:
+        elif self._unpublished:
             self._publish()
         return True
 
@@ -258,17 +319,33 @@ class RingWriter:
             self._view.release()
             self.ring.close()
 
+    def _mirror_region(self, region: list[Rows]) -> None:
+        epoch = self.ring.write_region(*region)
+        if epoch is not None:
+            self._region, self._region_epoch = region, epoch
+            self._publish()
+
     # Placing text
 
-    def _ready(self, now_ms: int) -> bool:
-        """Whether the head block can take a read now."""
-        head = self._head
-        return head.limit - head.fill >= self._min_room and head.floor_ms <= now_ms <= head.ceiling_ms
+    def _draw(self, drawing: Drawing, stream: int, data: bytes, now_ms: int) -> None:
+        """Reduce output of a stream, its unfinished line first, unless the reducer has that or let go of it already."""
+        if not drawing.busy:
+            data = self._take_unfinished(stream) + data
+        self._tail_ms[stream] = now_ms
+        self._unmirrored[stream] = True
+        pieces = drawing.feed(data, now_ms)
+        if not self.created and self.gap is None:
+            pieces.insert(0, b"")  # the ring is made even if nothing is settled: there is something to show
+        for piece in pieces:
+            self._add(stream, piece, now_ms)
 
-    def _has_tail(self, stream: int) -> bool:
-        if stream == self._live:
-            return self._head.fill > self._head.start
-        return bool(self._tails[stream])
+    def _take_unfinished(self, stream: int) -> bytes:
+        unfinished, whole = take_unfinished(self._backlog, stream)
+        if not whole:
+            if stream == self._live:
+                self._park()
+            unfinished, self._tails[stream] = self._tails[stream] + unfinished, b""
+        return unfinished
 
     def _drain(self) -> bool:
         """Place the backlog, as far as there are slots; whether all of it is placed."""
@@ -276,12 +353,15 @@ class RingWriter:
         while backlog:
             stream, data, now_ms = backlog[0]
             if not self.created and not self._create(now_ms):
-                self._count_dropped(stream, data)
-                del backlog[0]
-                continue
+                self._create_at_ms = now_ms
+                self._enter_gap(f"there is no place for the log: {self.place_error}", now_ms)
+                return True
             try:
                 if data is None:
                     self._finish(stream, now_ms)
+                elif isinstance(data, LineEnd):
+                    self._end_drawn(stream, data, now_ms)
+                    data = b""
                 while data:
                     self._prepare(stream, now_ms)
                     head = self._head
@@ -291,212 +371,91 @@ class RingWriter:
                     data = data[count:]
                     backlog[0] = stream, data, now_ms
             except BlockingIOError:  # ours: no free slot
-                return False
+                if self._no_place is None:
+                    return False
+                self._enter_gap(self._no_place, now_ms)
+                return True
             del backlog[0]
         return True
 
-    def _prepare(self, stream: int, now_ms: int) -> None:
-        """See to it that a block is open, has the stream's unfinished line at its end, and room.
-
-        Raises:
-            BlockingIOError: no free slot.
-        """
-        if self._open and not self._head.floor_ms <= now_ms <= self._head.ceiling_ms:
-            self._close_block()  # time went backwards, or too far for a delta
-        while True:
-            if not self._open:
-                self._open_block()
-            head = self._head
-            if stream != self._live:
-                self._park()
-                tail = self._tails[stream]
-                need = len(tail) + self._min_room
-                while head.limit - head.start < need and head.grow():
-                    pass
-                if head.limit - head.start < need:
-                    if not head.lines:
-                        self._force_split(stream, now_ms)
-                    self._close_block()
-                    continue
-                self._write(head.start, tail)
-                head.fill = head.start + len(tail)
-                self._tails[stream] = b""
-                self._live = stream
-            if head.limit - head.fill >= self._min_room:
-                return
-            if not head.grow():
-                if head.lines:
-                    self._close_block()
-                else:
-                    self._park()  # comes back above, as a text that is too long for the block
-
-    def _force_split(self, stream: int, now_ms: int) -> None:
-        """Split a parked unfinished line that is longer than a block: shared memory is short."""
-        head, tail = self._head, self._tails[stream]
-        fits = head.limit - head.start
-        cut = utf8_cut(tail, 0, fits) if fits < len(tail) else len(tail)
-        self._write(head.start, tail[:cut])
-        head.fill = head.start + cut
-        self._commit(head.fill, 1, stream, NO_NEWLINE, now_ms)
-        self._tails[stream] = tail[cut:]
-
-    def _finish(self, stream: int, now_ms: int) -> None:
-        if self._has_tail(stream):
-            if stream != self._live or not self._head.floor_ms <= now_ms <= self._head.ceiling_ms:
-                self._prepare(stream, now_ms)
-            self._commit(self._head.fill, 1, stream, NO_NEWLINE, now_ms)
-            self._after_commit()
-
-    def _absorb(self, stream: int, count: int, now_ms: int) -> None:
-        """Take in `count` bytes that stand behind the unfinished line."""
-        mm, head = self._mm, self._head
-        start = head.fill
-        end = head.fill = start + count
-        cut = mm.rfind(b"\n", start, end) + 1
-        before = head.start
-        if end - before > self._max_line and has_long_line(mm, before, cut, end, self._max_line):
-            self._split(stream, end, now_ms)
-        elif cut:
-            text = mm[start:cut]
-            lines = newlines(text, self._lines_long)
-            self._lines_long = lines * LONG_LINE < len(text)
-            self._commit(cut, lines, stream, 0, now_ms)
-        if end > head.start:
-            self._tail_ms[stream] = now_ms
-            self._unmirrored[stream] = True
-        if head.start != before:
-            self._after_commit()
-
-    def _split(self, stream: int, end: int, now_ms: int) -> None:
-        """Take in text up to `end` in which at least one line is too long."""
-        mm, head, longest = self._mm, self._head, self._max_line
-        position = head.start
-        while position < end:
-            newline = mm.rfind(b"\n", position, min(end, position + longest + 1))
-            if newline >= 0:
-                position = newline + 1
-            elif end - position <= longest:
-                break
-            else:
-                cut = utf8_cut(mm, position, position + longest)
-                lines = mm[head.start : position].count(b"\n") + 1
-                self._commit(cut, lines, stream, NO_NEWLINE, now_ms)
-                position = cut
-        if position > head.start:
-            self._commit(position, mm[head.start : position].count(b"\n"), stream, 0, now_ms)
-
-    def _commit(self, cut: int, lines: int, stream: int, flags: int, now_ms: int) -> None:
-        """Make the text up to `cut` lines of the head block; with NO_NEWLINE, the stream's next line continues it."""
-        head = self._head
-        self._bytes[stream] += cut - head.start
-        head.commit(cut, lines, stream, flags | self._continued[stream], now_ms)
-        self._continued[stream] = CONTINUED if flags else 0
-        self.lines += lines
-
-    def _after_commit(self) -> None:
-        head = self._head
-        if head.limit - head.fill < self._min_room and not head.grow():
-            self._close_block()
-        self._publish()
-
-    def _park(self) -> None:
-        """Take the unfinished line out of the head block."""
-        if self._live >= 0:
-            head = self._head
-            self._tails[self._live] = self._mm[head.start : head.fill]
-            head.fill = head.start
-            self._live = -1
-
-    def _write(self, at: int, data: bytes) -> None:
-        self._mm[at : at + len(data)] = data
-
-    # Ring and blocks
-
-    def _create(self, now_ms: int) -> bool:
-        """Make the ring; False when there is no place for one."""
-        if self.place_error is not None:
-            return False
+    def _try_prepare(self, stream: int, now_ms: int) -> bool:
+        """Make room as `_prepare` does; False when there is none, and output is not to wait for it."""
         try:
-            ring = Ring.create(
-                self.path,
-                self.run_id,
-                blocks=self._blocks,
-                block_size=self.block_size,
-                file_blocks=self.file_blocks,
-                first_line=self._first_line,
-                now_ms=now_ms,
-            )
-        except OSError as err:  # ENOSPC, EDQUOT, EMFILE, ENOENT, EACCES ...: the run goes on without a log
-            self.place_error = f"{self.path}: {err.strerror}"
+            self._prepare(stream, now_ms)
+        except BlockingIOError:
+            if self._no_place is None:
+                raise
             return False
-        self._attach(ring)
-        self._open_block()
-        ring.announce()
         return True
 
-    def _attach(self, ring: Ring) -> None:
-        self.created = True
-        self.ring = ring
-        self._mm = ring.mm
-        self._view = memoryview(ring.mm)
+    # Gaps
 
-    def _open_block(self) -> None:
-        """Open the next block, and publish that before its slot is touched: readers of the old block rely on it.
+    def _add(self, stream: int, data: bytes | None, now_ms: int) -> None:
+        """Place output of a stream, None for its end, or keep it until there is room, or drop it."""
+        data = self._swallowed(stream, data)
+        if self.gap is not None:
+            if not self._leave_gap(now_ms):
+                self._drop(stream, data, now_ms)
+                return
+            data = self._swallowed(stream, data)
+        self._backlog.append((stream, data, now_ms))
+        self._drain()
 
-        Raises:
-            BlockingIOError: the slot holds a block that is not in the log file yet.
-        """
-        ring = self.ring
-        number = self.closed_blocks
-        ring.take_slot(number)
-        if not self.writable:
-            raise BlockingIOError(errno.EAGAIN, "no free slot in the ring")
-        self._starts[number % ring.slots] = self.lines
-        if not self.file_blocks and number >= ring.slots:
-            self.first_available = self._starts[(number + 1) % ring.slots]
-        self._head = HeadBlock(ring, number, self.lines)
-        self.head_block = number
-        self._open = True
-        self._publish()
+    def _swallowed(self, stream: int, data: bytes | None) -> bytes | None:
+        """What is left of output without the rest of a line whose beginning was dropped."""
+        if data is None or not self._swallow[stream]:
+            return data
+        cut = data.find(b"\n") + 1
+        self._swallow[stream] = not cut
+        return data[cut:] if cut else b""
 
-    def _close_block(self) -> None:
-        self._park()
-        self._open = False
-        self._head.close(self._seq)
-        # Only now: the file thread takes the block as soon as it is counted.
-        self.closed_blocks = self.head_block + 1
+    def _drop(self, stream: int, data: bytes | None, now_ms: int) -> None:
+        if self.gap is not None:
+            count = self.gap.drop(stream, data, now_ms)
+            self.lines += count
+            self.dropped += count
 
-    def _leave_empty_head(self) -> bool:
-        """When the head block has no line, go back to the one before: an empty block would cost room in the file.
+    def _enter_gap(self, reason: str, now_ms: int) -> None:
+        """Drop what waits, and what will come until there is room again."""
+        gap = self.gap = Gap(reason, self.block_size // 4)
+        self.overflowed = self.overflowed or (self._policy == POLICY_KILL and self.shortage is None and self.created)
+        for stream in (STDOUT, STDERR):
+            tail = self._tails[stream]
+            if tail or self._continued[stream]:
+                gap.inside[stream] = True
+                gap.bytes += len(tail)
+                self._tails[stream] = b""
+                self._continued[stream] = 0
+                if self.created:
+                    self.ring.write_pending(stream, self._bytes[stream], now_ms, b"", 0)
+        backlog, self._backlog = self._backlog, []
+        for item in backlog:
+            self._drop(*item)
 
-        (Not when a dead writer with one slot left it: what that one read may stand in the block before already.)
-        """
-        before = None if self._head.lines or (self._resumed and self.ring.slots == 1) else self._head.previous()
-        if before is not None:
-            self._park()
-            self._open = False
-            self._head = before
-            self.head_block = before.number
-        return before is not None
+    def _give_up(self, gap: Gap) -> None:
+        """There is no place for so much as the line that says what is missing: the count has to do."""
+        self.lines += len(gap.notes)
+        self.dropped += len(gap.notes)
+        self.gap = None
 
-    def _publish(self) -> None:
-        seq = self._seq = (self._seq + 1) & 0xFFFFFFFF
-        self._published_first = self.first_available
-        out, err, _ = self._bytes
-        flags = STATE_SEALED if self.sealed else 0
-        counts = self.head_block, self.lines, self._published_first, self.dropped
-        state = STATE_BODY.pack(*counts, out, err, self.ring.slots, flags, self._policy, 0)
-        body = state + PREFIX.pack(seq, 0) + self._head.body()
-        at = PUBLICATION_AT[seq & 1]
-        self._mm[at : at + PUBLICATION_SIZE] = PREFIX.pack(seq, crc32(body, seq)) + body
-
-    def _count_dropped(self, stream: int, data: bytes | None) -> None:
-        """Count lines for which there is no place at all; of an unfinished one is only kept that it exists."""
-        if data is None:
-            count = 1 if self._tails[stream] else 0
-            self._tails[stream] = b""
-        else:
-            count = data.count(b"\n")
-            self._tails[stream] = b"" if data.endswith(b"\n") else b"?"
-        self.lines += count
-        self.dropped += count
+    def _leave_gap(self, now_ms: int) -> bool:
+        """Go on with keeping output, if there is room: what comes next is our own lines of that time."""
+        gap = self.gap
+        if gap is None:
+            return True
+        if not self.created:
+            if abs(now_ms - self._create_at_ms) < _CREATE_AGAIN_MS and not self._seal_wanted:
+                return False
+            self._create_at_ms = now_ms
+            if not self._create(now_ms):
+                return False
+        elif not self._block_free():
+            return False
+        for stream, inside in enumerate(gap.inside):
+            if inside:
+                self._drop(stream, None, now_ms)
+                self._swallow[stream] = True
+        self.gap = None
+        self._backlog += [(SYSTEM, note, ms) for note, ms in gap.notes]
+        self._backlog.append((SYSTEM, gap.notice.encode() + b"\n", now_ms))
+        return True

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ def make_log(tmp_path: Path) -> Iterator[Callable[..., Log]]:
     """Make logs that are closed at the end; see `Log` for the arguments."""
     logs: list[Log] = []
 
-    def make(**arguments: int) -> Log:
+    def make(**arguments: Any) -> Log:
         directory = tmp_path / str(len(logs))
         directory.mkdir()
         logs.append(Log(directory, **arguments))

@@ -27,6 +27,7 @@ class Log:
         block_size: int = 8192,
         file_blocks: int = 1000,
         first_line: int = 0,
+        policy: str = "drop_old",
     ) -> None:
         self.ring_path = str(directory / "run.ring")
         self.log_path = str(directory / "logs" / "run.log")
@@ -37,6 +38,7 @@ class Log:
             block_size=block_size,
             file_blocks=file_blocks,
             first_line=first_line,
+            policy=policy,
         )
         self.file = LogFileWriter(self.log_path, self.writer, file_blocks) if file_blocks else None
         self.reader = self.open_reader()

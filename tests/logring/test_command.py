@@ -46,6 +46,19 @@ def test_tail(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_tail_that_follows(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    """`tail -f` ends with the log."""
+    log.finish(T0 + 30)
+    assert main(["tail", "-f", "-n", "1", log.log_path]) == 0
+    assert capsys.readouterr().out == "2023-11-14T22:13:20.030Z stdout half\n"
+
+
+def test_tail_of_an_empty_log(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is asked for, nothing is waited for."""
+    assert main(["tail", "-n", "0", log.ring_path]) == 0
+    assert capsys.readouterr().out == ""
+
+
 def test_check(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     """`check` succeeds for what is whole, and names what is damaged."""
     assert main(["check", log.ring_path]) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from logring import logfile
 from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
-from logring.layout import FILE_BLOCKS_AT, PAGE, PUBLICATION_AT, STDERR, STDOUT
+from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, PAGE, PUBLICATION_AT, STDERR, STDOUT, BlockHeader
 from logring.reader import Line, LogReader
 from tests.logring.support import T0, Log, read_all, texts
 
@@ -406,3 +406,34 @@ def test_finish_needs_a_seal(make_log: MakeLog) -> None:
     assert log.file is not None
     with pytest.raises(ValueError, match="not to be sealed"):
         log.file.finish()
+
+
+def test_a_page_is_within_its_bytes(make_log: MakeLog) -> None:
+    """Also when it ends in another block than it begins in; only a first line may be longer."""
+    log = make_log(block_size=8192)
+    log.feed(STDOUT, b"".join(b"%02000d\n" % number for number in range(40)))
+    for start in range(40):
+        for size, count in ((1, 1), (1999, 1), (2000, 1), (3999, 1), (4000, 2), (5000, 2), (9000, 4)):
+            assert len(log.reader.read(start, 10, size).lines) == min(count, 40 - start)
+
+
+def test_a_block_that_claims_lines_behind_the_end(make_log: MakeLog) -> None:
+    """Its crc is right, and it is damaged all the same: no line has a number that the log has not reached."""
+    log = make_log()
+    log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(5000)))
+    log.finish()
+    with open(log.log_path, "r+b") as file:
+        file.seek(FILE_BLOCKS_AT + 8192)
+        header = BlockHeader.parse(file.read(HEADER_SIZE))
+        assert header is not None
+        first, end = header.first_line, header.end_line
+        header.first_line = 1 << 31
+        file.seek(FILE_BLOCKS_AT + 8192)
+        file.write(header.pack())
+    reader = log.open_reader()
+    assert len(reader.read(0, 10_000).lines) == first
+    with pytest.raises(Corrupt) as caught:
+        reader.read(first, 10)
+    assert caught.value.next == end
+    assert len(reader.read(end, 10_000).lines) == 5000 - end
+    reader.close()

@@ -144,7 +144,7 @@ def test_death_before_the_ring_was_announced(tmp_path: Path) -> None:
     assert ring.exists()
 
 
-@pytest.mark.parametrize("damage", ["", "no state", "no header", "short"])
+@pytest.mark.parametrize("damage", ["", "no state", "no header", "short", "ends in the state"])
 def test_file_in_any_state(make_log: MakeLog, damage: str) -> None:
     """Whatever state the file was left in, the ring's lines are in it afterwards."""
     log = make_log()
@@ -159,6 +159,8 @@ def test_file_in_any_state(make_log: MakeLog, damage: str) -> None:
             file.truncate(0)
         elif damage == "short":
             file.truncate(100)
+        elif damage == "ends in the state":
+            file.truncate(PUBLICATION_AT[0] + 72)
     reader = saved(log)
     assert texts(read_all(reader)) == [b"one", b"two"]
     reader.close()

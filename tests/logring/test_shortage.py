@@ -70,6 +70,21 @@ def test_ring_wraps_at_what_there_is(make_log: MakeLog, monkeypatch: pytest.Monk
     assert log.writer.ring.slots == max(1, min(4, (pages - 1) // 16))
 
 
+def test_half_of_the_memory_is_for_others(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring takes its second block only while half of the shared memory is free."""
+    free = 500
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result((4096, 4096, 1000, free, free, 9, 9, 9, 0, 255)))
+    log = make_log(blocks=4, block_size=65536)
+    log.feed(STDOUT, b"x" * 99 + b"\n" * 100_000)
+    assert log.writer.ring.slots == 4
+    free = 499
+    log = make_log(blocks=4, block_size=65536)
+    log.feed(STDOUT, (b"x" * 99 + b"\n") * 10_000)
+    assert log.writer.ring.slots == 1
+    log.finish()
+    assert b"".join(log.reader.raw()) == (b"x" * 99 + b"\n") * 10_000
+
+
 @pytest.mark.parametrize("step", ["first", "table", "slot", "pending"])
 def test_each_shortage(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Whichever pages are missing, all lines are there."""

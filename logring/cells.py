@@ -1,0 +1,198 @@
+"""Rows of a terminal: which character, in which colour, stands in which column."""
+
+import re
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from unicodedata import category, east_asian_width
+
+from logring.pen import NO_PEN, sgr, shows_blanks
+
+TAB_STOP = 8
+MAX_ROW = 16384
+"""Bytes of a row at most."""
+
+_CELL_CHARACTERS = 8  # a character and its combining marks; more are dropped
+
+# Characters of one column that text and progress bars are made of; all others are looked up one by one.
+NARROW = re.compile("[ -~\u00a0-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u2319\u2500-\u25fc\u2800-\u28ff\udc80-\udcff]*")
+
+
+@lru_cache(maxsize=4096)
+def width(character: str) -> int:
+    """Columns that one character takes: 0, 1 or 2. A byte that is no UTF-8 (a surrogate) takes one."""
+    if character >= "\u1100" and east_asian_width(character) in "WF":
+        return 2
+    if category(character) in ("Mn", "Me", "Cf", "Cc", "Zl", "Zp") and character != "\u00ad":
+        return 0
+    return 0 if "\u1160" <= character <= "\u11ff" else 1
+
+
+def columns(text: str) -> int:
+    """Columns that a text without control characters takes."""
+    return len(text) if NARROW.fullmatch(text) else sum(map(width, text))
+
+
+def decoded(data: bytes) -> str:
+    """Text of bytes; those that are no UTF-8 become surrogates, which :func:`encoded` turns back."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def encoded(text: str) -> bytes:
+    """Bytes of a text."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def whole_characters(data: bytes, start: int, end: int) -> int:
+    """The end of the text less a UTF-8 sequence of which only the beginning is there."""
+    for lead in range(end - 1, max(start, end - 4) - 1, -1):
+        byte = data[lead]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 4 if byte & 0xF8 == 0xF0 else 3 if byte & 0xF0 == 0xE0 else 2 if byte & 0xE0 == 0xC0 else 1
+        return lead if lead + length > end else end
+    return end
+
+
+class Row:
+    """One row.
+
+    Attributes:
+        cells: of each column the character with its combining marks; the further cells of a wide one hold nothing.
+        pens: of each column the colours.
+        wrapped: whether the text goes on in the next row.
+        touched: for :class:`logring.rows.Rows`: the number of the redraw that last came by.
+    """
+
+    __slots__ = ("_rendered", "cells", "pens", "touched", "wrapped")
+
+    def __init__(self) -> None:
+        self.cells: list[str] = []
+        self.pens: list[bytes] = []
+        self._rendered: bytes | None = b""
+        self.wrapped = False
+        self.touched = 0
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def put(self, column: int, text: str, pen: bytes, limit: int) -> tuple[int, int]:
+        """Write from `column` on, up to column `limit`.
+
+        Returns:
+            The column after what was written, and how many characters that were.
+        """
+        self._rendered = None
+        if NARROW.fullmatch(text):
+            count = min(len(text), limit - column)
+            self._write(column, text[:count] if count < len(text) else text, pen)
+            return column + count, count
+        for count, character in enumerate(text):
+            size = width(character)
+            if size == 0:
+                self._combine(column, character)
+            elif column + size > limit:
+                return column, count
+            else:
+                self._write(column, (character,) if size == 1 else (character, ""), pen)
+                column += size
+        return column, len(text)
+
+    def tab(self, column: int, limit: int) -> int:
+        """Go to the next tab stop; a tab behind all text stays a tab. Returns the column."""
+        stop = min(column // TAB_STOP * TAB_STOP + TAB_STOP, limit)
+        if column >= len(self.cells) and stop > column:
+            self._rendered = None
+            self._write(column, ("\t", *[""] * (stop - column - 1)), NO_PEN)
+        return stop
+
+    def erase(self, start: int, end: int | None) -> None:
+        """Make columns [start, end) blank; None: all the rest of the row."""
+        self._rendered = None
+        size = len(self.cells)
+        if end is None or end >= size:
+            self._cut(start)
+            del self.cells[start:], self.pens[start:]
+            self.wrapped = False
+        elif start < end:
+            self._write(start, " " * (end - start), NO_PEN)
+
+    def insert(self, column: int, count: int, limit: int) -> None:
+        """Move what stands from `column` on to the right by `count` blanks; what passes `limit` is lost."""
+        if column < len(self.cells):
+            self._rendered = None
+            self._cut(column)
+            self.cells[column:column] = " " * count
+            self.pens[column:column] = [NO_PEN] * count
+            self._cut(limit)
+            del self.cells[limit:], self.pens[limit:]
+
+    def delete(self, column: int, count: int) -> None:
+        """Remove `count` cells; what stands behind moves to the left."""
+        self._rendered = None
+        self._cut(column)
+        self._cut(column + count)
+        del self.cells[column : column + count], self.pens[column : column + count]
+
+    def render(self) -> bytes:
+        """The row as text that carries its own colours and leaves none behind, without trailing blanks."""
+        if self._rendered is None:
+            self._rendered = _rendered(self.cells, self.pens)
+        return self._rendered
+
+    def _write(self, column: int, cells: "str | tuple[str, ...]", pen: bytes) -> None:
+        end = column + len(cells)
+        size = len(self.cells)
+        if column > size:
+            self.cells += " " * (column - size)
+            self.pens += [NO_PEN] * (column - size)
+        elif column < size:
+            self._cut(column)
+            self._cut(end)
+        self.cells[column:end] = cells
+        self.pens[column:end] = [pen] * len(cells)
+
+    def _cut(self, column: int) -> None:
+        """Let no character of several columns reach over the left edge of `column`: what is left of it is blank."""
+        cells = self.cells
+        if column < len(cells) and not cells[column]:
+            start = column
+            while start and not cells[start]:
+                start -= 1
+            while start < len(cells) and (start < column or not cells[start]):
+                cells[start] = " "
+                start += 1
+
+    def _combine(self, column: int, mark: str) -> None:
+        at = min(column, len(self.cells)) - 1
+        while at > 0 and not self.cells[at]:
+            at -= 1
+        if at >= 0 and len(self.cells[at]) < _CELL_CHARACTERS:
+            self.cells[at] += mark
+
+
+def joined(rows: list[Row]) -> bytes:
+    """Rows that continue each other, rendered as one."""
+    if len(rows) == 1:
+        return rows[0].render()
+    return _rendered([cell for row in rows for cell in row.cells], [pen for row in rows for pen in row.pens])
+
+
+def _rendered(cells: list[str], pens: list[bytes]) -> bytes:
+    end = len(cells)
+    while end and cells[end - 1] == " " and not shows_blanks(pens[end - 1]):
+        end -= 1
+    if not any(pens):
+        return encoded("".join(cells[:end]))[:MAX_ROW]
+    parts: list[bytes] = []
+    now = NO_PEN
+    for pen, group in groupby(zip(pens[:end], cells, strict=False), itemgetter(0)):
+        if pen != now:
+            # From nothing, no reset is needed.
+            parts.append(b"\x1b[" + pen + b"m" if now == NO_PEN else sgr(pen))
+            now = pen
+        parts.append(encoded("".join(cell for _, cell in group)))
+    if now != NO_PEN:
+        parts.append(sgr(NO_PEN))
+    text = b"".join(parts)
+    return text if len(text) <= MAX_ROW else encoded("".join(cells[:end]))[:MAX_ROW]

@@ -1,0 +1,169 @@
+r"""The sidecar of a log file: how its redrawn lines came to be. Version 1.
+
+It stands beside the log file (`logring.paths.frames_path`) once a line of it was redrawn, and never grows over a part
+of what the log may occupy: block b stands in slot b mod N, so the oldest frames go first. It may lack any line's
+frames: those of a line that settled within the last second, those that came too fast or found no place on the disk.
+
+All integers are little-endian::
+
+    file    0        4 KiB
+            | header | block slot 0 | ... | block slot N-1 |
+
+    header  magic 8s | version u16 | 0 u16 | block size u32 | blocks u32 | run id 32s | zero to 60 | crc u32
+    block   number u64 | first line u64 | 0 u32 | crc u32 (of the 20 bytes before) | records
+    record  crc u32 (of what follows, started with the block's number) | bytes of the frames u32 | line u64 | frames
+    frame   number of rows u32, then each row: length u32 | bytes
+
+Lines ascend. A record that is not whole ends its block: what stands behind it was left by an older one.
+"""
+
+import os
+import struct
+from zlib import crc32
+
+from logring.errors import Corrupt, ForeignFile, NewerFormat
+
+MAGIC = b"RINGWFRM"
+VERSION = 1
+HEADER_SIZE = 64
+BLOCKS_AT = 4096
+BLOCK_SIZE = 32768
+BLOCK_HEADER_SIZE = 24
+RECORD_HEAD_SIZE = 16
+
+_HEADER = struct.Struct("<8sHHII32s")
+_CRC = struct.Struct("<I")
+_BLOCK = struct.Struct("<QQI")
+_RECORD = struct.Struct("<IQ")
+_COUNT = struct.Struct("<I")
+
+_MAX_BLOCKS = 512
+_MAX_BLOCK_SIZE = 1 << 20
+_SHARE = 8
+
+Frames = tuple[tuple[bytes, ...], ...]
+"""Frames of one line, oldest first: the rows of each."""
+
+
+def blocks_beside(log_bytes: int) -> int:
+    """Blocks of the sidecar of a log file of this capacity: an eighth of it, 64 KiB at least, 16 MiB at most."""
+    return max(2, min(_MAX_BLOCKS, log_bytes // _SHARE // BLOCK_SIZE))
+
+
+def pack_header(run_id: bytes, blocks: int) -> bytes:
+    """Header of a sidecar."""
+    head = _HEADER.pack(MAGIC, VERSION, 0, BLOCK_SIZE, blocks, run_id).ljust(HEADER_SIZE - _CRC.size, b"\0")
+    return head + _CRC.pack(crc32(head))
+
+
+def parse_header(data: bytes, path: str) -> tuple[bytes, int, int]:
+    """From 64 bytes: (run id, block size, blocks).
+
+    Raises:
+        ForeignFile: no magic.
+        NewerFormat: a version that this release does not know.
+        Corrupt: damaged.
+    """
+    if data[: len(MAGIC)] != MAGIC:
+        raise ForeignFile(f"{path} holds no frames")
+    _, version, _, block_size, blocks, run_id = _HEADER.unpack_from(data)
+    if version > VERSION:
+        raise NewerFormat(f"{path} has format {version}, this release knows {VERSION}")
+    end = HEADER_SIZE - _CRC.size
+    sound = _CRC.unpack_from(data, end)[0] == crc32(data[:end])
+    if not sound or not BLOCK_HEADER_SIZE <= block_size <= _MAX_BLOCK_SIZE or not 0 < blocks <= _MAX_BLOCKS:
+        raise Corrupt(f"{path}: the header is damaged")
+    return run_id.rstrip(b"\0"), block_size, blocks
+
+
+def pack_block(number: int, first_line: int) -> bytes:
+    """Header of a block."""
+    head = _BLOCK.pack(number, first_line, 0)
+    return head + _CRC.pack(crc32(head))
+
+
+def parse_block(data: bytes) -> tuple[int, int] | None:
+    """From the start of a block: (number, first line); None when there is none."""
+    if len(data) < BLOCK_HEADER_SIZE or _CRC.unpack_from(data, _BLOCK.size)[0] != crc32(data[: _BLOCK.size]):
+        return None
+    number, first_line, _ = _BLOCK.unpack_from(data)
+    return number, first_line
+
+
+def pack_record(block: int, line: int, frames: Frames) -> bytes:
+    """Record of a line in a block."""
+    parts = []
+    for rows in frames:
+        parts.append(_COUNT.pack(len(rows)))
+        for row in rows:
+            parts += [_COUNT.pack(len(row)), row]
+    body = b"".join(parts)
+    body = _RECORD.pack(len(body), line) + body
+    return _CRC.pack(crc32(body, block & 0xFFFFFFFF)) + body
+
+
+def _record_in(block: bytes, line: int) -> list[list[bytes]]:
+    """The frames of a line that a block may have."""
+    found = parse_block(block)
+    if found is None:
+        return []
+    seed = found[0] & 0xFFFFFFFF
+    at = BLOCK_HEADER_SIZE
+    while at + RECORD_HEAD_SIZE <= len(block):
+        crc = _CRC.unpack_from(block, at)[0]
+        size, number = _RECORD.unpack_from(block, at + _CRC.size)
+        end = at + RECORD_HEAD_SIZE + size
+        if end > len(block) or crc32(block[at + _CRC.size : end], seed) != crc:
+            break
+        if number == line:
+            try:
+                return _unpack(block[at + RECORD_HEAD_SIZE : end])
+            except struct.error:  # a crc says that it is what was written, not that its numbers can be trusted
+                return []
+        at = end
+    return []
+
+
+def _unpack(data: bytes) -> list[list[bytes]]:
+    frames: list[list[bytes]] = []
+    at = 0
+    while at < len(data):
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        rows: list[bytes] = []
+        for _ in range(count):
+            (length,) = _COUNT.unpack_from(data, at)
+            at += _COUNT.size
+            rows.append(data[at : at + length])
+            at += length
+        frames.append(rows)
+    return frames if at == len(data) else []
+
+
+def read_frames(path: str, line: int) -> list[list[bytes]]:
+    """The frames of a line, oldest first, each with its rows; empty when none are there (any more).
+
+    Whatever is not whole counts as not there.
+
+    Raises:
+        OSError: the file is there and cannot be read.
+        LogError: it is no sidecar of ours, or damaged from its beginning.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    try:
+        header = os.pread(fd, HEADER_SIZE, 0)
+        if len(header) < HEADER_SIZE:
+            return []  # being made, or the disk was full
+        _, block_size, blocks = parse_header(header, path)
+        wanted = -1
+        at = -1
+        for slot in range(blocks):
+            found = parse_block(os.pread(fd, BLOCK_HEADER_SIZE, BLOCKS_AT + slot * block_size))
+            if found is not None and wanted < found[1] <= line:
+                wanted, at = found[1], BLOCKS_AT + slot * block_size
+        return _record_in(os.pread(fd, block_size, at), line) if at >= 0 else []
+    finally:
+        os.close(fd)

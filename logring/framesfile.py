@@ -1,0 +1,109 @@
+"""The writing end of a log's sidecar: frames go from the pump's queue to the disk. See `logring.frames`.
+
+It belongs to the file thread. Frames are worth less than lines: what cannot be written is given up, and nothing waits.
+"""
+
+import os
+
+from logring.drawing import FrameQueue
+from logring.frames import (
+    BLOCK_HEADER_SIZE,
+    BLOCK_SIZE,
+    BLOCKS_AT,
+    HEADER_SIZE,
+    Frames,
+    blocks_beside,
+    pack_block,
+    pack_header,
+    pack_record,
+    parse_block,
+)
+from logring.logfile import make_directories
+
+
+class FramesWriter:
+    """Writes the sidecar of one log.
+
+    Args:
+        path: of the sidecar; it and its directories are made when there is a first frame to write.
+        run_id: at most 32 bytes.
+        queue: where the frames come from.
+        log_bytes: capacity of the log file, by which the sidecar's is measured.
+    """
+
+    def __init__(self, path: str, run_id: str, queue: FrameQueue, log_bytes: int) -> None:
+        self.path = path
+        self._run_id = run_id.encode()
+        self._queue = queue
+        self._blocks = blocks_beside(log_bytes)
+        self._fd = -1
+        self._block = -1
+        self._end = BLOCK_SIZE  # of the block's records; a full one: the next record opens another
+
+    def write(self) -> None:
+        """Write what waits.
+
+        Raises:
+            OSError: some of it could not be written; it is given up.
+        """
+        items = self._queue.take()
+        if not items:
+            return
+        if self._fd < 0:
+            self._open()
+        while items:
+            items = self._write_to_block(items)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write_to_block(self, items: list[tuple[int, Frames]]) -> list[tuple[int, Frames]]:
+        """Write as many as the block has room for; returns those for the next block."""
+        block, end, parts = self._block, self._end, []
+        count = 0
+        for line, frames in items:
+            record = pack_record(block, line, frames)
+            if end + len(record) > BLOCK_SIZE:
+                if count:
+                    break
+                block, end = block + 1, BLOCK_HEADER_SIZE
+                parts = [pack_block(block, line)]
+                record = pack_record(block, line, frames)
+            parts.append(record)
+            end += len(record)
+            count += 1
+        data = b"".join(parts)
+        _write(self._fd, data, BLOCKS_AT + block % self._blocks * BLOCK_SIZE + end - len(data))
+        self._block, self._end = block, end
+        return items[count:]
+
+    def _open(self) -> None:
+        """Open or make the file; in one that is there, go on with the next block."""
+        make_directories(os.path.dirname(self.path))
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            header = pack_header(self._run_id, self._blocks)
+            if os.pread(fd, HEADER_SIZE, 0) == header:
+                heads = (os.pread(fd, BLOCK_HEADER_SIZE, BLOCKS_AT + n * BLOCK_SIZE) for n in range(self._blocks))
+                self._block = max((found[0] for found in map(parse_block, heads) if found), default=-1)
+            else:
+                os.ftruncate(fd, 0)
+                _write(fd, header, 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+
+def pwrite(fd: int, data: bytes, at: int) -> int:
+    """Write to the file: the one place where that happens, so that a test can fill the disk."""
+    return os.pwrite(fd, data, at)
+
+
+def _write(fd: int, data: bytes, at: int) -> None:
+    done = 0
+    while done < len(data):
+        done += pwrite(fd, data[done:], at + done)

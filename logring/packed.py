@@ -1,0 +1,193 @@
+"""A packed log file as a reader has it; see `logring.layout`."""
+
+import os
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from logring import zstd
+from logring.block import Block
+from logring.errors import Corrupt
+from logring.layout import (
+    CODEC_LOST,
+    CODEC_PLAIN,
+    CODEC_ZSTD,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    INDEX_RECORD_AT,
+    PACKED_BLOCKS_AT,
+    PREFIX,
+    BlockHeader,
+    Publication,
+    Static,
+    pack_header,
+)
+from logring.stored import StoredFile
+
+_RECORD = struct.Struct("<QQQI28x")
+_PLACE = struct.Struct("<QQ")
+_MARK = struct.Struct("<I")
+_CHUNK = 1 << 20
+_NONE = 1 << 64
+
+
+class Index(NamedTuple):
+    """The index record: where the index stands."""
+
+    at: int
+    first: int
+    """Number of the first block."""
+    blocks: int
+    crc: int
+
+    @property
+    def size(self) -> int:
+        """Of the index, in bytes."""
+        return (self.blocks + 1) * 8
+
+    def pack(self) -> bytes:
+        """The 64 bytes."""
+        return pack_header(0, _RECORD.pack(*self))
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Index | None":
+        """From 64 bytes; None when they are no whole record."""
+        data = data[:HEADER_SIZE]
+        if len(data) < HEADER_SIZE:
+            return None
+        seq, crc = PREFIX.unpack_from(data)
+        return cls(*_RECORD.unpack_from(data, PREFIX.size)) if crc32(data[PREFIX.size :], seq) == crc else None
+
+
+class PackedFile(StoredFile):
+    """An open log file whose blocks are compressed."""
+
+    def __init__(self, path: str, fd: int, static: Static) -> None:
+        super().__init__(path, fd, static)
+        self._size = os.fstat(fd).st_size
+        self._index = Index.parse(os.pread(fd, HEADER_SIZE, INDEX_RECORD_AT))
+        self._index_is_whole = False
+        """Whether all of it was read once, and its crc was right."""
+        self._found: dict[int, int] | None = None
+        """Offsets of blocks by number, which grows, when the index is damaged."""
+
+    def publication(self) -> Publication:
+        """The state of the log.
+
+        Raises:
+            OSError: it cannot be read.
+            Corrupt: there is no valid state, or none of a sealed log.
+        """
+        if self._final is None:
+            found = self._state()
+            if found is None or not found.state.sealed:
+                raise Corrupt(f"{self.path}: the state is damaged")
+            self._final = found
+        return self._final
+
+    def header(self, number: int) -> BlockHeader | None:
+        """Header of a block; None when it is damaged or missing."""
+        found = self._find(number)
+        return found[1] if found is not None else None
+
+    def _load(self, number: int) -> Block | None:
+        found = self._find(number)
+        if found is None:
+            return None
+        at, header = found
+        data: bytes | None = None
+        length = header.text_end - HEADER_SIZE + header.entries * ENTRY_SIZE
+        if header.codec in (CODEC_PLAIN, CODEC_ZSTD):
+            if header.stored <= length:
+                data = os.pread(self._fd, header.stored, at + HEADER_SIZE)
+            if data and header.codec == CODEC_ZSTD:
+                data = zstd.unpack(data, length)
+            if data is None or len(data) != length:
+                return None
+            header.codec = header.stored = 0  # as it was
+        elif header.codec == CODEC_LOST:
+            return None
+        text_length = header.text_end - HEADER_SIZE
+        data = data or b""
+        return Block(header, data[:text_length], data[text_length:], f"{self.path}: block {number}")
+
+    def next_there(self, number: int) -> int:
+        """The first block from `number` on that may be there; of several that are missing, the first one counts."""
+        if self._found is None and self._check_index() and self._index is not None:
+            first, end = self._index.first, self._index.first + self._index.blocks
+            return max(number, first) if number < end else _NONE
+        found = self._scanned()
+        if number in found or number - 1 in found:
+            return number
+        return next((later for later in found if later > number), _NONE)
+
+    # Finding a block
+
+    def _find(self, number: int) -> tuple[int, BlockHeader] | None:
+        """Offset and header of a block; None when it is damaged or missing."""
+        if self._found is None:
+            found = self._indexed(number)
+            if found is not None or self._check_index():
+                return found
+        at = self._scanned().get(number)
+        header = self._header_at(at) if at is not None else None
+        return (at, header) if at is not None and header is not None else None
+
+    def _indexed(self, number: int) -> tuple[int, BlockHeader] | None:
+        index = self._index
+        if index is None or not index.first <= number < index.first + index.blocks or index.at >= self._size:
+            return None
+        place = os.pread(self._fd, _PLACE.size, index.at + (number - index.first) * 8)
+        if len(place) < _PLACE.size:
+            return None
+        begin, end = _PLACE.unpack(place)
+        if not PACKED_BLOCKS_AT <= begin < end <= index.at:
+            return None
+        header = self._header_at(begin)
+        return (begin, header) if header is not None and header.number == number else None
+
+    def _check_index(self) -> bool:
+        """Whether the index can be trusted: what it does not lead to is then damaged or missing."""
+        index = self._index
+        if not self._index_is_whole and index is not None and index.at + index.size <= self._size:
+            crc = 0
+            for at in range(index.at, index.at + index.size, _CHUNK):
+                crc = crc32(os.pread(self._fd, min(_CHUNK, index.at + index.size - at), at), crc)
+            self._index_is_whole = crc == index.crc
+        return self._index_is_whole
+
+    def _header_at(self, at: int) -> BlockHeader | None:
+        header = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, at))
+        return header if header is not None and header.extent <= self.static.block_size else None
+
+    def _scanned(self) -> dict[int, int]:
+        """Offsets of all blocks that have a header."""
+        if self._found is None:
+            self._found = self._scan()
+        return self._found
+
+    def _scan(self) -> dict[int, int]:
+        """Go from header to header."""
+        found: dict[int, int] = {}
+        mark = self.static.mark
+        at = PACKED_BLOCKS_AT
+        last = -1
+        while at < self._size:
+            header = self._header_at(at)
+            if header is not None and header.seq == mark and header.number > last:
+                last = header.number
+                found[last] = at
+                at += HEADER_SIZE + header.stored
+            else:
+                at = self._next(_MARK.pack(mark), at + 1)
+        return found
+
+    def _next(self, mark: bytes, at: int) -> int:
+        """Where a header may begin, from `at` on; the end of the file when there is none."""
+        while at < self._size:
+            data = os.pread(self._fd, _CHUNK, at)
+            found = data.find(mark)
+            if found >= 0:
+                return at + found
+            at += max(1, len(data) - len(mark) + 1)
+        return self._size

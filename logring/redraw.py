@@ -1,0 +1,358 @@
+r"""What remains of output that is drawn over itself: progress bars become the line, or lines, that they settle as.
+
+Plain text is handed on in one piece as it came; only lines with something to reduce are looked at more closely:
+
+pipes       a carriage return that does not belong to a line end: what follows is written over what stands there.
+            In such a line ``ESC[K`` erases, colours are kept, other control sequences are dropped.
+terminals   also everything else that moves the cursor, erases, or shows nothing (see :mod:`logring.terminal`).
+
+A shorter text leaves the rest of a longer one visible, but only of the last 8 texts between carriage returns: so
+thousands of pictures a second cost next to nothing. A terminal's line in which the cursor is moved by other means, or
+text is wider than the terminal, goes through a :class:`Screen`, which is exact and slower.
+
+Lines over 16 KiB are handed on in pieces, before they are complete; a carriage return goes back to the start of the
+piece. Whatever is fed in whichever pieces settles as the same text; only the samples of the history differ.
+"""
+
+import re
+from typing import NamedTuple
+
+from logring.cells import MAX_ROW, NARROW, Row, columns, decoded, encoded, whole_characters
+from logring.lines import utf8_cut
+from logring.pen import NO_PEN, pen_after, pen_with, sgr
+from logring.rows import COLUMNS, lines_of
+from logring.sampling import Frame, Samples
+from logring.terminal import Screen
+
+MAX_REGION = 28672
+"""Bytes of the rows that are not settled at most; beyond that only the lower ones are shown."""
+
+SEGMENTS = 8
+"""Of the texts between carriage returns, so many at the end decide what a line looks like."""
+_LONG_SEGMENT = 1024  # bytes of a text between carriage returns from which on a terminal's goes through a screen
+_ABOVE = 16384  # bytes of settled text that a cursor movement can reach
+_UNLIMITED = 1 << 30
+_SHORT = 1024  # bytes of a line of which all pictures are kept when it comes at once
+_CR = 0x0D
+
+_LONE_CR = re.compile(rb"\r(?!\n)")
+_STRING = rb"\][^\x07\x1b\n]{0,1024}"
+_TO_REDUCE = re.compile(rb"\r(?!\n)|\x08|\x1b(?!\[[0-9;:]{0,64}m)")
+_TO_SCREEN = re.compile(
+    rb"\x08|\x1b(?!\[[0-9;:]{0,64}[mK]|\[\?[0-9;]{0,64}[hl]|[()][0-9A-Za-z]|" + _STRING + rb"(?:\x07|\x1b\\))"
+)
+_UNDECIDED = re.compile(rb"\r|\x1b(?:\[[0-?]{0,64}|[()]|" + _STRING + rb"\x1b?)?")
+_TOKEN = re.compile(
+    rb"(?P<text>[^\x00-\x1f\x7f]+)|(?P<start>\r)|(?P<back>\x08)|(?P<tab>\t)"
+    rb"|\x1b\[(?P<sgr>[0-9;:]{0,64})m|\x1b\[(?P<erase>[012]?)K"
+    rb"|\x1b\[[0-?]{0,64}[ -/]{0,4}[@-~]?|\x1b" + _STRING + rb"(?:\x07|\x1b\\)?|\x1b[ -/]{0,4}[0-~]?|[\x00-\x1f\x7f]"
+)
+_FIRST_PICTURE = re.compile(rb"\r*[^\r]+\r")
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[@-~]|[()].|" + _STRING + rb"(?:\x07|\x1b\\))")
+
+
+class Drawn(NamedTuple):
+    """One settled line that was drawn over, or from which something that shows nothing was dropped."""
+
+    text: bytes
+    """Without its newline; its colours begin and end in it."""
+    frames: tuple[Frame, ...]
+    """How it came to be: pictures over its whole life, oldest first, each as its rows; the last is how it settled.
+    At most 64 and 16 KiB. Of a block, the first line has the pictures of the whole block. Empty: never redrawn."""
+
+
+Settled = list[bytes | Drawn]
+
+
+def needs(data: bytes, full: bool) -> bool:
+    """Whether `data` has anything to reduce; `full` as in :class:`Redraw`. What is incomplete at its end counts."""
+    return _first_need(data, 0, full) >= 0
+
+
+class Redraw:
+    """The reducer of one stream.
+
+    Args:
+        full: the stream comes from a terminal; else from a pipe.
+    """
+
+    __slots__ = ("_above", "_full", "_known", "_out", "_owes_pen", "_pen", "_raw", "_redrawn", "_samples", "_screen")
+
+    def __init__(self, *, full: bool) -> None:
+        self._full = full
+        self._raw = b""  # of the unfinished line; when it is redrawn, its last segments
+        self._redrawn = False
+        self._known = 0  # up to here segments of a redrawn line fit the terminal
+        self._pen = NO_PEN  # at the start of `_raw`
+        self._owes_pen = False  # whether the next plain text must be told what colour is set
+        self._samples = Samples()
+        self._screen: Screen | None = None
+        self._above = b""
+        self._out: Settled = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether it holds anything, so that what follows must come here; a terminal always remembers its screen."""
+        return self._full or self._redrawn or bool(self._raw)
+
+    def feed(self, data: bytes) -> Settled:
+        """Take in what was read.
+
+        Returns:
+            What is settled now, in order. Bytes are plain text as it came, newlines included; a :class:`Drawn` is one
+            line.
+        """
+        self._consume(self._raw + data if self._raw else data)
+        return self._taken()
+
+    def finish(self) -> Settled:
+        """End of the stream: the rest. An unfinished plain line comes without a newline, an erased one not at all."""
+        if self._screen is not None:
+            self._screen.feed(self._raw, 0, last=True)
+            self._screen.finish()
+            self._take_settled(self._screen)
+        elif self._redrawn or needs(self._raw, self._full):
+            self._settle_line(self._raw, 0, len(self._raw))
+            last = self._out.pop()
+            if isinstance(last, Drawn) and last.text:
+                self._out.append(last)
+        elif self._raw:
+            self._plain(self._raw)
+        self._raw = b""
+        self._redrawn = False
+        self._screen = None
+        return self._taken()
+
+    def region(self) -> Frame:
+        """The rows that are not settled as they look now, at most 28 KiB; () when there are none."""
+        if self._screen is not None:
+            rows = lines_of(self._screen.rows())
+            size = 0
+            for count, row in enumerate(reversed(rows)):
+                size += len(row)
+                if size > MAX_REGION:
+                    return rows[len(rows) - count :]
+            return rows
+        if self._redrawn:
+            return (_overlaid(self._raw, self._pen)[0],)
+        return (self._raw,) if self._raw else ()
+
+    def _taken(self) -> Settled:
+        out, self._out = self._out, []
+        return out
+
+    def _consume(self, data: bytes) -> None:
+        at = 0
+        waiting = False
+        while at < len(data) and not waiting:
+            if self._screen is not None:
+                at, waiting = self._on_screen(self._screen, data, at)
+            elif self._redrawn:
+                at, waiting = self._over_itself(data, at)
+            else:
+                at, waiting = self._as_it_came(data, at)
+        self._raw = data[at:]
+
+    # Each takes `data` from `at` on, and returns how far it came and whether the rest has to wait for more.
+
+    def _as_it_came(self, data: bytes, at: int) -> tuple[int, bool]:
+        """Plain text, up to the line that has something to reduce."""
+        need = _first_need(data, at, self._full)
+        end = len(data) if need < 0 else need
+        start = data.rfind(b"\n", at, end) + 1 or at
+        while end - start > MAX_ROW:
+            start = utf8_cut(data, start, start + MAX_ROW)
+        if start > at:
+            self._plain(data[at:start])
+        if need < 0 or _UNDECIDED.fullmatch(data, need):
+            return start, True
+        self._redrawn = True
+        self._known = 0
+        return start, False
+
+    def _over_itself(self, data: bytes, at: int) -> tuple[int, bool]:
+        """A line that is drawn over itself."""
+        newline = data.find(b"\n", at)
+        end = newline if newline >= 0 else len(data)
+        if self._full:
+            to_screen = self._screen_from(data, at, end)
+            if to_screen >= 0:
+                self._redrawn = False
+                start = _window(data, at, to_screen)
+                above = self._above if len(self._above) < _ABOVE else self._above.partition(b"\n")[2]
+                self._screen = Screen(pen_after(self._pen, data[at:start]), above, self._samples)
+                self._samples = Samples()
+                return start, False
+        elif (start := _longer_segment(data, at, end, MAX_ROW)) >= 0:
+            cut = utf8_cut(data, start, start + MAX_ROW)
+            self._redrawn = False
+            self._samples = Samples()
+            self._plain(data[start:cut])
+            return cut, False
+        ending = data[end - 1] == _CR and end > at  # of a line end, or not decided yet
+        new = at or max(len(self._raw) - 1, 0)
+        if newline >= 0:
+            self._settle_line(data, at, end - ending, new)
+            self._redrawn = False
+            return newline + 1, False
+        self._sample(data, at, end, new)
+        start = _window(data, at, end - ending)
+        self._pen = pen_after(self._pen, data[at:start])
+        self._known = data.rfind(b"\r", start) + 1 - start
+        return start, True
+
+    def _on_screen(self, screen: Screen, data: bytes, at: int) -> tuple[int, bool]:
+        """Rows that are redrawn by more than carriage returns."""
+        at = screen.feed(data, at)
+        self._take_settled(screen)
+        if screen.closed:
+            self._screen = None
+            self._pen = screen.pen
+            self._owes_pen = self._pen != NO_PEN
+        return at, not screen.closed
+
+    def _screen_from(self, data: bytes, at: int, end: int) -> int:
+        """Where the first thing stands in a terminal's line that only a screen can show; -1: there is none."""
+        found = _TO_SCREEN.search(data, at, end) if b"\x1b" in data or b"\x08" in data else None
+        limit = end if found is None else found.start()
+        if limit == len(data):
+            limit = whole_characters(data, at, limit)
+        start = at + self._known
+        while (start := _longer_segment(data, start, limit, COLUMNS)) >= 0:
+            stop = data.find(b"\r", start, limit)
+            segment = data[start : stop if stop >= 0 else limit]
+            if len(segment) > _LONG_SEGMENT or _columns(segment) > COLUMNS:
+                return start
+            start += len(segment) + 1
+        return -1 if found is None or _UNDECIDED.fullmatch(data, limit) else limit
+
+    # Settling
+
+    def _plain(self, text: bytes) -> None:
+        if self._full:
+            if self._owes_pen:
+                text = sgr(self._pen) + text
+                self._owes_pen = False
+            self._pen = pen_after(self._pen, text)
+            self._remember(text)
+        self._out.append(text)
+
+    def _settle_line(self, data: bytes, at: int, end: int, new: int = 0) -> None:
+        pen = self._pen
+        pictures = _short_history(data[at:end]) if self._samples.empty and pen == NO_PEN and end - at < _SHORT else None
+        if pictures is None:
+            self._sample(data, at, end, new)
+            text, pen = self._picture(data, at, end)
+            self._out.append(Drawn(text, self._samples.finish((text,))))
+            self._samples = Samples()
+        else:
+            text = pictures[-1][0]
+            self._out.append(Drawn(text, tuple(pictures) if len(pictures) > 1 else ()))
+        self._pen = pen if self._full else NO_PEN
+        self._owes_pen = self._pen != NO_PEN
+        if self._full:
+            self._remember(text + b"\n")
+
+    def _take_settled(self, screen: Screen) -> None:
+        for text, frames in screen.settled():
+            self._out.append(text if frames is None else Drawn(text, frames))
+            self._remember(text if frames is None else text + b"\n")
+
+    def _remember(self, text: bytes) -> None:
+        self._above = text[-_ABOVE:] if len(text) >= _ABOVE else (self._above + text)[-_ABOVE:]
+
+    # Pictures of a line that is drawn over itself
+
+    def _sample(self, data: bytes, at: int, end: int, new: int) -> None:
+        """Take a picture, when there is one that is complete and was not before `new`; the first in any case."""
+        if data.find(b"\r", new, end) < 0:
+            return
+        if self._samples.empty and (first := _FIRST_PICTURE.match(data, at, end)):
+            self._samples.add((self._picture(data, at, first.end() - 1)[0],))
+        complete = data[end - 1] == _CR
+        end = at + len(data[at:end].rstrip(b"\r")) if complete else data.rfind(b"\r", at, end)
+        if end > at and self._samples.due():
+            self._samples.add((self._picture(data, at, end)[0],))
+
+    def _picture(self, data: bytes, at: int, end: int) -> tuple[bytes, bytes]:
+        """What the line looks like when it came as far as `end`, and the colours set then."""
+        start = _window(data, at, end)
+        pen = pen_after(self._pen, data[at:start]) if start > at else self._pen
+        return _overlaid(data[start:end], pen)
+
+
+def _first_need(data: bytes, at: int, full: bool) -> int:
+    """Where the first thing to reduce stands, or may stand; -1: there is none."""
+    if full and (data.find(b"\x1b", at) >= 0 or data.find(b"\x08", at) >= 0):
+        found = _TO_REDUCE.search(data, at)
+    else:
+        carriage_return = data.find(b"\r", at)
+        found = _LONE_CR.search(data, carriage_return) if carriage_return >= 0 else None
+    return found.start() if found else -1
+
+
+def _window(data: bytes, at: int, end: int) -> int:
+    """The start of the last segments in [at, end): what was drawn before them is not visible."""
+    for _ in range(SEGMENTS):
+        end = data.rfind(b"\r", at, end)
+        if end < 0:
+            return at
+    return end + 1
+
+
+def _longer_segment(data: bytes, at: int, end: int, limit: int) -> int:
+    """Where the first segment longer than `limit` bytes starts; -1: there is none."""
+    while end - at > limit:
+        carriage_return = data.rfind(b"\r", at, at + limit + 1)
+        if carriage_return < 0:
+            return at
+        at = carriage_return + 1
+    return -1
+
+
+def _columns(segment: bytes) -> int:
+    return columns(decoded(_ESCAPES.sub(b"", segment)).expandtabs())
+
+
+def _short_history(raw: bytes) -> list[Frame] | None:
+    """All pictures of a line that came at once; None when it has too many, or something in it takes a closer look."""
+    segments = decoded(raw).split("\r")
+    if len(segments) > SEGMENTS or not NARROW.fullmatch("".join(segments)):
+        return None
+    pictures: list[Frame] = []
+    line = shown = ""
+    for segment in segments:
+        line = segment + line[len(segment) :]
+        text = line.rstrip(" ")
+        if text != shown:
+            pictures.append((encoded(text),))
+            shown = text
+    return pictures or [(b"",)]
+
+
+def _overlaid(raw: bytes, pen: bytes) -> tuple[bytes, bytes]:
+    """What a line looks like that begins in these colours, and the colours set at its end."""
+    text = decoded(raw)
+    if pen == NO_PEN and NARROW.fullmatch(text.replace("\r", "")):
+        line = ""
+        for segment in text.split("\r"):
+            line = segment + line[len(segment) :]
+        return encoded(line.rstrip(" "))[:MAX_ROW], pen
+    row = Row()
+    column = 0
+    for token in _TOKEN.finditer(raw):
+        kind = token.lastgroup
+        if kind == "text":
+            column, _ = row.put(column, decoded(token[0]), pen, _UNLIMITED)
+        elif kind == "sgr":
+            pen = pen_with(pen, token["sgr"])
+        elif kind == "start":
+            column = 0
+        elif kind == "back":
+            column = max(0, column - 1)
+        elif kind == "tab":
+            column = row.tab(column, _UNLIMITED)
+        elif kind == "erase":
+            what = token["erase"]
+            row.erase(0 if what in (b"1", b"2") else column, column + 1 if what == b"1" else None)
+    return row.render(), pen

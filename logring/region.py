@@ -1,0 +1,78 @@
+"""The live region: what the streams of a log draw at this moment, as it stands in the ring; see `logring.layout`."""
+
+from collections.abc import Sequence
+from mmap import mmap
+from zlib import crc32
+
+from logring.layout import (
+    PREFIX,
+    REGION_AT,
+    REGION_BODY,
+    REGION_SIZE,
+    REGION_TEXT_AT,
+    REGION_TEXT_SIZE,
+    STDERR,
+    STDOUT,
+    newer,
+)
+from logring.lines import utf8_cut
+
+_NEVER = bytes(REGION_SIZE)
+
+Rows = tuple[tuple[bytes, ...], int]
+"""What one stream draws: its rows as they look now (none: it draws nothing), and when its last bytes came (ms)."""
+
+
+def last_rows(rows: Sequence[bytes], room: int) -> tuple[bytes, ...]:
+    """The lowest rows that have room in so many bytes, newlines between them; the lowest one is cut if it must be."""
+    if rows and len(rows[-1]) > room:
+        return (rows[-1][: utf8_cut(rows[-1], 0, room)],)
+    first = len(rows)
+    while first and len(rows[first - 1]) <= room:
+        first -= 1
+        room -= len(rows[first]) + 1
+    return tuple(rows[first:])
+
+
+def pack_region(seq: int, out: Rows, err: Rows) -> tuple[bytes, bytes]:
+    """Header and text of a region; a stream that has to share the room has half of it."""
+    room = REGION_TEXT_SIZE // 2 if out[0] and err[0] else REGION_TEXT_SIZE
+    out_rows, err_rows = last_rows(out[0], room), last_rows(err[0], room)
+    out_text, err_text = b"\n".join(out_rows), b"\n".join(err_rows)
+    text = out_text + err_text
+    counts = len(out_text), len(out_rows), len(err_text), len(err_rows)
+    body = REGION_BODY.pack(crc32(text), *counts, out[1], err[1])
+    return PREFIX.pack(seq, crc32(body, seq)) + body, text
+
+
+def read_region(mm: mmap) -> tuple[list[tuple[int, int, tuple[bytes, ...], int]], bool]:
+    """The region that was published last, of each stream that draws: (stream, epoch, rows, time ms).
+
+    The newer copy that is whole counts. Beside it: whether a copy is not whole. Then either more was published
+    meanwhile, and another look finds what is newer, or a writer died there.
+    """
+    found: list[tuple[int, int, tuple[bytes, ...], int]] = []
+    found_seq: int | None = None
+    torn = False
+    for at, text_at in zip(REGION_AT, REGION_TEXT_AT, strict=True):
+        data = mm[at : at + REGION_SIZE]
+        seq, crc = PREFIX.unpack_from(data)
+        text_crc, out_size, out_count, err_size, err_count, out_ms, err_ms = REGION_BODY.unpack_from(data, PREFIX.size)
+        if crc32(data[PREFIX.size :], seq) != crc or out_size + err_size > REGION_TEXT_SIZE:
+            torn = torn or data != _NEVER
+            continue
+        # Nothing of a slot is touched that no header speaks of: its pages may never have been taken.
+        text = mm[text_at : text_at + out_size + err_size] if out_size + err_size else b""
+        if crc32(text) != text_crc:
+            torn = True
+            continue
+        if found_seq is not None and not newer(seq, found_seq):
+            continue
+        found_seq, found = seq, []
+        for stream, count, part, ms in (
+            (STDOUT, out_count, text[:out_size], out_ms),
+            (STDERR, err_count, text[out_size:], err_ms),
+        ):
+            if count:
+                found.append((stream, seq, tuple(part.split(b"\n")), ms))
+    return found, torn

@@ -1,0 +1,194 @@
+"""The rows of a terminal's screen that are not settled: the unfinished line, or a block that is redrawn."""
+
+from collections.abc import Callable
+
+from logring.cells import Row, joined
+from logring.sampling import Frame, Samples
+
+COLUMNS = 120
+LINES = 40
+"""Size of every terminal that a program gets."""
+
+_PASSED_OVER = 64
+_SAMPLES_PER_FEED = 2
+
+Settled = tuple[bytes, tuple[Frame, ...] | None]
+"""Text and history of a settled line; None: the line does not end here, the next text goes on with it."""
+
+
+class Rows:
+    """Rows, the row of the cursor, and which of them have settled; the rules are those of :mod:`logring.terminal`.
+
+    Args:
+        above: whole lines that were settled before; the cursor can go up there.
+        layout: turns one such line into rows.
+        samples: the history so far.
+
+    Attributes:
+        row: where the cursor is.
+        margins: first and last row of what scrolls.
+        closed: whether all has settled.
+        settled: lines that have settled since whoever reads it has cleared it.
+        over_picture: whether what follows draws over a picture that may be complete.
+        samples_left: how many pictures may be taken before it is set again.
+    """
+
+    def __init__(self, above: bytes, layout: Callable[[bytes], list[Row]], samples: Samples) -> None:
+        self.row = 0
+        self.margins = (0, LINES - 1)
+        self.closed = self.over_picture = False
+        self.settled: list[Settled] = []
+        self.samples_left = _SAMPLES_PER_FEED
+        self._samples = samples
+        self._above = above
+        self._layout = layout
+        self._rows = [Row()]
+        self._top = 0  # rows above it are settled
+        self._block = False
+        self._redraws = 0  # how often the cursor was moved up
+        self._added = 0  # rows since then
+        self._bottom = 1  # rows there were then
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def unsettled(self) -> list[Row]:
+        """Those that are not settled, without blank ones at the end."""
+        end = len(self._rows)
+        while end > self._top and not self._rows[end - 1].render():
+            end -= 1
+        return self._rows[self._top : end]
+
+    def finish(self) -> None:
+        """Settle everything."""
+        self._settle(self.unsettled())
+
+    def new_feed(self) -> None:
+        """More output has come: that is worth some pictures."""
+        self.samples_left = _SAMPLES_PER_FEED
+
+    def written(self) -> Row:
+        """The cursor's row, in which something will change: it is the block's from now on."""
+        self._top = min(self._top, self.row)
+        if self.over_picture:
+            self.over_picture = False
+            if self.samples_left and self._samples.due():
+                self.samples_left -= 1
+                self._samples.add(lines_of(self.unsettled()))
+        return self._rows[self.row]
+
+    def blank_above(self) -> None:
+        """Erase the rows above the cursor that are not settled."""
+        for row in self._rows[self._top : self.row]:
+            row.erase(0, None)
+
+    def drop_below(self) -> None:
+        """Erase the rows below the cursor."""
+        del self._rows[self.row + 1 :]
+
+    def go_to(self, row: int) -> None:
+        """Move the cursor to a row; rows that do not exist yet are made."""
+        while len(self._rows) <= row:
+            self._add_row()
+        if row < self.row:
+            self._redraws += 1
+            self._added = 0
+            self._bottom = len(self._rows)
+            self._block = self.over_picture = True
+            for passed in self._rows[row:]:
+                passed.touched = self._redraws
+            while self._top < row and self._rows[self._top].touched < self._redraws - _PASSED_OVER:
+                self._settle_row(self._top)
+                self._top += 1
+        self.row = row
+
+    def _add_row(self) -> None:
+        row = Row()
+        row.touched = self._redraws
+        self._rows.append(row)
+
+    def next_row(self) -> None:
+        """The row below; at the bottom margin everything within the margins moves up by one."""
+        first, last = self.margins
+        if self.row == last or self.row >= LINES - 1:
+            self._scroll(first if self.row == last else 0)
+        elif self.row + 1 == len(self._rows):
+            self._add_row()
+            self._added += 1
+            self.row += 1
+        else:
+            self.row += 1
+
+    def reverse_feed(self) -> None:
+        """The row above; at the top margin everything within the margins moves down by one."""
+        first, last = self.margins
+        if self.row != first:
+            self.go_to(max(0, self.row - 1))
+            return
+        self.written()
+        self._rows.insert(first, Row())
+        del self._rows[last + 1 : last + 2]
+
+    def _scroll(self, first: int) -> None:
+        if first < self._top:
+            self._top -= 1
+        elif first == 0:
+            self._settle_row(0)
+        self._bottom -= 1
+        new = Row()
+        new.touched = self._redraws
+        self._rows.insert(self.row + 1, new)
+        del self._rows[first]
+        if self.row + 1 == len(self._rows):
+            self._added += 1
+
+    def line_feed(self) -> None:
+        """End the row: settle what is no block, and a block when the program prints on below it."""
+        if self._block:
+            self.next_row()
+            if self.row + 1 == len(self._rows) and self._added > self._bottom - self._top:
+                self._close(self._rows[self._top : self.row])
+        else:
+            self._close(self._rows[self._top :])
+
+    def _close(self, rows: list[Row]) -> None:
+        self._settle(rows)
+        self.closed = True
+
+    def fetch(self, count: int) -> int:
+        """Put at least `count` of the settled rows above back on the screen, as far as there are; returns how many."""
+        before = len(self._rows)
+        while len(self._rows) < min(before + count, LINES) and self._above:
+            self._above, _, text = self._above.removesuffix(b"\n").rpartition(b"\n")
+            rows = self._layout(text)[len(self._rows) - LINES :]
+            for row in rows:
+                row.touched = self._redraws
+            self._rows[:0] = rows
+        more = len(self._rows) - before
+        self.row += more
+        self._top += more
+        self._bottom += more
+        return more
+
+    def _settle_row(self, index: int) -> None:
+        row = self._rows[index]
+        self.settled.append((row.render(), None if row.wrapped else ()))
+
+    def _settle(self, rows: list[Row]) -> None:
+        """Settle all that is not; the first line gets the history."""
+        lines = lines_of(rows)
+        history = self._samples.finish(lines)
+        for line in lines:
+            self.settled.append((line, history))
+            history = ()
+
+
+def lines_of(rows: list[Row]) -> Frame:
+    """Rows as lines: a row that was filled to its end goes on in the next one."""
+    found: list[bytes] = []
+    start = 0
+    for index, row in enumerate(rows):
+        if not row.wrapped or index + 1 == len(rows):
+            found.append(joined(rows[start : index + 1]))
+            start = index + 1
+    return tuple(found)

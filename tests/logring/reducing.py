@@ -1,0 +1,26 @@
+"""For tests of the redraw reducer: feeding in pieces, and what of the outcome does not depend on them."""
+
+from collections.abc import Iterable, Iterator
+
+from logring.redraw import Drawn, Redraw
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+def reduced(parts: Iterable[bytes], *, full: bool) -> list[bytes | Drawn]:
+    reducer = Redraw(full=full)
+    settled = [item for part in parts for item in reducer.feed(part)]
+    settled += reducer.finish()
+    assert not reducer.region()
+    return settled
+
+
+def text_of(settled: list[bytes | Drawn]) -> bytes:
+    """The log that comes of it."""
+    return b"".join(item.text + b"\n" if isinstance(item, Drawn) else item for item in settled)
+
+
+def drawn_of(settled: list[bytes | Drawn]) -> list[Drawn]:
+    return [item for item in settled if isinstance(item, Drawn)]

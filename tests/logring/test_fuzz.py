@@ -1,0 +1,204 @@
+"""Whatever is done to a ring or a log file: reading it ends, within bounds, with lines or a documented error.
+
+`tests.logring.fuzz` has what is tried and what is checked; `make fuzz` goes on for longer.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from logring.errors import Corrupt, ForeignFile, LogError
+from logring.layout import PUBLICATION_AT, PUBLICATION_SIZE, STATIC_SIZE
+from logring.reader import LogReader
+from logring.recover import save_leftover_ring
+from tests.logring.fuzz import bounded_memory, examine, fuzz_one
+from tests.logring.mutations import Mutant, cut_short
+from tests.logring.specimens import KINDS, Specimen, specimen
+
+MUTANTS = 200
+SMALL = ("ring before its file", "short sealed file", "short unsealed file")
+
+
+@pytest.fixture(scope="module")
+def specimens() -> dict[str, Specimen]:
+    return {kind: specimen(kind) for kind in KINDS}
+
+
+@pytest.fixture(autouse=True)
+def _memory_is_bounded() -> Iterator[None]:
+    with bounded_memory():
+        yield
+
+
+def used(data: bytes) -> list[int]:
+    """Positions at which something stands; in the first page, the zeros within its records too."""
+    return [at for at, byte in enumerate(data) if byte or at < 900]
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_every_byte(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """Any byte with any of several other values: the lines of all other blocks are there, and are right."""
+    original = specimens[kind]
+    (part,) = original.parts
+    data = original.parts[part]
+    original.spread(str(tmp_path))
+    with open(tmp_path / part, "r+b", buffering=0) as file:
+        for at in used(data):
+            values = (data[at] ^ 1, data[at] ^ 0x80, 0xFF, 0) if at < 1024 else (data[at] ^ 1 << at % 8,)
+            for value in values:
+                if value == data[at]:
+                    continue
+                file.seek(at)
+                file.write(bytes((value,)))
+                changed = data[:at] + bytes((value,)) + data[at + 1 :]
+                examine(
+                    str(tmp_path),
+                    original,
+                    Mutant({part: changed}, [(part, at, at + 1)], repaired=False),
+                    thorough=False,
+                )
+            file.seek(at)
+            file.write(data[at : at + 1])
+
+
+def test_every_byte_that_nobody_uses(specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """What is not used yet can hold anything."""
+    for original in (specimens[kind] for kind in SMALL):
+        (part,) = original.parts
+        data = bytearray(original.parts[part])
+        for gap in re.finditer(rb"\0{200,}", bytes(data[900:])):  # the records have shorter runs of zeros
+            data[900 + gap.start() + 64 : 900 + gap.end() - 64] = b"\xa5" * (gap.end() - gap.start() - 128)
+        original.write(str(tmp_path), part, bytes(data))
+        examine(str(tmp_path), original, Mutant({part: bytes(data)}, [], repaired=False), thorough=False)
+        (tmp_path / part).unlink()
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_every_length(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """Cut off at any byte: the lines of the blocks before are there; of a ring, nothing is read."""
+    original = specimens[kind]
+    (part,) = original.parts
+    original.spread(str(tmp_path))
+    lengths = range(len(original.parts[part]) - 1, -1, -1)
+    with open(tmp_path / part, "r+b", buffering=0) as file:
+        for length in lengths if part == "file" else (*lengths[::97], *range(70, -1, -1)):
+            file.truncate(length)
+            examine(str(tmp_path), original, cut_short(original, part, length), thorough=length % 256 == 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_damage(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """Flipped bits, lost stretches, swapped blocks, spliced files, nonsense under a right crc; read in every way."""
+    for seed in range(MUTANTS):
+        fuzz_one(str(tmp_path), random.Random(seed), [specimens[kind]], list(specimens.values()))
+
+
+def static_of(data: bytes, offset: int, value: bytes) -> bytes:
+    """A first page with another value, under a right crc."""
+    head = data[:offset] + value + data[offset + len(value) : STATIC_SIZE - 4]
+    return head + crc32(head).to_bytes(4, "little") + data[STATIC_SIZE:]
+
+
+def state_of(data: bytes, offset: int, value: bytes) -> bytes:
+    """A first page with another value in both copies of the state, under a right crc."""
+    for at in PUBLICATION_AT:
+        copy = data[at : at + offset] + value + data[at + offset + len(value) : at + PUBLICATION_SIZE]
+        crc = crc32(copy[8:], int.from_bytes(copy[:4], "little"))
+        data = data[:at] + copy[:4] + crc.to_bytes(4, "little") + copy[8:] + data[at + PUBLICATION_SIZE :]
+    return data
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [
+        (12, (0xFFFFF000).to_bytes(4, "little")),
+        (12, (0).to_bytes(4, "little")),
+        (12, (4095).to_bytes(4, "little")),
+        (16, (0xFFFFFFFF).to_bytes(4, "little")),
+        (16, (0).to_bytes(4, "little")),
+        (32, (2**64 - 1).to_bytes(8, "little")),
+        (40, (2**63 - 1).to_bytes(8, "little")),
+        (48, b"\xff" * 32),
+    ],
+    ids=["huge blocks", "no blocks", "odd blocks", "many slots", "no slots", "first line", "time", "run id"],
+)
+def test_nonsense_in_the_first_page(offset: int, value: bytes, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """Sizes and counts that no writer makes are refused before they are used, and nothing is lost by rescuing."""
+    ring = static_of(specimens["ring before its file"].parts["ring"], offset, value)
+    path = tmp_path / "ring"
+    path.write_bytes(ring)
+    with pytest.raises((Corrupt, ForeignFile)):
+        LogReader(str(path), None).head()
+    with pytest.raises((Corrupt, ForeignFile)):
+        save_leftover_ring(str(path), str(tmp_path / "file"))
+    assert path.read_bytes() == ring
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [
+        (8, (2**64 - 1).to_bytes(8, "little")),
+        (16, (0).to_bytes(8, "little")),
+        (16, (2**64 - 1).to_bytes(8, "little")),
+        (24, (2**40).to_bytes(8, "little")),
+        (56, (0).to_bytes(2, "little")),
+        (56, (3).to_bytes(2, "little")),
+        (64 + 28, (4097).to_bytes(4, "little")),
+        (64 + 32, (256).to_bytes(2, "little")),
+        (64 + 36, (8192).to_bytes(4, "little")),
+        (64 + 40, (2**62).to_bytes(8, "little")),
+    ],
+    ids=[
+        *("head block", "no lines", "too many lines", "first available", "no slots", "more slots than there are"),
+        *("text beyond the block", "table beyond the block", "block beyond its slot", "time"),
+    ],
+)
+def test_nonsense_in_the_state(offset: int, value: bytes, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """A state that contradicts itself, or the ring that it stands in, is refused."""
+    ring = state_of(specimens["ring before its file"].parts["ring"], offset, value)
+    path = tmp_path / "ring"
+    path.write_bytes(ring)
+    reader = LogReader(str(path), None)
+    for action in (reader.head, reader.pending, lambda: reader.read(0, 10), lambda: list(reader.blocks())):
+        with pytest.raises(Corrupt):
+            action()
+    with pytest.raises(LogError):
+        save_leftover_ring(str(path), str(tmp_path / "file"))
+    assert path.read_bytes() == ring
+
+
+def test_ring_beside_a_file_that_is_nonsense(specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """What is in the ring can be read whatever stands for the file; else the error says where to go on."""
+    original = specimens["ring and file"]
+    in_ring = [place for place in original.places if place.part == "ring"]
+    first = in_ring[0].first_line
+    for content in (b"#!/bin/sh\n" * 1000, original.parts["file"][:3000], b"RINGWARD\x63" + bytes(5000)):
+        original.spread(str(tmp_path))
+        (tmp_path / "file").write_bytes(content)
+        reader = LogReader(str(tmp_path / "ring"), str(tmp_path / "file"))
+        assert reader.read(first, 1).lines == [original.lines[first]]
+        with pytest.raises(Corrupt) as caught:
+            reader.read(3, 10)
+        assert (caught.value.first, caught.value.next) == (3, first)
+        reader.close()
+
+
+def test_many_missing_blocks_are_one(specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """Of a file cut short, what is missing is told once, however many blocks it says that it has."""
+    data = specimens["sealed file"].parts["file"]
+    data = static_of(data, 20, (0xFFFFFFFF).to_bytes(4, "little"))
+    for offset in (8, 64 + 8):
+        data = state_of(data, offset, (2**31).to_bytes(8, "little"))
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    reader = LogReader(None, str(path))
+    blocks = list(reader.blocks())
+    damaged = [block for block in blocks if isinstance(block, LogError)]
+    # And the last block that is there, whose lines are those of the head by what the state says now.
+    assert len(damaged) == 2
+    assert blocks[-2:] == damaged
+    reader.close()

@@ -1,0 +1,88 @@
+"""No secret is ever shown, however its bytes arrive."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logring.mask import MASK, Mask
+
+SECRETS = [b"hunter2!", b"aaaaaa", b"ababab", b"abcdefgh", b"efghijkl", b"\xff\xfe\xfd\xfc\xfb\xfa"]
+
+
+def test_a_secret_is_replaced() -> None:
+    mask = Mask([b"hunter2!"])
+    assert mask.feed(b"login hunter2! and hunter2!hunter2!\n") == b"login *** and ***\n"
+    assert mask.count == 3
+
+
+def test_a_secret_across_chunks() -> None:
+    """Its beginning is held back until it is clear what it is."""
+    mask = Mask([b"hunter2!"])
+    assert mask.feed(b"pass: hunt") == b"pass: "
+    assert mask.feed(b"er") == b""
+    assert mask.feed(b"2!\n") == b"***\n"
+    assert mask.feed(b"hunt") == b""
+    assert mask.feed(b"ing\n") == b"hunting\n"
+    assert mask.feed(b"hunter2") == b""
+    assert mask.finish() == b"hunter2"
+    assert mask.finish() == b""
+    assert mask.count == 1
+
+
+def test_a_line_end_decides() -> None:
+    """No secret goes on in the next line, so a line is never held back once it has ended."""
+    assert Mask([b"hunter2!"]).feed(b"hunt\n") == b"hunt\n"
+
+
+def test_secrets_of_several_lines() -> None:
+    """Each line of a key is a secret, except lines too short to be told from other text."""
+    mask = Mask([b"-----BEGIN-----\nMIIEpAIBAAKC\r\nabc\n-----END-----\n"])
+    assert mask.feed(b"x -----BEGIN-----\nMIIEpAIBAAKC\nabc\n") == b"x ***\n***\nabc\n"
+
+
+def test_overlapping_secrets() -> None:
+    """Nothing of either is left."""
+    assert Mask([b"abcdefgh", b"efghijkl"]).feed(b"<abcdefghijkl>") == b"<***>"
+    assert Mask([b"ababab"]).feed(b"<ababababab>") == b"<***>"
+
+
+@pytest.mark.parametrize("secret", [b"", b"short", b"a\nb\nc\n", b"x" * 8193])
+def test_what_is_no_secret(secret: bytes) -> None:
+    """Too short to be told from other text, or longer than anything that is one."""
+    with pytest.raises(ValueError, match="6 to 8192"):
+        Mask([secret])
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.sampled_from([secret[:cut] for secret in SECRETS for cut in range(1, len(secret) + 1)]),
+        st.sampled_from([b"\n", b"x", b"a", b"ab"]),
+        st.binary(max_size=8),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    pieces=PIECES, cuts=st.lists(st.integers(0, 200), max_size=12), known=st.sets(st.sampled_from(SECRETS), min_size=1)
+)
+def test_any_chunks(pieces: list[bytes], cuts: list[int], known: set[bytes]) -> None:
+    """What is shown has no secret in it, and apart from the secrets it is what was printed."""
+    whole = b"".join(pieces)
+    mask = Mask(known)
+    shown = b""
+    edges = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    for begin, end in itertools.pairwise(edges):
+        shown += mask.feed(whole[begin:end])
+    shown += mask.finish()
+    assert not any(secret in shown for secret in known)
+    position = 0
+    for part in shown.split(MASK):
+        found = whole.find(part, position)
+        assert found >= 0
+        position = found + len(part)
+    if not any(secret in whole for secret in known):
+        assert shown == whole
