@@ -1,26 +1,27 @@
 """The Falcon application: routes made from the table of operations, error handling, the guard."""
 
 import functools
+import ipaddress
 import logging
 from collections import defaultdict
 
 import falcon
 from falcon.routing import CompiledRouter
 
-from api import body
-from api.auth import Identity
+from api import body, permission
+from api.auditor import reason_of
+from api.auth import address_of
 from api.context import Context
 from api.errors import ApiError, on_api_error, on_failure, on_http_error, unavailable
-from api.guard import Guard, check_origin
-from api.operation import Access, Call, Operation
+from api.exposure import Exposure
+from api.guard import Guard
+from api.operation import Call, Operation
 from api.operations import OPERATIONS
 from api.params import parse_path, parse_query, raise_all
 from api.resources.pages import Site
 from store.errors import StoreError
 
 log = logging.getLogger("gunicorn.error")
-
-_UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Route:
@@ -42,41 +43,50 @@ class Route:
         resp.set_header("Allow", ", ".join(self.allow))
 
     def _run(self, operation: Operation, req: falcon.Request, resp: falcon.Response, **path: str) -> None:
+        call = Call(req, resp, path, {})
         try:
-            identity = self._authorize(operation, req)
-            query, errors = parse_query(operation.query, req.query_string)
-            raise_all(parse_path(path) + errors)
-            call = Call(req, resp, path, query, identity=identity)
-            if operation.body is not None:
-                call.body = body.decode(req, operation.body, required=operation.body_required)
-            operation.handler(self._context, call)
+            self._carry_out(operation, call)
+        except ApiError as err:
+            self._record(operation, call, err.status, reason_of(err))
+            raise
         except StoreError as err:
             log.error("%s: the database could not be read: %s", operation.id, err)
-            raise unavailable("The database could not be read") from err
+            refusal = unavailable("The database could not be read")
+            self._record(operation, call, refusal.status, refusal.detail)
+            raise refusal from err
+        except Exception:
+            self._record(operation, call, 500, "a failure inside the daemon")
+            raise
+        self._record(operation, call, resp.status_code, "")
 
-    def _authorize(self, operation: Operation, req: falcon.Request) -> Identity | None:
-        auth = self._context.auth
-        if operation.access in (Access.PUBLIC, Access.PROBE):
-            return None
-        if operation.access is Access.LOGIN:
-            check_origin(req)
-            return None
-        if operation.access is Access.LOCAL:
-            if not auth.trusted_peer(req):
-                raise ApiError(403, "Only for the daemon's own user, over the Unix socket")
-            return None
-        identity = auth.identify(req)
-        if identity is None:
-            raise auth.refusal(req, "Not authenticated")
-        if req.method in _UNSAFE and identity.method != "peer":
-            check_origin(req)
-        return identity
+    def _carry_out(self, operation: Operation, call: Call) -> None:
+        permission.admit(self._context, operation, call)
+        call.query, errors = parse_query(operation.query, call.req.query_string)
+        raise_all(parse_path(call.path) + errors)
+        permission.check_scope(self._context, operation, call)
+        if operation.body is not None:
+            limit_bytes = operation.body_limit_bytes
+            call.body = body.decode(call.req, operation.body, required=operation.body_required, limit_bytes=limit_bytes)
+        operation.handler(self._context, call)
+
+    def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
+        """Audit what changes something, by whoever we know; wrong passwords are audited where they fail."""
+        if call.identity is None or call.req.method not in permission.UNSAFE:
+            return
+        target = " ".join(value for value in call.path.values()) if not parse_path(call.path) else ""
+        self._context.auditor.record(
+            operation.id, who=call.by, address=address_of(call.req), status=status, target=target, reason=reason
+        )
 
 
 def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     """The application of one worker."""
     router = CompiledRouter()
-    app = falcon.App(router=router, middleware=[Guard([host for host, _ in context.boot.listen], router)])
+    boot = context.boot
+    # 0.0.0.0 is no name of this host, though browsers reach it under it; connections tell their own address.
+    bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
+    guard = Guard([*bound, *boot.hosts], Exposure(boot), router)
+    app = falcon.App(router=router, middleware=[guard])
     app.add_error_handler(Exception, on_failure)
     app.add_error_handler(falcon.HTTPError, on_http_error)
     app.add_error_handler(ApiError, on_api_error)

@@ -1,71 +1,58 @@
 """Who is asking.
 
-A request is authenticated by one of: a session cookie, HTTP Basic with the password (any user name), or its peer on
-the Unix socket. A trusted peer is root or the daemon's own user by SO_PEERCRED (unix(7)); never the overflow uid,
-which stands for everybody that a user namespace cannot name; and never when a header shows that a proxy or a browser
-speaks for somebody else.
+A request is authenticated by one of: a session cookie, a token (``Authorization: Bearer``, or HTTP Basic with the token
+in place of the password), HTTP Basic with the password (any user name), or its peer on the Unix socket. A trusted peer
+is root or the daemon's own user by SO_PEERCRED (unix(7)); never the overflow uid, which stands for everybody that a
+user namespace cannot name; and never when a header shows that a proxy or a browser speaks for somebody else.
 
-Passwords are compared in constant time. Failed ones are counted by the scheduler, which all workers share; a
-worker counts its own as well, for while the scheduler is away.
+Sessions and tokens are looked up by the hash of their secret with every request, so a revoked one is none at once.
 """
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import hmac
-import ipaddress
 import logging
 import os
+import re
 import socket
 import struct
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import falcon
 import gevent
-from gevent.lock import BoundedSemaphore
 
+from api.auditor import Auditor
 from api.context import Files, Reads
 from api.errors import ApiError, unavailable
+from api.exposure import is_unix
+from api.identity import TOKEN_ROLES, Credential, Identity, hash_secret
+from api.passwords import Passwords, WrongPassword, client_key
 from api.schemas import ErrorDetail
-from store import sessions
+from store import sessions, tokens
+from store.tokens import Token
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
 T = TypeVar("T")
 
-_FAILURES = 10
-_WINDOW_S = 60.0
+TOKEN_PREFIX = "rw_"  # noqa: S105 - what makes a token known as one
+_TOKEN = re.compile(r"rw_[A-Za-z0-9_-]{43}")
 _TOUCH_MS = 10 * 60 * 1000
 _COOKIES = 4
-_ASK_S = 1.0
-"""How long a log-in waits for a scheduler that does not answer, and how long it is not asked then."""
 _TAG_ROUNDS = 200_000
+_REMEMBERED = 10_000
 _SPEAKS_FOR_OTHERS = ("HTTP_FORWARDED", "HTTP_VIA", "HTTP_ORIGIN", "HTTP_COOKIE")
 _SPEAKS_FOR_OTHERS_PREFIXES = ("HTTP_X_FORWARDED_", "HTTP_SEC_FETCH_")
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Who an authenticated request comes from."""
-
-    method: str
-    """session, password or peer."""
-    name: str
-    """For records of who did something."""
-    session: str | None = None
-    """Hash of the session."""
-
-
-def hash_token(token: str) -> str:
-    """What is stored of a session's token: a digest is enough, the token has 256 random bits."""
-    return hashlib.sha256(token.encode()).hexdigest()
+def new_secret() -> str:
+    """256 random bits as text."""
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
 def _overflow_uid() -> int:
@@ -76,47 +63,35 @@ def _overflow_uid() -> int:
         return 65534
 
 
-def is_unix(req: falcon.Request) -> bool:
-    """Whether the request came over the Unix socket."""
-    return bool(req.env["gunicorn.socket"].family == socket.AF_UNIX)
-
-
 def from_browser(req: falcon.Request) -> bool:
     """Whether the request carries the marks that only a browser's pages send."""
     return any(name.startswith("HTTP_SEC_FETCH_") for name in req.env)
 
 
-def client_key(address: str) -> str:
-    """What failed log-ins are counted by: an IPv4 address, or an IPv6 network of 64 bits.
+def speaks_for_others(req: falcon.Request) -> bool:
+    """Whether a header shows that a proxy or a browser speaks for somebody else."""
+    return any(name in _SPEAKS_FOR_OTHERS or name.startswith(_SPEAKS_FOR_OTHERS_PREFIXES) for name in req.env)
 
-    All of 127.0.0.0/8 is this host: who is on it can use each of these addresses.
-    """
-    try:
-        ip = ipaddress.ip_address(address.split("%", maxsplit=1)[0])
-    except ValueError:
-        return address
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is None:
-            return str(ipaddress.ip_network((ip, 64), strict=False))
-        ip = ip.ipv4_mapped
-    return "127.0.0.1" if ip.is_loopback else str(ip)
+
+def address_of(req: falcon.Request) -> str:
+    """Where the request comes from, for records."""
+    return "unix" if is_unix(req.env) else str(req.remote_addr)
 
 
 class Authenticator:
     """Checks credentials; one per worker."""
 
-    def __init__(self, boot: Boot, reads: Reads, files: Files, control: ControlClient) -> None:
+    def __init__(self, boot: Boot, reads: Reads, files: Files, control: ControlClient, auditor: Auditor) -> None:
         self._boot = boot
         self._reads = reads
         self._files = files
         self._control = control
-        self._digest = hashlib.sha256(boot.password.encode()).digest()
+        self._auditor = auditor
+        self._passwords = Passwords(boot.password, control)
         self._tag: str | None = None
         self._overflow_uid = _overflow_uid()
-        self._failures: dict[str, deque[float]] = {}
-        self._locks: defaultdict[str, BoundedSemaphore] = defaultdict(BoundedSemaphore)
-        self._away_until_s = 0.0
-        self._proven: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._proven: WeakKeyDictionary[Any, tuple[str | None, str]] = WeakKeyDictionary()
+        self._touched_ms: dict[str, int] = {}
         self.cookie = f"ringward_{boot.daemon_id.lower()}"
 
     def identify(self, req: falcon.Request) -> Identity | None:
@@ -128,27 +103,31 @@ class Authenticator:
         if self.trusted_peer(req):
             return Identity("peer", f"uid {self._peer_uid(req)}")
         for digest in self._cookies(req):
-            if self.session_valid(digest):
-                return Identity("session", "web", digest)
+            if self._session_valid(digest):
+                return Identity("session", "web", credential=Credential("session", digest), by_browser=True)
+        bearer = _bearer(req)
+        if bearer is not None:
+            return self._by_token(bearer, by_browser=False)
         password = _basic_password(req)
         if password is None:
             return None
+        found = self._by_token(password, by_browser=True)
+        if found is not None:
+            return found
         sock = req.env["gunicorn.socket"]
-        if self._proven.get(sock) != req.auth:
+        if self._proven.get(sock) != (req.auth, req.remote_addr):
             self.check_password(req, password)
             # A connection that has proven it once need not ask the scheduler each time.
-            self._proven[sock] = req.auth or ""
-        return Identity("password", f"password from {req.remote_addr or 'the Unix socket'}")
+            self._proven[sock] = (req.auth, req.remote_addr)
+        return Identity("password", f"password from {req.remote_addr or 'the Unix socket'}", by_browser=True)
 
     def _cookies(self, req: falcon.Request) -> list[str]:
         """Hashes of the sessions that the request names: one, or a few, never as many as somebody cares to send."""
-        return [hash_token(token) for token in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]]
+        return [hash_secret(secret) for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]]
 
     def trusted_peer(self, req: falcon.Request) -> bool:
         """Whether the peer's uid alone is proof enough."""
-        if not is_unix(req):
-            return False
-        if any(name in _SPEAKS_FOR_OTHERS or name.startswith(_SPEAKS_FOR_OTHERS_PREFIXES) for name in req.env):
+        if not is_unix(req.env) or speaks_for_others(req):
             return False
         uid = self._peer_uid(req)
         return uid != self._overflow_uid and uid in (0, os.geteuid())
@@ -164,58 +143,63 @@ class Authenticator:
         Raises:
             ApiError: 401 it is not; 429 this client was wrong too often in the last minute.
         """
-        # Over the Unix socket nobody is counted: there is no address to count by.
-        client = None if is_unix(req) else client_key(req.remote_addr)
-        if client is None:
-            if not self._matches(password):
-                raise self.refusal(req, "The password is wrong")
-            return
-        # One at a time per client, so that guesses sent at once are counted one after another.
-        with self._locks[client]:
-            self._check_limit(client)
-            if self._matches(password):
-                return
-            self._count_failure(client)
-        raise self.refusal(req, "The password is wrong")
-
-    def _matches(self, password: str) -> bool:
-        return hmac.compare_digest(hashlib.sha256(password.encode("utf-8", "surrogateescape")).digest(), self._digest)
-
-    def _check_limit(self, client: str) -> None:
-        failures = self._failures.get(client, deque())
-        now = time.monotonic()
-        while failures and failures[0] <= now - _WINDOW_S:
-            failures.popleft()
-        if len(failures) >= _FAILURES:
-            wait_s = int(failures[0] + _WINDOW_S - now) + 1
-        else:
-            result = self._ask_scheduler("login_attempt", client)
-            if result is None or result["allowed"]:
-                return
-            wait_s = max(1, int(result["retry_after_s"]))
-        raise ApiError(429, "Too many wrong passwords; try again later", headers={"Retry-After": str(wait_s)})
-
-    def _count_failure(self, client: str) -> None:
-        if len(self._failures) > 10_000:
-            self._failures.clear()
-            self._locks.clear()
-        self._failures.setdefault(client, deque(maxlen=_FAILURES)).append(time.monotonic())
-        if self._ask_scheduler("login_failed", client) is None:
-            log.debug("a wrong password from %s could not be reported", client)
-
-    def _ask_scheduler(self, op: str, client: str) -> dict[str, Any] | None:
-        """Its answer; None when it is away, after a second at most: nobody who logs in waits in line for that."""
-        if time.monotonic() < self._away_until_s:
-            return None
-        with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
-            return self._control.call(op, client=client)
-        self._away_until_s = time.monotonic() + _ASK_S
-        return None
+        try:
+            self._passwords.check(password, None if is_unix(req.env) else client_key(req.remote_addr))
+        except WrongPassword as err:
+            refusal = self.refusal(req, "The password is wrong")
+            self._auditor.record("login", who="", address=address_of(req), status=401, reason=refusal.detail)
+            raise refusal from err
 
     def refusal(self, req: falcon.Request, detail: str) -> ApiError:
         """The 401; it invites a client that is no browser page to send the password."""
         headers = {} if from_browser(req) else {"WWW-Authenticate": 'Basic realm="ringward", charset="UTF-8"'}
         return ApiError(401, detail, headers=headers)
+
+    def valid(self, credential: Credential) -> bool:
+        """Whether what a stream was opened with still holds.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        if credential.kind == "session":
+            return self._session_valid(credential.hash)
+        return self._token(credential.hash) is not None
+
+    # Tokens
+
+    def _by_token(self, secret: str, *, by_browser: bool) -> Identity | None:
+        if not _TOKEN.fullmatch(secret):
+            return None
+        digest = hash_secret(secret)
+        token = self._token(digest)
+        if token is None or token.role not in TOKEN_ROLES:
+            return None
+        self._touch_token(token)
+        return Identity(
+            "token",
+            f"token {token.name}",
+            role=TOKEN_ROLES[token.role],
+            role_name=token.role,
+            tasks=token.tasks,
+            credential=Credential("token", digest),
+            by_browser=by_browser,
+            key=digest,
+        )
+
+    def _token(self, digest: str) -> Token | None:
+        token = self._reads(tokens.find, digest, time.time_ns() // 1_000_000)
+        return token if token is not None and hmac.compare_digest(token.hash, digest) else None
+
+    def _touch_token(self, token: Token) -> None:
+        """Note the use, unless the last one that was noted is less than a minute ago."""
+        now_ms = time.time_ns() // 1_000_000
+        noted_ms = max(token.last_used_at or 0, self._touched_ms.get(token.hash, 0))
+        if 0 <= now_ms - noted_ms < tokens.TOUCH_MS:
+            return
+        if len(self._touched_ms) >= _REMEMBERED:
+            self._touched_ms.clear()
+        self._touched_ms[token.hash] = now_ms
+        gevent.spawn(self._touch, "token_touch", token.hash)
 
     # Sessions
 
@@ -229,41 +213,42 @@ class Authenticator:
         return self._tag
 
     def open_session(self) -> str:
-        """Make a session and return its token.
+        """Make a session and return its secret, which never is one that a client brought.
 
         Raises:
             ApiError: 503 the scheduler, which stores it, is away.
         """
-        token = base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
-        arguments = {"hash": hash_token(token), "password_tag": self.password_tag()}
+        secret = new_secret()
+        arguments = {"hash": hash_secret(secret), "password_tag": self.password_tag()}
         asked(lambda: self._control.call("session_create", **arguments))
-        return token
+        return secret
 
-    def close_sessions(self, req: falcon.Request) -> None:
-        """End the sessions whose cookies the request has.
+    def close_sessions(self, req: falcon.Request) -> int:
+        """End the sessions whose cookies the request has; returns how many.
 
         Raises:
             ApiError: 503 the scheduler is away.
         """
-        for digest in self._cookies(req):
-            if self.session_valid(digest):
-                asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
+        valid = [digest for digest in self._cookies(req) if self._session_valid(digest)]
+        for digest in valid:
+            asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
+        return len(valid)
 
-    def session_valid(self, digest: str) -> bool:
+    def _session_valid(self, digest: str) -> bool:
         """Whether the session is alive; notes that it was used."""
         now_ms = time.time_ns() // 1_000_000
         session = self._reads(sessions.get, digest, now_ms)
         if session is None or not hmac.compare_digest(session.password_tag, self.password_tag()):
             return False
         if now_ms - session.last_used_at > _TOUCH_MS:
-            gevent.spawn(self._touch, digest)
+            gevent.spawn(self._touch, "session_touch", digest)
         return True
 
-    def _touch(self, digest: str) -> None:
+    def _touch(self, op: str, digest: str) -> None:
         try:
-            self._control.call("session_touch", hash=digest)
+            self._control.call(op, hash=digest)
         except (Unavailable, Refused) as err:
-            log.debug("a session could not be touched: %s", err)
+            log.debug("%s could not be carried out: %s", op, err)
 
 
 def asked(command: Callable[[], T]) -> T:
@@ -279,6 +264,11 @@ def asked(command: Callable[[], T]) -> T:
         raise ApiError(err.status, err.detail, details) from err
     except Unavailable as err:
         raise unavailable("The scheduler is away; nothing was done") from err
+
+
+def _bearer(req: falcon.Request) -> str | None:
+    scheme, _, secret = (req.auth or "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None
 
 
 def _basic_password(req: falcon.Request) -> str | None:

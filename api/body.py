@@ -5,18 +5,18 @@ too large is drained up to a bound before it is refused: closing a connection wi
 client would never see the answer.
 """
 
-from typing import Any
+from typing import Any, get_args
 
 import falcon
 import gevent
 import msgspec
 from gunicorn.http.errors import NoMoreData, ParseException
+from msgspec import UNSET
 
 from api.errors import ApiError, invalid
 from api.params import IGNORED
 from api.schemas import ErrorDetail
 
-LIMIT_BYTES = 1 << 20
 _DRAIN_BYTES = 64 << 20
 _TIME_S = 30.0
 _STEP_BYTES = 65536
@@ -28,11 +28,11 @@ def _give_up(req: falcon.Request) -> None:
     req.env["wsgi.input"].failed = True
 
 
-def read(req: falcon.Request) -> bytes:
+def read(req: falcon.Request, limit_bytes: int) -> bytes:
     """The whole body.
 
     Raises:
-        ApiError: 400 it ends early; 413 over 1 MiB; 408 when it does not arrive in 30 s.
+        ApiError: 400 it ends early; 413 over `limit_bytes`; 408 when it does not arrive in 30 s.
     """
     stream = req.env["wsgi.input"]
     parts: list[bytes] = []
@@ -41,7 +41,7 @@ def read(req: falcon.Request) -> bytes:
         with gevent.Timeout(_TIME_S):
             while data := stream.read(_STEP_BYTES):
                 size += len(data)
-                if size <= LIMIT_BYTES:
+                if size <= limit_bytes:
                     parts.append(data)
                 elif size > _DRAIN_BYTES:
                     _give_up(req)
@@ -54,8 +54,8 @@ def read(req: falcon.Request) -> bytes:
     except OSError as err:  # ECONNRESET: nobody will read the answer, and it is no failure of ours
         _give_up(req)
         raise ApiError(400, "The client hung up") from err
-    if size > LIMIT_BYTES:
-        raise ApiError(413, f"A body may have {LIMIT_BYTES} bytes")
+    if size > limit_bytes:
+        raise ApiError(413, f"A body may have {limit_bytes} bytes")
     if size < (req.content_length or 0):
         # Half a request is none: whoever was cut off in the middle did not ask for what the half happens to say.
         _give_up(req)
@@ -63,13 +63,13 @@ def read(req: falcon.Request) -> bytes:
     return b"".join(parts)
 
 
-def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool) -> msgspec.Struct:
+def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool, limit_bytes: int) -> msgspec.Struct:
     """The body as `schema`; an empty one as ``{}`` unless it is required.
 
     Raises:
         ApiError: 400 no JSON; 413; 415 another media type; 422 naming every invalid field.
     """
-    raw = read(req)
+    raw = read(req, limit_bytes)
     if not raw:
         if required:
             raise ApiError(400, "The body is missing")
@@ -96,10 +96,14 @@ def _is_json(content_type: str | None) -> bool:
     return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 
 
-def _convert(data: Any, schema: type[msgspec.Struct]) -> tuple[dict[str, Any], list[ErrorDetail]]:
-    """Values by field, and everything that is wrong: msgspec names only the first error, so each field is converted."""
+def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tuple[dict[str, Any], list[ErrorDetail]]:
+    """Values by field, and everything that is wrong: msgspec names only the first error, so each field is converted.
+
+    A schema may have `checks`: by field, what raises ValueError for a value of the right type that is wrong.
+    """
     if not isinstance(data, dict):
-        return {}, [ErrorDetail("body", "must be an object", data)]
+        return {}, [ErrorDetail(place, "must be an object", data)]
+    checks = getattr(schema, "checks", {})
     errors: list[ErrorDetail] = []
     values: dict[str, Any] = {}
     fields = {field.encode_name: field for field in msgspec.structs.fields(schema)}
@@ -108,15 +112,32 @@ def _convert(data: Any, schema: type[msgspec.Struct]) -> tuple[dict[str, Any], l
             continue
         field = fields.get(name)
         if field is None:
-            errors.append(ErrorDetail(f"body.{name}", "is no field of this body", value))
+            errors.append(ErrorDetail(f"{place}.{name}", "is no field of this body", value))
+            continue
+        inner = _struct_in(field.type)
+        if inner is not None and isinstance(value, dict):
+            inner_values, inner_errors = _convert(value, inner, f"{place}.{name}")
+            errors += inner_errors
+            if not inner_errors:
+                values[field.name] = inner(**inner_values)
             continue
         try:
             values[field.name] = msgspec.convert(value, field.type)
-        except msgspec.ValidationError as err:
-            errors.append(ErrorDetail(f"body.{name}", str(err), value))
+            if field.name in checks:
+                checks[field.name](values[field.name])
+        except ValueError as err:  # msgspec's ValidationError is one
+            errors.append(ErrorDetail(f"{place}.{name}", str(err), UNSET if value is None else value))
     errors += [
-        ErrorDetail(f"body.{name}", "is required")
+        ErrorDetail(f"{place}.{name}", "is required")
         for name, field in fields.items()
         if field.required and name not in data
     ]
     return values, errors
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The Struct that a field's type is or allows."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            return one
+    return None

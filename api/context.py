@@ -1,6 +1,7 @@
 """What every operation of one worker shares: settings, database, control client, streams."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,12 +13,16 @@ from gevent.lock import BoundedSemaphore
 from gevent.threadpool import ThreadPool
 
 from api.errors import unavailable
+from api.rawlog import Layouts
+from api.samples import Samples
 from store.database import Database, open_reader
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
 if TYPE_CHECKING:
+    from api.auditor import Auditor
     from api.auth import Authenticator
+    from api.hostfacts import System
     from api.stream import Hub
 
 P = ParamSpec("P")
@@ -124,11 +129,29 @@ class Context:
     files: Files
     control: ControlClient
     auth: "Authenticator"
+    auditor: "Auditor"
     hub: "Hub"
     stopping: Event
     """Set when the worker is to end: streams close, waits return."""
+    daemon_pid: int
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
     searches: Searches = field(default_factory=Searches)
+    lag_s: float = 0.0
+    """How late the worker's loop was when it was looked at last."""
+    samples: Samples = field(init=False)
+    layouts: Layouts = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make what needs the database or the threads for files."""
+        self.samples = Samples(self.reads)
+        self.layouts = Layouts(self.files)
+
+    @functools.cached_property
+    def system(self) -> "System":
+        """The host; with what reads it, which few need: only when somebody asks."""
+        from api.hostfacts import System
+
+        return System()
 
     def stop(self) -> None:
         """The worker is to end."""
@@ -136,12 +159,14 @@ class Context:
         self.hub.wake()
 
 
-def open_context(boot: Boot) -> Context:
+def open_context(boot: Boot, daemon_pid: int) -> Context:
     """The context of one worker, made after the fork."""
+    from api.auditor import Auditor
     from api.auth import Authenticator
     from api.stream import Hub
 
     reads, files = Reads(boot.database), Files()
     control = ControlClient(boot.control_socket, boot.token)
-    auth = Authenticator(boot, reads, files, control)
-    return Context(boot, reads, files, control, auth, Hub(boot, reads, auth.session_valid), Event())
+    auditor = Auditor(control)
+    auth = Authenticator(boot, reads, files, control, auditor)
+    return Context(boot, reads, files, control, auth, auditor, Hub(boot, reads, auth.valid), Event(), daemon_pid)

@@ -24,7 +24,12 @@ log = logging.getLogger("gunicorn.error")
 
 MEDIA_TYPE = "application/problem+json"
 
-_TITLES = {413: "Content Too Large", 421: "Misdirected Request", 422: "Unprocessable Content"}
+_TITLES = {
+    413: "Content Too Large",
+    416: "Range Not Satisfiable",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+}
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _RETRY_AFTER_S = 2
 _NAMED = 20
@@ -67,10 +72,16 @@ def title(status: int) -> str:
         return "Error"
 
 
-def base_url(environ: Mapping[str, Any]) -> str:
-    """Scheme and host that the client used, for absolute links; a Host that is none is not echoed."""
+def origin_of(environ: Mapping[str, Any]) -> str:
+    """Scheme and host that the client used; a Host that is none is not echoed."""
     host = environ.get("HTTP_HOST", "")
     return f"{environ['wsgi.url_scheme']}://{host if HOST.fullmatch(host) else 'localhost'}"
+
+
+def base_url(environ: Mapping[str, Any]) -> str:
+    """What absolute links begin with: the configured address, or the one that the client used."""
+    external: str | None = environ.get("ringward.external_url")
+    return external or f"{origin_of(environ)}{environ.get('SCRIPT_NAME', '')}"
 
 
 def problem(status: int, detail: str, errors: Sequence[ErrorDetail] = (), base: str | None = None) -> Problem:

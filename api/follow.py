@@ -2,11 +2,12 @@
 
 Gunicorn iterates it in the request's greenlet and closes it. It ends when the client hangs up (a watcher on the socket
 notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out), when its session
-ends, when the worker ends, and, for a run, with ``done``.
+ends or its token is revoked, when the worker ends, and, for a run, with ``done``.
 """
 
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from api.context import Context
 from api.operation import Call
 from api.params import INT64_MAX
 from api.schemas import Done
-from api.stream import DAEMON, EVENTS, Chunk, Feed, Watch, read_page, unreadable
+from api.stream import DAEMON, EVENTS, Chunk, Feed, Rows, Watch, read_page, unreadable
 from logring.errors import LogError
 from logring.layout import STDERR, STDOUT
 from logring.reader import Head, LogReader
@@ -49,7 +50,7 @@ class EventStream:
     def __init__(self, context: Context, call: Call) -> None:
         self.woken = Event()
         self.revoked = False
-        self.session = call.identity.session if call.identity else None
+        self.credential = call.identity.credential if call.identity else None
         self.context = context
         self.beat_s = time.monotonic() + HEARTBEAT_S
         self._environ: dict[str, Any] = call.req.env
@@ -70,7 +71,7 @@ class EventStream:
             sock = self._environ["gunicorn.socket"]
             self._client = gevent.get_hub().loop.io(sock.fileno(), 1)
             # The plain socket: gevent's own would wait.
-            self._client.start(self._readable, sock._sock)  # noqa: SLF001
+            self._client.start(self._readable, sock._sock, isinstance(sock, ssl.SSLSocket))  # noqa: SLF001
             self._hold()
         except BaseException:
             self.close()
@@ -86,14 +87,15 @@ class EventStream:
         feed.waiters.add(self.woken)
         return feed
 
-    def _readable(self, sock: Any) -> None:
+    def _readable(self, sock: Any, tls: bool) -> None:
         try:
             data = sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:  # ECONNRESET
             data = b""
-        self._gone = not data
+        # Under TLS a farewell comes before the end, and is not to be told from anything else without reading it.
+        self._gone = tls or not data
         # What a client sends during a stream is its next request: it stays for later.
         self._client.stop()
         self.woken.set()
@@ -143,40 +145,40 @@ class EventStream:
 
 
 class Regions:
-    """The unfinished lines that a stream shows.
+    """The unfinished lines and the drawings that a stream shows.
 
     One that is finished within 50 ms is never shown: a writer that was interrupted in a line is no news. One that is
     shown changes at most every 100 ms and goes as soon as it is finished.
     """
 
     def __init__(self) -> None:
-        self._shown: dict[int, bytes] = {}
+        self._shown: dict[int, Rows] = {}
         self._due_s: dict[int, float] = {}
 
-    def events(self, pending: dict[int, bytes], epoch: int) -> tuple[bytes, float | None]:
+    def events(self, drawn: dict[int, Rows], epoch: int) -> tuple[bytes, float | None]:
         """What to send, and after how many seconds to look again if nothing comes."""
-        if not pending and not self._shown and not self._due_s:
+        if not drawn and not self._shown and not self._due_s:
             return b"", None
         now_s = time.monotonic()
         parts: list[bytes] = []
         again_s: float | None = None
         for stream in (STDOUT, STDERR):
-            text, shown = pending.get(stream, b""), self._shown.get(stream, b"")
-            if text == shown:
-                if not text:
+            rows, shown = drawn.get(stream, ()), self._shown.get(stream, ())
+            if rows == shown:
+                if not rows:
                     self._due_s.pop(stream, None)
                 continue
-            due_s = self._due_s.setdefault(stream, now_s + _SETTLE_S) if text else now_s
+            due_s = self._due_s.setdefault(stream, now_s + _SETTLE_S) if rows else now_s
             if due_s > now_s:
                 again_s = min(again_s or _REGION_S, due_s - now_s)
                 continue
-            if text:
-                self._shown[stream] = text
+            if rows:
+                self._shown[stream] = rows
                 self._due_s[stream] = now_s + _REGION_S
             else:
                 del self._shown[stream]
                 self._due_s.pop(stream, None)
-            parts.append(sse.region(epoch, [text.decode("utf-8", "replace")] if text else [], stream))
+            parts.append(sse.region(epoch, [row.decode("utf-8", "replace") for row in rows], stream))
         return b"".join(parts), again_s
 
 
@@ -308,7 +310,7 @@ class RunLogStream(LogStream):
                     gevent.sleep(0)
                 continue
             if outcome is not None:
-                yield _done(outcome, position)
+                yield regions.events({}, head.region_epoch)[0] + _done(outcome, position)
                 return
             if head.sealed:
                 watch.urgent = True
@@ -379,23 +381,36 @@ class EventsStream(EventStream):
         super().__init__(context, call)
         if types and "ping" not in types:
             self.beat = sse.HEARTBEAT
-        self._render = sse.EventLines(types)
+        self._render = sse.EventLines(types, call.tasks)
+        # About the whole host: not for those who may see only some tasks.
+        self._samples = call.tasks is None and (not types or "system" in types)
         self._last_event_id = last_event_id(call)
 
     def _hold(self) -> None:
         self._ring = self.follow(EVENTS)
+        if self._samples:
+            self.context.samples.enter(self.woken)
         # Where to begin, decided before anything is sent: whoever has heard from us misses nothing from then on.
         lines, last = self._ring.head_now().lines, self._last_event_id
         self._position = lines if last is None else last + 1
         self._follows_all = not lines and last is None
 
+    def close(self) -> None:
+        """Let go of the samples, too."""
+        self.context.samples.leave(self.woken)
+        super().close()
+
     def events(self) -> Iterator[bytes]:
         """What is new."""
         yield sse.RETRY
         position = self._position
+        samples, sampled = self.context.samples, self.context.samples.at
         begun = False
         while not self.over:
             self.woken.clear()
+            if self._samples and samples.at != sampled:
+                sampled = samples.at
+                yield samples.event
             head = self._ring.head()
             if head.lines and not begun:
                 # Only a ring tells where its numbers are; a scheduler makes one with its first event.

@@ -7,12 +7,14 @@ that does not come from our own pages.
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import falcon
 from falcon.routing import CompiledRouter
 
-from api.auth import is_unix
-from api.errors import HOST, ApiError, base_url
+from api.encoding import compress
+from api.errors import HOST, ApiError, origin_of
+from api.exposure import Exposure, is_unix
 
 PROBES = ("/healthz", "/readyz")
 HTML_POLICY = (
@@ -32,32 +34,43 @@ def check_origin(req: falcon.Request) -> None:
     """
     site = req.get_header("Sec-Fetch-Site")
     origin = req.get_header("Origin")
-    if site not in (None, "same-origin", "none") or (
-        origin is not None and origin.lower() != base_url(req.env).lower()
-    ):
+    ours = {origin_of(req.env).lower()}
+    external = req.env.get("ringward.external_url")
+    if external:
+        parts = urlsplit(external)
+        ours.add(f"{parts.scheme}://{parts.netloc}".lower())
+    if site not in (None, "same-origin", "none") or (origin is not None and origin.lower() not in ours):
         raise ApiError(403, "This request comes from a page of another origin")
 
 
 class Guard:
     """Falcon middleware."""
 
-    def __init__(self, hosts: list[str], router: CompiledRouter) -> None:
+    def __init__(self, hosts: list[str], exposure: Exposure, router: CompiledRouter) -> None:
         self._hosts = frozenset(("localhost", *(host.lower() for host in hosts)))
+        self._exposure = exposure
         self._router = router
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Check the Host, and methods that Falcon does not know.
+        """Settle where the request comes from, check the Host, and methods that Falcon does not know.
 
         Raises:
             ApiError: 400, 405, 421.
+            falcon.HTTPPermanentRedirect: to the page below the base path, whose links are relative.
             falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies take for another path.
         """
         target = _ABSOLUTE.match(req.env["RAW_URI"])
         if target is not None:
             # RFC 9112, 3.2.2: then this is the host, whatever the header says.
             req.env["HTTP_HOST"] = target.group(1)
-        if not is_unix(req):
+        self._exposure.settle(req.env)
+        path = self._exposure.below_base(req.path)
+        req.path = path or "/"
+        if not is_unix(req.env):
             self._check_host(req)
+        if not path:
+            plain = {"Content-Type": "text/plain; charset=utf-8"}
+            raise falcon.HTTPPermanentRedirect(f"{req.env['SCRIPT_NAME']}/", headers=plain)
         if req.path.startswith("//"):
             raise falcon.HTTPNotFound
         if req.method not in _METHODS:
@@ -71,7 +84,7 @@ class Guard:
         address, port = req.env["gunicorn.socket"].getsockname()[:2]
         match = HOST.fullmatch(host)
         name = match.group(1).strip("[]").lower() if match else ""
-        if name in self._hosts or name == address:
+        if name in self._hosts or f"*.{name.partition('.')[2]}" in self._hosts or name == address:
             return
         # Links in the answer lead to where it comes from, not to where a stranger says.
         req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
@@ -86,6 +99,7 @@ class Guard:
         if req.method == "HEAD":
             # Falcon sends none of a stream, and forgets it as it is.
             getattr(resp.stream, "close", lambda: None)()
+        compress(req, resp)
         resp.set_header("X-Content-Type-Options", "nosniff")
         resp.set_header("Referrer-Policy", "same-origin")
         resp.set_header("Cross-Origin-Resource-Policy", "same-origin")

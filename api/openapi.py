@@ -129,14 +129,15 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "required": operation.body_required,
             "content": {"application/json": {"schema": _schema(operation.body)}},
         }
-    if operation.access is not Access.PRIVATE:
+    private = operation.access in (Access.PRIVATE, Access.METRICS)
+    if not private:
         described["security"] = []
     for status, content in operation.answers.items():
         answer: dict[str, Any] = {"description": title(status)}
         if content is not None:
             answer["content"] = _content(content)
         described["responses"][str(status)] = answer
-    common = _COMMON if operation.access is Access.PRIVATE else _PUBLIC_COMMON
+    common = _COMMON if private else _PUBLIC_COMMON
     of_bodies = () if operation.body is None else _OF_BODIES
     for status in sorted({*common, *of_bodies, *operation.refusals}):
         described["responses"][str(status)] = {
@@ -163,6 +164,7 @@ def document() -> dict[str, Any]:
             "schemas": _components()[1],
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic", "description": "Any user name, and the password."},
+                "token": {"type": "http", "scheme": "bearer", "description": "A token; HTTP Basic takes it, too."},
                 "session": {
                     "type": "apiKey",
                     "in": "cookie",
@@ -171,7 +173,7 @@ def document() -> dict[str, Any]:
                 },
             },
         },
-        "security": [{"password": []}, {"session": []}],
+        "security": [{"password": []}, {"token": []}, {"session": []}],
     }
 
 

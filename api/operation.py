@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import msgspec
 
+from api.conditional import is_known, tag_of
 from api.errors import base_url
+from api.identity import Identity, Role
 from api.params import Param
 from api.schemas import Document
 
 if TYPE_CHECKING:
-    from api.auth import Identity
     from api.context import Context
 
 
 class Access(Enum):
-    """Who may call it."""
+    """How a caller is known."""
 
     PUBLIC = "public"
     """Everybody, from an accepted Host."""
@@ -28,6 +29,8 @@ class Access(Enum):
     """Everybody, but a browser only from our own pages."""
     LOCAL = "local"
     """A trusted peer of the Unix socket."""
+    METRICS = "metrics"
+    """Whoever is authenticated, and everybody when the configuration says so."""
     PRIVATE = "private"
     """Whoever is authenticated."""
 
@@ -41,7 +44,17 @@ class Call:
     path: dict[str, str]
     query: dict[str, Any]
     body: Any = None
-    identity: "Identity | None" = None
+    identity: Identity | None = None
+
+    @property
+    def by(self) -> str:
+        """Who asks, for records of who did something."""
+        return "" if self.identity is None else self.identity.name
+
+    @property
+    def tasks(self) -> str | None:
+        """Glob of the only tasks that there are for who asks; None: all."""
+        return None if self.identity is None else self.identity.tasks
 
     def answer(self, document: Document, status: int = 200) -> None:
         """Send `document`."""
@@ -49,6 +62,15 @@ class Call:
         self.resp.status = status
         self.resp.content_type = "application/json"
         self.resp.data = msgspec.json.encode(document)
+
+    def tagged(self) -> None:
+        """Put an entity tag to the answer, and send only that when the client has the rest."""
+        tag = tag_of(self.resp.data or b"")
+        self.resp.set_header("ETag", tag)
+        if is_known(self.req, tag):
+            self.resp.status = 304
+            self.resp.content_type = None
+            self.resp.data = None
 
     def no_content(self) -> None:
         """Say that it is done."""
@@ -82,9 +104,13 @@ class Operation:
         query: Query parameters.
         headers: Header parameters, for the document only: name, schema, description.
         body: Struct of the request body; the body is optional unless `body_required`.
+        body_limit_bytes: How large it may be.
         answers: Status and body of success; None: no body.
         refusals: Statuses of errors that this operation has beyond the common ones.
-        access: Who may call it.
+        access: How the caller is known.
+        role: What the caller must at least be.
+        scoped: Whether it heeds :attr:`Call.tasks`. An operation on one task or run need not, its path is checked
+            before; any other that does not is refused to tokens that are limited to some tasks.
         tag: Chapter in the document.
     """
 
@@ -97,7 +123,10 @@ class Operation:
     headers: tuple[tuple[str, dict[str, Any], str], ...] = ()
     body: Any = None
     body_required: bool = False
+    body_limit_bytes: int = 1 << 20
     answers: dict[int, Content | None] = field(default_factory=dict)
     refusals: tuple[int, ...] = ()
     access: Access = Access.PRIVATE
+    role: Role
+    scoped: bool = False
     tag: str = "runs"

@@ -1,18 +1,48 @@
 """The table of all operations, in the order of the OpenAPI document."""
 
 from api.operation import Operation
-from api.resources import daemon, events, log_streams, login, logs, meta, probes, runs, search, tasks, trigger
+from api.resources import (
+    audit,
+    bulk,
+    daemon,
+    daemon_identity,
+    events,
+    history,
+    log_streams,
+    login,
+    logs,
+    meta,
+    notifications,
+    probes,
+    prometheus,
+    runs,
+    search,
+    system,
+    task_times,
+    tasks,
+    tokens,
+    trigger,
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     *tasks.OPERATIONS,
+    *task_times.OPERATIONS,
     *trigger.OPERATIONS,
+    *bulk.OPERATIONS,
     *runs.OPERATIONS,
     *logs.OPERATIONS,
+    *history.OPERATIONS,
     *log_streams.OPERATIONS,
     *search.OPERATIONS,
     *events.OPERATIONS,
+    *notifications.OPERATIONS,
+    *system.OPERATIONS,
+    *prometheus.OPERATIONS,
     *daemon.OPERATIONS,
+    *daemon_identity.OPERATIONS,
     *login.OPERATIONS,
+    *tokens.OPERATIONS,
+    *audit.OPERATIONS,
     *probes.OPERATIONS,
     *meta.OPERATIONS,
 )

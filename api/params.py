@@ -77,8 +77,13 @@ class PathParam:
 
 TASK_NAME = PathParam("taskName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the task or service.")
 RUN_ID = PathParam("runId", re.compile(r"^[0-9A-HJKMNP-TV-Z]{26}$"), 26, 26, "ULID of the run.")
+LINE_NUMBER = PathParam("lineNumber", re.compile(r"^[0-9]+$"), 1, 19, "Absolute number of the line, from 0.")
 SCHEMA_NAME = PathParam("schemaName", re.compile(r"^[A-Za-z]+\.json$"), 1, 100, "Name of the schema.")
-PATH_PARAMS = {param.name: param for param in (TASK_NAME, RUN_ID, SCHEMA_NAME)}
+TOKEN_NAME = PathParam("tokenName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the token.")
+NOTIFICATION_ID = PathParam("notificationId", RUN_ID.pattern, 26, 26, "ULID of the notification.")
+PATH_PARAMS = {
+    param.name: param for param in (TASK_NAME, TOKEN_NAME, RUN_ID, LINE_NUMBER, SCHEMA_NAME, NOTIFICATION_ID)
+}
 
 
 def integer(
@@ -162,6 +167,18 @@ def choice(
 def text(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
     """Any text."""
     return Param(name, str, {"type": "string"}, None, description, aliases)
+
+
+def shaped(name: str, description: str, shape: PathParam) -> Param:
+    """Text of the shape that a parameter of a path has."""
+
+    def parse(value: str) -> str:
+        error = shape.check(value)
+        if error is not None:
+            raise ValueError(error.message)
+        return value
+
+    return Param(name, parse, shape.schema, None, description)
 
 
 def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] = ()) -> Param:

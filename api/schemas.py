@@ -4,7 +4,7 @@ A field without a value is left out (``UNSET``), never null. ``schema_link`` is 
 outermost object; inner objects carry none. Names are snake_case here and renamed on the wire where it says so.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -166,6 +166,37 @@ class RunsCamel(Document, kw_only=True):
     total: Int64
 
 
+class Affected(Document, kw_only=True):
+    """What a bulk operation has done."""
+
+    affected: Annotated[Int64, Meta(description="Number of runs that were changed.")]
+
+
+class TriggeredRun(Struct):
+    """A new run."""
+
+    run_id: Ulid
+    task_name: str
+
+
+class Triggered(Document, kw_only=True):
+    """New runs, one for each task."""
+
+    triggered: list[TriggeredRun] | None
+
+
+class Summary(Document, kw_only=True, rename="camel"):
+    """Runs in a few numbers."""
+
+    total: Annotated[Int64, Meta(description="All matching runs, whatever became of them.")]
+    success: Annotated[Int64, Meta(description="Those that succeeded.")]
+    failed: Annotated[
+        Int64, Meta(description="Those that ended as failed, timeout, crashed, start_failed or log_overflow.")
+    ]
+    missed: Annotated[Int64, Meta(description="Those that stand for missed times.")]
+    last_failure: Annotated[RunCamel, Meta(description="The newest of failed.")] | UnsetType = UNSET
+
+
 class Active(Struct):
     """How many runs of a task have not ended."""
 
@@ -228,11 +259,95 @@ class LoginBody(Body, kw_only=True):
     password: str
 
 
+TokenRole = Annotated[str, Meta(extra_json_schema={"enum": ["viewer", "operator", "admin", "cloud"]})]
+
+
+class TokenBody(Body, kw_only=True, rename="camel"):
+    """A new token."""
+
+    name: Annotated[str, Meta(pattern="^[a-zA-Z0-9._:-]{1,100}(?![\\s\\S])")]
+    role: Literal["viewer", "operator", "admin", "cloud"]
+    tasks: (
+        Annotated[
+            str,
+            Meta(pattern=r"^[a-zA-Z0-9._:*?\[\]!-]{1,100}(?![\s\S])", description="Glob of the only tasks it sees."),
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
+    expires_in_ms: (
+        Annotated[int, Meta(ge=1000, le=10 * 366 * 86_400_000, description="How long it is valid; absent: always.")]
+        | UnsetType
+        | None
+    ) = UNSET
+
+
+class TokenInfo(Document, kw_only=True, rename="camel"):
+    """A token, without its secret."""
+
+    name: str
+    role: TokenRole
+    tasks: str | UnsetType = UNSET
+    created_at: DateTime
+    created_by: str
+    expires_at: DateTime | UnsetType = UNSET
+    expired: bool
+    last_used_at: Annotated[DateTime, Meta(description="Exact to a minute.")] | UnsetType = UNSET
+
+
+class NewToken(TokenInfo, kw_only=True):
+    """A token that was just made: the only time that its secret is shown."""
+
+    token: str
+
+
+class Tokens(Document, kw_only=True):
+    """All tokens."""
+
+    items: list[TokenInfo]
+
+
+class AuditEntry(Struct, kw_only=True, rename="camel"):
+    """Who did what."""
+
+    id: Int64
+    at: DateTime
+    who: str | UnsetType = UNSET
+    from_: Annotated[str, Meta(description="Address of the client, or unix.")] = field(name="from")
+    operation: Annotated[str, Meta(description="operationId")]
+    target: Annotated[str, Meta(description="What it was about.")] | UnsetType = UNSET
+    status: Annotated[Int64, Meta(description="HTTP status of the answer.")]
+    reason: Annotated[str, Meta(description="Why it was refused.")] | UnsetType = UNSET
+
+
+class Audit(Document, kw_only=True, rename="camel"):
+    """A page of the audit, newest first."""
+
+    items: list[AuditEntry]
+    next_cursor: Annotated[Int64, Meta(description="`before` of the next page.")] | UnsetType = UNSET
+
+
+class DaemonIdentity(Document, kw_only=True, rename="camel"):
+    """Which daemon this is, for programs on the same host."""
+
+    app: str = "ringward"
+    version: str
+    pid: Int64
+    config_path: str
+    data_dir: str
+    socket_path: str
+    fingerprint: Annotated[str, Meta(description="Names this start of the daemon; SHA-256.")]
+
+
 class AuthStatus(Document, kw_only=True):
     """Whether the request is authenticated, and how."""
 
     authenticated: bool
-    method: Annotated[str, Meta(extra_json_schema={"enum": ["session", "password", "peer"]})] | UnsetType = UNSET
+    method: Annotated[str, Meta(extra_json_schema={"enum": ["session", "password", "token", "peer"]})] | UnsetType = (
+        UNSET
+    )
+    role: TokenRole | UnsetType = UNSET
+    tasks: Annotated[str, Meta(description="Glob of the only tasks that there are.")] | UnsetType = UNSET
 
 
 class Credentials(Document, kw_only=True):
@@ -250,6 +365,9 @@ class Line(Struct, rename="camel"):
     stream: StreamName
     text: str
     continued: Annotated[bool, Meta(description="True: the line before goes on here.")] | UnsetType = UNSET
+    frame_count: (
+        Annotated[Int64, Meta(description="It was redrawn: how many frames of that were kept.", ge=1)] | UnsetType
+    ) = UNSET
 
 
 class LogPage(Document, kw_only=True, rename="camel"):
@@ -260,6 +378,12 @@ class LogPage(Document, kw_only=True, rename="camel"):
     truncated: Annotated[bool, Meta(description="Lines of this log are gone.")]
     finalized: Annotated[bool, Meta(description="No line will be added.")]
     lines: list[Line]
+
+
+class History(Document, kw_only=True):
+    """How a redrawn line came to be."""
+
+    frames: Annotated[list[list[str]], Meta(description="Oldest first; each has its rows.")]
 
 
 class SearchHit(Struct, kw_only=True, rename="camel"):
@@ -292,7 +416,7 @@ class Dropped(Struct):
 
 
 class Region(Struct):
-    """The live, unfinished line of one stream; no rows: there is none now."""
+    """What one stream draws now: its unfinished line, or several rows; no rows: nothing."""
 
     epoch: Int64
     rows: list[str]

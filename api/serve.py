@@ -20,10 +20,12 @@ import faulthandler
 import fcntl
 import functools
 import gc
+import logging
 import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import time
 from typing import Any
@@ -35,6 +37,7 @@ from gevent import monkey
 monkey.patch_all(os=False, signal=False)
 
 import gunicorn.http.parser  # noqa: E402
+import gunicorn.sock  # noqa: E402
 import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
 from gevent.event import Event  # noqa: E402
 from gevent.pool import Pool  # noqa: E402
@@ -48,8 +51,10 @@ from gunicorn.workers.ggevent import GeventWorker  # noqa: E402
 from api.app import build  # noqa: E402
 from api.context import Context, open_context  # noqa: E402
 from api.errors import write_error  # noqa: E402
+from api.exposure import Exposure  # noqa: E402
 from api.logformat import ApiLogger  # noqa: E402
 from api.sending import write  # noqa: E402
+from api.tls import Contexts  # noqa: E402
 from supervisor.messages import PROTOCOL, Boot, Decoder, Frame  # noqa: E402
 from supervisor.osport import set_title  # noqa: E402
 
@@ -59,8 +64,10 @@ _NOFILE = 65536
 _KEEPALIVE_S = 75
 _GRACE_S = 5
 _HANG_S = 30
+_LOOK_S = 1.0
 _SOCKET_S = 30.0
 _LINGER_S = 1.0
+_HANDSHAKE_S = 10.0
 _PASSED_OVER_BYTES = 1 << 20
 _PASSED_OVER_S = 10.0
 _STEP_BYTES = 65536
@@ -90,8 +97,9 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
         self.stopping = Event()
         self._busy: set[gevent.Greenlet] = set()
         self._idle: set[gevent.Greenlet] = set()
-        self.context: Context = open_context(self.app.boot)
+        self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
         self.context.stopping = self.stopping
+        self.exposure = Exposure(self.app.boot)
         self.wsgi = build(self.context)
 
     def init_signals(self) -> None:
@@ -125,7 +133,9 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
             servers.append(server)
         while self.alive:
             self.notify()
-            self.stopping.wait(1.0)
+            began_s = time.monotonic()
+            self.stopping.wait(_LOOK_S)
+            self.context.lag_s = max(0.0, time.monotonic() - began_s - _LOOK_S)
         for server in servers:
             server.close()
         self._drain(pools)
@@ -147,6 +157,7 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
                 pool.join(timeout=0.05)
         for pool in pools:
             pool.kill(timeout=_CLOSE_BELOW_S)
+        self.context.auditor.flush()
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """Answer one request, with a limit on how long the client may keep us waiting."""
@@ -177,10 +188,31 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
         if client.family == socket.AF_UNIX:
             # The name that the client gave its own end says nothing, and need not even be text.
             addr = ""
+        elif not self.exposure.admits(addr[0]):
+            client.close()
+            return
+        elif self.cfg.is_ssl:
+            client = self._with_tls(client)
+            if client is None:
+                return
         try:
             super().handle(listener, client, addr)
         finally:
             self._idle.discard(gevent.getcurrent())
+
+    def _with_tls(self, client: Any) -> Any:
+        """The connection after the handshake; None when that failed."""
+        try:
+            with gevent.Timeout(_HANDSHAKE_S):
+                return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
+        except ssl.SSLError as err:
+            self.log.debug("a TLS handshake failed: %s", err)
+        except OSError as err:  # ECONNRESET; ENOENT, EACCES: the certificate
+            self.log.log(logging.ERROR if err.filename else logging.DEBUG, "a TLS handshake failed: %s", err)
+        except gevent.Timeout:
+            self.log.debug("a TLS handshake took too long")
+        client.close()
+        return None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """Refuse what cannot be parsed, so that the refusal arrives."""
@@ -223,6 +255,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def __init__(self, boot: Boot, hello: socket.socket) -> None:
         self.boot = boot
         self.hello = hello
+        self.daemon_pid = os.getppid()
         super().__init__()
 
     def load_config(self) -> None:
@@ -240,10 +273,14 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "loglevel": self.boot.log_level,
             "control_socket_disable": True,
             "umask": 0o077,
-            # No proxy is trusted: over a Unix socket gunicorn would trust everybody.
+            # Gunicorn believes no proxy, api.exposure does: over a Unix socket gunicorn would believe everybody.
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "secure_scheme_headers": {},
+            "certfile": self.boot.tls_cert,
+            "keyfile": self.boot.tls_key,
+            "do_handshake_on_connect": True,
+            "ssl_context": Contexts().get,
         }
         for name, value in settings.items():
             self.cfg.set(name, value)
@@ -305,8 +342,10 @@ def main() -> None:
     hello = socket.socket(fileno=fd)
     hello.set_inheritable(False)
     boot = _boot(hello)
-    # systemd's notification is the root's business, and the sockets are ours whatever LISTEN_PID says.
-    os.environ.pop("NOTIFY_SOCKET", None)
+    # systemd's notification is the root's business, and the sockets are ours whatever LISTEN_PID says. Gunicorn would
+    # take the base path from the environment.
+    for name in ("NOTIFY_SOCKET", "SCRIPT_NAME"):
+        os.environ.pop(name, None)
     os.environ["LISTEN_PID"] = str(os.getpid())
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(

@@ -4,6 +4,7 @@ A chunk of events is rendered once for all streams that stand at the same line, 
 JSON has no raw line breaks, so each event has exactly one data line.
 """
 
+import fnmatch
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +21,11 @@ PING = b"event: ping\ndata: {}\n\n"
 _encoder = msgspec.json.Encoder()
 
 
-class _Kind(msgspec.Struct):
-    """What kind of event a line of the events ring tells of; the rest of it is passed over."""
+class _Kind(msgspec.Struct, rename="camel"):
+    """What kind of event a line of the events ring tells of, and of which task; the rest of it is passed over."""
 
     kind: str
+    task_name: str | None = None
 
 
 _kind = msgspec.json.Decoder(_Kind)
@@ -42,7 +44,7 @@ def dropped(after: int, count: int) -> bytes:
 
 
 def region(epoch: int, rows: list[str], stream: int) -> bytes:
-    """The unfinished line of a stream as it is now."""
+    """What a stream draws now."""
     return event("region", Region(epoch, rows, STREAM_NAMES[stream]))
 
 
@@ -59,6 +61,7 @@ def line(record: Any) -> Line:
         STREAM_NAMES[record.stream],
         record.text.decode("utf-8", "replace"),
         True if record.continued else msgspec.UNSET,
+        record.frames or msgspec.UNSET,
     )
 
 
@@ -74,19 +77,25 @@ def log_line(record: Any) -> bytes:
 class EventLines:
     """Renders lines of the events ring, which are JSON objects already."""
 
-    def __init__(self, types: frozenset[str]) -> None:
+    def __init__(self, types: frozenset[str], tasks: str | None) -> None:
+        """`types`: only these kinds, unless empty; `tasks`: glob of the only tasks to tell of, None: of everything."""
         self._types = types
+        self._tasks = tasks
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, EventLines) and other._types == self._types
+        return isinstance(other, EventLines) and (other._types, other._tasks) == (self._types, self._tasks)
 
     def __hash__(self) -> int:
-        return hash(self._types)
+        return hash((self._types, self._tasks))
 
     def __call__(self, record: Any) -> bytes:
         """One event, or nothing when it is not wanted."""
-        kind = _kind.decode(record.text).kind
+        about = _kind.decode(record.text)
+        kind = about.kind
         if self._types and kind not in self._types:
+            return b""
+        name = about.task_name
+        if self._tasks is not None and (name is None or not fnmatch.fnmatchcase(name, self._tasks)):
             return b""
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.n, kind.encode(), record.text)
 

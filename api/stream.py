@@ -26,6 +26,7 @@ from gevent.event import Event
 
 from api.context import Reads
 from api.errors import ApiError
+from api.identity import Credential
 from api.sse import Render
 from api.sse import page as render_page
 from logring.errors import Corrupt, LogError
@@ -52,7 +53,7 @@ LIVE_BYTES = 65536
 _KEPT_CHUNKS = 4
 _ROW_POLL_S = 2.0
 _BEAT_POLLS = 4
-_SESSION_POLLS = 16
+_CREDENTIAL_POLLS = 16
 _BACKOFF_S = (0.05, 0.1, 0.25, 0.5, 1.0)
 _ULID = re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}")
 
@@ -63,6 +64,7 @@ def _plain(record: Any) -> bytes:
 
 
 Chunk = tuple[bytes, int]
+Rows = tuple[bytes, ...]
 
 
 def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page:
@@ -102,7 +104,7 @@ class Feed:
         self._reader = LogReader(ring, None)
         self._inode = _inode(ring)
         self._head: Head | None = None
-        self._unfinished: dict[int, bytes] | None = None
+        self._unfinished: dict[int, Rows] | None = None
         self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
         self._woken_s = 0.0
         self._gap_s = 0.0
@@ -138,10 +140,12 @@ class Feed:
             self._chunks.popitem(last=False)
         return made
 
-    def unfinished(self) -> dict[int, bytes]:
-        """The unfinished lines by stream, read once after each bell."""
+    def unfinished(self) -> dict[int, Rows]:
+        """The unfinished lines by stream, and what is drawn, read once after each bell."""
         if self._unfinished is None:
-            self._unfinished = {pending.stream: pending.text for pending in self._reader.pending()}
+            found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
+            found.update((region.stream, region.rows) for region in self._reader.region())
+            self._unfinished = found
         return self._unfinished
 
     def rang(self) -> None:
@@ -403,7 +407,7 @@ class Follower(Protocol):
 
     woken: Event
     revoked: bool
-    session: str | None
+    credential: Credential | None
     beat_s: float
     """When it has to say something, if only that it is still there (monotonic)."""
 
@@ -411,10 +415,10 @@ class Follower(Protocol):
 class Hub:
     """All feeds, bells, watches and streams of one worker."""
 
-    def __init__(self, boot: Boot, reads: Reads, session_valid: Callable[[str], bool]) -> None:
+    def __init__(self, boot: Boot, reads: Reads, valid: Callable[[Credential], bool]) -> None:
         self.streams: set[Follower] = set()
         self._boot = boot
-        self._session_valid = session_valid
+        self._valid = valid
         self._feeds: dict[str, Feed] = {}
         self._root_bell = Bell(boot.root_bell, boot.token, self._feeds)
         self._scheduler_bell = Bell(boot.scheduler_bell, boot.token, self._feeds)
@@ -447,8 +451,8 @@ class Hub:
             rounds += 1
             if rounds % _BEAT_POLLS == 0:
                 self._wake_silent()
-            if rounds % _SESSION_POLLS == 0:
-                gevent.spawn(self._check_sessions)
+            if rounds % _CREDENTIAL_POLLS == 0:
+                gevent.spawn(self._check_credentials)
 
     def _wake_silent(self) -> None:
         """Wake the streams whose heartbeat is due: one timer for all of them, an idle one costs nothing."""
@@ -457,17 +461,17 @@ class Hub:
             if now_s >= stream.beat_s:
                 stream.woken.set()
 
-    def _check_sessions(self) -> None:
-        """End the streams whose session has ended."""
-        for session in {stream.session for stream in self.streams if stream.session is not None}:
+    def _check_credentials(self) -> None:
+        """End the streams whose session has ended, or whose token was revoked or has expired."""
+        for credential in {stream.credential for stream in self.streams if stream.credential is not None}:
             try:
-                valid = self._session_valid(session)
+                valid = self._valid(credential)
             except StoreError as err:
-                log.warning("a session could not be read: %s", err)
+                log.warning("a %s could not be read: %s", credential.kind, err)
                 continue
             if not valid:
                 for stream in self.streams:
-                    if stream.session == session:
+                    if stream.credential == credential:
                         stream.revoked = True
                         stream.woken.set()
 

@@ -5,7 +5,7 @@ loopback and in temporary directories only. ``--quick`` shortens everything, to 
 little.
 
 Parts are measured by ``python -m bench.ring_micro`` (ring and log file alone) and ``python -m bench.store_micro`` (the
-database at a million runs).
+database at a million runs), searching by ``python -m bench.search``.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench import ingest, lifetime, short_runs, streams
+from bench import ingest, lifetime, memory, redraw, short_runs, streams
 from bench.client import Failed
 from bench.measure import Row, table
 
@@ -22,6 +22,7 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "ingest": ingest.ingest,
     "eight": ingest.eight,
     "lines": ingest.line_by_line,
+    "redraw": redraw.redraw,
     "stream": streams.output_to_stream,
     "trigger": streams.trigger_to_line,
     "short": short_runs.short_runs,
@@ -29,6 +30,7 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "idle": lifetime.idle,
     "revive": lifetime.revive,
     "stop": lifetime.clean_stop,
+    "memory": memory.memory,
 }
 
 

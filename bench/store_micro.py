@@ -1,4 +1,4 @@
-"""Latencies of the store, at a million runs: `python -m bench.store_micro [--runs N]`.
+"""Latencies of the store, at a million runs: `python -m bench.store_micro [--runs N] [--part PART]`.
 
 Prints p50 and worst of each beside its bar, in ms, and as a multiple of the floor: a bare `SELECT 1` through the same
 reader for reads, a bare INSERT through the same writer for writes, both measured in the same run.
@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,8 +24,19 @@ from store.connection import Connection
 from store.database import Database, open_reader, open_writer
 from store.ids import new_ulid
 from store.phases import END_REASONS
+from store.run_bulk import (
+    RunSelector,
+    drop_empty_counts,
+    find_deleted,
+    find_ended,
+    find_expired,
+    mark_deleted,
+    purge,
+    unmark_deleted,
+)
 from store.run_pages import SortField
 from store.run_record import COLUMNS, SELECT
+from store.run_summary import summarize
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
 from store.tasks import active_counts, last_runs, upsert_task
 from store.transact import StoreThread
@@ -73,6 +85,13 @@ RARE: dict[str, RunFilter] = {
     "search for one id": RunFilter(search=new_ulid(T0)),
 }
 FAST_SORTS: tuple[SortField, ...] = ("created_at", "start_at", "duration")
+# A tenth of all runs, in the three ways in which they can lie in the table.
+TENTHS: dict[str, RunFilter] = {
+    "by trigger": RunFilter(triggers={"api"}),
+    "by status": RunFilter(reasons={"failed"}),
+    "by time": RunFilter(created_after=T0, created_before=T0 + SPAN_DAYS * DAY // 10),
+}
+TIMER_S = 0.01
 SLOW_SORTS: tuple[SortField, ...] = ("task_name", "status", "exit_code")
 
 
@@ -189,6 +208,8 @@ def reads(reader: Database, table: Table) -> None:
     table.line("page of 1000", timed(lambda: list_runs(reader, RunFilter(), limit=1000, now_ms=NOW), 20))
     table.line("get_run", timed(lambda: get_run(reader, random.choice(some).id), 1000))
     table.line("count of all", timed(lambda: count_runs(reader, RunFilter()), 100))
+    for name in ("no filter", "task (7 %)", "40 of 90 days", "task + 40 days"):
+        table.line(f"summary, {name}", timed(partial(summarize, reader, COMMON[name]), 20), 10)
     table.line("unfinished_runs (60)", timed(lambda: unfinished_runs(reader), 100))
     table.line("active_counts", timed(lambda: active_counts(reader), 100))
     table.line("last_runs of 200 tasks", timed(lambda: last_runs(reader), 20))
@@ -227,6 +248,83 @@ def writes(writer: Database) -> None:
     store.close()
 
 
+class Bulk:
+    """Slices through the store thread, as the scheduler does it, while a timer fires every 10 ms and writes a run."""
+
+    def __init__(self, writer: Database, reader: Database) -> None:
+        self._store = StoreThread(writer)
+        self._reader = reader
+        self._runs = iter([new_run("job-000", NOW + i) for i in range(20_000)])
+        self._busy = True
+        self.late_ms: list[float] = []
+        self.stored_ms: list[float] = []
+
+    def work(self, find: Callable[[Database], list[str]], change: Callable[[Database, str], object]) -> float:
+        """Read, then change, everything; returns how long that took, in ms."""
+        self.late_ms, self.stored_ms, self._busy = [], [], True
+        start = time.perf_counter()
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(find, self._reader)
+            self._until(found.done)
+            slices = iter(found.result())
+        self._next(slices, change)
+        self._until(lambda: not self._busy)
+        return (time.perf_counter() - start) * 1000
+
+    def _next(self, slices: Iterator[str], change: Callable[[Database, str], object]) -> None:
+        rows = next(slices, None)
+        if rows is None:
+            self._store.submit(drop_empty_counts, lambda _: setattr(self, "_busy", False))
+        else:
+            self._store.submit(lambda db: change(db, rows), lambda _: self._next(slices, change))
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        due = time.perf_counter() + TIMER_S
+        while not done():
+            select.select([self._store], [], [], max(0.0, due - time.perf_counter()))
+            self._store.drain()
+            now = time.perf_counter()
+            if now >= due:
+                self.late_ms.append((now - due) * 1000)
+                self._store.submit(partial(with_event, run=next(self._runs)), partial(self._stored, due))
+                due = now + TIMER_S
+
+    def _stored(self, due: float, _result: object) -> None:
+        self.stored_ms.append((time.perf_counter() - due) * 1000)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def in_bulk(writer: Database, reader: Database, table: Table) -> None:
+    bulk = Bulk(writer, reader)
+
+    def line(name: str, took_ms: float, bar: float | None) -> None:
+        table.line(name, [took_ms], bar)
+        table.line("  a timer meanwhile, late by", bulk.late_ms)
+        table.line("  its run is stored, after", bulk.stored_ms)
+
+    for name, wanted in TENTHS.items():
+        tenth = RunSelector(match_all=True, filter=wanted)
+        line(
+            f"delete 100,000 of 1,000,000 {name}",
+            bulk.work(partial(find_ended, selector=tenth), partial(mark_deleted, now_ms=NOW)),
+            2000,
+        )
+        line(
+            f"restore them {name}",
+            bulk.work(
+                partial(find_deleted, selector=tenth, deleted_after=NOW - 1),
+                partial(unmark_deleted, deleted_after=NOW - 1),
+            ),
+            2000,
+        )
+    some = RunSelector(match_all=True, filter=TENTHS["by trigger"])
+    bulk.work(partial(find_ended, selector=some), partial(mark_deleted, now_ms=NOW))
+    line("purge 100,000 deleted ones", bulk.work(partial(find_expired, deleted_before=NOW), purge), None)
+    bulk.close()
+
+
 def with_event(db: Database, run: Run) -> int:
     insert_run(db, run)
     return events.append(db, "run.created", {"id": run.id}, NOW)
@@ -241,7 +339,9 @@ def live(db: Database, run: Run) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000_000)
-    n = parser.parse_args().runs
+    parser.add_argument("--part", action="append", choices=("reads", "writes", "bulk"), help="only this; repeatable")
+    arguments = parser.parse_args()
+    n, parts = arguments.runs, arguments.part or ("reads", "writes", "bulk")
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "ringward.db")
         writer = open_writer(path)
@@ -251,9 +351,15 @@ def main() -> None:
         print(f"load before: {os.getloadavg()[0]:.2f}, SQLite {apsw.sqlite_lib_version()}")
         reader = open_reader(path)
         floor = statistics.median(timed(lambda: reader.rows("SELECT 1"), 5000))
-        reads(reader, Table(floor, "SELECT 1"))
+        if "reads" in parts:
+            reads(reader, Table(floor, "SELECT 1"))
+        if "writes" in parts:
+            writes(writer)
+        else:
+            writer.close()
+        if "bulk" in parts:
+            in_bulk(open_writer(path), reader, Table(floor, "SELECT 1"))
         reader.close()
-        writes(writer)
 
 
 if __name__ == "__main__":

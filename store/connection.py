@@ -152,6 +152,15 @@ class Connection:
                     self.rows(commit)
             raise
 
+    @contextmanager
+    def without_triggers(self) -> Iterator[None]:
+        """Statements inside fire no trigger; whoever runs them does the triggers' work, in the same transaction."""
+        self._raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+        try:
+            yield
+        finally:
+            self._raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` gave for the key, again and again until anybody commits a change. Only for readers.
 

@@ -129,8 +129,9 @@ class _Writer(Database):
 class _Reader(Database):
     """Idle connections in a stack. `deque` and the int are enough: both are changed by single atomic operations."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, limit_s: float | None) -> None:
         super().__init__(path)
+        self._limit_s = limit_s
         self._idle: deque[Connection] = deque()
         self._closed = False
         self._pid = os.getpid()
@@ -148,7 +149,7 @@ class _Reader(Database):
         try:
             return self._idle.pop()
         except IndexError:
-            return _connect_reader(self.path)
+            return _connect_reader(self.path, self._limit_s)
 
     def _give_back(self, connection: Connection, *, keep: bool) -> None:
         if keep and not self._closed:
@@ -186,21 +187,22 @@ def open_writer(path: str, durability: Durability = "crash") -> Database:
     return _Writer(path, connection)
 
 
-def open_reader(path: str, wait_s: float = 0.0) -> Database:
+def open_reader(path: str, wait_s: float = 0.0, limit_s: float | None = QUERY_LIMIT_S) -> Database:
     """Open the database for reading, from any number of threads or greenlets; never changes anything.
 
-    Every query, or every snapshot as a whole, is limited to one second (`QueryTimeout`).
+    Every query, or every snapshot as a whole, is limited in time (`QueryTimeout`).
 
     Args:
         path: The file.
         wait_s: How long to wait for a scheduler that is still creating or migrating it.
+        limit_s: That limit in seconds; None: without.
 
     Raises:
         NotReady: It is absent, empty, or older than this release and not migrated yet.
         SchemaTooNew: A newer release wrote it, in a form that this one cannot read.
         Unusable: It is no database, damaged, another application's, or cannot be opened.
     """
-    reader = _Reader(path)
+    reader = _Reader(path, limit_s)
     deadline = time.monotonic() + wait_s
     while True:
         try:
@@ -223,7 +225,7 @@ def take_over(database: Database) -> None:
     database.own()
 
 
-def _connect_reader(path: str) -> Connection:
+def _connect_reader(path: str, limit_s: float | None) -> Connection:
     try:
         if os.stat(path).st_size == 0:
             raise NotReady(f"({path} is empty)")
@@ -231,7 +233,7 @@ def _connect_reader(path: str) -> Connection:
         raise NotReady(f"({path} does not exist)") from err
     except OSError as err:
         raise Unusable(f"({path}: {err.strerror})") from err
-    connection = Connection(path, readonly=True, limit_s=QUERY_LIMIT_S)
+    connection = Connection(path, readonly=True, limit_s=limit_s)
     try:
         _check_set_up(connection)
         check_readable(connection)

@@ -5,13 +5,15 @@ the lock (else ids of two threads can be out of order), a clock that steps back 
 forked child starts with a state of its own (else parent and child make the same id).
 """
 
+import hashlib
 import os
 import re
 import threading
 import time
 
-from ulid import ULIDGenerator
+from ulid import ULID, ULIDGenerator
 
+_TIME_BYTES, _RANDOM_BYTES, _TIME_CHARACTERS = 6, 10, 10
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # 26 characters hold 130 bits: the first has three of them
 
 
@@ -53,6 +55,12 @@ def new_ulid(now_ms: int | None = None) -> str:
         now_ms: Milliseconds since the epoch; the clock when absent. Earlier than an id's before: that one's is used.
     """
     return _state.make(now_ms)
+
+
+def derived_ulid(seed: str, text: str) -> str:
+    """The id that belongs to a text under a seed, an id itself: always the same, of the seed's millisecond."""
+    digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=_RANDOM_BYTES).digest()
+    return seed[:_TIME_CHARACTERS] + str(ULID(bytes(_TIME_BYTES) + digest))[_TIME_CHARACTERS:]
 
 
 def is_ulid(text: str) -> bool:

@@ -1,5 +1,6 @@
 """Which runs a list is about: the filter of the interface, and its form in SQL."""
 
+import fnmatch
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ class RunFilter:
     """Conditions that a visible run must all meet; the default: every run.
 
     Attributes:
+        tasks: Glob of task names that the caller may know of; None: all.
         task: Exact task name, given by the path of the request.
         task_name: Exact task name, given as a filter.
         phases: "pending", "running", "ended". Together with `reasons`: any of them matches; both empty: no condition.
@@ -28,6 +30,7 @@ class RunFilter:
         search: Part of the task name or of the id, upper or lower case alike; empty: no condition.
     """
 
+    tasks: str | None = None
     task: str | None = None
     task_name: str | None = None
     phases: Collection[str] = frozenset()
@@ -63,10 +66,13 @@ class Selection:
     id_part: str | None = None
     id_or_names: frozenset[str] = frozenset()
 
-    def conditions(self) -> tuple[str, list[Value]]:
-        """The whole WHERE expression and its parameters; says `deleted_at IS NULL`, as the indexes need."""
-        parts = ["deleted_at IS NULL"]
-        params: list[Value] = []
+    def conditions(self, deleted_after: int | None = None) -> tuple[str, list[Value]]:
+        """The whole WHERE expression and its parameters; says `deleted_at IS NULL`, as the indexes need.
+
+        With `deleted_after` (ms since the epoch) it selects, instead of visible runs, those deleted after that time.
+        """
+        parts = ["deleted_at IS NULL" if deleted_after is None else "deleted_at > ?"]
+        params: list[Value] = [] if deleted_after is None else [deleted_after]
         if self.names is not None:
             parts.append(_among("task_name", self.names, params))
         if self.states == phases.ENDED_STATES:
@@ -128,8 +134,8 @@ class Selection:
         return frozenset() in (self.names, self.states, self.triggers)
 
 
-def resolve(db: Connection, wanted: RunFilter) -> Selection:
-    """The selection for a filter.
+def resolve(db: Connection, wanted: RunFilter, known: frozenset[str] | None = None) -> Selection:
+    """The selection for a filter; `known` are the names that the runs in question have, None: all visible runs.
 
     Raises:
         ValueError: No such phase or end reason.
@@ -138,6 +144,9 @@ def resolve(db: Connection, wanted: RunFilter) -> Selection:
     for name in (wanted.task, wanted.task_name):
         if name is not None:
             names = frozenset({name}) if names is None else names & {name}
+    if wanted.tasks is not None:
+        candidates = names if names is not None else known if known is not None else task_names(db)
+        names = frozenset(name for name in candidates if fnmatch.fnmatchcase(name, wanted.tasks))
     states = phases.select(wanted.phases, wanted.reasons) if wanted.phases or wanted.reasons else None
     selection = Selection(
         names=names,
@@ -149,12 +158,15 @@ def resolve(db: Connection, wanted: RunFilter) -> Selection:
         exit_code_max=wanted.exit_code_max,
         retries_only=wanted.retries_only,
     )
-    return _search(db, selection, wanted.search) if wanted.search else selection
+    return _search(db, selection, wanted.search, known) if wanted.search else selection
 
 
-def _search(db: Connection, selection: Selection, text: str) -> Selection:
+def _search(db: Connection, selection: Selection, text: str, known: frozenset[str] | None) -> Selection:
     """Names are few: a search for a part becomes a set of names. Ids are searched only for what can be in one."""
-    known = selection.names if selection.names is not None else task_names(db)
+    if selection.names is not None:
+        known = selection.names
+    elif known is None:
+        known = task_names(db)
     found = frozenset(name for name in known if text.casefold() in name.casefold())
     if len(found) == len(known) and known:
         return selection

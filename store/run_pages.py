@@ -114,6 +114,12 @@ def list_runs(
         return _fetch(view, found), total
 
 
+def newest_run(db: Connection, selection: Selection) -> Run | None:
+    """The visible run of a selection that was created last; `db` is in a snapshot."""
+    found, _ = _find(db, selection, _Order("created_at", descending=True), 1, 0, 0)
+    return _fetch(db, found)[0] if found else None
+
+
 def _find(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int
 ) -> tuple[list[_Found], int]:

@@ -14,6 +14,7 @@ __all__ = [
     "Run",
     "RunFilter",
     "count_runs",
+    "delete_run",
     "get_run",
     "has_runs",
     "insert_run",
@@ -76,6 +77,12 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
         parts.append(f"duration = {' - '.join(times)}")
         params += [stored[name] for name in ("ended_at", "started_at") if name in stored]
     return db.execute(f"UPDATE runs SET {', '.join(parts)} WHERE id = ?", [*params, run_id]) > 0  # noqa: S608 - known names
+
+
+def delete_run(db: Database, run_id: str, now_ms: int) -> bool:
+    """Mark a run that has ended as deleted; returns whether it was one that could be."""
+    where = f"id = ? AND deleted_at IS NULL AND state < {FIRST_ACTIVE}"
+    return db.execute(f"UPDATE runs SET deleted_at = ? WHERE {where}", [now_ms, run_id]) > 0  # noqa: S608 - constants
 
 
 def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | None:

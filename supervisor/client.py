@@ -15,6 +15,8 @@ from supervisor.messages import Decoder, ProtocolError, encode, receive
 _DEADLINE_S = 10.0
 _GRACE_S = 20.0
 """How long beyond the deadline an answer may take: what was accepted in time is being stored."""
+_PATIENCE_S = 600.0
+"""The same, for work on many rows."""
 _RECONNECT_S = 2.0
 _PAUSE_S = 0.05
 
@@ -43,29 +45,47 @@ class ControlClient:
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
         """Carry out `op` and return its result.
 
-        A connection that breaks is taken up again for 2 s with the same request id: a scheduler that is being
-        restarted answers then.
+        A connection that breaks is taken up again for 2 s, from then on, with the same request id: a scheduler that is
+        being restarted answers then.
 
         Raises:
             Refused: unknown names, a state that forbids it, invalid arguments.
             Unavailable: nobody answered in time.
         """
+        return self._call(op, arguments, _DEADLINE_S)
+
+    def call_patiently(self, op: str, **arguments: Any) -> dict[str, Any]:
+        """The same for an operation that may take minutes, and that does no harm when it is begun again.
+
+        Raises:
+            Refused: as :meth:`call`.
+            Unavailable: nobody answered; part of it may have been done.
+        """
+        return self._call(op, arguments, _PATIENCE_S)
+
+    def _call(self, op: str, arguments: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         start = time.monotonic()
-        request = {"id": os.urandom(16).hex(), "deadline": start + _DEADLINE_S, "op": op, "args": arguments}
+        request = {"id": os.urandom(16).hex(), "deadline": start + deadline_s, "op": op, "args": arguments}
         while True:
+            began = time.monotonic()
             try:
-                answer = self._exchange(request)
+                answer = self._exchange(request, deadline_s + _GRACE_S)
+            except TimeoutError as err:
+                raise Unavailable("the scheduler does not answer in time") from err
             except (OSError, ProtocolError):
                 answer = None
             if answer is not None:
                 return _result(answer)
-            if time.monotonic() - start > _RECONNECT_S:
+            broken = time.monotonic()
+            if broken - began > _PAUSE_S:
+                start = broken  # until now it was at work
+            if broken - start > _RECONNECT_S:
                 raise Unavailable("the scheduler does not answer")
             time.sleep(_PAUSE_S)
 
-    def _exchange(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def _exchange(self, request: dict[str, Any], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, Any] | None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(_DEADLINE_S + _GRACE_S)
+            sock.settimeout(timeout_s)
             sock.connect(self._path)
             sock.sendall(encode({"op": "hello", "token": self._token}) + encode(request))
             return receive(sock, Decoder())

@@ -21,6 +21,8 @@ Root -> scheduler
                   the daemon is being shut down
     ``started``   {run, pid, at}
     ``exited``    see :class:`Exited`
+    ``log``       {run, state, reason}: how its log gets on: ``ok``, ``waiting`` (its file takes nothing, the run's
+                  output waits) or ``dropping`` (output is counted and not kept)
     ``shutdown``  {}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
 
 Scheduler -> root
@@ -134,10 +136,27 @@ class Boot:
     """Per-daemon directory on tmpfs, 0700: rings and internal sockets."""
     config_path: str
     listen: list[tuple[str, int]]
-    """TCP addresses, already validated as loopback."""
+    """TCP addresses: loopback, or others when there is TLS or a trusted proxy."""
     http_socket: str
     """Path of the Unix socket of the HTTP API."""
+    socket_gid: int | None = None
+    """Group that may connect to the Unix socket; None: nobody but its owner."""
+    hosts: list[str] = field(default_factory=list)
+    """Names besides the addresses under which the API is reached."""
+    external_url: str | None = None
+    """Under which clients reach the API, base path included, without a slash at the end."""
+    base_path: str = ""
+    """Empty, or with a slash in front and none at the end."""
+    behind_proxy: list[str] = field(default_factory=list)
+    """Networks of trusted proxies."""
+    tls_cert: str | None = None
+    """Path of the certificate chain, with which all TCP addresses speak TLS."""
+    tls_key: str | None = None
     workers: int
+    metrics_open: bool = False
+    """``/metrics`` needs no authentication."""
+    min_free_bytes: int | None = None
+    """Log files do not grow while less is free on their file system; None: the smaller of 256 MiB and 5 % of it."""
     shutdown_timeout_ms: int
     log_level: str
     """debug, info, warning or error."""
@@ -187,14 +206,22 @@ class Spawn:
     argv: list[str]
     env: dict[str, str]
     """Added to the daemon's own environment, from which our own variables were removed."""
+    secrets: list[str] = field(default_factory=list)
+    """Those of `env` whose values are masked in the output."""
     cwd: str | None = None
     log: str
     """Path of the log file."""
     log_max_bytes: int
+    log_on_full: str = "drop_old"
+    """drop_old, drop_new or kill."""
     timeout_ms: int | None = None
     stop_signal: int
     grace_ms: int
+    tty: bool = False
+    """Standard output and standard error are one pseudo-terminal, not pipes."""
     merge_stderr: bool = False
+    redraw: bool = False
+    """Keep of redrawn lines what they look like in the end; else every byte as it comes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +232,7 @@ class Exited:
     status: int | None
     """Wait status as wait4(2) gives it; None when nothing was ever started."""
     cause: str | None = None
-    """Why we ended it: stop, timeout, shutdown; start_failed; None when it ended by itself."""
+    """Why we ended it: stop, timeout, overflow, shutdown; start_failed; None when it ended by itself."""
     by: str | None = None
     """Who asked for the stop."""
     reason: str | None = None

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.rst", ROOT / "CHANGELOG.rst", ROOT / "CONTRIBUTING.rst", *sorted(DOCS.glob("*.rst"))]
 BY_NAME = {page.stem: page for page in PAGES}
-SECTIONS = {"[daemon]": "daemon", "[http]": "http", "[storage]": "storage"}
+SECTIONS = {"[daemon]": "daemon", "[http]": "http", "[storage]": "storage", "[notify]": "notify"}
 UNITS = "Tasks and services"
 OPERATIONS = json.loads(document_bytes())["paths"]
 
@@ -150,6 +150,12 @@ def test_the_exit_statuses(page: str, title: str) -> None:
     assert [int(row[0]) for row in rows(BY_NAME[page], title)] == list(exit_codes.MEANINGS)
 
 
+def parameters(command: click.Command) -> list[click.Parameter]:
+    """Those of a command and of the commands below it."""
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return [*command.params, *(parameter for one in below for parameter in one.params)]
+
+
 def test_every_command_has_a_section_with_an_example() -> None:
     """And with each of its own options."""
     context = click.Context(cli)
@@ -159,7 +165,7 @@ def test_every_command_has_a_section_with_an_example() -> None:
         assert f"$ ringward {name}" in text
         command = cli.get_command(context, name)
         assert command is not None
-        for parameter in command.params:
+        for parameter in parameters(command):
             if isinstance(parameter, click.Option) and not shared.intersection(parameter.opts):
                 # --json is explained once for all commands.
                 assert parameter.opts == ["--json"] or any(option in text for option in parameter.opts), parameter.opts
@@ -173,6 +179,8 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
     for arguments in commands(page):
         name = arguments[0]
         command = cli.get_command(context, name)
+        if isinstance(command, click.Group):
+            command = command.get_command(context, arguments[1])
         assert command is not None, arguments
         known = shared | {option for parameter in command.params for option in parameter.opts} | {"--help"}
         for argument in arguments[1:]:
@@ -203,7 +211,7 @@ def test_the_parameters_of_lists() -> None:
 def test_addresses_that_are_shown_exist(page: Path) -> None:
     """Every path below /api that is named anywhere is one of the document's."""
     patterns = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in OPERATIONS]
-    for path in re.findall(r"/api/[A-Za-z/{}$0-9-]+", page.read_text()):
+    for path in re.findall(r"(?<!tests)/api/[A-Za-z/{}$0-9-]+", page.read_text()):
         if path != "/api/resources/":  # a directory
             assert any(re.fullmatch(pattern, path) for pattern in patterns), path
 

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from api import schemas
 from api.context import Context
+from api.identity import Role
 from api.operation import Call, Operation, json_of
 from api.times import rfc3339
 from store import meta
@@ -31,7 +32,7 @@ def get_daemon(context: Context, call: Call) -> None:
             uptime_ms=max(0, time.time_ns() // 1_000_000 - boot.started_at),
             config_path=path,
             config_loaded_at=UNSET if loaded_at is None else rfc3339(loaded_at),
-            config_stale=_stale(path, loaded_at),
+            config_stale=_stale(info.get("config_files") or [path], loaded_at),
             config_warnings=[str(warning) for warning in info.get("config_warnings", ())],
             timezone=info.get("timezone") or UNSET,
             scheduler_active=answer is not None,
@@ -43,12 +44,15 @@ def get_daemon(context: Context, call: Call) -> None:
     )
 
 
-def _stale(path: str, loaded_at_ms: int | None) -> bool:
+def _stale(paths: list[str], loaded_at_ms: int | None) -> bool:
+    return loaded_at_ms is not None and any(_changed_ms(path) > loaded_at_ms for path in paths)
+
+
+def _changed_ms(path: str) -> int:
     try:
-        changed_ms = os.stat(path).st_mtime_ns // 1_000_000
+        return os.stat(path).st_mtime_ns // 1_000_000
     except OSError:  # gone, or not for us to see
-        return False
-    return loaded_at_ms is not None and changed_ms > loaded_at_ms
+        return 0
 
 
 OPERATIONS = (
@@ -56,6 +60,7 @@ OPERATIONS = (
         method="GET",
         path="/api/daemon",
         id="getDaemon",
+        role=Role.VIEWER,
         summary="Get daemon info.",
         handler=get_daemon,
         answers={200: json_of(schemas.DaemonInfo)},

@@ -6,6 +6,7 @@ from typing import Any
 from api import schemas
 from api.context import Context
 from api.follow import DaemonLogStream, EventStream, RunLogStream
+from api.identity import Role
 from api.operation import Call, Content, Operation
 from api.params import integer
 from api.resources.runs import the_run
@@ -59,6 +60,7 @@ OPERATIONS = (
         method="GET",
         path="/api/runs/{runId}/log/stream",
         id="streamRunLog",
+        role=Role.VIEWER,
         summary="Stream a run's log: history from the anchor on, then live output until the run has ended.",
         handler=stream_run_log,
         query=_params(-1000),
@@ -71,6 +73,7 @@ OPERATIONS = (
         method="GET",
         path="/api/daemon/log/stream",
         id="streamDaemonLog",
+        role=Role.ADMIN,
         summary="Stream the daemon's recent log output.",
         handler=stream_daemon_log,
         query=_params(-100),

@@ -1,28 +1,42 @@
 """Logging in and out, and the password of this start."""
 
+from msgspec import UNSET
+
 from api import schemas
 from api.context import Context
 from api.errors import ApiError
+from api.identity import Identity, Role
 from api.operation import Access, Call, Operation, json_of
 from store.sessions import MAX_AGE_MS
 
 
-def _set_cookie(context: Context, call: Call, token: str, max_age_s: int) -> None:
+def _set_cookie(context: Context, call: Call, secret: str, max_age_s: int) -> None:
     call.resp.set_cookie(
-        context.auth.cookie, token, max_age=max_age_s, path="/", secure=False, http_only=True, same_site="Strict"
+        context.auth.cookie,
+        secret,
+        max_age=max_age_s,
+        path=context.boot.base_path or "/",
+        secure=call.req.env["wsgi.url_scheme"] == "https",
+        http_only=True,
+        same_site="Strict",
     )
+
+
+_WEB = Identity("session", "web")
 
 
 def login(context: Context, call: Call) -> None:
     """Exchange the password for a session cookie."""
     context.auth.check_password(call.req, call.body.password)
+    call.identity = _WEB
     _set_cookie(context, call, context.auth.open_session(), MAX_AGE_MS // 1000)
     call.no_content()
 
 
 def logout(context: Context, call: Call) -> None:
     """End the session; its streams end within seconds."""
-    context.auth.close_sessions(call.req)
+    if context.auth.close_sessions(call.req):
+        call.identity = _WEB
     _set_cookie(context, call, "", 0)
     call.no_content()
 
@@ -36,7 +50,14 @@ def auth_status(context: Context, call: Call) -> None:
     if identity is None:
         call.answer(schemas.AuthStatus(authenticated=False))
     else:
-        call.answer(schemas.AuthStatus(authenticated=True, method=identity.method))
+        call.answer(
+            schemas.AuthStatus(
+                authenticated=True,
+                method=identity.method,
+                role=identity.role_name,
+                tasks=identity.tasks or UNSET,
+            )
+        )
 
 
 def credentials(context: Context, call: Call) -> None:
@@ -51,6 +72,7 @@ OPERATIONS = (
         method="POST",
         path="/api/auth/login",
         id="login",
+        role=Role.ANYBODY,
         summary="Log in: exchange the password for a session cookie.",
         handler=login,
         body=schemas.LoginBody,
@@ -64,6 +86,7 @@ OPERATIONS = (
         method="POST",
         path="/api/auth/logout",
         id="logout",
+        role=Role.ANYBODY,
         summary="Log out.",
         handler=logout,
         answers={204: None},
@@ -75,6 +98,7 @@ OPERATIONS = (
         method="GET",
         path="/api/auth/status",
         id="getAuthStatus",
+        role=Role.ANYBODY,
         summary="Tell whether the request is authenticated.",
         handler=auth_status,
         answers={200: json_of(schemas.AuthStatus)},
@@ -85,6 +109,7 @@ OPERATIONS = (
         method="GET",
         path="/api/local/credentials",
         id="getLocalCredentials",
+        role=Role.ADMIN,
         summary="Get the password that was made for this start (Unix socket only).",
         handler=credentials,
         answers={200: json_of(schemas.Credentials)},

@@ -1,7 +1,9 @@
 """The interface describing itself."""
 
+from api.conditional import CONDITION
 from api.context import Context
 from api.errors import ApiError
+from api.identity import Role
 from api.operation import Access, Call, Content, Operation
 
 _FREE = {"type": "object"}
@@ -14,6 +16,7 @@ def openapi(_context: Context, call: Call) -> None:
     call.resp.content_type = "application/json"
     call.resp.set_header("Cache-Control", "no-cache")
     call.resp.data = document_bytes()
+    call.tagged()
 
 
 def schema(_context: Context, call: Call) -> None:
@@ -26,6 +29,7 @@ def schema(_context: Context, call: Call) -> None:
     call.resp.content_type = "application/schema+json"
     call.resp.set_header("Cache-Control", "no-cache")
     call.resp.data = found
+    call.tagged()
 
 
 OPERATIONS = (
@@ -33,9 +37,11 @@ OPERATIONS = (
         method="GET",
         path="/openapi.json",
         id="getOpenapi",
+        role=Role.ANYBODY,
         summary="This document.",
         handler=openapi,
-        answers={200: Content("application/json", _FREE)},
+        headers=(CONDITION,),
+        answers={200: Content("application/json", _FREE), 304: None},
         access=Access.PUBLIC,
         tag="interface",
     ),
@@ -43,9 +49,11 @@ OPERATIONS = (
         method="GET",
         path="/schemas/{schemaName}",
         id="getSchema",
+        role=Role.ANYBODY,
         summary="The JSON Schema of a document, where its $schema link points.",
         handler=schema,
-        answers={200: Content("application/schema+json", _FREE)},
+        headers=(CONDITION,),
+        answers={200: Content("application/schema+json", _FREE), 304: None},
         refusals=(404, 422),
         access=Access.PUBLIC,
         tag="interface",

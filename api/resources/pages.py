@@ -1,16 +1,20 @@
 """The static pages, which everybody may load: they show nothing before somebody logs in."""
 
-import hashlib
 import os
 
 import falcon
 
+from api.conditional import is_known, tag_of
 from api.guard import HTML_POLICY
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
+    "/docs": ("docs.html", "text/html; charset=utf-8"),
     "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/static/docs.css": ("docs.css", "text/css; charset=utf-8"),
+    "/static/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
+    "/static/icon.svg": ("icon.svg", "image/svg+xml"),
     "/static/style.css": ("style.css", "text/css; charset=utf-8"),
 }
 
@@ -25,7 +29,7 @@ class Site:
         for path, (name, media_type) in _FILES.items():
             with open(os.path.join(_FOLDER, name), "rb") as file:
                 data = file.read()
-            self._files[path] = (data, media_type, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+            self._files[path] = (data, media_type, tag_of(data))
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """A file, or 304 when the client has it."""
@@ -33,7 +37,7 @@ class Site:
         resp.set_header("ETag", tag)
         resp.set_header("Cache-Control", "no-cache")
         resp.set_header("Content-Security-Policy", HTML_POLICY)
-        if tag in (part.strip() for part in (req.get_header("If-None-Match") or "").split(",")):
+        if is_known(req, tag):
             resp.status = 304
             return
         resp.content_type = media_type

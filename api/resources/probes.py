@@ -3,6 +3,7 @@
 from api import schemas
 from api.context import Context
 from api.errors import unavailable
+from api.identity import Role
 from api.operation import Access, Call, Operation, json_of
 
 
@@ -23,6 +24,7 @@ OPERATIONS = (
         method="GET",
         path="/healthz",
         id="getHealth",
+        role=Role.ANYBODY,
         summary="The API server is up.",
         handler=health,
         answers={200: json_of(schemas.Health)},
@@ -33,6 +35,7 @@ OPERATIONS = (
         method="GET",
         path="/readyz",
         id="getReadiness",
+        role=Role.ANYBODY,
         summary="The scheduler takes commands.",
         handler=ready,
         answers={200: json_of(schemas.Health)},

@@ -3,12 +3,16 @@
 import time
 from typing import Any
 
+from msgspec import UNSET
+
 from api import runs_view, schemas
 from api.auth import asked
 from api.context import Context
 from api.errors import ApiError
+from api.identity import Role
 from api.operation import Call, Operation, json_of
 from api.params import Param, choice, clamped, flag, instant, integer, statuses, text
+from store import run_summary
 from store import runs as store_runs
 from store import tasks as store_tasks
 from store.database import Database
@@ -70,12 +74,15 @@ def _list_params(*, camel: bool) -> tuple[Param, ...]:
     )
 
 
-def _filter(query: dict[str, Any], *, camel: bool, folded: bool, task: str | None) -> RunFilter:
+def _filter(call: Call, *, camel: bool, folded: bool, task: str | None) -> RunFilter:
+    query = call.query
+
     def value(in_camel: str, in_snake: str) -> Any:
         return query[in_camel if camel else in_snake]
 
     phases, reasons = runs_view.split_status(query["status"], folded=folded)
     return RunFilter(
+        tasks=call.tasks,
         task=task,
         task_name=value("taskName", "task_name"),
         phases=phases,
@@ -90,13 +97,12 @@ def _filter(query: dict[str, Any], *, camel: bool, folded: bool, task: str | Non
     )
 
 
-def _page(
-    context: Context, query: dict[str, Any], *, camel: bool, folded: bool, task: str | None
-) -> tuple[list[Run], int]:
+def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str | None) -> tuple[list[Run], int]:
+    query = call.query
     sort = query["sortField" if camel else "sort_field"]
     return context.reads(
         store_runs.list_runs,
-        _filter(query, camel=camel, folded=folded, task=task),
+        _filter(call, camel=camel, folded=folded, task=task),
         _SORT_COLUMN[sort or "createdAt"],
         query["sortDirection" if camel else "sort_direction"] or "desc",
         query["limit"],
@@ -108,7 +114,7 @@ def _page(
 def list_runs(context: Context, call: Call) -> None:
     """All runs."""
     camel = call.query["naming"] == "camel"
-    found, total = _page(context, call.query, camel=False, folded=not camel, task=None)
+    found, total = _page(context, call, camel=False, folded=not camel, task=None)
     if camel:
         call.answer(schemas.RunsCamel(runs=[runs_view.camel(run) for run in found], total=total))
     else:
@@ -118,7 +124,7 @@ def list_runs(context: Context, call: Call) -> None:
 def list_task_runs(context: Context, call: Call) -> None:
     """A task's runs; exact in either naming."""
     name = call.path["taskName"]
-    found, total = _page(context, call.query, camel=True, folded=False, task=name)
+    found, total = _page(context, call, camel=True, folded=False, task=name)
     if not total and not context.reads(known, name):
         raise ApiError(404, f"There is no task {name}, and no run of one")
     if call.query["naming"] == "snake":
@@ -162,9 +168,32 @@ def stop_run(context: Context, call: Call) -> None:
     """Stop a run; nothing to do when it has ended."""
     run = the_run(context, call.path["runId"])
     if run.status != "ended":
-        by = call.identity.name if call.identity else ""
-        asked(lambda: context.control.call("stop", run=run.id, force=bool(call.query["force"]), by=by))
+        force = bool(call.query["force"])
+        asked(lambda: context.control.call("stop", run=run.id, force=force, by=call.by))
     call.no_content()
+
+
+def delete_run(context: Context, call: Call) -> None:
+    """Delete a run; within the undo window it can be restored."""
+    run = the_run(context, call.path["runId"])
+    asked(lambda: context.control.call("run_delete", run=run.id, by=call.by))
+    call.no_content()
+
+
+def summarize(context: Context, call: Call) -> None:
+    """Runs in a few numbers."""
+    wanted = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
+    found = context.reads(run_summary.summarize, wanted)
+    last = found.last_failure
+    call.answer(
+        schemas.Summary(
+            total=found.total,
+            success=found.success,
+            failed=found.failed,
+            missed=found.missed,
+            last_failure=UNSET if last is None else runs_view.camel(last),
+        )
+    )
 
 
 OPERATIONS = (
@@ -172,6 +201,8 @@ OPERATIONS = (
         method="GET",
         path="/api/runs",
         id="listRuns",
+        role=Role.VIEWER,
+        scoped=True,
         summary="List all runs.",
         handler=list_runs,
         query=_list_params(camel=False),
@@ -182,6 +213,7 @@ OPERATIONS = (
         method="GET",
         path="/api/tasks/{taskName}/runs",
         id="listTaskRuns",
+        role=Role.VIEWER,
         summary="List the runs of a task.",
         handler=list_task_runs,
         query=_list_params(camel=True),
@@ -190,8 +222,24 @@ OPERATIONS = (
     ),
     Operation(
         method="GET",
+        path="/api/runs/summary",
+        id="summarizeRuns",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="Get aggregate run statistics.",
+        handler=summarize,
+        query=(
+            text("task_name", "Only this task's runs.", aliases=("taskName",)),
+            instant("since", "Only runs created at this time or after.", up=True),
+        ),
+        answers={200: json_of(schemas.Summary)},
+        refusals=(422,),
+    ),
+    Operation(
+        method="GET",
         path="/api/runs/{runId}",
         id="getRun",
+        role=Role.VIEWER,
         summary="Get one run.",
         handler=get_run,
         query=(NAMING,),
@@ -199,9 +247,20 @@ OPERATIONS = (
         refusals=(404, 422),
     ),
     Operation(
+        method="DELETE",
+        path="/api/runs/{runId}",
+        id="deleteRun",
+        role=Role.OPERATOR,
+        summary="Delete a run; one that waits ends first.",
+        handler=delete_run,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+    ),
+    Operation(
         method="POST",
         path="/api/runs/{runId}/stop",
         id="stopRun",
+        role=Role.OPERATOR,
         summary="Stop a run; a service comes back after its restart delay.",
         handler=stop_run,
         query=(flag("force", "Hurry: kill what does not end."),),

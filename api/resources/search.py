@@ -26,6 +26,7 @@ from msgspec import UNSET
 from api import schemas
 from api.context import Context
 from api.errors import ApiError, invalid
+from api.identity import Role
 from api.operation import Call, Operation, json_of
 from api.params import INT64_MAX, RUN_ID, Param, choice, flag, integer
 from api.resources.runs import known
@@ -280,6 +281,7 @@ OPERATIONS = (
         method="GET",
         path="/api/tasks/{taskName}/log/search",
         id="searchTaskLog",
+        role=Role.VIEWER,
         summary="Search log lines across the runs of a task, from the newest run on.",
         handler=search,
         query=(

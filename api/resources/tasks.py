@@ -7,8 +7,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from api import runs_view, schemas
+from api.conditional import CONDITION
 from api.context import Context
 from api.errors import ApiError
+from api.identity import Role
 from api.operation import Call, Operation, json_of
 from api.times import rfc3339
 from store import tasks as store_tasks
@@ -91,7 +93,9 @@ def _instance(instance: Instance) -> schemas.Instance:
 def list_tasks(context: Context, call: Call) -> None:
     """All configured tasks and services."""
     view = context.reads(_view)
-    call.answer(schemas.Tasks(items=[_task(view, record) for record in view.records]))
+    sees = call.identity.sees if call.identity is not None else lambda _name: True
+    call.answer(schemas.Tasks(items=[_task(view, record) for record in view.records if sees(record.name)]))
+    call.tagged()
 
 
 def get_task(context: Context, call: Call) -> None:
@@ -101,6 +105,7 @@ def get_task(context: Context, call: Call) -> None:
     if not view.records:
         raise ApiError(404, f"There is no task {name}")
     call.answer(_task(view, view.records[0]))
+    call.tagged()
 
 
 OPERATIONS = (
@@ -108,18 +113,23 @@ OPERATIONS = (
         method="GET",
         path="/api/tasks",
         id="listTasks",
+        role=Role.VIEWER,
+        scoped=True,
         summary="List all tasks and services.",
         handler=list_tasks,
-        answers={200: json_of(schemas.Tasks)},
+        headers=(CONDITION,),
+        answers={200: json_of(schemas.Tasks), 304: None},
         tag="tasks",
     ),
     Operation(
         method="GET",
         path="/api/tasks/{taskName}",
         id="getTask",
+        role=Role.VIEWER,
         summary="Get one task or service.",
         handler=get_task,
-        answers={200: json_of(schemas.Task)},
+        headers=(CONDITION,),
+        answers={200: json_of(schemas.Task), 304: None},
         refusals=(404, 422),
         tag="tasks",
     ),

@@ -1,13 +1,17 @@
 """Triggering a run."""
 
+import hashlib
 import logging
+import re
 
 import gevent
+import msgspec
 
 from api import runs_view, schemas
 from api.auth import asked
 from api.context import Context
 from api.errors import ApiError, invalid
+from api.identity import Role
 from api.operation import Call, Operation, json_of
 from api.params import integer
 from api.resources.runs import NAMING
@@ -20,6 +24,12 @@ from store.runs import Run
 log = logging.getLogger("gunicorn.error")
 
 _MAX_WAIT_S = 240
+_KEY = re.compile("[!-~]([ -~]{0,253}[!-~])?")
+IDEMPOTENCY_KEY = (
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+    "For 24 hours the same key gives the same run; with another task or other parameters it is an error.",
+)
 
 
 def run_task(context: Context, call: Call) -> None:
@@ -29,33 +39,51 @@ def run_task(context: Context, call: Call) -> None:
         raise invalid(
             [ErrorDetail(f"body.params.{name}", "is no parameter of this task", params[name]) for name in params]
         )
-    run_id = new_ulid()
     wait_s = call.query["wait"]
-    by = call.identity.name if call.identity else ""
-
-    def trigger() -> None:
-        try:
-            asked(
-                lambda: context.control.call(
-                    "trigger", run=run_id, task=call.path["taskName"], triggered_by="api", by=by
-                )
-            )
-        except ApiError as err:
-            # A scheduler that stored the run and died before it could answer: the run will come.
-            if err.status != 503 or _read(context, run_id) is None:
-                raise
-
+    run_id = _trigger(context, call, params)
     if wait_s:
-        # The watch begins before the run exists, so that its end cannot be missed.
-        with context.hub.ends.watch(run_id) as watch:
-            trigger()
-            with gevent.Timeout(wait_s, False):
-                watch.wait(context.stopping)
-    else:
-        trigger()
+        with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False):
+            watch.seen = True
+            watch.wait(context.stopping)
     run = _stored(context, run_id)
-    call.resp.set_header("Location", f"/api/runs/{run_id}")
+    call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
     call.answer(runs_view.camel(run) if call.query["naming"] == "camel" else runs_view.snake(run), 201)
+
+
+def _trigger(context: Context, call: Call, params: dict[str, str]) -> str:
+    """Have the run made, and return its id: that of an earlier one when its key was used before."""
+    run_id, task = new_ulid(), call.path["taskName"]
+    arguments: dict[str, str] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
+    if call.identity is not None:
+        arguments["triggered_by"] = call.identity.trigger
+    key = _key(call)
+    if key is not None:
+        arguments["key"] = key
+        arguments["request"] = hashlib.sha256(msgspec.json.encode([task, params], order="sorted")).hexdigest()
+    try:
+        result = asked(lambda: context.control.call("trigger", **arguments))
+    except ApiError as err:
+        # A scheduler that stored the run and died before it could answer: the run will come.
+        if err.status != 503 or _read(context, run_id) is None:
+            raise
+        return run_id
+    found: str = result.get("run", run_id)
+    return found
+
+
+def _key(call: Call) -> str | None:
+    """What the key of the request is stored as; clients with different credentials do not share keys.
+
+    Raises:
+        ApiError: 422 it is no key.
+    """
+    text = call.req.get_header("Idempotency-Key")
+    if text is None:
+        return None
+    if not _KEY.fullmatch(text):
+        raise invalid([ErrorDetail("header.Idempotency-Key", "must have 1 to 255 printable ASCII characters")])
+    own = call.identity.key if call.identity else ""
+    return hashlib.sha256(f"{own}\0{text}".encode()).hexdigest()
 
 
 def _stored(context: Context, run_id: str) -> Run:
@@ -79,6 +107,7 @@ OPERATIONS = (
         method="POST",
         path="/api/tasks/{taskName}/run",
         id="runTask",
+        role=Role.OPERATOR,
         summary="Trigger a new run of the task.",
         handler=run_task,
         query=(
@@ -87,6 +116,7 @@ OPERATIONS = (
             ),
             NAMING,
         ),
+        headers=(IDEMPOTENCY_KEY,),
         body=schemas.TriggerBody,
         answers={201: json_of((schemas.RunSnake, schemas.RunCamel))},
         refusals=(400, 403, 404, 409, 413, 415, 422, 503),

@@ -64,8 +64,22 @@ async function follow(id) {
     line.className = kind;
     line.textContent = text || " ";
     const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-    log.append(line);
+    log.append(line, ...drawn.values());
     while (log.childElementCount > SHOWN_LINES) log.firstChild.remove();
+    if (atEnd) log.scrollTop = log.scrollHeight;
+  };
+  const drawn = new Map();
+  const draw = ({ stream, rows }) => {
+    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    drawn.get(stream)?.remove();
+    drawn.delete(stream);
+    if (rows.length) {
+      const block = document.createElement("div");
+      block.className = `${stream} drawn`;
+      block.textContent = rows.join("\n");
+      drawn.set(stream, block);
+      log.append(block);
+    }
     if (atEnd) log.scrollTop = log.scrollHeight;
   };
   source = new EventSource(`api/runs/${id}/log/stream`);
@@ -73,8 +87,10 @@ async function follow(id) {
     const line = JSON.parse(event.data);
     write(line.text, line.stream);
   });
+  source.addEventListener("region", (event) => draw(JSON.parse(event.data)));
   source.addEventListener("dropped", (event) => write(`${JSON.parse(event.data).count} lines are not shown`, "system"));
   source.addEventListener("done", (event) => {
+    for (const stream of [...drawn.keys()]) draw({ stream, rows: [] });
     write(`The run has ${JSON.parse(event.data).status}.`, "system");
     event.target.close();
     refresh();

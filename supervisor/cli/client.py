@@ -142,14 +142,23 @@ class Api:
         """
         return self._call("GET", path, query)
 
-    def post(self, path: str, query: Query | None = None) -> Any:
-        """The answer to a POST without a body; None when it is empty.
+    def post(self, path: str, query: Query | None = None, body: Mapping[str, Any] | None = None) -> Any:
+        """The answer to a POST; None when it is empty.
 
         Raises:
             Unreachable: there is none; the command may have been carried out or not.
             Refused: it is an error.
         """
-        return self._call("POST", path, query)
+        return self._call("POST", path, query, body)
+
+    def delete(self, path: str) -> None:
+        """DELETE.
+
+        Raises:
+            Unreachable: there is no answer; the command may have been carried out or not.
+            Refused: it is an error.
+        """
+        self._call("DELETE", path, None)
 
     @contextmanager
     def stream(
@@ -164,18 +173,29 @@ class Api:
         with self._answer("GET", path, query, headers or {}, _STREAM_TIMEOUT_S) as response:
             yield self._chunks(response)
 
-    def _call(self, method: str, path: str, query: Query | None) -> Any:
-        with self._answer(method, path, query, {"Accept": "application/json"}, _TIMEOUT_S) as response:
+    def _call(self, method: str, path: str, query: Query | None, sent: Mapping[str, Any] | None = None) -> Any:
+        headers = {"Accept": "application/json"}
+        data = None
+        if sent is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(sent).encode()
+        with self._answer(method, path, query, headers, _TIMEOUT_S, data) as response:
             body = b"".join(self._chunks(response))
         return self._parsed(body) if body else None
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, query: Query | None, headers: Mapping[str, str], timeout_s: float
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        data: bytes | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         connection = self.endpoint.connection(timeout_s)
         try:
-            response = self._request(connection, method, path, query, headers)
+            response = self._request(connection, method, path, query, headers, data)
             if response.status >= http.HTTPStatus.BAD_REQUEST:
                 raise self._refusal(response.status, b"".join(self._chunks(response)))
             yield response
@@ -189,6 +209,7 @@ class Api:
         path: str,
         query: Query | None,
         headers: Mapping[str, str],
+        data: bytes | None,
     ) -> http.client.HTTPResponse:
         said = {name: value for name, value in (query or {}).items() if value is not None}
         target = self.endpoint.prefix + path + (f"?{urlencode(said)}" if said else "")
@@ -196,7 +217,7 @@ class Api:
         if self.endpoint.authorization:
             sent["Authorization"] = self.endpoint.authorization
         try:
-            connection.request(method, target, headers=sent)
+            connection.request(method, target, data, sent)
             return connection.getresponse()
         except PermissionError as err:
             message = f"not permitted to reach the daemon at {self.endpoint}; ask as its user or as root"

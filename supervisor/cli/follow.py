@@ -137,6 +137,8 @@ class Follower:
         elif event.name == "dropped":
             dropped = json.loads(event.data)
             self._hole(int(dropped["after"]) + 1, int(dropped["count"]))
+        elif event.name == "region":
+            self._printer.region(json.loads(event.data))
         return event.name == "done"
 
     def _line(self, line: dict[str, Any]) -> None:

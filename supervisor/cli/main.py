@@ -23,9 +23,19 @@ COMMANDS = {
     "stop": "Stop a run, or all active runs of a task.",
     "validate": "Check the configuration.",
     "password": "Show the password that was made at start.",
+    "token": "Make, list and revoke tokens for the API.",
+    "audit": "Show who did what.",
     "openapi": "Print the description of the HTTP API.",
 }
 """Name and help of each; its module in supervisor.cli.commands is loaded when it is called."""
+
+_RENAMED = {"token": "tokens"}
+"""Commands whose name a module of the standard library has."""
+
+
+def module_of(name: str) -> str:
+    """The module of a command."""
+    return f"supervisor.cli.commands.{_RENAMED.get(name, name)}"
 
 
 class ReaderGone(Exception):
@@ -43,7 +53,7 @@ class CommandLine(click.Group):
         """Load a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"supervisor.cli.commands.{cmd_name}").command
+        command: click.Command = importlib.import_module(module_of(cmd_name)).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

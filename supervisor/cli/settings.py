@@ -62,7 +62,7 @@ def _option(attribute: str, *names: str, metavar: str, text: str) -> Callable[[F
 
 CONFIG = _option("config", "-c", "--config", metavar="FILE", text="The configuration file.")
 DATA = _option("data", "--data", metavar="DIR", text="The data directory.")
-URL = _option("url", "--url", metavar="URL", text="Reach the daemon here; password in RINGWARD_PASSWORD.")
+URL = _option("url", "--url", metavar="URL", text="Reach the daemon here; password or token in RINGWARD_PASSWORD.")
 
 
 def client_options(function: F) -> F:

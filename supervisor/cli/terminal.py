@@ -10,6 +10,9 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
+_CLIPPED, _WRAPPED = b"\x1b[?7l", b"\x1b[?7h"
+"""What is too long for a row of the terminal is cut off there, or goes on in the next one."""
+_WIPE = b"\r\x1b[K"
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _SPLIT_BYTES = 16 * 1024 - 4
@@ -64,9 +67,11 @@ class LogPrinter:
         self._timestamps = timestamps
         self._as_json = as_json
         self._open: set[str] = set()
+        self._drawn: BinaryIO | None = None
 
     def line(self, line: dict[str, Any]) -> None:
         """Write one line, a record of the API: n, ts, stream, text and perhaps continued."""
+        self._wipe()
         stream = str(line["stream"])
         file = self._files.get(stream, self._files["stdout"])
         if self._as_json:
@@ -90,6 +95,22 @@ class LogPrinter:
             data = (f"{_DIM}{shown}{_RESET}" if stream == "system" else shown).encode("utf-8", "replace")
         file.write(beginning.encode() + data + ending.encode())
 
+    def region(self, region: dict[str, Any]) -> None:
+        """Show the lowest row of what a stream draws, a record of the API, on a terminal until there is news."""
+        file = self._files.get(str(region["stream"]), self._files["stdout"])
+        if self._as_json or self._open or not self._terminals[file]:
+            return
+        self._wipe()
+        if region["rows"]:
+            file.write(_CLIPPED + coloured(str(region["rows"][-1])).encode("utf-8", "replace") + _WRAPPED)
+            self._drawn = file
+
+    def _wipe(self) -> None:
+        if self._drawn is not None:
+            self._drawn.write(_WIPE)
+            self._drawn.flush()  # before what another stream writes to the same terminal
+            self._drawn = None
+
     def flush(self) -> None:
         """Hand everything over that was written."""
         for file in self._terminals:
@@ -97,6 +118,7 @@ class LogPrinter:
 
     def finish(self) -> None:
         """End lines whose continuation did not come."""
+        self._wipe()
         for stream in sorted(self._open):
             self._files[stream].write(b"\n")
         self._open.clear()

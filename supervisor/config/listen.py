@@ -1,4 +1,4 @@
-"""Addresses to listen on. Only loopback: the API is offered without TLS and without trust in a proxy."""
+"""Addresses to listen on."""
 
 import ipaddress
 import re
@@ -19,7 +19,7 @@ def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
         any_port: whether port 0 is allowed: the kernel chooses.
 
     Raises:
-        Invalid: it is no address, or not a loopback address.
+        Invalid: it is no address.
     """
     found = _ADDRESS.fullmatch(text)
     if not found:
@@ -34,16 +34,26 @@ def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
         address = ipaddress.ip_address(host)
     except ValueError:
         raise Invalid(
-            "must be a numeric address of this host's loopback interface, or localhost",
-            "listening elsewhere needs TLS or a trusted proxy, which this version does not offer",
+            "must be a numeric address of this host, or localhost", "write the address, not its name"
         ) from None
-    if not address.is_loopback or getattr(address, "ipv4_mapped", None) or getattr(address, "scope_id", None):
-        raise Invalid(
-            "is not a loopback address: without TLS the password and all output would cross the network readable",
-            "use 127.0.0.1 or [::1], and reach it from elsewhere through an SSH tunnel",
-            show=False,
-        )
+    if getattr(address, "ipv4_mapped", None) or getattr(address, "scope_id", None):
+        raise Invalid("must be a plain IPv4 or IPv6 address", "write it without ::ffff: and without a zone")
     return str(address), port
+
+
+def check_exposed(host: str, *, tls: bool, behind_proxy: bool) -> None:
+    """Whether it is safe to listen on an address.
+
+    Raises:
+        Invalid: others could read along.
+    """
+    if tls or behind_proxy or ipaddress.ip_address(host).is_loopback:
+        return
+    raise Invalid(
+        "is not a loopback address: without TLS the password and all output would cross the network readable",
+        "set tls_cert and tls_key, or behind_proxy; or use 127.0.0.1 or [::1] and an SSH tunnel",
+        show=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -56,4 +66,4 @@ class Listen:
 
     def describe(self) -> str:
         """See :class:`supervisor.config.values.ValueType`."""
-        return 'a loopback address and a port such as "127.0.0.1:7464"'
+        return 'an address and a port such as "127.0.0.1:7464"'

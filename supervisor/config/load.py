@@ -9,18 +9,20 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from supervisor.config.exposure import unsafe
 from supervisor.config.hostzone import host_zone
-from supervisor.config.model import Config, Daemon, Http, Service, Storage, Task
+from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.reading import Source, included, read_source
 from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, keys_of
 from supervisor.config.substitute import substitute
 
-_SECTIONS = ("daemon", "http", "storage")
+_SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
 _TABLES = (*_SECTIONS, "defaults", *_UNITS)
 _NEVER_SUBSTITUTED = frozenset({"run"})
+_OF_THE_GONE = frozenset({"keep_runs", "keep_for_ms"})
 _MAX_DEPTH = 8
 
 Values = dict[str, Any]
@@ -64,7 +66,9 @@ class _Loader:
     def load(self, path: str) -> Config:
         main = read_source(path)
         self._tables(main, _TABLES)
-        daemon, http, storage = (self.section(main, section) for section in _SECTIONS)
+        daemon, http, storage, notify = (self.section(main, section) for section in _SECTIONS)
+        for place, invalid in unsafe(http):
+            self._wrong(main, ("http", *place), invalid.message, invalid.remedy)
         sources = [main, *self._included(main, daemon.get("include", ()))]
         self._files = [source.name for source in sources]
         defaults = self._defaults(main)
@@ -87,6 +91,8 @@ class _Loader:
             daemon=Daemon(**_fields(daemon, "daemon", without=frozenset({"include"}))),
             http=Http(**_fields(http, "http")),
             storage=Storage(**_fields(storage, "storage")),
+            notify=Notify(**_fields(notify, "notify")),
+            **{name: value for name, value in _fields(defaults["task"], "task").items() if name in _OF_THE_GONE},
             tasks=tasks,
             services=services,
         )
@@ -164,7 +170,8 @@ class _Loader:
                 self._wrong(source, path, f"more than {MAX_UNITS} tasks and services")
                 return
             values = self._values(source, path, unit, keys, kind)
-            values = defaults | values | {"env": defaults.get("env", {}) | values.get("env", {})}
+            tables = {key: defaults.get(key, {}) | values.get(key, {}) for key in ("env", "secrets")}
+            values = defaults | values | tables
             if "run" in values:
                 yield name, values
             elif "run" not in unit:

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 OnOverlap = Literal["queue", "skip", "terminate"]
 Backoff = Literal["constant", "linear", "exponential"]
 Restart = Literal["always", "on_failure", "never"]
+LogOnFull = Literal["drop_old", "drop_new", "kill"]
 Durability = Literal["crash", "power"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -30,12 +31,28 @@ class Http:
     """``[http]``."""
 
     listen: tuple[tuple[str, int], ...]
-    """Loopback addresses as numbers, and ports; empty: only the Unix socket."""
+    """Numeric addresses and ports, safe to listen on; empty: only the Unix socket."""
     socket: str | None
     """Absolute path of the Unix socket; None: in the data directory."""
+    socket_group: str | None
+    """Group that may connect to it, too."""
     workers: int
     password_file: str | None
     """Absolute."""
+    tls_cert: str | None
+    """Absolute; None: no TLS."""
+    tls_key: str | None
+    """Absolute; set when `tls_cert` is."""
+    behind_proxy: tuple[str, ...]
+    """Networks of trusted proxies."""
+    hosts: tuple[str, ...]
+    """Names in lower case, some with a ``*.`` in front."""
+    external_url: str | None
+    """Without a slash at the end."""
+    base_path: str
+    """Empty, or with a slash in front and none at the end."""
+    metrics_open: bool
+    """``/metrics`` needs no authentication."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +60,22 @@ class Storage:
     """``[storage]``."""
 
     durability: Durability
+    min_free_bytes: int | None
+    """Log files do not grow while less is free; None: the smaller of 256 MiB and 5 % of the file system."""
+    compress_after_ms: int
+    max_log_bytes: int | None
+    """What all logs may occupy; None: 20 % of the file system."""
+    undo_window_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notify:
+    """``[notify]``."""
+
+    coalesce_window_ms: int
+    """Repeats within this time after a notification was made only raise its count."""
+    history_keep: int
+    """How many notifications are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +89,8 @@ class Task:
     working_dir: str | None
     """Absolute; None: the daemon's."""
     env: dict[str, str]
+    secrets: dict[str, str]
+    """Variables whose values are masked in the output."""
     description: str | None
     group: str | None
     tags: tuple[str, ...]
@@ -74,8 +109,13 @@ class Task:
     retry_max_delay_ms: int
     exit_codes: tuple[int, ...]
     """Which exit statuses are success."""
+    tty: bool
     merge_stderr: bool
+    redraw: bool
     log_max_bytes: int
+    log_on_full: LogOnFull
+    keep_runs: int
+    keep_for_ms: int
     api_trigger: bool
 
 
@@ -90,6 +130,8 @@ class Service:
     working_dir: str | None
     """Absolute; None: the daemon's."""
     env: dict[str, str]
+    secrets: dict[str, str]
+    """Variables whose values are masked in the output."""
     description: str | None
     group: str | None
     tags: tuple[str, ...]
@@ -104,8 +146,13 @@ class Service:
     stop_signal: int
     grace_ms: int
     exit_codes: tuple[int, ...]
+    tty: bool
     merge_stderr: bool
+    redraw: bool
     log_max_bytes: int
+    log_on_full: LogOnFull
+    keep_runs: int
+    keep_for_ms: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,5 +166,10 @@ class Config:
     daemon: Daemon
     http: Http
     storage: Storage
+    notify: Notify
+    keep_runs: int
+    """Of tasks and services that have runs and are configured no more."""
+    keep_for_ms: int
+    """The same."""
     tasks: dict[str, Task] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)

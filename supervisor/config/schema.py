@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from supervisor.config.exposure import BasePath, HostName, Network, Url
 from supervisor.config.listen import Listen
 from supervisor.config.values import (
     NAME,
@@ -20,6 +21,7 @@ from supervisor.config.values import (
     Flag,
     Integer,
     ListOf,
+    Secrets,
     Signal,
     Size,
     Text,
@@ -45,6 +47,7 @@ BOTH = TASK | SERVICE
 DAEMON = frozenset({"daemon"})
 HTTP = frozenset({"http"})
 STORAGE = frozenset({"storage"})
+NOTIFY = frozenset({"notify"})
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Key:
 
     name: str
     places: frozenset[str]
-    """Which tables have it: daemon, http, storage, task, service."""
+    """Which tables have it: daemon, http, storage, notify, task, service."""
     type: ValueType
     default: Any
     """As the file would say it; None: not set; REQUIRED: it has to be said."""
@@ -75,17 +78,66 @@ KEYS: Final = (
     Key("log_level", DAEMON, choice("debug", "info", "warning", "error"), "info", "of the daemon's own log"),
     Key("include", DAEMON, ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services"),
     # [http]
-    Key("listen", HTTP, ListOf(Listen(), 16), ["127.0.0.1:7464"], "loopback addresses; may be empty"),
+    Key(
+        "listen",
+        HTTP,
+        ListOf(Listen(), 16),
+        ["127.0.0.1:7464"],
+        "addresses; may be empty; others than loopback need tls_cert or behind_proxy",
+    ),
     Key("socket", HTTP, FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket; default: ringward.sock in data_dir"),
+    Key("socket_group", HTTP, Text(limit=100, empty=False), None, "group that may connect to socket"),
     Key("workers", HTTP, Integer(1, 64), 1, "API worker processes"),
     Key("password_file", HTTP, FilePath(), None, "file with the password; RINGWARD_PASSWORD overrides it"),
+    Key("tls_cert", HTTP, FilePath(), None, "certificate chain, PEM; with it all TCP addresses speak TLS"),
+    Key("tls_key", HTTP, FilePath(), None, "its private key, PEM, without a passphrase"),
+    Key("behind_proxy", HTTP, ListOf(Network(), 64), [], "networks of proxies that are believed who the client is"),
+    Key("hosts", HTTP, ListOf(HostName(), 64), [], "more names under which clients may reach the API"),
+    Key("external_url", HTTP, Url(), None, "under which clients reach the API, for links"),
+    Key("base_path", HTTP, BasePath(), "", "path below which the whole site works, too"),
+    Key(
+        "metrics",
+        HTTP,
+        Choice({"open": True, "private": False}),
+        "private",
+        "open: /metrics needs no authentication",
+        "metrics_open",
+    ),
     # [storage]
     Key("durability", STORAGE, choice("crash", "power"), "crash", "what stored state survives: a crash, or power loss"),
+    Key(
+        "min_free_space",
+        STORAGE,
+        Size(0, _TB),
+        None,
+        "logs do not grow while less is free; default: 256mb, or 5 % of the file system if that is less",
+        "min_free_bytes",
+    ),
+    Key("compress_after", STORAGE, Duration(), "1h", "how long after its end a log is compressed", "compress_after_ms"),
+    Key(
+        "max_log_bytes",
+        STORAGE,
+        Size(0, 1024 * _TB),
+        None,
+        "what all logs may occupy; beyond that the logs go that ended first; default: 20 % of the file system",
+    ),
+    Key("undo_window", STORAGE, Duration(), "1h", "how long deleted runs can be restored", "undo_window_ms"),
+    # [notify]
+    Key(
+        "coalesce_window",
+        NOTIFY,
+        Duration(),
+        "1h",
+        "repeats of a notification within this time only raise its count",
+        "coalesce_window_ms",
+    ),
+    Key("history_keep", NOTIFY, Integer(1, 100_000), 1000, "how many notifications are kept"),
     # tasks and services
     Key("run", BOTH, CommandLine(), REQUIRED, "a string goes to shell -e -c; a list is executed as it is"),
     Key("shell", BOTH, Text(empty=False), "/bin/sh", "runs a run that is a string"),
     Key("working_dir", BOTH, FilePath(), None, "default: the daemon's"),
     Key("env", BOTH, Environment(), {}, "variables, added to the daemon's; those of [defaults] are added too"),
+    Key("secrets", BOTH, Secrets(), {}, "variables whose values are hidden wherever they appear in the output"),
     Key("description", BOTH, Text(), None, "for people"),
     Key("group", BOTH, Text(limit=100), None, "for display"),
     Key("tags", BOTH, ListOf(Text(limit=100, empty=False), 64), [], "for display"),
@@ -111,6 +163,7 @@ KEYS: Final = (
     Key("stop_signal", BOTH, Signal(), "SIGTERM", "asks it to end"),
     Key("graceful_stop", BOTH, Duration(), "5s", "how long after stop_signal SIGKILL follows", "grace_ms"),
     Key("exit_codes", BOTH, ListOf(Integer(0, 255), 256, empty=False), [0], "exits that are success"),
+    Key("tty", BOTH, Flag(), False, "run under a pseudo-terminal: colours and progress bars as for people"),
     Key(
         "stderr",
         BOTH,
@@ -119,7 +172,23 @@ KEYS: Final = (
         "merge: one pipe for both, in exact order",
         "merge_stderr",
     ),
+    Key(
+        "redraw",
+        BOTH,
+        Choice({"auto": True, "off": False}),
+        "auto",
+        "auto: a progress bar is one line, with its history; off: every byte as it comes",
+    ),
     Key("log_max_size", BOTH, Size(512 * _KB, _TB), "100mb", "how much of a run's output is kept", "log_max_bytes"),
+    Key(
+        "log_on_full",
+        BOTH,
+        choice("drop_old", "drop_new", "kill"),
+        "drop_old",
+        "at log_max_size: the oldest lines go, new ones are dropped, or the run is stopped",
+    ),
+    Key("keep_runs", BOTH, Integer(0, 1_000_000_000), 1000, "how many runs that ended are kept"),
+    Key("keep_for", BOTH, Duration(), "30d", "how long a run is kept after its end", "keep_for_ms"),
 )
 
 

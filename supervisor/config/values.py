@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from logring.mask import MAX_SECRET, MIN_SECRET, Mask
 from supervisor.config.durations import format_duration, format_size, parse_duration, parse_size
 from supervisor.config.hostzone import is_zone
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
@@ -261,6 +262,36 @@ class Environment:
     def describe(self) -> str:
         """See :class:`ValueType`."""
         return 'a table of strings such as { LANG = "C.UTF-8" }'
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Variables for a command whose values are hidden in its output."""
+
+    def parse(self, value: object, directory: str) -> dict[str, str]:
+        """See :class:`ValueType`. No message repeats a value."""
+        try:
+            variables = Environment().parse(value, directory)
+        except Invalid as err:
+            for part in err.parts:
+                part.show, part.remedy = False, part.remedy and "write it in quotes"
+            raise
+        wrong = []
+        for name, content in variables.items():
+            try:
+                Mask([content.encode()])
+            except ValueError:
+                message = (
+                    f"is too short or too long to be hidden: a secret has lines of {MIN_SECRET} to {MAX_SECRET} bytes"
+                )
+                wrong.append(Invalid(message, "put what is no secret into env", show=False, path=(name,)))
+        if wrong:
+            raise InvalidParts(wrong)
+        return variables
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a table of strings such as { TOKEN = "${file:token}" }'
 
 
 @dataclass(frozen=True)

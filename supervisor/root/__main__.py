@@ -17,6 +17,7 @@ from supervisor.logline import LEVELS, Log
 from supervisor.messages import Boot
 from supervisor.osport import become_subreaper, set_title
 from supervisor.root.control import Control
+from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
 from supervisor.root.helpers import Helper
 from supervisor.root.listeners import CannotListen, bind
@@ -93,7 +94,7 @@ def main() -> int:
         name: value for name, value in os.environ.items() if not name.startswith(_OURS) and name != "NOTIFY_SOCKET"
     }
     bell = DoorbellServer(boot.root_bell, boot.token)
-    files = FileThread(log, 2)
+    files = FileThread(log, 2, DiskRoom(boot.data_dir, boot.min_free_bytes))
     pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
     helpers = (
         Helper("scheduler", "supervisor.scheduler", boot, []),

@@ -2,9 +2,11 @@
 
 All writing to disks and terminals happens here, so that a full, slow or frozen one stops neither the control thread
 nor, as long as its ring has room, any run; and a terminal that was stopped holds up no disk. An error keeps the blocks
-in the ring and is tried again every second: meanwhile the run's writer waits, as on any full pipe.
+in the ring and is tried again every second: meanwhile the run's writer waits, as on any full pipe. A full disk may
+stay full for long, so there output beyond the ring is dropped instead, and counted.
 """
 
+import errno
 import queue
 import threading
 import time
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from logring.logfile import LogFileWriter
 from supervisor.logline import Log
+from supervisor.root.diskroom import DiskRoom
 from supervisor.root.echo import Echo
 from supervisor.root.runlog import RunLog
 
@@ -19,14 +22,16 @@ if TYPE_CHECKING:
     from supervisor.root.pump import Pump
 
 _TICK_S = 1.0
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class FileThread(threading.Thread):
     """Writes finished blocks at once, unfinished ones every second, and everything when a run is sealed."""
 
-    def __init__(self, log: Log, echo_fd: int) -> None:
+    def __init__(self, log: Log, echo_fd: int, room: DiskRoom) -> None:
         super().__init__(name="file", daemon=True)
         self._log = log
+        self._room = room
         self._echo = Echo(echo_fd)
         self._queue: queue.SimpleQueue[RunLog | Echo | None] = queue.SimpleQueue()
         self._changed: set[RunLog] = set()
@@ -85,14 +90,20 @@ class FileThread(threading.Thread):
     def _write(self, log: RunLog, *, unfinished: bool = False) -> None:
         if log.finished:
             return
+        if log.writer.frames.waiting and self._room.shortage() is None:
+            self._write_frames(log)
+        shortage = None
         if log.file is None:
             log.file = LogFileWriter(log.path, log.writer, log.file_blocks)
         try:
             if log.sealed:
                 log.file.finish()
+                log.frames.close()
                 log.writer.close()
                 log.finished = True
             else:
+                shortage = self._room.shortage()
+                log.file.may_grow = shortage is None
                 log.file.write_closed()
                 if unfinished:
                     log.file.write_unfinished()
@@ -100,13 +111,29 @@ class FileThread(threading.Thread):
                 if self._pump is not None:
                     self._pump.room(log)
         except OSError as err:
-            self._fail(log, err)
+            self._fail(log, err, shortage)
             return
+        log.writer.shortage = None
         if self._failing.pop(log, None):
             self._log.info(f"{log.name}: the log file is written again")
 
-    def _fail(self, log: RunLog, err: OSError) -> None:
-        text = f"{log.path}: {err.strerror or err}"
+    def _write_frames(self, log: RunLog) -> None:
+        """History is worth less than lines: what finds no place is given up, and that is said once."""
+        try:
+            log.frames.write()
+        except OSError as err:
+            if not log.frames_failed:
+                self._log.error(f"{log.name}: history of redrawn lines is lost: {log.frames.path}: {err.strerror}")
+            log.frames_failed = True
+
+    def _fail(self, log: RunLog, err: OSError, shortage: str | None) -> None:
+        """Try again later."""
+        text = f"{log.path}: {shortage or err.strerror or err}"
+        full = err.errno in _FULL
         if self._failing.get(log) != text:
-            self._log.error(f"{log.name}: the log file cannot be written, output waits in the ring: {text}")
+            fate = "is dropped" if full else "waits"
+            self._log.error(f"{log.name}: the log file cannot be written, output beyond the ring {fate}: {text}")
         self._failing[log] = text
+        log.writer.shortage = (shortage or err.strerror) if full else None
+        if self._pump is not None:
+            self._pump.room(log)

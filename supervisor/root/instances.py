@@ -54,7 +54,7 @@ class Instance:
         self.deadline_s: float | None = None
         """Monotonic time at which the time-out strikes."""
         self.cause: str | None = None
-        """Why we stop it: stop, timeout, shutdown."""
+        """Why we stop it: stop, timeout, overflow, shutdown."""
         self.by: str | None = None
         self.kill_at_s: float | None = None
         """Monotonic time at which the stop ladder reaches SIGKILL."""

@@ -19,6 +19,9 @@ def _tcp(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # [::] means IPv6; who wants both says both.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))
         sock.listen(_BACKLOG)
     except OSError as err:
@@ -27,7 +30,7 @@ def _tcp(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _unix(path: str) -> socket.socket:
+def _unix(path: str, gid: int | None) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # The data directory's lock is ours, so a socket that lies there is a dead daemon's.
     with contextlib.suppress(FileNotFoundError):
@@ -35,6 +38,9 @@ def _unix(path: str) -> socket.socket:
     before = os.umask(0o177)
     try:
         sock.bind(path)
+        if gid is not None:
+            os.chown(path, -1, gid)
+            os.chmod(path, 0o660)
         sock.listen(_BACKLOG)
     except OSError as err:
         sock.close()
@@ -53,7 +59,7 @@ def bind(boot: Boot) -> list[socket.socket]:
     listeners: list[socket.socket] = []
     try:
         listeners = [_tcp(host, port) for host, port in boot.listen]
-        listeners.append(_unix(boot.http_socket))
+        listeners.append(_unix(boot.http_socket, boot.socket_gid))
     except CannotListen:
         for sock in listeners:
             sock.close()

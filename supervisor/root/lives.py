@@ -21,7 +21,6 @@ from supervisor.root.watch import Watch
 
 _DRAIN_S = 0.25
 """How long pipes may stay open after the main process has exited, when nobody asked for a stop."""
-_BLOCK_BYTES = 65536
 _MIN_SWEEP = 256
 
 
@@ -58,6 +57,7 @@ class Lives:
         self._timers: list[tuple[float, str]] = []
         self._sweep_at = _MIN_SWEEP
         self._notices: collections.deque[tuple[Callable[..., None], str, int]] = collections.deque()
+        self._news: collections.deque[Frame] = collections.deque()
         self._wakeup = Wakeup()
         watch.add(self._wakeup.fileno(), self._on_wakeup)
 
@@ -73,8 +73,20 @@ class Lives:
         self._notices.append((self._on_sealed, run, lines))
         self._wakeup.set()
 
+    def overflowed(self, run: str) -> None:
+        """The output of `run` passed the size at which it is to be stopped."""
+        self._notices.append((self._on_overflow, run, 0))
+        self._wakeup.set()
+
+    def log_changed(self, run: str, state: str, reason: str | None) -> None:
+        """The log of `run` gets on in another way."""
+        self._news.append({"op": "log", "run": run, "state": state, "reason": reason})
+        self._wakeup.set()
+
     def _on_wakeup(self, _mask: int) -> None:
         self._wakeup.clear()
+        while self._news:
+            self._send(self._news.popleft())
         while self._notices:
             function, run, lines = self._notices.popleft()
             function(run, lines)
@@ -117,7 +129,6 @@ class Lives:
         wanted = Spawn(**frame["spawn"])
         if wanted.run in self.live or wanted.run in self.exits or wanted.run in self.stillborn:
             return
-        blocks = max(1, wanted.log_max_bytes // _BLOCK_BYTES)
         self._descriptors.reserve(len(self.live) + 1)
         try:
             started = spawn.start(wanted, self._base_env, self._descriptors.restore())
@@ -125,13 +136,13 @@ class Lives:
             # ENOENT: no /bin/sh; E2BIG: arguments or environment too long; EMFILE, EAGAIN, ENOMEM: out of
             # descriptors, processes or memory; ValueError: a NUL byte. The reason stands in the run's own log.
             self.stillborn[wanted.run] = f"cannot be started: {getattr(err, 'strerror', None) or err}"
-            self._pump.add(wanted.run, wanted.log, blocks, None, None)
+            self._pump.add(wanted, None, None)
             self._pump.seal(wanted.run, [self.stillborn[wanted.run]])
             return
         now_ms = _now_ms()
         instance = Instance(wanted, started.pid, started.pidfd, now_ms, started.status_fd)
         self.live[wanted.run] = instance
-        self._pump.add(wanted.run, wanted.log, blocks, *started.pipes)
+        self._pump.add(wanted, *started.pipes)
         self._watch.add(started.pidfd, lambda _mask: self._on_exit(instance))
         if wanted.timeout_ms is not None:
             instance.deadline_s = time.monotonic() + wanted.timeout_ms / 1000
@@ -169,6 +180,16 @@ class Lives:
         self._ended_pipes.add(run)
         if instance.phase is Phase.DRAINING:
             self._seal(instance)
+
+    def _on_overflow(self, run: str, _lines: int) -> None:
+        instance = self.live.get(run)
+        if instance is None:
+            return
+        if instance.phase is Phase.RUNNING:
+            self._pump.note(run, "the log reached log_max_size: stopping")
+            self.begin_stop(instance, "overflow", None)
+        elif instance.cause is None:  # it printed all that in its last moments
+            instance.cause = "overflow"
 
     def _cut_off(self, instance: Instance) -> None:
         """Something outlived the main process and keeps the pipes open: kill it and take what it wrote."""

@@ -9,6 +9,7 @@ closely, the pump pauses for a millisecond, which lets the pipes fill.
 """
 
 import collections
+import errno
 import fcntl
 import functools
 import os
@@ -22,14 +23,18 @@ from logring.layout import STDERR, STDOUT
 from logring.paths import ring_path
 from logring.writer import RingWriter
 from supervisor.doorbell import DoorbellServer
+from supervisor.messages import Spawn
 from supervisor.osport import Wakeup
 from supervisor.root.files import FileThread
-from supervisor.root.runlog import RunLog, Source
+from supervisor.root.runlog import RunLog, Shape, Source
+from supervisor.root.trouble import Trouble
 
 DAEMON_RING = "daemon"
 
 _ROUND_BYTES = 65536
 _BIG_READ_BYTES = 16384
+_TERMINAL_BYTES = 131072
+"""More than a pseudo-terminal holds: 64 KiB in the driver (drivers/tty/tty_buffer.c) and a line discipline's 4 KiB."""
 _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
 _TRICKLE_GAP_S = 0.0005
@@ -44,6 +49,12 @@ class Listener(Protocol):
 
     def sealed(self, run: str, lines: int) -> None:
         """The log of `run` is complete and has `lines` lines."""
+
+    def overflowed(self, run: str) -> None:
+        """The output of `run` passed the size at which it is to be stopped."""
+
+    def log_changed(self, run: str, state: str, reason: str | None) -> None:
+        """The log of `run` gets on in another way; see :mod:`supervisor.root.trouble`."""
 
 
 class Pump(threading.Thread):
@@ -64,6 +75,7 @@ class Pump(threading.Thread):
         self._helpers: dict[int, bytearray] = {}
         self._touched: set[RunLog] = set()
         self._ending = False
+        self._trouble = Trouble()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, RingWriter(ring, daemon_id, file_blocks=0), "", 0)
 
@@ -73,9 +85,9 @@ class Pump(threading.Thread):
 
     # What other threads ask for. Each call is carried out by the pump thread, in the order of the calls.
 
-    def add(self, run: str, path: str, file_blocks: int, out: int | None, err: int | None) -> None:
-        """Take over the pipes of a new run (None: merged into the other, or never started)."""
-        self._do(self._add, run, path, file_blocks, out, err)
+    def add(self, spawn: Spawn, out: int | None, err: int | None) -> None:
+        """Take over the pipes of a new run, or its terminal as `out` (None: merged into `out`, or never started)."""
+        self._do(self._add, spawn, out, err)
 
     def add_helper(self, fd: int) -> None:
         """Write what comes from `fd` into the daemon's ring and to standard error."""
@@ -139,8 +151,8 @@ class Pump(threading.Thread):
             last_s = now_s
 
     def _timeout_s(self) -> float:
-        due = self._bell.due_s()
-        return -1 if due is None else max(0.0, due - time.monotonic())
+        due = [due_s for due_s in (self._bell.due_s(), self._trouble.due_s()) if due_s is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else -1
 
     def _read(self, source: Source, now_ms: int) -> int:
         """One round of one pipe; returns the bytes read."""
@@ -155,6 +167,10 @@ class Pump(threading.Thread):
                 if not log.writer.writable:
                     self._stall(log)
                 break
+            except OSError as err:
+                if err.errno != errno.EIO:
+                    raise
+                size = 0  # EIO: nobody has the terminal open any more
             if size == 0:
                 self._close(source, now_ms)
                 break
@@ -166,6 +182,7 @@ class Pump(threading.Thread):
 
     def _stall(self, log: RunLog) -> None:
         log.stalled = True
+        self._trouble.stalled(log, time.monotonic())
         for source in log.sources:
             self._epoll.unregister(source.fd)
         self._files.work(log)
@@ -174,6 +191,8 @@ class Pump(threading.Thread):
         if not (log.stalled and log.writer.writable):
             return
         log.stalled = False
+        self._trouble.resumed(log)
+        self._touched.add(log)
         for source in log.sources:
             self._epoll.register(source.fd, select.EPOLLIN)
         if log.sealing:
@@ -197,22 +216,57 @@ class Pump(threading.Thread):
             for log in self._touched:
                 if not log.sealed:
                     log.writer.mirror_pending()
+                self._tell(log)
                 if log.file_blocks and not log.sealed:
                     self._files.changed(log)
+                    if log.writer.frames.pressing:
+                        self._files.work(log)
                     if log.writer.wants_writing and log.writer.closed_blocks != log.told_blocks:
                         log.told_blocks = log.writer.closed_blocks
                         self._files.work(log)
             self._bell.ring([log.name for log in self._touched], time.monotonic())
             self._touched.clear()
+        if self._trouble.due_s() is not None:
+            for log in self._trouble.slow(time.monotonic()):
+                self._tell(log)
 
-    def _add(self, run: str, path: str, file_blocks: int, out: int | None, err: int | None) -> None:
-        log = RunLog(
-            run, RingWriter(ring_path(self._runtime_dir, run), run, file_blocks=file_blocks), path, file_blocks
+    def _tell(self, log: RunLog) -> None:
+        """Say what has become of a log, if that is news."""
+        if self._listener is None or not log.file_blocks:
+            return
+        if log.writer.overflowed and not log.told_overflow:
+            log.told_overflow = True
+            self._listener.overflowed(log.name)
+        news = None if log.sealing else self._trouble.judge(log, time.monotonic())
+        if news is not None:
+            self._listener.log_changed(log.name, *news)
+
+    def _add(self, spawn: Spawn, out: int | None, err: int | None) -> None:
+        shape = Shape.of(spawn.log_max_bytes, self._memory_bytes() // (2 * len(self._by_run) + 2))
+        writer = RingWriter(
+            ring_path(self._runtime_dir, spawn.run),
+            spawn.run,
+            blocks=shape.ring_blocks,
+            block_size=shape.block_size,
+            file_blocks=shape.file_blocks,
+            policy=spawn.log_on_full,
         )
-        self._by_run[run] = log
+        if spawn.secrets:
+            writer.mask([os.fsencode(spawn.env[name]) for name in spawn.secrets])
+        log = self._by_run[spawn.run] = RunLog(spawn.run, writer, spawn.log, shape.file_blocks)
         for fd, stream in ((out, STDOUT), (err, STDERR)):
             if fd is not None:
+                if spawn.redraw:
+                    writer.redraw(stream, full=spawn.tty)
                 self._watch(Source(fd, stream, log))
+
+    def _memory_bytes(self) -> int:
+        """Shared memory that is free; 0 when somebody removed the directory: making the ring will tell."""
+        try:
+            found = os.statvfs(self._runtime_dir)
+        except OSError:  # ENOENT
+            return 0
+        return found.f_bavail * found.f_frsize
 
     def _add_helper(self, fd: int) -> None:
         self._helpers[fd] = bytearray()
@@ -251,7 +305,7 @@ class Pump(threading.Thread):
         """Read what the pipes hold now, and close them; when the ring is full, that goes on when it has room."""
         now_ms = time.time_ns() // 1_000_000
         for source in list(log.sources):
-            left = fcntl.fcntl(source.fd, fcntl.F_GETPIPE_SZ)  # whoever still holds the other end may write without end
+            left = _capacity(source.fd)  # whoever still holds the other end may write without end
             while left > 0 and (taken := self._read(source, now_ms)):
                 left -= taken
             if log.stalled:
@@ -273,6 +327,7 @@ class Pump(threading.Thread):
             self._stall(log)
             return
         log.sealed = True
+        self._tell(log)
         self._touched.add(log)
         self._files.work(log)
         if self._listener is not None:
@@ -294,3 +349,13 @@ class Pump(threading.Thread):
         self._touched.add(self._daemon)
         self._publish()
         self._ending = True
+
+
+def _capacity(fd: int) -> int:
+    """Bytes that a pipe or pseudo-terminal can hold at most."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+    except OSError as err:
+        if err.errno != errno.EBADF:
+            raise
+        return _TERMINAL_BYTES  # EBADF: no pipe

@@ -1,7 +1,36 @@
 """The log of one run as the pump and the file thread share it."""
 
+from typing import NamedTuple
+
+from logring.framesfile import FramesWriter
+from logring.layout import BLOCK_SIZE, RING_BLOCKS
 from logring.logfile import LogFileWriter
+from logring.paths import frames_path
 from logring.writer import RingWriter
+
+_LARGE_BLOCK = 4 * BLOCK_SIZE
+_LARGE_RING = 4
+_LARGE_FROM_BYTES = 32 * _LARGE_BLOCK
+_MIN_FILE_BLOCKS = 2
+
+
+class Shape(NamedTuple):
+    """Blocks of a log.
+
+    Large ones cost a busy writer half as much. A log that may not become large has small ones, so that what gives way
+    at once stays a small part of it, and so have all while shared memory is short.
+    """
+
+    block_size: int
+    ring_blocks: int
+    file_blocks: int
+
+    @classmethod
+    def of(cls, log_max_bytes: int, memory_bytes: int) -> "Shape":
+        """For a log file of this size at most, and a ring that may have so much memory."""
+        if log_max_bytes >= _LARGE_FROM_BYTES and memory_bytes >= _LARGE_RING * _LARGE_BLOCK:
+            return cls(_LARGE_BLOCK, _LARGE_RING, log_max_bytes // _LARGE_BLOCK)
+        return cls(BLOCK_SIZE, RING_BLOCKS, max(_MIN_FILE_BLOCKS, log_max_bytes // BLOCK_SIZE))
 
 
 class Source:
@@ -18,8 +47,8 @@ class Source:
 class RunLog:
     """Ring and file of one run.
 
-    The file thread owns `file` and `finished`, the pump everything else. Each reads of the other's only what is a
-    single value.
+    The file thread owns `file`, `frames`, `frames_failed` and `finished`, the pump everything else. Each reads of the
+    other's only what is a single value.
     """
 
     __slots__ = (
@@ -27,13 +56,17 @@ class RunLog:
         "file",
         "file_blocks",
         "finished",
+        "frames",
+        "frames_failed",
         "name",
         "path",
         "sealed",
         "sealing",
         "sources",
         "stalled",
+        "state",
         "told_blocks",
+        "told_overflow",
         "writer",
     )
 
@@ -46,6 +79,9 @@ class RunLog:
         self.sources: set[Source] = set()
         self.stalled = False
         """The ring is full: its pipes are not watched until the file thread has made room."""
+        self.state = "ok"
+        """As it was told last; see :mod:`supervisor.root.trouble`."""
+        self.told_overflow = False
         self.told_blocks = 0
         self.cut_off = False
         """Its pipes are to be closed as soon as what they hold is in the ring."""
@@ -53,4 +89,7 @@ class RunLog:
         """It is to be sealed as soon as its last lines are in the ring."""
         self.sealed = False
         self.file: LogFileWriter | None = None
+        self.frames = FramesWriter(frames_path(path), name, writer.frames, file_blocks * writer.block_size)
+        self.frames_failed = False
+        """Some of its history could not be written, and that was said."""
         self.finished = False

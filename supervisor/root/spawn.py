@@ -14,11 +14,18 @@ child::
 The status pipe is the shim's standard input. While ``exec`` runs, the shell's saved copy of it is close-on-exec, so a
 command that starts closes it; when ``exec`` fails the copy is put back and the trap (or, in bash, the next line)
 reports. Tested with dash, busybox and bash.
+
+A run with a terminal opens the slave by its path, as leader of a new session without one: so it becomes the
+controlling terminal. Output processing is off, so a newline stays a newline.
 """
 
+import fcntl
 import os
 import signal
+import struct
+import termios
 
+from logring.rows import COLUMNS, LINES
 from supervisor.messages import Spawn
 
 _SHELL = "/bin/sh"
@@ -34,6 +41,10 @@ unset OLDPWD
 exit $?
 """
 
+_TERM = "xterm-256color"
+"""Of a run with a terminal, when the daemon has no TERM."""
+_WINDOW = struct.Struct("HHHH")
+
 _DEFAULTED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 Pipes = tuple[int, int | None]
@@ -48,7 +59,7 @@ class Started:
         self.pid = pid
         self.pidfd = pidfd
         self.pipes = pipes
-        """Read ends of standard output and standard error (None: merged), non-blocking."""
+        """Read ends of standard output and standard error (None: merged), or a terminal's master; non-blocking."""
         self.status_fd = status_fd
 
 
@@ -62,31 +73,32 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None) -> Started
 
     Raises:
         ValueError: a NUL byte in the command or the environment.
-        OSError: no descriptors, no processes, or no ``/bin/sh``: nothing runs and nothing is left open.
+        OSError: no descriptors, no processes, no terminal, or no ``/bin/sh``: nothing runs and nothing is left open.
     """
     opened: list[int] = []
 
-    def pipe() -> tuple[int, int]:
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        opened.extend((read_end, write_end))
-        os.set_blocking(read_end, False)
-        return read_end, write_end
+    def channel(*, terminal: bool = False) -> tuple[int, int]:
+        ours, theirs = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
+        opened.extend((ours, theirs))
+        os.set_blocking(ours, False)
+        return ours, theirs
 
+    env = {**base_env, **spawn.env}
     try:
-        out = pipe()
-        err = None if spawn.merge_stderr else pipe()
-        status = pipe() if needs_shim(spawn, nofile) else None
+        out = channel(terminal=spawn.tty)
+        err = None if spawn.merge_stderr or spawn.tty else channel()
+        status = channel() if needs_shim(spawn, nofile) else None
+        stdout: tuple[object, ...] = (os.POSIX_SPAWN_DUP2, out[1], 1)
+        if spawn.tty:
+            stdout = (os.POSIX_SPAWN_OPEN, 1, os.ttyname(out[1]), os.O_RDWR, 0)
+            env.setdefault("TERM", _TERM)
         shim = [_SHELL, "-c", _SHIM, "ringward", spawn.cwd or "", str(nofile or ""), *spawn.argv]
         stdin = (os.POSIX_SPAWN_DUP2, status[1], 0) if status else (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
         pid = os.posix_spawn(
             _SHELL,
             shim if status else spawn.argv,
-            {**base_env, **spawn.env},
-            file_actions=[
-                stdin,
-                (os.POSIX_SPAWN_DUP2, out[1], 1),
-                (os.POSIX_SPAWN_DUP2, (err or out)[1], 2),
-            ],
+            env,
+            file_actions=[stdin, stdout, (os.POSIX_SPAWN_DUP2, err[1] if err else 1, 2)],
             setsid=True,
             setsigmask=[],
             setsigdef=_DEFAULTED,
@@ -104,6 +116,25 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None) -> Started
         if ends:
             os.close(ends[1])
     return Started(pid, pidfd, (out[0], err[0] if err else None), status[0] if status else None)
+
+
+def _terminal() -> tuple[int, int]:
+    """A pseudo-terminal: master and slave, both close-on-exec.
+
+    Raises:
+        OSError: there are no more, or no file system of them.
+    """
+    master, slave = os.openpty()
+    try:
+        attributes = termios.tcgetattr(slave)
+        attributes[1] &= ~termios.OPOST
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, _WINDOW.pack(LINES, COLUMNS, 0, 0))
+    except (OSError, termios.error) as err:
+        os.close(master)
+        os.close(slave)
+        raise OSError(*err.args) from err  # termios.error is none
+    return master, slave
 
 
 def explain(spawn: Spawn, word: str) -> str:

@@ -26,16 +26,24 @@ from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import set_title
 from supervisor.scheduler import runs
 from supervisor.scheduler.announce import Announcer
+from supervisor.scheduler.bulk import Bulk, unfinished_job
+from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.commands import Commands
 from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.control import ControlServer
 from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.housekeeping import Housekeeping
+from supervisor.scheduler.informing import Informing
 from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.last_good import load_or_keep
 from supervisor.scheduler.leftovers import end_leftovers
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.public import definition_text
+from supervisor.scheduler.reading import Reading
+from supervisor.scheduler.retention import Retention
 from supervisor.scheduler.rootlink import RootGone, RootLink
+from supervisor.scheduler.sampler import Sampler
 from supervisor.scheduler.startup import Startup, make_units, read, save_leftover_rings
 from supervisor.scheduler.timetable import Timetable
 from supervisor.scheduler.units import Unit
@@ -114,14 +122,23 @@ class Scheduler:
             end_leftovers(boot.daemon_id, lost, log)
             save_leftover_rings(database, boot, known, log)
         first_number = last_seq(database) + 1
+        unfinished = unfinished_job(database)
         store = StoreThread(database)
         bell = DoorbellServer(boot.scheduler_bell, boot.token)
         self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
         self._committer = Committer(self._loop, store, self._announcer, log)
-        self._engine = Engine(self._loop, boot, root, self._committer, log)
-        self._keeper = Keeper(self._loop, self._engine, log, first=first)
+        notices = Notices(config.notify)
+        self._engine = Engine(self._loop, boot, root, self._committer, notices, log)
+        self._keeper = Keeper(self._loop, self._engine, notices, log, first=first)
         self._engine.connect(self._keeper)
+        self._housekeeping = Housekeeping(
+            self._loop, boot, config.storage, log, growing=lambda: bool(self._engine.live)
+        )
+        reading = Reading(self._loop, boot.database)
+        bulk = Bulk(self._loop, self._engine, reading, unfinished)
+        self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, log)
         self._timetable = Timetable(self._loop, self._engine)
+        self._sampler = Sampler(self._loop, boot.data_dir, self._running, self._engine.commit)
         self._told_end = False
         self._info = self._information(config, warnings)
         self._engine.ending = known.ending
@@ -130,19 +147,37 @@ class Scheduler:
         self._store_configuration(change)
         Startup(self._engine, self._keeper, root, self._units, log).settle(known, change)
         change.write(lambda db: set_meta(db, _TAKEN_UP, boot.started_at))
+        bulk.settle(change)
         self._begin(change, first=first)
         self._engine.commit(change)
         self._begin_schedules()
         commands = Commands(self._engine, self._units, self._info)
-        self._control = ControlServer(self._loop, boot.control_socket, boot.token, commands.operations())
+        informing = Informing(self._engine, self._units, notices)
+        many = BulkCommands(
+            self._loop,
+            self._engine,
+            self._units,
+            reading,
+            bulk,
+            undo_window_ms=config.storage.undo_window_ms,
+            on_deleted=self._retention.deleted,
+        )
+        operations = commands.operations() | informing.operations() | many.operations()
+        self._control = ControlServer(self._loop, boot.control_socket, boot.token, operations)
         self._committer.on_stored = self._look_for_the_end
         self._loop.on_clock_back = self._begin_schedules
         root.attach(self._loop, self._on_frame, self._loop.end)
         root.send({"op": "ready"})
 
+    def _running(self) -> int:
+        """Number of runs that have a process."""
+        return sum(run.state in (runs.State.RUNNING, runs.State.STOPPING) for run in self._engine.live.values())
+
     def _information(self, config: Config, warnings: list[str]) -> dict[str, Any]:
         return {
+            "pid": os.getpid(),
             "config_path": config.path,
+            "config_files": list(config.files),
             "config_loaded_at": self._loop.now_ms(),
             "config_warnings": warnings,
             "timezone": config.daemon.timezone,
@@ -186,7 +221,13 @@ class Scheduler:
         if op == "started":
             self._engine.started(frame["run"], frame["at"], change)
         elif op == "exited":
-            self._engine.exited(Exited(**{name: value for name, value in frame.items() if name != "op"}), change)
+            exited = Exited(**{name: value for name, value in frame.items() if name != "op"})
+            self._engine.exited(exited, change)
+            self._retention.ended()
+            if exited.lines:
+                self._housekeeping.want()
+        elif op == "log":
+            self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
         elif op == "shutdown":
             self._shut_down(change)
         else:
@@ -216,6 +257,8 @@ class Scheduler:
     def run(self) -> None:
         """Until the root goes."""
         self._loop.run()
+        self._housekeeping.close()
+        self._sampler.close()
         self._control.close()
         self._committer.close()
         self._announcer.close()

@@ -1,16 +1,14 @@
 """What API workers may ask for: one method per operation of ``control.sock``."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
-from store import sessions
 from store.errors import Conflict
 from store.runs import get_run
 from supervisor.scheduler import runs
+from supervisor.scheduler.access import AccessCommands
 from supervisor.scheduler.control import Operation, Reply, done, refused
 from supervisor.scheduler.engine import Engine
-from supervisor.scheduler.login_limit import LoginLimit
+from supervisor.scheduler.trigger_keys import TriggerKeys
 from supervisor.scheduler.units import Unit
 
 Arguments = dict[str, Any]
@@ -24,7 +22,7 @@ class Commands:
         self._engine = engine
         self._info = info
         self._units = units
-        self._logins = LoginLimit(time.monotonic)
+        self._keys = TriggerKeys(engine)
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -32,11 +30,7 @@ class Commands:
             "info": self.info,
             "trigger": self.trigger,
             "stop": self.stop,
-            "session_create": self.session_create,
-            "session_delete": self.session_delete,
-            "session_touch": self.session_touch,
-            "login_attempt": self.login_attempt,
-            "login_failed": self.login_failed,
+            **AccessCommands(self._engine).operations(),
         }
 
     def info(self, _arguments: Arguments, reply: Reply) -> None:
@@ -58,7 +52,7 @@ class Commands:
         elif self._engine.ending:
             reply(refused(503, "the daemon is shutting down"))
         else:
-            self._create(unit, arguments, reply)
+            self._keys.trigger(arguments, reply, lambda reply: self._create(unit, arguments, reply))
 
     def _create(self, unit: Unit, arguments: Arguments, reply: Reply) -> None:
         def on_failed(error: BaseException) -> bool:
@@ -77,6 +71,7 @@ class Commands:
         run = self._engine.create_task_run(
             unit, task, change, trigger=arguments["triggered_by"], run_id=arguments["run"], by=arguments["by"]
         )
+        self._keys.claim(arguments, change)
         change.then(lambda: reply(done()))
         self._engine.commit(change)
 
@@ -102,37 +97,3 @@ class Commands:
         change.write(lambda db: found.append(get_run(db, run_id) is not None))
         change.then(lambda: reply(done() if found[-1] else refused(404, f"there is no run {run_id}")))
         self._engine.commit(change)
-
-    def _store(self, write: Callable[[Any], Any], reply: Reply) -> None:
-        def on_failed(_error: BaseException) -> bool:
-            reply(refused(503, "the database cannot be written"))
-            return True
-
-        change = self._engine.change(on_failed)
-        change.write(write)
-        change.then(lambda: reply(done()))
-        self._engine.commit(change)
-
-    def session_create(self, arguments: Arguments, reply: Reply) -> None:
-        """Store a web session."""
-        now_ms = self._engine.change().now_ms
-        self._store(lambda db: sessions.create(db, arguments["hash"], arguments["password_tag"], now_ms), reply)
-
-    def session_delete(self, arguments: Arguments, reply: Reply) -> None:
-        """End a web session."""
-        self._store(lambda db: sessions.delete(db, arguments["hash"]), reply)
-
-    def session_touch(self, arguments: Arguments, reply: Reply) -> None:
-        """Note that a web session is in use."""
-        now_ms = self._engine.change().now_ms
-        self._store(lambda db: sessions.touch(db, arguments["hash"], now_ms), reply)
-
-    def login_attempt(self, arguments: Arguments, reply: Reply) -> None:
-        """May this client try a password now?"""
-        retry_after_s = self._logins.blocked_s(arguments["client"])
-        reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
-
-    def login_failed(self, arguments: Arguments, reply: Reply) -> None:
-        """This client gave a wrong password."""
-        self._logins.failed(arguments["client"])
-        reply(done())

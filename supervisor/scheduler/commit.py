@@ -24,6 +24,10 @@ _MAX_TOGETHER = 1000
 """Bounds how long the first one waits for its acknowledgement."""
 
 Write = Callable[[Database], Any]
+Told = list[tuple[str, dict[str, Any]]]
+"""Kinds and bodies of events."""
+_Event = tuple[int, str, dict[str, Any]]
+"""Number, kind and body."""
 
 
 class Change:
@@ -34,7 +38,8 @@ class Change:
         self.now_ms = now_ms
         self.on_failed = on_failed
         self.writes: list[Write] = []
-        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.events: Told = []
+        self.tellers: list[Callable[[Database], Told]] = []
         self.effects: list[Callable[[], None]] = []
 
     def write(self, function: Write) -> None:
@@ -45,6 +50,10 @@ class Change:
         """Append an event to the outbox in the transaction, and to the events ring afterwards."""
         self.events.append((kind, body))
 
+    def tell(self, function: Callable[[Database], Told]) -> None:
+        """Call ``function(db)`` in the transaction, after all writes; the events that it returns are announced too."""
+        self.tellers.append(function)
+
     def then(self, effect: Callable[[], None]) -> None:
         """Call `effect` from the loop once all is stored."""
         self.effects.append(effect)
@@ -52,7 +61,7 @@ class Change:
     @property
     def empty(self) -> bool:
         """True when there is nothing to do at all."""
-        return not (self.writes or self.events or self.effects)
+        return not (self.writes or self.events or self.tellers or self.effects)
 
 
 class StoreStuck(Exception):
@@ -103,11 +112,11 @@ class Committer:
         self._in_store = changes
         self._store.submit(lambda db: [_transaction(db, change) for change in changes], self._done)
 
-    def _done(self, result: list[list[int]] | BaseException) -> None:
+    def _done(self, result: list[list[_Event]] | BaseException) -> None:
         changes, self._in_store = self._in_store, []
         if not isinstance(result, BaseException):
-            for change, numbers in zip(changes, result, strict=True):
-                self._finish(change, numbers)
+            for change, events in zip(changes, result, strict=True):
+                self._finish(change, events)
         elif len(changes) > 1:
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
@@ -120,8 +129,8 @@ class Committer:
         self._feed()
         self.on_stored()
 
-    def _finish(self, change: Change, numbers: list[int]) -> None:
-        for number, (kind, body) in zip(numbers, change.events, strict=True):
+    def _finish(self, change: Change, events: list[_Event]) -> None:
+        for number, kind, body in events:
             self._announcer.announce(number, kind, body, change.now_ms)
         for effect in change.effects:
             effect()
@@ -151,7 +160,10 @@ class Committer:
         self._store.close()
 
 
-def _transaction(db: Database, change: Change) -> list[int]:
+def _transaction(db: Database, change: Change) -> list[_Event]:
     for write in change.writes:
         write(db)
-    return [append(db, kind, body, change.now_ms) for kind, body in change.events]
+    events = [*change.events]
+    for teller in change.tellers:
+        events += teller(db)
+    return [(append(db, kind, body, change.now_ms), kind, body) for kind, body in events]

@@ -8,8 +8,10 @@ does not exist runs once, at the end of the gap; one that exists twice runs the 
 real time: nothing is skipped and nothing is repeated.
 """
 
+import heapq
 import re
 from datetime import UTC, datetime
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -81,6 +83,25 @@ class Cron:
             if not self._skipped(found, times):
                 return int(found.timestamp() * 1000)
 
+    def note(self, at: int) -> str | None:
+        """What daylight saving time makes of an instant of this expression.
+
+        Returns:
+            ``gap``: its local time does not exist, so it comes at the gap's end; ``repeated``: its local time comes
+            twice; None for all others.
+        """
+        local = datetime.fromtimestamp(at / 1000, UTC).astimezone(self._zone)
+        if local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset():
+            return "repeated"
+        if not self._fixed:
+            return None
+        minutes, hours = croniter(self._text, local).expanded[:2]
+        return None if _is_in(local.minute, minutes) and _is_in(local.hour, hours) else "gap"
+
+    def local(self, at: int) -> str:
+        """An instant on the clocks of the expression's time zone, RFC 3339 with its offset."""
+        return datetime.fromtimestamp(at / 1000, UTC).astimezone(self._zone).isoformat(timespec="seconds")
+
     def _skipped(self, found: datetime, times: croniter) -> bool:
         if self._fixed:
             return bool(found.fold) and found.replace(fold=0).utcoffset() != found.utcoffset()
@@ -91,3 +112,36 @@ class Cron:
 def next_instant(crons: list[Cron], after_ms: int) -> int | None:
     """The first instant of any of `crons` later than `after_ms`."""
     return min((found for cron in crons if (found := cron.after(after_ms)) is not None), default=None)
+
+
+class Instant(NamedTuple):
+    """An instant to come."""
+
+    at: int
+    """Milliseconds since the epoch."""
+    local: str
+    """On the clocks of the schedule's time zone, RFC 3339 with its offset."""
+    note: str | None
+    """See :meth:`Cron.note`."""
+
+
+def upcoming(crons: list[Cron], after_ms: int, count: int) -> list[Instant]:
+    """The first `count` instants of any of `crons` later than `after_ms`."""
+    heads = [(found, index) for index, cron in enumerate(crons) if (found := cron.after(after_ms)) is not None]
+    heapq.heapify(heads)
+    instants: list[Instant] = []
+    while heads and len(instants) < count:
+        at, index = heads[0]
+        cron = crons[index]
+        if not instants or instants[-1].at != at:
+            instants.append(Instant(at, cron.local(at), cron.note(at)))
+        following = cron.after(at)
+        if following is None:
+            heapq.heappop(heads)
+        else:
+            heapq.heapreplace(heads, (following, index))
+    return instants
+
+
+def _is_in(value: int, field: list[int | str]) -> bool:
+    return field[0] == "*" or value in field

@@ -18,6 +18,7 @@ from supervisor.messages import Boot, Exited
 from supervisor.scheduler import overlap, runs
 from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.records import ended_columns, event_body, pending_row, refused_row
 from supervisor.scheduler.retry import RETRIED_REASONS, delay_ms
 from supervisor.scheduler.rootlink import RootLink
@@ -38,11 +39,14 @@ class ServiceListener(Protocol):
 class Engine:
     """All runs that have not ended, and the transitions of the run table."""
 
-    def __init__(self, loop: Loop, boot: Boot, root: RootLink, committer: Committer, log: Log) -> None:
+    def __init__(
+        self, loop: Loop, boot: Boot, root: RootLink, committer: Committer, notices: Notices, log: Log
+    ) -> None:
         self._loop = loop
         self._boot = boot
         self._root = root
         self._committer = committer
+        self._notices = notices
         self._log = log
         self._services: ServiceListener | None = None
         self.live: dict[str, LiveRun] = {}
@@ -170,6 +174,22 @@ class Engine:
             self._apply(run, runs.Event.EXITED, change, exited=exited)
         change.then(lambda: self._root.send({"op": "ack", "runs": [exited.run]}))
 
+    def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
+        """The log of a run cannot keep its output, or can again; people hear of that."""
+        run = self.live.get(run_id)
+        if run is None:
+            return
+        name = f"{run.unit.name} {run.id}"
+        if reason is None:
+            self._log.info(f"{name}: its log is complete again from here on")
+        else:
+            fate = "is dropped" if state == "dropping" else "waits"
+            self._log.warning(f"{name}: its output {fate}: {reason}")
+            if state == "dropping":
+                self._notices.log_dropping(run, reason, change)
+        log = {"state": state} if reason is None else {"state": state, "reason": reason}
+        change.announce("run.updated", event_body(run, "running", log=log))
+
     def lost(self, run: LiveRun, change: Change) -> None:
         """The root does not know this run."""
         self._apply(run, runs.Event.LOST, change)
@@ -275,8 +295,10 @@ class Engine:
             if self._services is not None:
                 self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
             return
-        if not requested and not self.ending:
-            self._retry(run, verdict, change)
+        if not requested:
+            if not self.ending:
+                self._retry(run, verdict, change)
+            self._notices.run_ended(run, verdict, change)
         self.promote(unit, change)
 
     def _tell(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:

@@ -7,6 +7,7 @@ from supervisor.scheduler import services
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.retry import delay_ms
 from supervisor.scheduler.services import Action, Event
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
@@ -18,10 +19,11 @@ _FOR_GOOD = (services.State.EXITED, services.State.FATAL)
 class Keeper:
     """Brings instances up and back; the engine's listener for their runs."""
 
-    def __init__(self, loop: Loop, engine: Engine, log: Log, *, first: bool) -> None:
+    def __init__(self, loop: Loop, engine: Engine, notices: Notices, log: Log, *, first: bool) -> None:
         """`first`: no scheduler of this daemon was at work before, so first starts are the daemon's start-up."""
         self._loop = loop
         self._engine = engine
+        self._notices = notices
         self._log = log
         self._first = first
 
@@ -62,6 +64,8 @@ class Keeper:
             attempts=service.restart_attempts,
         )
         self._apply(run.unit, instance, event, change)
+        if instance.state is services.State.FATAL:
+            self._notices.service_fatal(run.unit, instance, run.id, change)
 
     @staticmethod
     def _instance_of(run: LiveRun) -> ServiceInstance | None:

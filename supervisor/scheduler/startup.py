@@ -33,6 +33,7 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     shell="/bin/sh",
     working_dir=None,
     env={},
+    secrets={},
     description=None,
     group=None,
     tags=(),
@@ -50,8 +51,13 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     retry_backoff="constant",
     retry_max_delay_ms=0,
     exit_codes=(0,),
+    tty=False,
     merge_stderr=False,
+    redraw=False,
     log_max_bytes=0,
+    log_on_full="drop_old",
+    keep_runs=0,
+    keep_for_ms=0,
     api_trigger=False,
 )
 """Stands for a task or service that left the configuration while a run of it was unfinished."""

@@ -116,6 +116,7 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
     argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
     env = {
         **definition.env,
+        **definition.secrets,
         "RINGWARD_RUN_ID": run.id,
         "RINGWARD_TASK": definition.name,
         "RINGWARD_INSTANCE": str(run.instance),
@@ -130,11 +131,15 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
         task=definition.name,
         argv=argv,
         env=env,
+        secrets=list(definition.secrets),
         cwd=definition.working_dir,
         log=log,
         log_max_bytes=definition.log_max_bytes,
+        log_on_full=definition.log_on_full,
         timeout_ms=definition.timeout_ms if isinstance(definition, Task) else None,
         stop_signal=definition.stop_signal,
         grace_ms=definition.grace_ms,
+        tty=definition.tty,
         merge_stderr=definition.merge_stderr,
+        redraw=definition.redraw,
     )

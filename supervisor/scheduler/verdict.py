@@ -10,7 +10,13 @@ CRASHED_EXIT_CODE = -2
 UNKNOWN_EXIT_CODE = -1
 _SIGNAL_BASE = 128
 
-REASONS = {"stop": "stopped", "timeout": "timeout", "shutdown": "daemon_stopped", "start_failed": "start_failed"}
+REASONS = {
+    "stop": "stopped",
+    "timeout": "timeout",
+    "overflow": "log_overflow",
+    "shutdown": "daemon_stopped",
+    "start_failed": "start_failed",
+}
 """End reasons by why we ended it."""
 
 

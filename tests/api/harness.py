@@ -24,7 +24,8 @@ from logring.layout import STDOUT
 from logring.logfile import LogFileWriter
 from logring.paths import log_path, ring_path
 from logring.writer import RingWriter
-from store import runs, sessions
+from store import audit, runs, sessions, tokens
+from store.audit import Entry
 from store.database import Database, open_writer
 from store.ids import new_ulid
 from store.runs import Run
@@ -57,6 +58,8 @@ class Scheduler:
 
     def __init__(self, path: str, db: Database, lock: threading.Lock) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        """What was asked, apart from what it was told for the audit."""
+        self.audit: list[Entry] = []
         self.operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.failures: dict[str, int] = {}
         self._path = path
@@ -79,6 +82,13 @@ class Scheduler:
                 "retry_after_s": 42,
             },
             "login_failed": self._login_failed,
+            "notification_mark": lambda _args: {},
+            "notifications_read": lambda _args: {},
+            "schedule": lambda _args: {"items": []},
+            "token_create": self._token_create,
+            "token_delete": self._token_delete,
+            "token_touch": lambda args: self._with_db(tokens.touch, args["hash"], now_ms()),
+            "audit": self._audit,
             "info": lambda _args: {
                 "config_path": "/etc/ringward.toml",
                 "config_loaded_at": 1_700_000_000_000,
@@ -101,12 +111,27 @@ class Scheduler:
             raise Refusal(409, "web is a service")
         if args["task"] == "locked":
             raise Refusal(403, "locked may not be triggered")
-        return self._with_db(
-            runs.insert_run, make_run(args["run"], args["task"], triggered_by="api", requested_by=args["by"])
-        )
+        trigger, by = args["triggered_by"], args["by"]
+        run = make_run(args["run"], args["task"], triggered_by=trigger, requested_by=by)
+        return self._with_db(runs.insert_run, run)
 
     def _session_create(self, args: dict[str, Any]) -> dict[str, Any]:
         return self._with_db(sessions.create, args["hash"], args["password_tag"], now_ms())
+
+    def _token_create(self, args: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            if tokens.create(self._db, tokens.Token(**args)):
+                raise Refusal(409, "There is a token of this name already")
+        return {}
+
+    def _token_delete(self, args: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            return {"found": tokens.delete(self._db, args["name"])}
+
+    def _audit(self, args: dict[str, Any]) -> dict[str, Any]:
+        found = [Entry(*entry) for entry in args["entries"]]
+        self.audit += found
+        return self._with_db(audit.append, found)
 
     def _login_failed(self, args: dict[str, Any]) -> dict[str, Any]:
         self.failures[args["client"]] = self.failures.get(args["client"], 0) + 1
@@ -145,7 +170,8 @@ class Scheduler:
                     if frame["op"] == "hello":
                         assert frame["token"] == TOKEN
                         continue
-                    self.calls.append((frame["op"], frame["args"]))
+                    if frame["op"] != "audit":
+                        self.calls.append((frame["op"], frame["args"]))
                     # An operation that aborts, or an answer that comes too late: the connection is over.
                     try:
                         sock.sendall(encode({"id": frame["id"], **self._answer(frame)}))
@@ -385,17 +411,29 @@ class Daemon:
         *,
         unix: bool = True,
     ) -> Answer:
-        """One request on a connection of its own."""
+        """One request on a connection of its own, its answer held against the document."""
+        answer = self.ask_raw(method, path, headers, body, unix=unix)
+        checked = None if method == "HEAD" else answer.json if answer.media_type.endswith("json") else answer.body
+        check_answer(method, path.partition("?")[0], answer.status, answer.media_type, checked)
+        return answer
+
+    def ask_raw(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str] | None = None,
+        body: bytes | str | None = None,
+        *,
+        unix: bool = True,
+    ) -> Answer:
+        """One request on a connection of its own, its answer as it comes."""
         connection = self.connect(unix=unix)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
-            answer = Answer(response.status, response.headers, response.read())
+            return Answer(response.status, response.headers, response.read())
         finally:
             connection.close()
-        checked = None if method == "HEAD" else answer.json if answer.media_type.endswith("json") else answer.body
-        check_answer(method, path.partition("?")[0], answer.status, answer.media_type, checked)
-        return answer
 
     def get(self, path: str, headers: dict[str, str] | None = None, *, unix: bool = True) -> Answer:
         return self.ask("GET", path, None, headers, unix=unix)

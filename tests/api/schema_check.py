@@ -12,6 +12,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "array": list,
     "string": str,
     "integer": int,
+    "number": (int, float),
     "boolean": bool,
     "null": type(None),
 }

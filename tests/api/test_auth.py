@@ -1,7 +1,6 @@
 """Who may call what."""
 
 import base64
-import http.client
 import os
 import socket
 import subprocess
@@ -14,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from store import sessions
-from tests.api.harness import PASSWORD, Answer, Daemon, make_run
+from tests.api.credentials import basic, cookie, login
+from tests.api.harness import PASSWORD, Daemon, make_run
 from tests.waiting import until
 
 PRIVATE = (
@@ -30,21 +30,6 @@ PRIVATE = (
     "/api/daemon/log/stream",
     "/api/events/stream",
 )
-
-
-def basic(password: str, user: str = "anybody") -> dict[str, str]:
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def login(daemon: Daemon, password: str = PASSWORD, headers: dict[str, str] | None = None) -> Answer:
-    body = b'{"password": "%b"}' % password.encode()
-    return daemon.ask(
-        "POST", "/api/auth/login", body, {"Content-Type": "application/json", **(headers or {})}, unix=False
-    )
-
-
-def cookie(answer: Answer) -> dict[str, str]:
-    return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
 
 
 @pytest.mark.parametrize("path", PRIVATE)
@@ -86,46 +71,6 @@ def test_what_is_no_basic(daemon: Daemon, header: str) -> None:
     """401 without counting: it is no wrong password."""
     assert daemon.get("/api/runs", {"Authorization": header}, unix=False).status == 401
     assert daemon.scheduler.failures == {}
-
-
-def test_wrong_passwords_are_limited(own: Daemon) -> None:
-    """After ten in a minute 429 with Retry-After, also for the right one; the Unix socket goes on."""
-    session = cookie(login(own))
-    for number in range(10):
-        answer = own.get("/api/runs", basic("wrong"), unix=False) if number % 2 else login(own, "wrong")
-        assert answer.status == 401
-    for answer in (own.get("/api/runs", basic(PASSWORD), unix=False), login(own)):
-        assert answer.status == 429
-        assert int(answer.headers["Retry-After"]) > 0
-    assert own.scheduler.failures == {"127.0.0.1": 10}
-    assert own.get("/api/runs", session, unix=False).status == 200
-    assert own.get("/api/runs").status == 200
-
-
-def test_shared_limit(daemon: Daemon) -> None:
-    """What other workers counted counts, and the scheduler's time to wait is told."""
-    daemon.scheduler.failures["127.0.0.1"] = 10
-    answer = login(daemon)
-    assert (answer.status, answer.headers["Retry-After"]) == (429, "42")
-
-
-def test_limit_while_the_scheduler_is_away(own: Daemon) -> None:
-    """A worker counts by itself, so that guessing is not free in the meantime; the right password works."""
-    own.scheduler.operations["login_attempt"] = lambda _args: {"allowed": True, "retry_after_s": 0}
-    assert own.get("/api/runs", basic(PASSWORD), unix=False).status == 200
-    statuses = [own.get("/api/runs", basic("wrong"), unix=False).status for _ in range(11)]
-    assert statuses == [401] * 10 + [429]
-
-
-def test_all_of_loopback_is_one_client(own: Daemon) -> None:
-    """Who is on this host can use each of its addresses: guesses from all of them count together."""
-    statuses = []
-    for number in range(1, 13):
-        connection = http.client.HTTPConnection("127.0.0.1", own.port, source_address=(f"127.0.0.{number}", 0))
-        connection.request("GET", "/api/runs", headers=basic("wrong"))
-        statuses.append(connection.getresponse().status)
-        connection.close()
-    assert statuses == [401] * 10 + [429] * 2
 
 
 def test_a_scheduler_that_hangs_holds_up_nobody(own: Daemon) -> None:
@@ -229,59 +174,6 @@ def test_log_out_ends_streams(daemon: Daemon) -> None:
     stream.close()
 
 
-ORIGINS = [
-    ({"Origin": "http://evil.example"}, False),
-    ({"Origin": "null"}, False),
-    ({"Sec-Fetch-Site": "cross-site"}, False),
-    ({"Sec-Fetch-Site": "same-site"}, False),
-    ({"Sec-Fetch-Site": "same-origin"}, True),
-    ({"Sec-Fetch-Site": "none"}, True),
-    ({}, True),
-]
-
-
-@pytest.mark.parametrize(("headers", "ours"), ORIGINS)
-def test_requests_of_other_origins(daemon: Daemon, headers: dict[str, str], ours: bool) -> None:
-    """A page of another origin can use neither cookie nor password for an unsafe method, nor log anybody in."""
-    for credentials in (cookie(login(daemon)), basic(PASSWORD)):
-        answer = daemon.ask("POST", "/api/tasks/job/run", headers={**credentials, **headers}, unix=False)
-        assert answer.status == (201 if ours else 403)
-        assert daemon.get("/api/runs", {**credentials, **headers}, unix=False).status == 200
-    assert login(daemon, headers=headers).status == (204 if ours else 403)
-
-
-def test_our_own_origin(daemon: Daemon) -> None:
-    """Scheme, host and port of the request itself."""
-    own = {"Origin": f"http://127.0.0.1:{daemon.port}"}
-    assert login(daemon, headers=own).status == 204
-    assert login(daemon, headers={"Origin": f"http://127.0.0.1:{daemon.port + 1}"}).status == 403
-
-
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.2", "[::1]", "localhost.evil"])
-def test_foreign_hosts(daemon: Daemon, host: str) -> None:
-    """421 for a Host that is not ours, with or without authentication; probes answer."""
-    assert daemon.get("/", {"Host": host}, unix=False).status == 421
-    assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 421
-    assert daemon.get("/healthz", {"Host": host}, unix=False).status == 200
-    assert daemon.get("/readyz", {"Host": host}, unix=False).status == 200
-    assert daemon.get("/api/runs", {"Host": host}).status == 200
-
-
-@pytest.mark.parametrize(
-    "host", ["[localhost].evil.example", "[127.0.0.1]x", "localhost:x", "localhost:1:2", "u@localhost", "localhost/"]
-)
-def test_what_is_no_host(daemon: Daemon, host: str) -> None:
-    """400 for what only looks like one of ours to a careless reader."""
-    assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 400
-    assert daemon.get("/healthz", {"Host": host}, unix=False).status == 200
-
-
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:9999"])
-def test_our_hosts(daemon: Daemon, host: str) -> None:
-    """The bound address and localhost, whatever the port: a tunnel may end at another one."""
-    assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 200
-
-
 @pytest.mark.parametrize(
     "header",
     ["Forwarded", "X-Forwarded-For", "X-Forwarded-Anything", "Via", "Origin", "Sec-Fetch-Site", "Cookie"],
@@ -363,10 +255,3 @@ def test_sessions_are_touched(daemon: Daemon) -> None:
         sessions.touch(daemon.db, created["hash"], time.time_ns() // 1_000_000 - 3_600_000)
     assert daemon.get("/api/runs", cookie(answer), unix=False).status == 200
     until(lambda: any(op == "session_touch" for op, _ in daemon.scheduler.calls), "the session to be touched")
-
-
-def test_slow_headers_do_not_hold_others(daemon: Daemon) -> None:
-    """A client that sends nothing costs nobody anything."""
-    with socket.create_connection(("127.0.0.1", daemon.port)) as silent:
-        silent.sendall(b"GET /api/runs HTTP/1.1\r\nHost: loc")
-        assert daemon.get("/healthz", unix=False).status == 200

@@ -90,6 +90,28 @@ def test_invalid(daemon: Daemon, long: Run, query: str) -> None:
     assert daemon.get(f"/api/runs/{long.id}/log?{query}").status == 422
 
 
+def test_page_from_a_time(daemon: Daemon) -> None:
+    """`at` begins with the first line read then or later, live and sealed; with `from` it is refused."""
+    run = running(daemon)
+    log = daemon.log_of(run)
+    for number in range(100):
+        log.write(b"line %d\n" % number, STDERR if number % 2 else STDOUT, 1_700_000_000_000 + 250 * number)
+    for state in ("live", "sealed"):
+        if state == "sealed":
+            log.finish()
+        for at, first in (
+            ("2023-11-14T22:13:20Z", 0),
+            ("2023-11-14T22:13:30Z", 40),
+            ("2023-11-14T23:13:30.0001%2B01:00", 41),
+            ("1999-01-01T00:00:00Z", 0),
+            ("2099-01-01T00:00:00Z", 100),
+        ):
+            assert numbers(page(daemon, run, f"?at={at}")) == list(range(first, 100))
+        assert numbers(page(daemon, run, "?at=2023-11-14T22:13:30Z&limit=2&stream=stderr")) == [41, 43]
+    answer = daemon.get(f"/api/runs/{run.id}/log?at=2023-11-14T22:13:30Z&from=0")
+    assert (answer.status, answer.json["errors"][0]["location"]) == (422, "query.at")
+
+
 def test_a_large_page_is_complete(daemon: Daemon) -> None:
     """Limit is kept however long the lines are: what is too much for one read is sent in parts."""
     run = running(daemon)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from store.ids import is_ulid
-from tests.api.harness import Daemon
+from tests.api.credentials import bearer, make_token
+from tests.api.harness import Daemon, make_run
 
 JSON = {"Content-Type": "application/json"}
 
@@ -166,3 +167,49 @@ def test_wait_ends(daemon: Daemon) -> None:
 def test_wait_limits(daemon: Daemon, wait: str) -> None:
     """0 to 240 seconds."""
     assert daemon.ask("POST", f"/api/tasks/job/run?wait={wait}").status == 422
+
+
+def test_a_key_is_handed_on(daemon: Daemon) -> None:
+    """As a hash, with a hash of what is asked for; the run of the answer is the one that the scheduler names."""
+    run = daemon.insert(make_run(task="job"))
+    seen: list[dict[str, Any]] = []
+
+    def known(args: dict[str, Any]) -> dict[str, Any]:
+        seen.append(args)
+        return {"run": run.id}
+
+    daemon.scheduler.operations["trigger"] = known
+    for key, task in (("my key", "job"), ("my key", "job"), ("another", "job"), ("my key", "other")):
+        answer = daemon.ask("POST", f"/api/tasks/{task}/run", headers={"Idempotency-Key": key})
+        assert (answer.status, answer.json["id"]) == (201, run.id)
+    assert "my key" not in str(seen)
+    assert [args["key"] == seen[0]["key"] for args in seen] == [True, True, False, True]
+    assert [args["request"] == seen[0]["request"] for args in seen] == [True, True, True, False]
+
+
+def test_clients_do_not_share_keys(daemon: Daemon) -> None:
+    """The same key of two tokens stands for two runs: neither learns of the other's."""
+    seen = set()
+    for name in ("one", "two"):
+        headers = {"Idempotency-Key": "k", **bearer(make_token(daemon, name, "operator"))}
+        assert daemon.ask("POST", "/api/tasks/job/run", headers=headers, unix=False).status == 201
+        seen.add(next(args["key"] for op, args in daemon.scheduler.calls[::-1] if op == "trigger"))
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 256, "\xe9", "a\tb"])
+def test_what_is_no_key(daemon: Daemon, key: str) -> None:
+    """422 that names the header; nothing is triggered."""
+    answer = daemon.ask("POST", "/api/tasks/job/run", headers={"Idempotency-Key": key})
+    assert answer.status == 422
+    assert answer.json["errors"][0]["location"] == "header.Idempotency-Key"
+    assert daemon.scheduler.calls == []
+
+
+def test_waiting_with_a_key(daemon: Daemon) -> None:
+    """For the end of the run that the key stands for, which may be over."""
+    run = daemon.insert(make_run(task="job"))
+    daemon.end(run.id)
+    daemon.scheduler.operations["trigger"] = lambda _args: {"run": run.id}
+    answer = daemon.ask("POST", "/api/tasks/job/run?wait=240", headers={"Idempotency-Key": "k"})
+    assert (answer.json["id"], answer.json["status"]) == (run.id, "ended")

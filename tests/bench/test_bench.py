@@ -30,3 +30,11 @@ def test_an_unknown_row_is_refused() -> None:
     done = bench("speed")
     assert done.returncode == 2
     assert "no such row: speed; there are: ingest" in done.stderr
+
+
+def test_memory_has_a_row_for_each_load() -> None:
+    """The supervisor and the rings, while much passes through one ring and while many live."""
+    done = bench("--quick", "memory")
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^memory: .*, (supervisor|rings)\b.* \d+\.\d+ MB +\d+\.\d+ MB", done.stdout, re.MULTILINE)
+    assert rows == ["supervisor", "rings"] * 2

@@ -20,6 +20,7 @@ class Request:
     path: str
     query: dict[str, str]
     headers: dict[str, str]
+    body: bytes = b""
 
 
 @dataclass
@@ -93,7 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         parts = urlsplit(self.path)
-        request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), dict(self.headers))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), dict(self.headers), body)
         answer = self.server.daemon.answer(request)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.type)
@@ -105,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         except BrokenPipeError:  # the client has seen enough
             self.close_connection = True
 
-    do_GET = do_POST = _handle  # noqa: N815 - the base class's names
+    do_GET = do_POST = do_DELETE = _handle  # noqa: N815 - the base class's names
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Say nothing."""

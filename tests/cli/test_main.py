@@ -16,7 +16,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import url_endpoint
-from supervisor.cli.main import COMMANDS, cli
+from supervisor.cli.main import COMMANDS, cli, module_of
 from supervisor.version import VERSION
 from tests.cli.conftest import Ringward
 from tests.cli.fake_daemon import Answer, FakeDaemon, Request, problem
@@ -42,7 +42,7 @@ def test_each_command_has_help_with_an_example(ringward: Ringward, name: str) ->
     result = ringward(name, "--help", plain=True)
     assert result.exit_code == 0
     assert "Example: " in result.output
-    command = importlib.import_module(f"supervisor.cli.commands.{name}").command
+    command = importlib.import_module(module_of(name)).command
     assert command.name == name
     assert command.get_short_help_str(200).rstrip(".")[:10] == COMMANDS[name][:10]
 
@@ -226,5 +226,6 @@ def test_openapi_is_printed_by_a_process_of_its_own(
 def test_every_command_is_registered_under_its_name() -> None:
     """The list of commands and the modules agree."""
     directory = Path(importlib.import_module("supervisor.cli.commands").__file__ or "").parent
-    assert {path.stem for path in directory.glob("*.py")} - {"__init__"} == set(COMMANDS)
+    names = {f"supervisor.cli.commands.{path.stem}" for path in directory.glob("*.py")}
+    assert names - {"supervisor.cli.commands.__init__"} == {module_of(name) for name in COMMANDS}
     assert cli.name == "cli"

@@ -94,3 +94,30 @@ def test_timestamps_begin_lines_and_not_their_parts() -> None:
     printer.line(line(2, "z"))
     times = [moment(1_700_000_000_000 + n) for n in (0, 2)]
     assert out.getvalue().decode() == f"{times[0]} {'x' * 16384}y\n{times[1]} z\n"
+
+
+def region(*rows: str, stream: str = "stdout") -> dict[str, object]:
+    return {"epoch": 1, "rows": list(rows), "stream": stream}
+
+
+def test_what_is_drawn_is_shown_on_a_terminal() -> None:
+    """Its lowest row, cut off at the edge, harmless, and wiped before whatever comes next."""
+    out = Terminal()
+    printer = LogPrinter(out)
+    printer.region(region("above", "10 %\x1b[2J"))
+    printer.region(region("20 %"))
+    printer.line(line(0, "done"))
+    printer.region(region("next"))
+    printer.region(region())
+    printer.finish()
+    shown = [b"\x1b[?7l10 %^[[2J\x1b[?7h", b"\x1b[?7l20 %\x1b[?7h", b"done\n\x1b[?7lnext\x1b[?7h", b""]
+    assert out.getvalue() == b"\r\x1b[K".join(shown)
+
+
+def test_a_pipe_gets_nothing_of_what_is_drawn() -> None:
+    """Nor does JSON: what is drawn settles as a line."""
+    out, terminal = io.BytesIO(), Terminal()
+    for printer in (LogPrinter(out), LogPrinter(terminal, as_json=True)):
+        printer.region(region("10 %"))
+        printer.finish()
+    assert out.getvalue() == terminal.getvalue() == b""

@@ -26,6 +26,7 @@ def test_an_empty_file_has_the_documented_defaults(config: Load) -> None:
     assert loaded.http.listen == (("127.0.0.1", 7464),)
     assert (loaded.http.socket, loaded.http.workers, loaded.http.password_file) == (None, 1, None)
     assert loaded.storage.durability == "crash"
+    assert (loaded.storage.compress_after_ms, loaded.storage.max_log_bytes) == (3_600_000, None)
     assert (loaded.tasks, loaded.services) == ({}, {})
 
 
@@ -33,13 +34,15 @@ def test_a_task_has_the_documented_defaults(config: Load) -> None:
     """A task needs a command only."""
     task = config('[tasks.a]\nrun = "true"\n', TZ="UTC").tasks["a"]
     assert (task.name, task.kind, task.run, task.shell) == ("a", "task", "true", "/bin/sh")
+    assert task.secrets == {}
     assert (task.working_dir, task.env, task.description, task.group, task.tags) == (None, {}, None, None, ())
     assert (task.crons, task.timezone, task.run_on_start) == ((), "UTC", False)
     assert (task.max_concurrent, task.on_overlap, task.queue_max, task.timeout_ms) == (1, "queue", 100, None)
     assert (task.stop_signal, task.grace_ms) == (signal.SIGTERM, 5000)
     assert (task.retry_attempts, task.retry_delay_ms) == (0, 5000)
     assert (task.retry_backoff, task.retry_max_delay_ms) == ("exponential", 300_000)
-    assert (task.exit_codes, task.merge_stderr, task.log_max_bytes) == ((0,), False, 100 << 20)
+    assert (task.exit_codes, task.tty, task.merge_stderr, task.log_max_bytes) == ((0,), False, False, 100 << 20)
+    assert task.redraw
     assert task.api_trigger is True
 
 
@@ -67,6 +70,8 @@ def test_everything_that_is_said_holds(config: Load, tmp_path: Path) -> None:
         password_file = "/etc/pw"
         [storage]
         durability = "power"
+        compress_after = "0s"
+        max_log_bytes = "0"
         [tasks.a]
         run = "x"
         shell = "/bin/bash"
@@ -85,7 +90,9 @@ def test_everything_that_is_said_holds(config: Load, tmp_path: Path) -> None:
         retry_backoff = "linear"
         retry_max_delay = "1m"
         exit_codes = [0, 3]
+        tty = true
         stderr = "merge"
+        redraw = "off"
         log_max_size = "512kb"
         api_trigger = false
         [tasks.b]
@@ -106,12 +113,15 @@ def test_everything_that_is_said_holds(config: Load, tmp_path: Path) -> None:
     assert loaded.http.listen == (("127.0.0.1", 1), ("::1", 2), ("127.1.2.3", 3))
     assert (loaded.http.socket, loaded.http.password_file) == (f"{directory}/run/x.sock", "/etc/pw")
     assert loaded.storage.durability == "power"
+    assert (loaded.storage.compress_after_ms, loaded.storage.max_log_bytes) == (0, 0)
     task = loaded.tasks["a"]
     assert (task.working_dir, task.crons, task.timezone) == (directory, ("@daily", "*/5 * * * 1-5"), "Europe/Prague")
     assert (task.run_on_start, task.max_concurrent, task.on_overlap, task.queue_max) == (True, 3, "terminate", 0)
     assert (task.timeout_ms, task.stop_signal, task.grace_ms) == (5_400_000, signal.SIGINT, 0)
     assert (task.retry_attempts, task.retry_delay_ms, task.retry_max_delay_ms) == (2, 0, 60_000)
     assert (task.exit_codes, task.merge_stderr, task.log_max_bytes, task.api_trigger) == ((0, 3), True, 524_288, False)
+    assert task.tty is True
+    assert not task.redraw
     assert (loaded.tasks["b"].crons, loaded.tasks["b"].timezone) == (("@hourly",), "Asia/Tokyo")
     service = loaded.services["s"]
     assert (service.instances, service.restart, service.restart_delay_ms) == (64, "on_failure", 0)
@@ -213,7 +223,7 @@ run = "x"
         ("[daemon]\ninclude = 'x'", 'write ["x"]'),
         ("[http]\nlisten = ['0.0.0.0:80']", "is not a loopback address: without TLS"),
         ("[http]\nlisten = ['[::]:80']", "is not a loopback address: without TLS"),
-        ("[http]\nlisten = ['[::ffff:127.0.0.1]:80']", "is not a loopback address"),
+        ("[http]\nlisten = ['[::ffff:127.0.0.1]:80']", "must be a plain IPv4 or IPv6 address"),
         ("[http]\nlisten = ['example.org:80']", "must be a numeric address"),
         ("[http]\nlisten = ['127.0.0.1']", "must be an address and a port"),
         ("[http]\nlisten = ['127.0.0.1:0']", "the port must be from 1 to 65535"),
@@ -341,3 +351,27 @@ def test_too_many_units_are_refused(problems: Problems) -> None:
     """There is a limit, and reaching it is one problem."""
     text = "".join(f"[tasks.t{number}]\nrun = 'x'\n" for number in range(10_001))
     assert [problem.message for problem in problems(text)] == ["more than 10000 tasks and services"]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "said"),
+    [
+        ('PIN = "12345"', "6 to 8192 bytes"),
+        ('KEY = "12345\\n54321"', "6 to 8192 bytes"),
+        ("PIN = 123456", "must be a string"),
+    ],
+)
+def test_secrets_are_never_repeated(config: Load, secrets: str, said: str) -> None:
+    """What is too short to be told from other text is refused, and no message shows a value."""
+    with pytest.raises(ConfigError, match=said) as caught:
+        config(f'[tasks.a]\nrun = "true"\nsecrets = {{ {secrets} }}\n')
+    assert f"tasks.a.secrets.{secrets[:3]}" in str(caught.value)
+    assert "12345" not in str(caught.value)
+
+
+def test_secrets_of_the_defaults(config: Load) -> None:
+    """They are added, as variables of env are."""
+    loaded = config(
+        '[defaults]\nsecrets = { A = "aaaaaa", B = "bbbbbb" }\n[tasks.a]\nrun = "true"\nsecrets = { A = "cccccc" }\n'
+    )
+    assert loaded.tasks["a"].secrets == {"A": "cccccc", "B": "bbbbbb"}

@@ -10,6 +10,7 @@ from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Spawn, encode
 from supervisor.root.control import Control
+from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
 from supervisor.root.helpers import Helper
 from supervisor.root.instances import Instance
@@ -47,7 +48,7 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
 def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> None:
     """The API server, which strangers talk to, cannot have the root start, stop or forget anything."""
     log = _Log()
-    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2))
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
     control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
     frame = encode({"op": "spawn", "spawn": vars(spawn("R"))})

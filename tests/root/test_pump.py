@@ -1,5 +1,6 @@
 """The pump's steps, one by one, without its thread."""
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -7,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from logring import logfile
 from logring.layout import BLOCK_SIZE
 from logring.paths import ring_path
 from logring.reader import LogReader
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
+from supervisor.messages import Spawn
+from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
 from supervisor.root.pump import Pump
-from supervisor.root.runlog import RunLog
+from supervisor.root.runlog import RunLog, Shape
 
 LINE = b"x" * 99 + b"\n"
 
@@ -23,12 +27,20 @@ class Ends:
     def __init__(self) -> None:
         self.ended: list[str] = []
         self.lines: list[tuple[str, int]] = []
+        self.overflows: list[str] = []
+        self.news: list[tuple[str, str, str | None]] = []
 
     def at_end(self, run: str) -> None:
         self.ended.append(run)
 
     def sealed(self, run: str, lines: int) -> None:
         self.lines.append((run, lines))
+
+    def overflowed(self, run: str) -> None:
+        self.overflows.append(run)
+
+    def log_changed(self, run: str, state: str, reason: str | None) -> None:
+        self.news.append((run, state, reason))
 
 
 class Bench:
@@ -39,13 +51,23 @@ class Bench:
         self.ring_path = ring_path(str(directory), "R")
         self.ends = Ends()
         self.bell = DoorbellServer(str(directory / "bell"), "token")
-        self.files = FileThread(Log("test"), 2)
+        self.files = FileThread(Log("test"), 2, DiskRoom(str(directory), 0))
         self.pump = Pump(str(directory), "D", self.bell, self.files)
         self.pump.connect(self.ends)
         self.files.connect(self.pump)
         pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
         self.out, self.err = (write_end for _, write_end in pipes)
-        self.pump.add("R", self.log_path, 100, *(read_end for read_end, _ in pipes))
+        spawn = Spawn(
+            run="R",
+            task="t",
+            argv=[],
+            env={},
+            log=self.log_path,
+            log_max_bytes=100 * BLOCK_SIZE,
+            stop_signal=15,
+            grace_ms=0,
+        )
+        self.pump.add(spawn, *(read_end for read_end, _ in pipes))
         self.obey()
         self.log: RunLog = self.pump._by_run["R"]
 
@@ -183,3 +205,95 @@ def test_cutting_off_a_writer_without_end(bench: Bench) -> None:
     bench.pump.drain("R")
     bench.obey()
     assert bench.ends.ended == ["R"]
+
+
+def test_a_log_that_makes_its_run_wait(bench: Bench) -> None:
+    """After 5 s people hear of it, once, and again when it is over."""
+    while not bench.stalled():
+        bench.fill(bench.out)
+        bench.read()
+    trouble = bench.pump._trouble
+    due_s = trouble.due_s()
+    assert due_s is not None
+    assert 4.0 < due_s - time.monotonic() <= 5.0
+    assert trouble.slow(due_s - 0.1) == []
+    assert trouble.judge(bench.log, due_s - 0.1) is None
+    assert trouble.slow(due_s) == [bench.log]
+    assert trouble.judge(bench.log, due_s) == ("waiting", "its log file takes nothing")
+    assert (trouble.slow(due_s), trouble.due_s()) == ([], None)
+    bench.write_files()
+    bench.obey()
+    bench.pump._publish()
+    assert bench.ends.news == [("R", "ok", None)]
+
+
+def test_a_full_disk_makes_nobody_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits because its ring is full goes on as soon as it is known that the disk is full."""
+    while not bench.stalled():
+        bench.fill(bench.out)
+        bench.read()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(logfile, "pwritev", full)
+        bench.write_files()
+        bench.obey()
+        assert not bench.stalled()
+        bench.fill(bench.out)
+        assert bench.read() > 0
+        bench.pump._publish()
+    assert bench.ends.news == [("R", "dropping", "No space left on device")]
+    assert bench.log.writer.dropped > 0
+    bench.files._tick()
+    bench.fill(bench.out)
+    bench.read()
+    bench.pump._publish()
+    assert bench.ends.news[1:] == [("R", "ok", None)]
+
+
+@pytest.mark.parametrize(
+    ("free", "inodes", "min_free", "said"),
+    [
+        (256 << 20, 50, None, None),
+        ((256 << 20) - 4096, 50, None, "only 255 MiB are free on the disk"),
+        (256 << 20, 49, None, "only 49 inodes are free on the disk"),
+        (99 << 20, 1000, 100 << 20, "only 99 MiB are free on the disk"),
+        (100 << 20, 1000, 100 << 20, None),
+        (0, 0, 0, None),
+    ],
+)
+def test_room_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch, free: int, inodes: int, min_free: int | None, said: str | None
+) -> None:
+    """The default reserve is 256 MiB of a large disk; inodes count; 0 is no reserve."""
+    found = os.statvfs_result((4096, 4096, 1 << 30, free // 4096, free // 4096, 1000, inodes, inodes, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: found)
+    assert DiskRoom("/", min_free).shortage() == said
+
+
+def test_room_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once short, logs grow again when a tenth more than the reserve is free: no flapping."""
+    free = 99
+
+    def found(_: str) -> os.statvfs_result:
+        return os.statvfs_result((4096, 1 << 20, 10_000, free, free, 0, 0, 0, 0, 255))
+
+    monkeypatch.setattr(os, "statvfs", found)
+    room = DiskRoom("/", 100 << 20)
+    assert room.shortage() is not None
+    free = 109
+    assert room.shortage() is not None
+    free = 110
+    assert room.shortage() is None
+    free = 100
+    assert room.shortage() is None
+
+
+def test_the_shape_of_a_log() -> None:
+    """The blocks of large logs are large, unless many share little memory."""
+    assert Shape.of(100 << 20, 1 << 30) == (262144, 4, 400)
+    assert Shape.of(100 << 20, 1 << 19) == (65536, 8, 1600)
+    assert Shape.of(512 << 10, 1 << 30) == (65536, 8, 8)
+    assert Shape.of(0, 0) == (65536, 8, 2)

@@ -11,9 +11,26 @@ from supervisor.root import spawn as spawning
 SHELLS = ["dash", "bash", "busybox"]
 
 
-def wanted(argv: list[str], cwd: str | None = None, env: dict[str, str] | None = None) -> Spawn:
+def wanted(
+    argv: list[str],
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+    *,
+    tty: bool = False,
+    merge: bool = False,
+) -> Spawn:
     return Spawn(
-        run="R", task="t", argv=argv, env=env or {}, cwd=cwd, log="", log_max_bytes=1, stop_signal=15, grace_ms=1
+        run="R",
+        task="t",
+        argv=argv,
+        env=env or {},
+        cwd=cwd,
+        log="",
+        log_max_bytes=1,
+        stop_signal=15,
+        grace_ms=1,
+        tty=tty,
+        merge_stderr=merge,
     )
 
 
@@ -104,6 +121,17 @@ class TestShim:
         names = {line.split(b"=")[0] for line in outcome.out.splitlines()}
         assert {b"A", b"PATH"} <= names <= {b"A", b"PATH", b"PWD", b"SHLVL", b"_"}
 
+    def test_a_terminal(self, tmp_path: Path) -> None:
+        """Both outputs are the controlling terminal of a session of its own; standard input is still empty."""
+        script = "cat; for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
+        outcome = Outcome(wanted(["sh", "-c", script], cwd=str(tmp_path), tty=True))
+        assert (outcome.code, outcome.out, outcome.err) == (0, b"1\n2\nto tty\nto stderr\n", b"")
+        assert outcome.word == ""
+
+    def test_what_cannot_start_in_a_terminal_is_told(self) -> None:
+        """As with pipes."""
+        assert Outcome(wanted(["/no/such/command"], tty=True)).word == "exec 127"
+
 
 def test_a_plain_shell_command_needs_no_shim() -> None:
     """The common case executes /bin/sh once."""
@@ -129,3 +157,37 @@ def test_a_failed_start_leaves_nothing_open() -> None:
     with pytest.raises(ValueError, match="null"):
         spawning.start(wanted(["/bin/sh", "-c", "a\0b"]), {}, None)
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_terminal_has_a_size_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs learn how wide it is, and TERM is set unless the daemon or the definition has one."""
+    monkeypatch.delenv("TERM", raising=False)
+    show = ["/bin/sh", "-c", 'stty size </dev/tty; echo "$TERM"']
+    assert Outcome(wanted(show, tty=True)).out == b"40 120\nxterm-256color\n"
+    assert Outcome(wanted(show, tty=True, env={"TERM": "vt100"})).out == b"40 120\nvt100\n"
+    assert Outcome(wanted(["/bin/sh", "-c", 'echo "$TERM"'])).out == b"\n"
+
+
+def test_merged_output_is_one_pipe() -> None:
+    """Standard error goes where standard output goes."""
+    outcome = Outcome(wanted(["/bin/sh", "-c", "echo 1; echo 2 >&2; echo 3"], merge=True))
+    assert (outcome.out, outcome.err) == (b"1\n2\n3\n", b"")
+
+
+def test_a_failed_start_leaves_no_terminal_open() -> None:
+    """An argument list that is too long is an error, and no descriptor stays."""
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="too long"):
+        spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000], tty=True), {}, None)
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_our_end_of_a_terminal_is_ours_alone() -> None:
+    """It does not block, and no program that is started later inherits it."""
+    started = spawning.start(wanted(["/bin/sh", "-c", "exit"], tty=True), {}, None)
+    master = started.pipes[0]
+    assert not os.get_blocking(master)
+    assert not os.get_inheritable(master)
+    os.waitpid(started.pid, 0)
+    os.close(master)
+    os.close(started.pidfd)

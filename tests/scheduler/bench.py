@@ -18,6 +18,7 @@ from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.startup import make_units
 from supervisor.scheduler.units import LiveRun, Unit
@@ -107,10 +108,12 @@ class Bench:
         self.root = Root()
         self.store = Store(open_writer(boot.database))
         self.committer = Committer(self.loop, cast(StoreThread, self.store), cast(Announcer, _Announcer()), log)
-        self.engine = Engine(self.loop, boot, cast(RootLink, self.root), self.committer, log)
-        self.keeper = Keeper(self.loop, self.engine, log, first=True)
+        self.config = config = load(str(config_path))
+        notices = Notices(config.notify)
+        self.engine = Engine(self.loop, boot, cast(RootLink, self.root), self.committer, notices, log)
+        self.keeper = Keeper(self.loop, self.engine, notices, log, first=True)
         self.engine.connect(self.keeper)
-        self.units: dict[str, Unit] = make_units(self.store.database, load(str(config_path)), first=True)
+        self.units: dict[str, Unit] = make_units(self.store.database, config, first=True)
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, "{}")
 

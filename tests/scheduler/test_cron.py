@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from supervisor.scheduler.catchup import Gap, gap
-from supervisor.scheduler.cron import Cron, next_instant, validate
+from supervisor.scheduler.cron import Cron, next_instant, upcoming, validate
 
 PRAGUE = ZoneInfo("Europe/Prague")
 
@@ -85,3 +85,40 @@ def test_a_gap_is_counted() -> None:
     assert gap(crons, last, now) == Gap(5, ms("2026-06-01T05:00+00:00"), ms("2026-06-01T04:00+00:00"))
     assert gap(crons, ms("2026-06-01T05:00+00:00"), now) is None
     assert gap(crons, ms("2026-06-01T04:00+00:00"), now) == Gap(1, ms("2026-06-01T05:00+00:00"), None)
+
+
+def test_upcoming() -> None:
+    """The instants of several expressions in order, each once, with their local times."""
+    crons = [Cron("0 3 * * *", PRAGUE), Cron("0 */3 * * *", PRAGUE)]
+    found = upcoming(crons, ms("2026-07-01T00:30+02:00"), 5)
+    assert [one.local for one in found] == [f"2026-07-01T{hour:02d}:00:00+02:00" for hour in (3, 6, 9, 12, 15)]
+    assert [one.at for one in found] == [ms(one.local) for one in found]
+    assert {one.note for one in found} == {None}
+    assert upcoming([], ms("2026-07-01T00:00Z"), 5) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "start", "expected"),
+    [
+        (
+            "30 2 * * *",
+            "2026-03-28T12:00Z",
+            [("2026-03-29T03:00:00+02:00", "gap"), ("2026-03-30T02:30:00+02:00", None)],
+        ),
+        (
+            "30 2 * * *",
+            "2026-10-24T12:00Z",
+            [("2026-10-25T02:30:00+02:00", "repeated"), ("2026-10-26T02:30:00+01:00", None)],
+        ),
+        (
+            "30 * * * *",
+            "2026-10-25T00:00Z",
+            [("2026-10-25T02:30:00+02:00", "repeated"), ("2026-10-25T02:30:00+01:00", "repeated")],
+        ),
+        ("0 * * * *", "2026-03-29T00:30Z", [("2026-03-29T03:00:00+02:00", None), ("2026-03-29T04:00:00+02:00", None)]),
+    ],
+)
+def test_notes(expression: str, start: str, expected: list[tuple[str, str | None]]) -> None:
+    """An instant whose local time does not exist, or comes twice, says so."""
+    found = upcoming([Cron(expression, PRAGUE)], ms(start), 2)
+    assert [(one.local, one.note) for one in found] == expected

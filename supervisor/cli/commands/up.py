@@ -16,6 +16,7 @@ from supervisor.version import VERSION
 if TYPE_CHECKING:
     from supervisor.cli.boot.secret import Password
     from supervisor.config.model import Config
+    from supervisor.config.problems import Invalid
     from supervisor.messages import Boot
 
 _RIVAL = "supervisor"
@@ -38,7 +39,7 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
-    from supervisor.cli.boot import datadir, runtimedir, secret
+    from supervisor.cli.boot import datadir, exposure, runtimedir, secret
     from supervisor.config.load import load
     from supervisor.config.lookup import SOCKET_NAME, data_dir, require_config
     from supervisor.messages import Boot
@@ -47,6 +48,8 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
     addresses = _addresses(listen)
     with config_errors():
         config = load(require_config(settings.config, os.environ))
+    _check_exposed(addresses, config)
+    exposed = exposure.settle(config.http)
     password = secret.settle(os.environ, config.http.password_file)
     directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
     http_socket = config.http.socket or os.path.join(directory, SOCKET_NAME)
@@ -63,7 +66,16 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
         config_path=config.path,
         listen=addresses or list(config.http.listen),
         http_socket=http_socket,
+        socket_gid=exposed.socket_gid,
+        hosts=exposed.hosts,
+        external_url=config.http.external_url,
+        base_path=config.http.base_path,
+        behind_proxy=list(config.http.behind_proxy),
+        tls_cert=config.http.tls_cert,
+        tls_key=config.http.tls_key,
         workers=config.http.workers,
+        metrics_open=config.http.metrics_open,
+        min_free_bytes=config.storage.min_free_bytes,
         shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
         log_level=config.daemon.log_level,
         password=password.value,
@@ -103,9 +115,25 @@ def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
         try:
             addresses.append(parse_listen(text, any_port=True))
         except Invalid as err:
-            message = f"{text}: {err.message}" + (f" ({err.remedy})" if err.remedy else "")
-            raise click.BadParameter(message, param_hint="--listen") from err
+            raise _not_an_address(text, err) from err
     return addresses
+
+
+def _check_exposed(addresses: list[tuple[str, int]], config: "Config") -> None:
+    """Those of the configuration were checked with it."""
+    from supervisor.config.listen import check_exposed
+    from supervisor.config.problems import Invalid
+
+    for host, port in addresses:
+        try:
+            check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))
+        except Invalid as err:
+            raise _not_an_address(f"{host}:{port}", err) from err
+
+
+def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
+    message = f"{text}: {err.message}" + (f" ({err.remedy})" if err.remedy else "")
+    return click.BadParameter(message, param_hint="--listen")
 
 
 def _banner(boot: "Boot", config: "Config", password: "Password") -> None:
@@ -118,7 +146,7 @@ def _banner(boot: "Boot", config: "Config", password: "Password") -> None:
     facts = {
         "config": config.path,
         "data": boot.data_dir,
-        "address": ", ".join(_url(host, port) for host, port in boot.listen) or "none",
+        "address": ", ".join(_url(boot, host, port) for host, port in boot.listen) or "none",
         "socket": boot.http_socket,
         "password": hint,
         "defined": f"{counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}",
@@ -129,9 +157,12 @@ def _banner(boot: "Boot", config: "Config", password: "Password") -> None:
     sys.stdout.flush()
 
 
-def _url(host: str, port: int) -> str:
+def _url(boot: "Boot", host: str, port: int) -> str:
+    scheme = "https" if boot.tls_cert else "http"
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}" if port else f"http://{shown} (any free port)"
+    if not port:
+        return f"{scheme}://{shown} (any free port)"
+    return f"{scheme}://{shown}:{port}{boot.base_path}"
 
 
 def _become_root(boot: "Boot", lock: int) -> None:

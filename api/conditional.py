@@ -1,0 +1,73 @@
+"""Conditional requests and ranges of bytes (RFC 9110, 13 and 14)."""
+
+import hashlib
+import re
+from typing import Any, NamedTuple
+
+import falcon
+
+from api.errors import ApiError
+
+_TAG = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
+_RANGE = re.compile(r"bytes=[ \t]*([0-9]*)-([0-9]*)[ \t]*")
+CONDITION: tuple[str, dict[str, Any], str] = (
+    "If-None-Match",
+    {"type": "string"},
+    "Entity tags of what the client has: 304 when it is still that.",
+)
+RANGE: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("Range", {"type": "string"}, "One range of bytes; of an ended run only."),
+    ("If-Range", {"type": "string"}, "Entity tag; when it is another one now, the whole is sent."),
+    CONDITION,
+)
+_DIGITS = 18
+"""More than any size has; Python reads no more than 4300."""
+
+
+def tag_of(data: bytes) -> str:
+    """The entity tag of a body."""
+    return f'"{hashlib.blake2b(data, digest_size=16).hexdigest()}"'
+
+
+def is_known(req: falcon.Request, tag: str) -> bool:
+    """Whether the client says (If-None-Match) that it has what `tag`, a strong one, stands for."""
+    header = req.get_header("If-None-Match") or ""
+    return header.strip() == "*" or tag in _TAG.findall(header)
+
+
+class Span(NamedTuple):
+    """Bytes of a body: `begin` up to but not `end`."""
+
+    begin: int
+    end: int
+
+
+def span(req: falcon.Request, size: int, tag: str) -> Span | None:
+    """The part of a body that the request is for; None: all of it.
+
+    A range that is none, several at once, and one for another version of the body (If-Range) stand for the whole.
+
+    Raises:
+        ApiError: 416 there are no such bytes.
+    """
+    header = req.get_header("Range")
+    match = _RANGE.fullmatch(header.strip()) if header else None
+    first, last = match.groups() if match else ("", "")
+    if not first and not last:
+        return None
+    wanted = req.get_header("If-Range")
+    if wanted is not None and wanted.strip() != tag:
+        return None
+    if not first:
+        begin, end = max(0, size - _number(last)), size
+    else:
+        begin, end = _number(first), min(size, _number(last) + 1) if last else size
+        if last and _number(last) < begin:
+            return None
+    if begin >= end:
+        raise ApiError(416, f"There are {size} bytes", headers={"Content-Range": f"bytes */{size}"})
+    return Span(begin, end)
+
+
+def _number(digits: str) -> int:
+    return int(digits) if len(digits) <= _DIGITS else 10**_DIGITS

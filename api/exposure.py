@@ -1,0 +1,102 @@
+"""How requests reach us: where a request comes from, under which address its sender knows us.
+
+Without proxies that is what the connection says, whatever the headers. A peer inside ``behind_proxy`` may say more:
+
+* ``X-Forwarded-For``: each proxy appends the address that it was called from. From the right, the first that is not a
+  trusted proxy's is the client; what stands left of it is the client's own invention.
+* ``X-Forwarded-Proto`` and ``X-Forwarded-Host``: the last value, which the nearest proxy wrote.
+
+The result is put where everybody looks: REMOTE_ADDR, wsgi.url_scheme, HTTP_HOST. SCRIPT_NAME is the base path; it may
+stand before a path or not, since some proxies take it off.
+"""
+
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+from supervisor.messages import Boot
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Environ = dict[str, Any]
+
+_PROTO = re.compile("https?", re.IGNORECASE)
+_MAX_HOPS = 50
+
+
+def is_unix(environ: Environ) -> bool:
+    """Whether the request came over the Unix socket."""
+    return bool(environ["gunicorn.socket"].family == socket.AF_UNIX)
+
+
+def parse_address(text: str) -> Address | None:
+    """An address with or without a port, as proxies write it; an IPv4 address that came over IPv6 as itself."""
+    text = text.strip().strip('"')
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+class Exposure:
+    """What the configuration says about it."""
+
+    def __init__(self, boot: Boot) -> None:
+        self.behind_proxy = bool(boot.behind_proxy)
+        self._networks = [ipaddress.ip_network(network) for network in boot.behind_proxy]
+        self._base_path = boot.base_path
+        self._external_url = boot.external_url
+
+    def admits(self, peer: str) -> bool:
+        """Whether a TCP peer may connect at all: behind proxies, only those and this host."""
+        if not self.behind_proxy:
+            return True
+        address = parse_address(peer)
+        return address is not None and (address.is_loopback or self._trusts(address))
+
+    def _trusts(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
+
+    def settle(self, environ: Environ) -> None:
+        """Put into `environ` what holds."""
+        environ["wsgi.url_scheme"] = "https" if isinstance(environ["gunicorn.socket"], ssl.SSLSocket) else "http"
+        peer = None if is_unix(environ) else parse_address(environ.get("REMOTE_ADDR", ""))
+        if peer is not None:
+            environ["REMOTE_ADDR"] = str(peer)
+            if self._trusts(peer):
+                self._believe(environ, peer)
+        environ["SCRIPT_NAME"] = self._base_path
+        environ["ringward.external_url"] = self._external_url
+
+    def below_base(self, path: str) -> str:
+        """`path` as seen from the base path; empty: it is the base path itself, without a slash."""
+        if self._base_path and (path == self._base_path or path.startswith(f"{self._base_path}/")):
+            return path[len(self._base_path) :]
+        return path
+
+    def _believe(self, environ: Environ, peer: Address) -> None:
+        environ["REMOTE_ADDR"] = str(self._client(peer, environ.get("HTTP_X_FORWARDED_FOR", "").split(",")))
+        scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").rpartition(",")[2].strip()
+        if _PROTO.fullmatch(scheme):
+            environ["wsgi.url_scheme"] = scheme.lower()
+        host = environ.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip()
+        if host:
+            environ["HTTP_HOST"] = host
+
+    def _client(self, peer: Address, hops: Sequence[str]) -> Address:
+        client = peer
+        for hop in list(reversed(hops))[:_MAX_HOPS]:
+            address = parse_address(hop)
+            if address is None:
+                break
+            client = address
+            if not self._trusts(address):
+                break
+        return client

@@ -1,0 +1,34 @@
+"""Which processes are the daemon's own: found from those that we know, never by looking through all of the host."""
+
+import os
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]]:
+    """Names and pids: the root, the scheduler, the API server (our parent), and what these two have started."""
+    found = [("supervisor", root_pid)]
+    if scheduler_pid is not None:
+        found.append(("scheduler", scheduler_pid))
+        found += [("janitor", pid) for pid in _children(scheduler_pid)]
+    arbiter = os.getppid()
+    found.append(("gunicorn", arbiter))
+    found += [("worker", pid) for pid in _children(arbiter)]
+    return found
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Resident memory of a process; None when it has ended."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return None
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []

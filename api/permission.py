@@ -1,0 +1,55 @@
+"""Whether a request may be carried out: who asks, from which page, with which role, about which task."""
+
+from api.context import Context
+from api.errors import ApiError
+from api.guard import check_origin
+from api.operation import Access, Call, Operation
+from store import runs as store_runs
+
+UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+def admit(context: Context, operation: Operation, call: Call) -> None:
+    """Find out who asks, and refuse who may not.
+
+    Raises:
+        ApiError: 401 not authenticated; 403 not permitted; 429 too many wrong passwords.
+    """
+    auth, req = context.auth, call.req
+    if operation.access in (Access.PUBLIC, Access.PROBE):
+        return
+    if operation.access is Access.METRICS and context.boot.metrics_open:
+        return
+    if operation.access is Access.LOGIN:
+        check_origin(req)
+        return
+    if operation.access is Access.LOCAL and not auth.trusted_peer(req):
+        raise ApiError(403, "Only for the daemon's own user, over the Unix socket")
+    identity = call.identity = auth.identify(req)
+    if identity is None:
+        raise auth.refusal(req, "Not authenticated")
+    if req.method in UNSAFE and identity.by_browser:
+        check_origin(req)
+    if identity.role < operation.role:
+        raise ApiError(403, f"The role {identity.role_name} does not permit this")
+
+
+def check_scope(context: Context, operation: Operation, call: Call) -> None:
+    """Refuse a token that is limited to some tasks what is about others: for it there are none.
+
+    Raises:
+        ApiError: 404 about another task; 403 about the daemon.
+    """
+    identity = call.identity
+    if identity is None or identity.tasks is None:
+        return
+    name, run_id = call.path.get("taskName"), call.path.get("runId")
+    if name is not None:
+        if not identity.sees(name):
+            raise ApiError(404, f"There is no task {name}")
+    elif run_id is not None:
+        run = context.reads(store_runs.get_run, run_id, include_deleted=True)
+        if run is None or not identity.sees(run.task_name):
+            raise ApiError(404, f"There is no run {run_id}")
+    elif not operation.scoped:
+        raise ApiError(403, f"This token is limited to the tasks {identity.tasks}")

@@ -1,0 +1,83 @@
+"""Many runs at once: delete, restore, stop, run again."""
+
+from typing import Any
+
+from api import schemas, selector
+from api.auth import asked
+from api.context import Context
+from api.errors import unavailable
+from api.identity import Role
+from api.operation import Call, Content, Operation, json_of
+from store.ids import new_ulid
+from supervisor.client import Unavailable
+
+
+def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str, Any]:
+    def command() -> dict[str, Any]:
+        try:
+            return context.control.call_patiently(
+                operation, command=new_ulid(), by=call.by, **selector.arguments_of(call.body, call.tasks), **more
+            )
+        except Unavailable as err:
+            raise unavailable(f"Perhaps only part of it was done; asked again, the rest is: {err}") from err
+
+    return asked(command)
+
+
+def _changed(operation: str) -> Any:
+    def handler(context: Context, call: Call) -> None:
+        call.answer(schemas.Affected(affected=_ask(context, call, operation)["affected"]))
+
+    return handler
+
+
+def rerun(context: Context, call: Call) -> None:
+    """Run each task behind the runs once."""
+    trigger = "api" if call.identity is None else call.identity.trigger
+    triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger)["triggered"]
+    call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**one) for one in triggered]))
+
+
+def _operation(name: str, summary: str, handler: Any, answer: Content) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"/api/runs/bulk/{name}",
+        id=f"bulk{name.capitalize()}Runs",
+        role=Role.OPERATOR,
+        scoped=True,
+        summary=summary,
+        handler=handler,
+        body=selector.RunSelector,
+        body_required=True,
+        body_limit_bytes=selector.BODY_LIMIT_BYTES,
+        answers={200: answer},
+        refusals=(422, 503),
+    )
+
+
+OPERATIONS = (
+    _operation(
+        "delete",
+        "Delete every ended run that is selected; within the undo window they can be restored.",
+        _changed("bulk_delete"),
+        json_of(schemas.Affected),
+    ),
+    _operation(
+        "rerun",
+        "Run every task again, once, that a selected run belongs to.",
+        rerun,
+        json_of(schemas.Triggered),
+    ),
+    _operation(
+        "restore",
+        "Restore every deleted run that is selected, within the undo window.",
+        _changed("bulk_restore"),
+        json_of(schemas.Affected),
+    ),
+    _operation(
+        "stop",
+        "Stop every selected run that has not ended.",
+        _changed("bulk_stop"),
+        json_of(schemas.Affected),
+    ),
+)

@@ -1,0 +1,55 @@
+"""Which daemon this is: for programs on the same host that hold a process, a socket and an address for the same."""
+
+import hashlib
+import ipaddress
+
+import falcon
+
+from api import schemas
+from api.context import Context
+from api.errors import ApiError
+from api.exposure import is_unix
+from api.identity import Role
+from api.operation import Call, Operation, json_of
+from supervisor.version import VERSION
+
+
+def _from_this_host(req: falcon.Request) -> bool:
+    """Neither from elsewhere nor through something that may speak for somebody elsewhere; a cookie is nobody else."""
+    forwarded = any(name in ("HTTP_FORWARDED", "HTTP_VIA") or name.startswith("HTTP_X_FORWARDED_") for name in req.env)
+    if forwarded:
+        return False
+    return is_unix(req.env) or ipaddress.ip_address(req.remote_addr).is_loopback
+
+
+def get_identity(context: Context, call: Call) -> None:
+    """What names the daemon."""
+    if not _from_this_host(call.req):
+        raise ApiError(403, "Only for programs on the daemon's host, without a proxy between")
+    boot = context.boot
+    fingerprint = hashlib.sha256(f"{boot.daemon_id} {boot.started_at}".encode()).hexdigest()
+    call.answer(
+        schemas.DaemonIdentity(
+            version=VERSION,
+            pid=context.daemon_pid,
+            config_path=boot.config_path,
+            data_dir=boot.data_dir,
+            socket_path=boot.http_socket,
+            fingerprint=fingerprint,
+        )
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/daemon/identity",
+        id="getDaemonIdentity",
+        role=Role.VIEWER,
+        summary="Tell which daemon this is (from the same host only).",
+        handler=get_identity,
+        answers={200: json_of(schemas.DaemonIdentity)},
+        refusals=(403,),
+        tag="daemon",
+    ),
+)

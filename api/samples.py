@@ -1,0 +1,87 @@
+"""Samples of the host as the API shows them, and as an event for all streams that want them."""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
+from msgspec import UNSET
+
+from api import sse
+from api.schemas_informing import Sample
+from api.times import rfc3339
+from store import metrics
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from api.context import Reads
+
+log = logging.getLogger("gunicorn.error")
+
+_PERIOD_S = metrics.FINE_MS / 1000
+_MARGIN_S = 0.1
+"""After the end of an interval its sample has to be stored."""
+
+
+def shown(sample: metrics.Sample) -> Sample:
+    """A stored sample."""
+    names = (
+        "cpu_percent",
+        "load1",
+        "memory_used_bytes",
+        "swap_used_bytes",
+        "disk_used_bytes",
+        "disk_read_bytes_per_second",
+        "disk_written_bytes_per_second",
+        "received_bytes_per_second",
+        "sent_bytes_per_second",
+        "cpu_pressure_percent",
+        "memory_pressure_percent",
+        "io_pressure_percent",
+        "running_runs",
+        "scheduler_lag_ms",
+    )
+    values: dict[str, Any] = {
+        name: UNSET if value is None else round(value, 2) if isinstance(value, float) else value
+        for name, value in zip(names, sample[1:], strict=True)
+    }
+    return Sample(t=rfc3339(sample.at), **values)
+
+
+class Samples:
+    """The newest sample, looked for while there is somebody who waits for it."""
+
+    def __init__(self, reads: "Reads") -> None:
+        self._reads = reads
+        self._waiters: set[Event] = set()
+        self._looking = False
+        self.at = 0
+        """Of which time the newest one is, ms since the epoch."""
+        self.event = b""
+        """The newest one as an event."""
+
+    def enter(self, woken: Event) -> None:
+        """Set `woken` whenever there is a new one."""
+        self._waiters.add(woken)
+        if not self._looking:
+            self._looking = True
+            gevent.spawn(self._look)
+
+    def leave(self, woken: Event) -> None:
+        """Set it no more."""
+        self._waiters.discard(woken)
+
+    def _look(self) -> None:
+        while self._waiters:
+            try:
+                sample = self._reads(metrics.newest)
+            except StoreError as err:
+                log.warning("the newest sample could not be read: %s", err)
+                sample = None
+            if sample is not None and sample.at > self.at:
+                self.at, self.event = sample.at, sse.event("system", shown(sample))
+                for woken in self._waiters:
+                    woken.set()
+            gevent.sleep(_PERIOD_S - time.time() % _PERIOD_S + _MARGIN_S)
+        self._looking = False

@@ -1,0 +1,81 @@
+"""Who did what: the newest entries, up to a number.
+
+Failed log-ins have a number of their own, so that whoever guesses passwords cannot push out what others did.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from store.connection import Connection
+from store.database import Database
+
+KEPT = 100_000
+KEPT_FAILED_LOGINS = 10_000
+_PRUNE_EVERY = 256
+_AFTER_ALL = 2**63 - 1
+
+
+class Entry(NamedTuple):
+    """One entry.
+
+    Attributes:
+        at: ms since the epoch.
+        who: For people.
+        address: Where the request came from.
+        operation: Name of the operation in the API.
+        target: What it was about, or empty.
+        status: HTTP status of the answer.
+        reason: Why it was refused, or empty.
+        failed_login: Whether it is a wrong password.
+    """
+
+    at: int
+    who: str
+    address: str
+    operation: str
+    target: str
+    status: int
+    reason: str
+    failed_login: bool
+
+
+class StoredEntry(NamedTuple):
+    """An entry with its number; numbers grow."""
+
+    id: int
+    entry: Entry
+
+
+def append(db: Database, entries: Sequence[Entry]) -> None:
+    """Store entries, in this order; now and then the oldest go."""
+    with db.transaction() as view:
+        for entry in entries:
+            row = view.row(
+                "INSERT INTO audit (at, who, address, operation, target, status, reason, failed_login)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                [*entry[:-1], int(entry.failed_login)],
+            )
+            if row is not None and row[0] % _PRUNE_EVERY == 0:
+                prune(view)
+
+
+def prune(db: Connection, kept: int = KEPT, kept_failed_logins: int = KEPT_FAILED_LOGINS) -> int:
+    """Remove what is too old to be kept; returns how many entries went."""
+    gone = 0
+    for failed_login, number in ((0, kept), (1, kept_failed_logins)):
+        last = f"SELECT id FROM audit WHERE failed_login = {failed_login} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608 - constants
+        gone += db.execute(f"DELETE FROM audit WHERE failed_login = {failed_login} AND id <= ({last})", [number])  # noqa: S608 - constants
+    return gone
+
+
+def entries(db: Database, before: int | None, limit: int) -> list[StoredEntry]:
+    """The newest entries, or the newest before number `before`, newest first."""
+    rows = db.rows(
+        "SELECT id, at, who, address, operation, target, status, reason, failed_login"
+        " FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?",
+        [_AFTER_ALL if before is None else before, limit],
+    )
+    return [
+        StoredEntry(number, Entry(at, who, address, operation, target, status, reason, bool(failed_login)))
+        for number, at, who, address, operation, target, status, reason, failed_login in rows
+    ]

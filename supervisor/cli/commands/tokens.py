@@ -1,0 +1,90 @@
+"""``ringward token``: tokens with which programs reach the API."""
+
+from typing import Any
+
+import click
+
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+_ROLES = ("viewer", "operator", "admin", "cloud")
+
+
+@click.group("token", epilog="Example: ringward token create deploy --role operator --task 'web-*' --expires 90d")
+@client_options
+def command() -> None:
+    """Make, list and revoke tokens for the API.
+
+    A viewer reads; an operator also triggers and stops; an admin may do everything; cloud is an operator whose runs are
+    triggered by "cloud".
+    """
+
+
+@command.command("create", epilog="Example: ringward token create ci --role operator --task 'build-*' --expires 90d")
+@client_options
+@click.argument("name")
+@click.option("--role", type=click.Choice(_ROLES), required=True, help="What it may do.")
+@click.option("--task", "tasks", metavar="GLOB", help="Only tasks and services with such a name exist for it.")
+@click.option("--expires", metavar="DURATION", help="How long it is valid, such as 90d; for ever when left out.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@pass_settings
+def create(settings: Settings, name: str, role: str, tasks: str | None, expires: str | None, as_json: bool) -> None:
+    """Make a token and print it. It is shown only this once."""
+    from supervisor.cli.tables import show_json
+
+    body: dict[str, Any] = {"name": name, "role": role}
+    if tasks is not None:
+        body["tasks"] = tasks
+    if expires is not None:
+        body["expiresInMs"] = _duration(expires)
+    made = settings.api().post("/api/tokens", body=body)
+    if as_json:
+        show_json(made)
+    else:
+        click.echo(made["token"])
+
+
+def _duration(text: str) -> int:
+    from supervisor.config.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as err:
+        raise click.BadParameter('must be a duration such as "90d" or "12h"', param_hint="--expires") from err
+
+
+@command.command("list", epilog="Example: ringward token list --json")
+@client_options
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@pass_settings
+def list_tokens(settings: Settings, as_json: bool) -> None:
+    """List all tokens, without their secrets."""
+    from supervisor.cli.tables import show_json, show_table, when
+
+    found = settings.api().get("/api/tokens")
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        [
+            token["name"],
+            token["role"],
+            token.get("tasks", "all"),
+            "expired" if token["expired"] else when(token.get("expiresAt")),
+            when(token.get("lastUsedAt")),
+            when(token["createdAt"]),
+            token["createdBy"],
+        ]
+        for token in found["items"]
+    ]
+    show_table(("NAME", "ROLE", "TASKS", "EXPIRES", "LAST USED", "CREATED", "BY"), rows)
+
+
+@command.command("revoke", epilog="Example: ringward token revoke deploy")
+@client_options
+@click.argument("name")
+@pass_settings
+def revoke(settings: Settings, name: str) -> None:
+    """Revoke a token: it is none from now on, and its open streams end within seconds."""
+    from supervisor.cli.client import segment
+
+    settings.api().delete(f"/api/tokens/{segment(name)}")

@@ -1,0 +1,112 @@
+"""The types of values that say how the API is reached from elsewhere."""
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from supervisor.config.listen import check_exposed
+from supervisor.config.positions import KeyPath
+from supervisor.config.problems import Invalid
+from supervisor.config.values import Text
+
+_HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?", re.ASCII)
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
+_MAX_HOST = 253
+
+
+def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
+    """What is wrong with the values of ``[http]`` together: where, and why."""
+    for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if one in http and other not in http:
+            yield (one,), Invalid(f"needs {other} beside it", show=False)
+    if "socket_group" in http and "socket" not in http:
+        remedy = "set socket to a path in a directory that the group can enter"
+        yield ("socket_group",), Invalid("is of no use: nobody else can enter the data directory", remedy)
+    for index, (host, _port) in enumerate(http.get("listen", ())):
+        try:
+            check_exposed(host, tls="tls_cert" in http, behind_proxy=bool(http.get("behind_proxy")))
+        except Invalid as err:
+            yield ("listen", index), err
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network in CIDR notation, or one address."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        try:
+            network = ipaddress.ip_network(text)
+        except ValueError as err:
+            raise Invalid(f"must be {self.describe()}", str(err)) from None
+        if network.prefixlen == 0:
+            raise Invalid("would trust everybody, who could then claim any address", "name your proxy's address")
+        return str(network)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
+
+
+@dataclass(frozen=True)
+class HostName:
+    """A name or numeric address, without a port."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=_MAX_HOST, empty=False, what=self.describe()).parse(value, directory).lower()
+        try:
+            return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            if not _HOST.fullmatch(text):
+                raise Invalid(f"must be {self.describe()}") from None
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a host name without a port such as "jobs.example.com" or "*.example.com"'
+
+
+@dataclass(frozen=True)
+class BasePath:
+    """A path prefix: with a slash in front, and none at the end."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=200, what=self.describe()).parse(value, directory).rstrip("/")
+        parts = text.split("/")
+        if text and (not _BASE_PATH.fullmatch(text) or "." in parts or ".." in parts):
+            raise Invalid(f"must be {self.describe()}", "letters, digits, dots, underscores, tildes and hyphens")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a path such as "/jobs"'
+
+
+@dataclass(frozen=True)
+class Url:
+    """An http or https address without a query, a fragment or a password."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError:
+            raise Invalid(f"must be {self.describe()}") from None
+        plain = not (parts.query or parts.fragment or parts.username or parts.password) and port != 0
+        if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+            raise Invalid(f"must be {self.describe()}")
+        HostName().parse(parts.hostname, directory)
+        BasePath().parse(parts.path, directory)
+        return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'an address such as "https://example.com/jobs"'

@@ -1,0 +1,61 @@
+"""``python -m supervisor.janitor``: started by the scheduler with a job on standard input, which stays open.
+
+Does the job, writes a report to standard output, and ends; at once, wherever it is, when standard input closes,
+because the scheduler is gone then. Only one works in a data directory; another one has nothing to do.
+"""
+
+import fcntl
+import os
+import sys
+import threading
+
+from supervisor.janitor.job import Job, Report
+from supervisor.janitor.work import work
+from supervisor.logline import Log
+from supervisor.osport import set_title
+
+_BUSY_REST_MS = 60_000
+
+
+def _end_with_the_scheduler() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+
+
+def main() -> int:
+    """Do one job; returns the exit status, 1 when it could not be done."""
+    os.nice(19)
+    os.umask(0o077)
+    set_title("ringward janitor")
+    job = Job.from_line(_first_line())
+    threading.Thread(target=_end_with_the_scheduler, daemon=True).start()
+    log = Log("janitor", job.log_level)
+    try:
+        lock = os.open(f"{job.data_dir}/janitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report = Report(next_ms=0, rest_ms=_BUSY_REST_MS)
+        else:
+            report = work(job, log)
+    except OSError as err:
+        log.error(f"the logs cannot be looked after: {err}")
+        return 1
+    sys.stdout.write(report.to_line())
+    return 0
+
+
+def _first_line() -> str:
+    """Unbuffered, so that nothing of what follows is taken."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, 65536)
+        if not more:
+            sys.exit(0)
+        line += more
+    return line.decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

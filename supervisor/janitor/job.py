@@ -1,0 +1,59 @@
+"""What the scheduler asks of the janitor, and what it hears from it: a line of JSON each."""
+
+import json
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to do."""
+
+    data_dir: str
+    database: str
+    """Where it is noted which runs were purged."""
+    log_level: str
+    look: bool
+    """Whether to look at all logs; else only the files of purged runs are removed."""
+    compress_after_ms: int
+    """How old a log is when it is compressed."""
+    max_log_bytes: int | None
+    """What all logs may occupy; None: 20 % of the file system."""
+
+    def to_line(self) -> str:
+        """As a line."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> "Job":
+        """From a line."""
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What comes next."""
+
+    next_ms: int | None
+    """When a log will be old enough, ms since the epoch; None: none is waiting for that."""
+    rest_ms: int
+    """How long to wait at least before logs are looked at again: where looking takes long, it is done rarely."""
+    removed: int = 0
+    """The files of all purged runs up to this number are gone."""
+    kept: list[int] = field(default_factory=list)
+    """Except those of these numbers."""
+
+    def to_line(self) -> str:
+        """As a line."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> "Report":
+        """From a line.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            return cls(**json.loads(line))
+        except TypeError as err:
+            raise ValueError("no report") from err

@@ -1,0 +1,47 @@
+"""How much room the file system of the logs has left."""
+
+import os
+
+_DEFAULT_BYTES = 256 << 20
+_DEFAULT_SHARE = 20  # one part in
+_BACK_SHARE = 10
+
+
+class DiskRoom:
+    """Tells when log files must not grow any more, so that the disk keeps a reserve for everything else.
+
+    Free inodes count too: 5 % of them are the reserve, where the file system has a fixed number.
+
+    Args:
+        directory: on the file system in question.
+        min_free_bytes: the reserve; None: the smaller of 256 MiB and 5 % of the file system; 0: no reserve at all.
+    """
+
+    def __init__(self, directory: str, min_free_bytes: int | None) -> None:
+        self._directory = directory
+        self._min_free = min_free_bytes
+        self._short = False
+
+    def shortage(self) -> str | None:
+        """Why log files must not grow, or None. Once short, a tenth more than the reserve has to be free again."""
+        if self._min_free == 0:
+            return None
+        try:
+            found = os.statvfs(self._directory)
+        except OSError:  # whatever is wrong there, writing tells
+            return None
+        size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        wanted = min(_DEFAULT_BYTES, size // _DEFAULT_SHARE) if self._min_free is None else self._min_free
+        inodes = found.f_files // _DEFAULT_SHARE
+        if self._short:
+            wanted += wanted // _BACK_SHARE
+            inodes += inodes // _BACK_SHARE
+        if free < wanted:
+            reason = f"only {free >> 20} MiB are free on the disk"
+        elif found.f_favail < inodes:
+            reason = f"only {found.f_favail} inodes are free on the disk"
+        else:
+            self._short = False
+            return None
+        self._short = True
+        return reason

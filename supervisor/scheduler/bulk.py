@@ -1,0 +1,154 @@
+"""Work on many rows: one job after the other, each in slices, with the ordinary work of the loop between them.
+
+What a job is about is read once, in the reading thread. Then each slice is a change of its own, and the next one is not
+begun before the loop has had a turn: so whatever came meanwhile is stored first, and waits for one slice at most.
+
+How far a job has come stands in the store, in the transaction of each slice. The last one announces the job as one
+event. When the scheduler dies in between, whole slices are done: the next scheduler announces those, and the job goes
+on when somebody asks for the same again; the worker does when its command was not answered, and gets the whole number.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from store.database import Database
+from store.meta import get_meta, set_meta
+from store.run_bulk import drop_empty_counts
+from supervisor.scheduler.commit import Change
+from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.reading import Reading
+
+_PROGRESS = "bulk"
+"""Name in the store of how far the job has come: {command, event, affected}, or null."""
+
+Progress = dict[str, Any]
+
+
+class Ending(Exception):
+    """The daemon is being shut down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Work on many rows."""
+
+    command: str
+    """Id of what was asked; the same when it is asked again."""
+    find: Callable[[Database], list[str]]
+    """Read which rows, in slices."""
+    work: Callable[[Database, str, int], int]
+    """Change a slice at a time (ms since the epoch), in the store thread; returns how many rows were changed."""
+    event: str | None
+    """Kind of the event that tells of it; None: nobody is told."""
+    done: Callable[[int], None]
+    """Called with the number of rows changed."""
+    failed: Callable[[BaseException], None]
+    """Called when it was given up. Slices that were done stay done."""
+
+
+def unfinished_job(db: Database) -> Progress | None:
+    """How far a job had come that an earlier scheduler left."""
+    found: Progress | None = get_meta(db, _PROGRESS)
+    return found
+
+
+class Bulk:
+    """The jobs."""
+
+    def __init__(self, loop: Loop, engine: Engine, reading: Reading, unfinished: Progress | None) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._reading = reading
+        self._unfinished = unfinished
+        self._waiting: deque[Job] = deque()
+        self._job: Job | None = None
+        self._slices: deque[str] = deque()
+        self._affected = 0
+
+    def settle(self, change: Change) -> None:
+        """Announce what an earlier scheduler did and could not tell of."""
+        if self._unfinished is not None:
+            self._announce(self._unfinished["event"], self._unfinished["affected"], change)
+
+    def submit(self, job: Job) -> None:
+        """Do a job when those before it are done."""
+        self._waiting.append(job)
+        if self._job is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._waiting:
+            self._job = job = self._waiting.popleft()
+            self._affected = 0
+            self._reading.submit(job.find, lambda found: self._found(job, found))
+
+    def _found(self, job: Job, found: list[str] | BaseException) -> None:
+        if isinstance(found, BaseException):
+            self._give_up(job, found)
+            return
+        self._slices.extend(found)
+        self._next(job)
+
+    def _next(self, job: Job) -> None:
+        if not self._slices:
+            self._finish(job)
+        elif self._engine.ending:
+            self._give_up(job, Ending("the daemon is shutting down"))
+        else:
+            self._commit_slice(job, self._slices.popleft())
+
+    def _commit_slice(self, job: Job, rows: str) -> None:
+        before, last = self._affected, not self._slices
+        changed = 0
+
+        def write(db: Database) -> None:
+            nonlocal changed
+            changed = job.work(db, rows, change.now_ms)
+            if last:
+                drop_empty_counts(db)
+            if job.event is not None:
+                progress = {"command": job.command, "event": job.event, "affected": before + changed}
+                set_meta(db, _PROGRESS, None if last else progress)
+
+        def stored() -> None:
+            self._affected = before + changed
+            # What else waits for the store goes first.
+            self._loop.after(0, lambda: self._next(job))
+
+        def on_failed(error: BaseException) -> bool:
+            self._give_up(job, error)
+            return True
+
+        change = self._engine.change(on_failed)
+        change.write(write)
+        if last and job.event is not None:
+            event = job.event
+            change.tell(lambda _db: [(event, {"affected": before + changed})])
+        change.then(stored)
+        self._engine.commit(change)
+
+    def _finish(self, job: Job) -> None:
+        known = self._unfinished
+        if known is not None and known["command"] == job.command:
+            self._affected += known["affected"]
+        self._job = None
+        job.done(self._affected)
+        self._begin()
+
+    def _give_up(self, job: Job, error: BaseException) -> None:
+        self._slices.clear()
+        if job.event is not None and self._affected:
+            change = self._engine.change()
+            self._announce(job.event, self._affected, change)
+            self._engine.commit(change)
+        self._job = None
+        job.failed(error)
+        self._begin()
+
+    @staticmethod
+    def _announce(event: str, affected: int, change: Change) -> None:
+        change.write(lambda db: set_meta(db, _PROGRESS, None))
+        change.announce(event, {"affected": affected})

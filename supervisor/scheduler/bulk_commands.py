@@ -1,0 +1,220 @@
+"""Commands on many runs, and the deletion of one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from store.database import Database
+from store.ids import derived_ulid
+from store.run_bulk import (
+    RunSelector,
+    find_active,
+    find_deleted,
+    find_ended,
+    find_tasks,
+    mark_deleted,
+    unmark_deleted,
+)
+from store.run_filter import RunFilter
+from store.runs import delete_run, get_run
+from supervisor.scheduler import runs
+from supervisor.scheduler.bulk import Bulk, Job
+from supervisor.scheduler.control import Operation, Reply, done, refused
+from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.reading import Reading
+from supervisor.scheduler.units import LiveRun, Unit
+
+Arguments = dict[str, Any]
+
+_STOPS = 200
+"""Runs stopped in one turn of the loop: some milliseconds."""
+_ID_CHARACTERS = 26
+
+
+class BulkCommands:
+    """Carries them out.
+
+    Args:
+        undo_window_ms: how long a deleted run can be restored.
+        on_deleted: called when runs were deleted.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        engine: Engine,
+        units: dict[str, Unit],
+        reading: Reading,
+        bulk: Bulk,
+        *,
+        undo_window_ms: int,
+        on_deleted: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._units = units
+        self._reading = reading
+        self._bulk = bulk
+        self._undo_window_ms = undo_window_ms
+        self._on_deleted = on_deleted
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {
+            "run_delete": self.delete,
+            "bulk_delete": self.bulk_delete,
+            "bulk_restore": self.bulk_restore,
+            "bulk_stop": self.bulk_stop,
+            "bulk_rerun": self.bulk_rerun,
+        }
+
+    def delete(self, arguments: Arguments, reply: Reply) -> None:
+        """Delete a run so that it can be restored; one that has not begun ends first."""
+        run_id = arguments["run"]
+        run = self._engine.live.get(run_id)
+        if run is not None and run.state in runs.HELD_BY_ROOT:
+            reply(refused(409, f"{run_id} is running: stop it first"))
+            return
+
+        def on_failed(error: BaseException) -> bool:
+            reply(refused(503, f"the database cannot be written: {error}"))
+            return True
+
+        found: list[str | None] = []
+        if run is None:
+            change = self._engine.change(on_failed)
+        else:
+            # In memory it has ended at once, so this is stored some time; together, so that nobody sees the end alone.
+            change = self._engine.change()
+            self._engine.stop(run, change, by=arguments["by"])
+        change.write(lambda db: found.append(_delete(db, run_id, change.now_ms)))
+        change.tell(lambda _db: [("run.deleted", {"runId": run_id, "taskName": found[-1]})] if found[-1] else [])
+
+        def stored() -> None:
+            self._on_deleted()
+            reply(done())
+
+        change.then(stored)
+        self._engine.commit(change)
+
+    def bulk_delete(self, arguments: Arguments, reply: Reply) -> None:
+        """Delete every ended run of a selector."""
+
+        def deleted(affected: int) -> None:
+            self._on_deleted()
+            reply(done(affected=affected))
+
+        self._bulk.submit(
+            Job(
+                command=arguments["command"],
+                find=lambda db: find_ended(db, _selector(arguments)),
+                work=mark_deleted,
+                event="run.deleted",
+                done=deleted,
+                failed=_failed(reply),
+            )
+        )
+
+    def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
+        """Restore every run of a selector that was deleted within the undo window."""
+        window_ms = self._undo_window_ms
+        now_ms = self._loop.now_ms()
+        self._bulk.submit(
+            Job(
+                command=arguments["command"],
+                find=lambda db: find_deleted(db, _selector(arguments), now_ms - window_ms),
+                work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms),
+                event="run.restored",
+                done=lambda affected: reply(done(affected=affected)),
+                failed=_failed(reply),
+            )
+        )
+
+    def bulk_stop(self, arguments: Arguments, reply: Reply) -> None:
+        """Stop every run of a selector that has not ended and is not being stopped already."""
+
+        def found(ids: list[str] | BaseException) -> None:
+            if isinstance(ids, BaseException):
+                _failed(reply)(ids)
+            else:
+                self._stop_some(ids, 0, arguments["by"], reply)
+
+        self._reading.submit(lambda db: find_active(db, _selector(arguments)), found)
+
+    def _stop_some(self, ids: list[str], stopped: int, by: str, reply: Reply) -> None:
+        change = self._engine.change()
+        for run_id in ids[:_STOPS]:
+            run = self._engine.live.get(run_id)
+            if run is not None and run.state is not runs.State.STOPPING:
+                self._engine.stop(run, change, by=by)
+                stopped += 1
+        rest = ids[_STOPS:]
+        if rest:
+            self._engine.commit(change)
+            self._loop.after(0, lambda: self._stop_some(rest, stopped, by, reply))
+        else:
+            change.then(lambda: reply(done(affected=stopped)))
+            self._engine.commit(change)
+
+    def bulk_rerun(self, arguments: Arguments, reply: Reply) -> None:
+        """Run each task once that runs of a selector belong to; asked again, the same runs."""
+
+        def find(db: Database) -> dict[str, tuple[str, bool]]:
+            ids = {name: derived_ulid(arguments["command"], name) for name in find_tasks(db, _selector(arguments))}
+            return {name: (run_id, get_run(db, run_id, True) is not None) for name, run_id in ids.items()}
+
+        def found(tasks: dict[str, tuple[str, bool]] | BaseException) -> None:
+            if isinstance(tasks, BaseException):
+                _failed(reply)(tasks)
+            elif self._engine.ending:
+                reply(refused(503, "the daemon is shutting down"))
+            else:
+                self._run_all(tasks, arguments, reply)
+
+        self._reading.submit(find, found)
+
+    def _run_all(self, tasks: dict[str, tuple[str, bool]], arguments: Arguments, reply: Reply) -> None:
+        created: list[LiveRun] = []
+
+        def on_failed(error: BaseException) -> bool:
+            for run in created:
+                self._engine.forget(run)
+            reply(refused(503, f"the database cannot be written: {error}"))
+            return True
+
+        change = self._engine.change(on_failed)
+        triggered = []
+        for name, (run_id, exists) in tasks.items():
+            unit = self._units.get(name)
+            task = None if unit is None else unit.task
+            if unit is None or task is None or not task.api_trigger:
+                continue
+            triggered.append({"run_id": run_id, "task_name": name})
+            if not exists:
+                trigger, by = arguments["triggered_by"], arguments["by"]
+                created.append(self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by))
+        change.then(lambda: reply(done(triggered=triggered)))
+        self._engine.commit(change)
+
+
+def _selector(arguments: Arguments) -> RunSelector:
+    return RunSelector(
+        match_all=arguments["match_all"],
+        filter=RunFilter(**arguments["filter"]),
+        except_ids=_unpacked(arguments["except_ids"]),
+        ids=_unpacked(arguments["ids"]),
+    )
+
+
+def _unpacked(ids: str) -> list[str]:
+    return [ids[at : at + _ID_CHARACTERS] for at in range(0, len(ids), _ID_CHARACTERS)]
+
+
+def _failed(reply: Reply) -> Callable[[BaseException], None]:
+    return lambda error: reply(refused(503, f"it was not finished: {error}"))
+
+
+def _delete(db: Database, run_id: str, now_ms: int) -> str | None:
+    """Delete a run; returns its task's name, or None when it is no run that could be deleted (any more)."""
+    run = get_run(db, run_id)
+    return run.task_name if run is not None and delete_run(db, run_id, now_ms) else None

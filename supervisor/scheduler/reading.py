@@ -1,0 +1,59 @@
+"""Long reads of the database, in a thread of their own: neither the loop nor the store thread waits for them."""
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from store.database import Database, open_reader
+from supervisor.scheduler.loop import Loop
+
+T = TypeVar("T")
+
+
+class _Question(NamedTuple):
+    read: Callable[[Database], Any]
+    done: Callable[[Any], None]
+
+
+class Reading:
+    """Answers one question after the other. The thread starts with the first."""
+
+    def __init__(self, loop: Loop, path: str) -> None:
+        self._loop = loop
+        self._path = path
+        self._questions: SimpleQueue[_Question] = SimpleQueue()
+        self._answers: deque[tuple[_Question, Any]] = deque()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._started = False
+        loop.watch(self._bell, lambda _mask: self._drain())
+
+    def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
+        """Have `read` called with a reader in the thread, then `done` from the loop with its result or exception."""
+        self._questions.put(_Question(read, done))
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._work, name="reading", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            question = self._questions.get()
+            answer: Any
+            try:
+                # Not kept open: there may be hours until the next one, and each has a cache.
+                with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
+                    answer = question.read(db)
+            except Exception as err:  # noqa: BLE001 - whatever a question raises is its answer
+                answer = err
+            self._answers.append((question, answer))
+            os.eventfd_write(self._bell, 1)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # EAGAIN: not rung since the last time
+            os.eventfd_read(self._bell)
+        while self._answers:
+            question, answer = self._answers.popleft()
+            question.done(answer)

@@ -1,0 +1,50 @@
+"""Pages of other origins that use what a browser has: a cookie, or a password that it remembers."""
+
+import pytest
+
+from tests.api.credentials import basic, bearer, cookie, login, make_token
+from tests.api.harness import PASSWORD, Daemon
+
+ORIGINS = [
+    ({"Origin": "http://evil.example"}, False),
+    ({"Origin": "null"}, False),
+    ({"Sec-Fetch-Site": "cross-site"}, False),
+    ({"Sec-Fetch-Site": "same-site"}, False),
+    ({"Sec-Fetch-Site": "same-origin"}, True),
+    ({"Sec-Fetch-Site": "none"}, True),
+    ({}, True),
+]
+
+
+@pytest.mark.parametrize(("headers", "ours"), ORIGINS)
+def test_requests_of_other_origins(daemon: Daemon, headers: dict[str, str], ours: bool) -> None:
+    """A page of another origin can use neither cookie nor password for an unsafe method, nor log anybody in."""
+    for credentials in (cookie(login(daemon)), basic(PASSWORD)):
+        answer = daemon.ask("POST", "/api/tasks/job/run", headers={**credentials, **headers}, unix=False)
+        assert answer.status == (201 if ours else 403)
+        assert daemon.get("/api/runs", {**credentials, **headers}, unix=False).status == 200
+    assert login(daemon, headers=headers).status == (204 if ours else 403)
+
+
+def test_our_own_origin(daemon: Daemon) -> None:
+    """Scheme, host and port of the request itself."""
+    own = {"Origin": f"http://127.0.0.1:{daemon.port}"}
+    assert login(daemon, headers=own).status == 204
+    assert login(daemon, headers={"Origin": f"http://127.0.0.1:{daemon.port + 1}"}).status == 403
+
+
+def test_tokens_in_a_remembered_password(daemon: Daemon) -> None:
+    """A browser may send a token that was typed as a password on its own; one that a program adds itself it may not."""
+    secret = make_token(daemon, "remembered", "operator")
+    foreign = {"Origin": "http://evil.example"}
+    assert daemon.ask("POST", "/api/tasks/job/run", headers=basic(secret) | foreign, unix=False).status == 403
+    assert daemon.ask("POST", "/api/tasks/job/run", headers=bearer(secret) | foreign, unix=False).status == 201
+
+
+def test_no_page_of_others_reads_answers(daemon: Daemon) -> None:
+    """No answer permits another origin to read it, not even one that a preflight asks for."""
+    foreign = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST", **basic(PASSWORD)}
+    for method in ("GET", "OPTIONS"):
+        answer = daemon.ask(method, "/api/tasks", headers=foreign, unix=False)
+        assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin" or method == "OPTIONS"

@@ -1,0 +1,54 @@
+"""Bodies that are made to cost memory, time or the stack."""
+
+import json
+
+import pytest
+
+from tests.api.credentials import JSON
+from tests.api.harness import Daemon
+
+DEEP = 200_000
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" * DEEP, 400),
+        (b"[" * DEEP + b"]" * DEEP, 400),
+        (b'{"a":' * (DEEP // 2) + b"1" + b"}" * (DEEP // 2), 400),
+        (b'{"password": ' + b"[" * DEEP + b"]" * DEEP + b"}", 400),
+        (b'{"password": "' + b"x" * (1 << 20) + b'"}', 413),
+        (b'{"password": ' + b"9" * 500_000 + b"}", 400),
+        (b'{"password": 1e999999999}', 400),
+        (b'{"password": "\\ud800"}', 400),
+        (b'{"password": "\xff"}', 400),
+        (b'{"password": NaN}', 400),
+        (b"\xef\xbb\xbf{}", 400),
+        (b'{"password": "wrong", "password": "wrong too"}', 401),
+    ],
+)
+def test_bodies_that_hurt(daemon: Daemon, body: bytes, status: int) -> None:
+    """Refused with a small answer, and the next request is served by the same worker."""
+    workers = daemon.workers()
+    answer = daemon.ask("POST", "/api/auth/login", body, JSON)
+    assert answer.status == status or (status == 400 and answer.status == 422)
+    assert len(answer.body) < 10_000
+    assert daemon.get("/healthz").status == 200
+    assert daemon.workers() == workers
+
+
+def test_very_many_fields(daemon: Daemon) -> None:
+    """Each is named once in the answer, whose text stays short."""
+    body = json.dumps({f"f{number}": 1 for number in range(50_000)})
+    answer = daemon.ask("POST", "/api/auth/login", body, JSON)
+    assert answer.status == 422
+    assert len(answer.json["detail"]) < 1000
+
+
+def test_very_many_parameters(daemon: Daemon) -> None:
+    """Too many parameters, headers or cookies are refused, not counted to the end."""
+    assert daemon.get("/api/runs?" + "&".join(f"a{n}=1" for n in range(500))).status == 422
+    assert daemon.get("/api/runs?limit=" + "9" * 7000).status == 422
+    assert daemon.get("/nowhere", {f"X-{n}": "1" for n in range(150)}).status == 431
+    assert daemon.get("/nowhere", {"X": "1" * 10_000}).status == 431
+    assert daemon.get("/" + "x" * 10_000).status == 414

@@ -1,0 +1,64 @@
+"""Text from outside that tries to look like lines of the daemon's log, or like entries of the audit."""
+
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from api.auditor import Auditor
+from store.audit import Entry
+from supervisor.client import ControlClient
+from tests.api.credentials import basic, login
+from tests.api.harness import Daemon
+from tests.waiting import until
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) api: ")
+FORGED = "2026-11-21T00:00:00.000Z ERROR api: forged"
+
+
+@pytest.fixture
+def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A server that logs every refusal."""
+    daemon = Daemon(tmp_path_factory.mktemp("talkative"), log_level="debug")
+    yield daemon
+    daemon.close()
+
+
+def test_every_line_of_the_log_is_ours(talkative: Daemon) -> None:
+    """Whatever stands in paths, headers, queries and bodies: each line begins as ours do, and none is forged."""
+    forged = FORGED.replace(" ", "%20")
+    for target in (f"/x%0a{forged}", f"/x%0d{forged}", f"/api/runs?limit=%0a{forged}", f"/api/tasks/%0a{forged}"):
+        talkative.get(target)
+        talkative.get(target, {"User-Agent": f"x\t{FORGED}", "Referer": FORGED}, unix=False)
+    login(talkative, f"wrong\\n{FORGED}")
+    talkative.get("/api/runs", basic(f"wrong\n{FORGED}", f"user\n{FORGED}"), unix=False)
+    for request in (f"GET /\n{FORGED} HTTP/1.1", f"BAD\x85{FORGED}", f"GET /{FORGED}\r{FORGED} HTTP/9"):
+        with socket.create_connection(("127.0.0.1", talkative.port)) as sock:
+            sock.sendall(request.encode("latin-1") + b"\r\n\r\n")
+            sock.recv(65536)
+    text = talkative.log.read_bytes().decode()
+    lines = text.split("\n")
+    assert len(lines) > 5
+    assert [line for line in lines if line and not LINE.match(line)] == []
+    assert not any(line.startswith(FORGED) for line in lines)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
+
+
+def test_every_entry_of_the_audit_is_one(own: Daemon) -> None:
+    """No field of an entry has a line break, a control character or a direction mark, whatever it is made from."""
+    own.scheduler.audit.clear()
+    auditor = Auditor(ControlClient(own.boot.control_socket, own.boot.token))
+    evil = "a\nb\rc\x1b[2Jd\u202ee\u2028f\x00" + "x" * 10_000
+    auditor.record("login", who=evil, address=evil, status=200, target=evil, reason=evil)
+
+    def arrived() -> bool:
+        auditor.flush()
+        return bool(own.scheduler.audit)
+
+    until(arrived, "the entry")
+    (entry,) = own.scheduler.audit
+    assert isinstance(entry, Entry)
+    for text in (entry.who, entry.address, entry.target, entry.reason):
+        assert text.isprintable()
+        assert len(text) <= 300

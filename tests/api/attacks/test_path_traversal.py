@@ -1,0 +1,54 @@
+"""Paths that lead out of where they belong."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.api.harness import Daemon
+
+PATHS = (
+    "/static/../app.py",
+    "/static/%2e%2e/app.py",
+    "/static/..%2fapp.py",
+    "/static/%2e%2e%2f%2e%2e%2fsetup.cfg",
+    "/static//etc/passwd",
+    "/static/..\\app.py",
+    "/static/app.js/../../app.py",
+    "/static/app.js%00.css",
+    "/../../../etc/passwd",
+    "/schemas/../openapi.json",
+    "/api/tasks/../runs",
+    "/api/tasks/%2e%2e/runs",
+    "/api/tasks/..%2f..%2fetc/runs",
+    "/api/tasks/...../../runs",
+    "/api/runs/../../../../etc/passwd/log/raw",
+    "/api/runs/%2e%2e%2f%2e%2e%2fx/log/raw",
+    "/api/tokens/..%2fx",
+)
+
+
+def status(daemon: Daemon, target: str) -> int:
+    """Of a request whose target is sent as it is, by somebody who may do everything."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(daemon.boot.http_socket)
+        sock.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        data = b""
+        while part := sock.recv(65536):
+            data += part
+    assert b"root:" not in data
+    return int(data.split(b" ")[1])
+
+
+@pytest.mark.parametrize("target", PATHS)
+def test_no_path_leads_out(daemon: Daemon, target: str) -> None:
+    """Neither to a file, nor to another operation: paths are compared as they are, and names have patterns."""
+    assert status(daemon, target) in (400, 404, 405, 422)
+
+
+def test_a_task_that_is_named_like_a_directory(daemon: Daemon) -> None:
+    """No file outside of the data directory is opened, whatever the name: dots alone are no name of a log's folder."""
+    before = sorted(Path(daemon.boot.data_dir).parent.rglob("*"))
+    for name in (".", "..", "...", ".hidden"):
+        assert status(daemon, f"/api/tasks/{name}/log/search?q=x") == 404
+    assert sorted(Path(daemon.boot.data_dir).parent.rglob("*")) == before

@@ -1,0 +1,122 @@
+"""Each role against each operation."""
+
+import re
+
+import pytest
+
+from api.identity import TOKEN_ROLES, Role
+from api.operation import Access, Operation
+from api.operations import OPERATIONS
+from api.permission import UNSAFE
+from tests.api.credentials import basic, bearer, make_token
+from tests.api.harness import PASSWORD, Daemon, make_run
+
+PLACES = {
+    "taskName": "job",
+    "runId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+    "lineNumber": "0",
+    "schemaName": "Run.json",
+    "tokenName": "nobody",
+    "notificationId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+}
+GUARDED = [operation for operation in OPERATIONS if operation.access in (Access.PRIVATE, Access.METRICS)]
+OPEN = {
+    "login",
+    "logout",
+    "getAuthStatus",
+    "getHealth",
+    "getReadiness",
+    "getOpenapi",
+    "getSchema",
+}
+
+
+def path_of(operation: Operation) -> str:
+    return re.sub(r"{(\w+)}", lambda match: PLACES[match[1]], operation.path)
+
+
+def ids(operation: Operation) -> str:
+    return operation.id
+
+
+def ask(daemon: Daemon, operation: Operation, headers: dict[str, str]) -> int:
+    """The status; of what cannot be undone, nothing is done: the body is none."""
+    method = "HEAD" if operation.method == "GET" else operation.method
+    body = b"no JSON" if operation.body is not None else None
+    if body is not None:
+        headers = {"Content-Type": "application/json", **headers}
+    return daemon.ask(method, path_of(operation), body, headers, unix=False).status
+
+
+def test_every_operation_names_its_role() -> None:
+    """Nothing is open to everybody but what is listed here; what changes something is not for viewers."""
+    assert {operation.id for operation in OPERATIONS if operation.role is Role.ANYBODY} == OPEN
+    for operation in OPERATIONS:
+        assert isinstance(operation.role, Role)
+        open_to_all = operation.access in (Access.PUBLIC, Access.PROBE, Access.LOGIN)
+        assert open_to_all == (operation.role is Role.ANYBODY), operation.id
+        assert operation.method not in UNSAFE or open_to_all or operation.role >= Role.OPERATOR, operation.id
+
+
+def test_what_only_admins_may() -> None:
+    """Tokens, the audit, the daemon's log, reload."""
+    admins = {operation.path for operation in OPERATIONS if operation.role is Role.ADMIN}
+    assert {"/api/tokens", "/api/tokens/{tokenName}", "/api/audit", "/api/daemon/log/stream"} <= admins
+    assert all(path in admins for path in ("/api/daemon/reload",) if path in {one.path for one in OPERATIONS})
+
+
+@pytest.mark.parametrize("operation", GUARDED, ids=ids)
+def test_without_authentication(daemon: Daemon, operation: Operation) -> None:
+    """401 for each, and the scheduler is not asked."""
+    daemon.scheduler.calls.clear()
+    assert ask(daemon, operation, {}) == 401
+    assert ask(daemon, operation, bearer("rw_" + "A" * 43)) == 401
+    assert daemon.scheduler.calls == []
+
+
+@pytest.mark.parametrize("role", TOKEN_ROLES)
+@pytest.mark.parametrize("operation", GUARDED, ids=ids)
+def test_each_role_and_each_operation(daemon: Daemon, operation: Operation, role: str) -> None:
+    """A role that is not enough is refused before anything else is looked at; one that is, is not."""
+    secret = bearer(make_token(daemon, f"role-{role}", role))
+    daemon.scheduler.calls.clear()
+    status = ask(daemon, operation, secret)
+    if TOKEN_ROLES[role] >= operation.role:
+        assert status not in (401, 403)
+    else:
+        assert status == 403
+        assert {op for op, _ in daemon.scheduler.calls} <= {"token_touch"}
+
+
+def test_no_token_reaches_what_is_local(daemon: Daemon) -> None:
+    """Not even an admin's: the password of this start is for the daemon's own user on the Unix socket."""
+    secret = bearer(make_token(daemon, "local", "admin"))
+    assert daemon.get("/api/local/credentials", secret, unix=False).status == 403
+    assert daemon.get("/api/local/credentials", {**secret, "Via": "x"}).status == 403
+
+
+def test_a_token_cannot_raise_itself(daemon: Daemon) -> None:
+    """Neither by a header, nor with a second credential that is worth less, nor by making another token."""
+    for role in ("viewer", "operator", "cloud"):
+        secret = bearer(make_token(daemon, "climber", role))
+        body = '{"name": "mine", "role": "admin"}'
+        json = {"Content-Type": "application/json"}
+        assert daemon.ask("POST", "/api/tokens", body, secret | json, unix=False).status == 403
+        assert daemon.get("/api/audit", {**secret, "X-Role": "admin"}, unix=False).status == 403
+        assert daemon.get("/api/audit?role=admin", secret, unix=False).status == 403
+
+
+def test_the_password_is_an_admin(daemon: Daemon) -> None:
+    """As are a session and the trusted peer; and on the Unix socket a token is not more than elsewhere."""
+    assert daemon.get("/api/audit", basic(PASSWORD), unix=False).status == 200
+    assert daemon.get("/api/audit").status == 200
+    viewer = bearer(make_token(daemon, "viewer", "viewer"))
+    assert daemon.get("/api/audit", {**viewer, "Via": "x"}).status == 403
+
+
+def test_methods_that_are_not_declared(daemon: Daemon) -> None:
+    """No method slips past the table: 405 for every other one, whoever asks."""
+    run = daemon.insert(make_run())
+    for method in ("PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "PROPFIND"):
+        assert daemon.ask(method, "/api/tasks").status == 405
+        assert daemon.ask(method, f"/api/runs/{run.id}/log").status == 405

@@ -1,0 +1,163 @@
+"""A token that is limited to some tasks against everything about the others."""
+
+import json
+
+import pytest
+
+from api.operation import Access, Operation
+from api.operations import OPERATIONS
+from store.tasks import upsert_task
+from tests.api.attacks.test_privilege_escalation import GUARDED, ids, path_of
+from tests.api.credentials import bearer, make_token
+from tests.api.harness import Daemon, make_run
+from tests.waiting import until
+
+ABOUT_ONE = [one for one in GUARDED if "{taskName}" in one.path or "{runId}" in one.path]
+ABOUT_ALL = [one for one in GUARDED if one not in ABOUT_ONE]
+
+
+def scoped(daemon: Daemon, role: str = "admin", tasks: str = "mine-*") -> dict[str, str]:
+    return bearer(make_token(daemon, f"scoped-{role}", role, tasks=tasks))
+
+
+def ask(daemon: Daemon, operation: Operation, path: str, headers: dict[str, str]) -> int:
+    method = "HEAD" if operation.method == "GET" else operation.method
+    if operation.id == "searchTaskLog":
+        path += "?q=x"
+    return daemon.ask(method, path, headers=headers, unix=False).status
+
+
+@pytest.mark.parametrize("operation", ABOUT_ONE, ids=ids)
+def test_other_tasks_and_their_runs(daemon: Daemon, operation: Operation) -> None:
+    """404 as if there were none, and the scheduler is asked nothing."""
+    other = daemon.insert(make_run(task="other"))
+    headers = scoped(daemon)
+    path = path_of(operation).replace("/job", "/other").replace("01ARZ3NDEKTSV4RRFFQ69G5FAV", other.id)
+    daemon.scheduler.calls.clear()
+    assert ask(daemon, operation, path, headers) == 404
+    assert {op for op, _ in daemon.scheduler.calls} <= {"token_touch"}
+
+
+@pytest.mark.parametrize("operation", [one for one in ABOUT_ALL if not one.scoped], ids=ids)
+def test_the_daemon_as_a_whole(daemon: Daemon, operation: Operation) -> None:
+    """403, also for an admin: tokens, audit, the daemon's log and state, notifications."""
+    headers = scoped(daemon)
+    if operation.body is None:
+        assert ask(daemon, operation, path_of(operation), headers) == 403
+        return
+    json_headers = {"Content-Type": "application/json", **headers}
+    answer = daemon.ask(operation.method, path_of(operation), b"{}", json_headers, unix=False)
+    assert answer.status == 403
+
+
+def test_who_is_trusted_to_limit_itself() -> None:
+    """A new operation on all tasks is refused to such tokens unless it is on this list, and has a test below."""
+    assert {one.id for one in ABOUT_ALL if one.scoped} == {
+        "listTasks",
+        "listRuns",
+        "summarizeRuns",
+        "streamEvents",
+        "getMetrics",
+        "bulkDeleteRuns",
+        "bulkRerunRuns",
+        "bulkRestoreRuns",
+        "bulkStopRuns",
+    }
+    assert all(one.access is not Access.LOCAL for one in OPERATIONS if one.scoped)
+
+
+def test_lists_and_totals(daemon: Daemon) -> None:
+    """Other tasks and their runs are neither listed nor counted, whatever is asked for."""
+    with daemon.lock:
+        for name in ("mine-1", "other"):
+            upsert_task(daemon.db, name, "task", "{}")
+    mine = daemon.insert(make_run(task="mine-1"))
+    other = daemon.insert(make_run(task="other"))
+    headers = scoped(daemon)
+    for query in ("", "&sortField=taskName", "&search=o", f"&search={other.id[:8]}", "&status=pending"):
+        found = daemon.get(f"/api/runs?naming=camel&limit=1000{query}", headers, unix=False).json
+        assert {run["taskName"] for run in found["runs"]} <= {"mine-1"}
+        assert found["total"] == len(found["runs"])
+    assert mine.id in {run["id"] for run in daemon.get("/api/runs?limit=1000", headers, unix=False).json["runs"]}
+    for query in ("task_name=other", f"search={other.id}"):
+        assert daemon.get(f"/api/runs?{query}", headers, unix=False).json["total"] == 0
+    tasks = daemon.get("/api/tasks", headers, unix=False).json["items"]
+    assert [task["name"] for task in tasks] == ["mine-1"]
+
+
+def test_a_scope_without_any_task(daemon: Daemon) -> None:
+    """Nothing is everything that it sees."""
+    daemon.insert(make_run(task="other"))
+    headers = scoped(daemon, tasks="nobody")
+    assert daemon.get("/api/runs", headers, unix=False).json["total"] == 0
+    assert daemon.get("/api/tasks", headers, unix=False).json["items"] == []
+
+
+def test_the_summary(daemon: Daemon) -> None:
+    """Counts what the token sees, also when it asks for others by name."""
+    daemon.insert(make_run(task="mine-2"))
+    daemon.insert(make_run(task="other"))
+    headers = scoped(daemon, tasks="mine-2")
+    total = daemon.get("/api/runs?limit=1", headers, unix=False).json["total"]
+    assert daemon.get("/api/runs/summary", headers, unix=False).json["total"] == total
+    assert daemon.get("/api/runs/summary?task_name=other", headers, unix=False).json["total"] == 0
+
+
+def test_events(own: Daemon) -> None:
+    """Neither other tasks' events, nor the daemon's own, from now on or after the fact."""
+    headers = scoped(own, tasks="*")
+    limited = scoped(own, "viewer")
+    for header, wanted in ((limited, ["mine-1"]), (headers, ["mine-1", "other"])):
+        stream = own.stream("/api/events/stream?types=", header, unix=False)
+        own.announce("config.reloaded")
+        own.announce("run.created", runId="x", taskName="other")
+        own.announce("run.created", runId="x", taskName="mine-1")
+        seen = [event.data.get("taskName") for event in stream.take(len(wanted))]
+        assert sorted(seen) == wanted
+        stream.close()
+    resumed = own.stream("/api/events/stream", {**limited, "Last-Event-ID": "-1"}, unix=False)
+    assert [event.data["taskName"] for event in resumed.take(2)] == ["mine-1", "mine-1"]
+    resumed.close()
+
+
+def test_metrics(daemon: Daemon) -> None:
+    """Series of other tasks are not there."""
+    with daemon.lock:
+        for name in ("mine-1", "other"):
+            upsert_task(daemon.db, name, "task", "{}")
+    text = daemon.get("/metrics", scoped(daemon, "viewer"), unix=False).body.decode()
+    assert "mine-1" in text
+    assert '"other"' not in text
+
+
+@pytest.mark.parametrize("name", ["delete", "rerun", "restore", "stop"])
+def test_bulk(daemon: Daemon, name: str) -> None:
+    """The scheduler is told the limit with the selection, whatever the selection says."""
+    seen = []
+
+    def note(args: dict[str, object]) -> dict[str, object]:
+        seen.append(args)
+        return {"affected": 0, "triggered": []}
+
+    daemon.scheduler.operations[f"bulk_{name}"] = note
+    headers = {"Content-Type": "application/json", **scoped(daemon)}
+    other = daemon.insert(make_run(task="other"))
+    for body in ({"match_all": True}, {"ids": [other.id]}, {"match_all": True, "filter": {"task_name": "other"}}):
+        answer = daemon.ask("POST", f"/api/runs/bulk/{name}", json.dumps(body), headers, unix=False)
+        assert answer.status in (200, 422), answer.body
+    until(lambda: len(seen) >= 2, "the commands")
+    assert all("mine-*" in json.dumps(args) for args in seen)
+
+
+@pytest.mark.parametrize("glob", ["mine-[1]", "mine-?", "[m]ine-*"])
+def test_globs(daemon: Daemon, glob: str) -> None:
+    """As for file names, with upper and lower case told apart."""
+    headers = scoped(daemon, tasks=glob)
+    for name in ("mine-1", "mine-12", "Mine-1", "xmine-1"):
+        daemon.insert(make_run(task=name))
+    seen = {
+        name
+        for name in ("mine-1", "mine-12", "Mine-1", "xmine-1")
+        if daemon.get(f"/api/tasks/{name}/runs", headers, unix=False).status == 200
+    }
+    assert seen == ({"mine-1", "mine-12"} if glob.endswith("*") else {"mine-1"})

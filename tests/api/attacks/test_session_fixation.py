@@ -1,0 +1,33 @@
+"""A session that somebody else knows, given to a victim before the log-in."""
+
+from tests.api.credentials import cookie, login
+from tests.api.harness import Daemon
+
+
+def test_a_cookie_that_was_brought_is_never_adopted(daemon: Daemon) -> None:
+    """The log-in makes a secret of its own; the one that was planted stays worthless."""
+    name = f"ringward_{daemon.boot.daemon_id.lower()}"
+    planted = {"Cookie": f"{name}=planted-by-somebody"}
+    answer = login(daemon, headers=planted)
+    assert answer.status == 204
+    assert "planted" not in answer.headers["Set-Cookie"]
+    assert daemon.get("/api/runs", planted, unix=False).status == 401
+    assert daemon.get("/api/runs", cookie(answer), unix=False).status == 200
+
+
+def test_each_log_in_has_a_session_of_its_own(daemon: Daemon) -> None:
+    """Also when the browser has one already; ending one does not end the other."""
+    first = cookie(login(daemon))
+    second = cookie(login(daemon, headers=first))
+    assert first != second
+    assert daemon.ask("POST", "/api/auth/logout", headers=second, unix=False).status == 204
+    assert daemon.get("/api/runs", second, unix=False).status == 401
+    assert daemon.get("/api/runs", first, unix=False).status == 200
+
+
+def test_a_session_cannot_be_set_by_a_parameter(daemon: Daemon) -> None:
+    """Only the cookie counts, and only under this daemon's name."""
+    name, _, secret = cookie(login(daemon))["Cookie"].partition("=")
+    assert daemon.get(f"/api/runs?{name}={secret}", unix=False).status == 401
+    assert daemon.get("/api/runs", {"Cookie": f"session={secret}"}, unix=False).status == 401
+    assert daemon.get("/api/runs", {"X-Session": secret}, unix=False).status == 401

@@ -1,0 +1,49 @@
+"""Learning a secret from how long its comparison takes: what is compared, and how."""
+
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+
+from api.identity import hash_secret
+from api.passwords import Passwords, WrongPassword
+from supervisor.client import ControlClient
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
+    """Every pair that is compared in constant time."""
+    pairs: list[tuple[bytes, bytes]] = []
+    real = hmac.compare_digest
+
+    def note(one: Any, other: Any) -> bool:
+        pairs.append((one, other))
+        return real(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", note)
+    return pairs
+
+
+@pytest.mark.parametrize(
+    "guess", ["", "c", "correct horse batterx", "correct horse battery", "x" * 100_000, "\udcff", "пароль"]
+)
+def test_passwords(compared: list[tuple[bytes, bytes]], guess: str) -> None:
+    """Every guess goes the same way: digests of one length, compared once, in constant time, as a whole."""
+    passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"))
+    if guess == PASSWORD:
+        passwords.check(guess, None)
+    else:
+        with pytest.raises(WrongPassword):
+            passwords.check(guess, None)
+    ((one, other),) = compared
+    assert {len(one), len(other)} == {hashlib.sha256().digest_size}
+
+
+def test_sessions_and_tokens() -> None:
+    """They are looked up by a digest: how far a guess agrees with a secret says nothing about its digest."""
+    digests = [hash_secret(secret) for secret in ("rw_a", "rw_b", "rw_", "\udcff")]
+    assert {len(digest) for digest in digests} == {64}
+    assert len({digest[:8] for digest in digests}) == len(digests)

@@ -1,0 +1,54 @@
+"""A reader of Prometheus' text format that is as strict as ``promtool check metrics``."""
+
+import re
+from typing import NamedTuple
+
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+_SAMPLE = re.compile(rf"({_NAME})(?:{{({_LABEL}(?:,{_LABEL})*)}})? (\S+)")
+_PAIR = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
+_SUFFIXES = {"counter": ("",), "gauge": ("",), "summary": ("_sum", "_count")}
+
+
+class Family(NamedTuple):
+    kind: str
+    samples: dict[tuple[str, frozenset[tuple[str, str]]], float]
+    """By full name and labels."""
+
+
+def parse(text: str) -> dict[str, Family]:
+    """All families by name.
+
+    Raises:
+        AssertionError: this is not what the format allows.
+    """
+    assert text.endswith("\n")
+    families: dict[str, Family] = {}
+    helped = current = ""
+    for line in text[:-1].split("\n"):
+        if line.startswith("# HELP "):
+            helped, _, words = line[len("# HELP ") :].partition(" ")
+            assert re.fullmatch(_NAME, helped), line
+            assert words, f"{helped} has no help text"
+            assert helped not in families, f"{helped} comes twice"
+        elif line.startswith("# TYPE "):
+            current, kind = line[len("# TYPE ") :].split(" ")
+            assert current == helped, f"{current} has no help text before its type"
+            assert (kind == "counter") == current.endswith("_total"), line
+            families[current] = Family(kind, {})
+        else:
+            _sample(line, current, families[current])
+    return families
+
+
+def _sample(line: str, name: str, family: Family) -> None:
+    match = _SAMPLE.fullmatch(line)
+    assert match is not None, f"no sample: {line!r}"
+    full, labels, value = match.groups()
+    assert full in [name + suffix for suffix in _SUFFIXES[family.kind]], f"{line} stands in the family {name}"
+    pairs = _PAIR.findall(labels or "")
+    assert len({label for label, _ in pairs}) == len(pairs), line
+    unescaped = {label: re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text) for label, text in pairs}
+    key = full, frozenset(unescaped.items())
+    assert key not in family.samples, f"{line} comes twice"
+    family.samples[key] = float(value)

@@ -1,0 +1,101 @@
+"""Who did what."""
+
+import json
+import os
+
+from tests.api.credentials import JSON, basic, bearer, cookie, login, make_token
+from tests.api.harness import PASSWORD, Daemon, make_run
+from tests.waiting import until
+
+
+def test_who_did_what(own: Daemon) -> None:
+    """Every command is in the audit with who, from where, about what and with which result; reading is not."""
+    secret = make_token(own, "ci", "operator")
+    assert own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False).status == 201
+    assert own.ask("POST", "/api/tasks/unknown/run").status == 404
+    run = own.insert(make_run(task="running"))
+    assert own.ask("POST", f"/api/runs/{run.id}/stop", headers=basic(PASSWORD), unix=False).status == 204
+    assert own.get("/api/runs").status == 200
+    until(lambda: len(own.scheduler.audit) == 5, "the audit")
+    uid = f"uid {os.geteuid()}"
+    assert [entry[1:] for entry in own.scheduler.audit[1:]] == [
+        (uid, "unix", "createToken", "", 201, "", False),
+        ("token ci", "127.0.0.1", "runTask", "job", 201, "", False),
+        (uid, "unix", "runTask", "unknown", 404, "There is no task unknown", False),
+        ("password from 127.0.0.1", "127.0.0.1", "stopRun", run.id, 204, "", False),
+    ]
+    shown = own.get("/api/audit?limit=2").json
+    assert [item["operation"] for item in shown["items"]] == ["stopRun", "runTask"]
+    assert shown["items"][1]["reason"] == "There is no task unknown"
+    older = own.get(f"/api/audit?before={shown['nextCursor']}").json
+    assert [item["operation"] for item in older["items"]] == ["runTask", "createToken", "revokeToken"]
+    assert "nextCursor" not in older
+
+
+def test_what_is_not_permitted(own: Daemon) -> None:
+    """A refusal is in the audit with its reason."""
+    secret = make_token(own, "curious")
+    assert own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False).status == 403
+    until(lambda: own.scheduler.audit and own.scheduler.audit[-1].status == 403, "the audit")
+    entry = own.scheduler.audit[-1]
+    assert (entry.who, entry.operation, entry.target) == ("token curious", "runTask", "job")
+    assert entry.reason == "The role viewer does not permit this"
+
+
+def test_logins(own: Daemon) -> None:
+    """Log-ins and log-outs, and each wrong password once, wherever it was given."""
+    session = cookie(login(own))
+    assert login(own, "wrong").status == 401
+    assert own.get("/api/runs", basic("wrong"), unix=False).status == 401
+    assert own.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
+    until(lambda: len(own.scheduler.audit) == 4, "the audit")
+    assert [(entry.operation, entry.who, entry.status, entry.failed_login) for entry in own.scheduler.audit] == [
+        ("login", "web", 204, False),
+        ("login", "", 401, True),
+        ("login", "", 401, True),
+        ("logout", "web", 204, False),
+    ]
+
+
+def test_strangers_fill_no_audit(own: Daemon) -> None:
+    """Who is not authenticated changes nothing, and leaves nothing but wrong passwords."""
+    assert own.ask("POST", "/api/tasks/job/run", unix=False).status == 401
+    assert own.ask("POST", "/api/tasks/job/run", headers=bearer("rw_" + "A" * 43), unix=False).status == 401
+    assert login(own, headers={"Origin": "http://evil.example"}).status == 403
+    assert own.ask("POST", "/api/auth/logout", unix=False).status == 204
+    login(own)
+    until(lambda: own.scheduler.audit, "the audit")
+    assert [entry.operation for entry in own.scheduler.audit] == ["login"]
+
+
+def test_no_secret_is_in_the_audit(own: Daemon) -> None:
+    """Neither passwords nor tokens, nor what was in the wrong field."""
+    secret = make_token(own, "quiet", "admin")
+    login(own)
+    login(own, "hunter2-hunter2")
+    own.ask("POST", "/api/auth/login", json.dumps({"hunter2-hunter2": "hunter2-hunter2"}), JSON, unix=False)
+    own.ask("POST", "/api/tokens", json.dumps({"hunter2-hunter2": 1}), {**JSON, **bearer(secret)}, unix=False)
+    own.ask("DELETE", "/api/tokens/none", headers=bearer(secret), unix=False)
+    until(lambda: any(entry.target == "none" for entry in own.scheduler.audit), "the audit")
+    text = str(own.scheduler.audit) + own.get("/api/audit").body.decode() + own.log.read_text()
+    assert not any(word in text for word in ("hunter2", PASSWORD, secret))
+
+
+def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
+    """While it is away entries wait, and then come in their order."""
+    session = cookie(login(own))
+    until(lambda: own.scheduler.audit, "the log-in to be stored")
+    own.scheduler.stop()
+    statuses = [own.ask("POST", "/api/tasks/job/run", headers=session, unix=False).status for _ in range(2)]
+    assert statuses == [503, 503]
+    own.scheduler.start()
+    until(lambda: len(own.scheduler.audit) == 3, "the audit")
+    assert [entry.status for entry in own.scheduler.audit] == [204, 503, 503]
+
+
+def test_the_audit_outlives_the_worker(own: Daemon) -> None:
+    """A worker that is told to end sends what waits first."""
+    assert own.ask("POST", "/api/tasks/job/run").status == 201
+    own.signal(15)
+    own.wait()
+    assert [entry.operation for entry in own.scheduler.audit] == ["runTask"]

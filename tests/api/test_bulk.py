@@ -1,0 +1,225 @@
+"""Bulk operations, deletion and the summary, as far as they are the API's."""
+
+import json
+from typing import Any
+
+import pytest
+
+from store.ids import is_ulid, new_ulid
+from tests.api.credentials import bearer, make_token
+from tests.api.harness import Daemon, Refusal, make_run
+
+JSON = {"Content-Type": "application/json"}
+KINDS = ("delete", "restore", "stop")
+
+
+@pytest.fixture
+def asked(daemon: Daemon) -> list[dict[str, Any]]:
+    """What the scheduler is asked, without the command's id."""
+    found: list[dict[str, Any]] = []
+
+    def answer(arguments: dict[str, Any]) -> dict[str, Any]:
+        assert is_ulid(arguments.pop("command"))
+        found.append(arguments)
+        return {"affected": 7}
+
+    for kind in KINDS:
+        daemon.scheduler.operations[f"bulk_{kind}"] = answer
+    return found
+
+
+def post(daemon: Daemon, kind: str, selector: Any) -> Any:
+    return daemon.ask("POST", f"/api/runs/bulk/{kind}", json.dumps(selector), JSON)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> None:
+    """200 with the number of runs that were changed."""
+    answer = post(daemon, kind, {"match_all": True})
+    assert (answer.status, answer.json["affected"]) == (200, 7)
+    assert asked == [
+        {
+            "match_all": True,
+            "filter": {"tasks": None, "retries_only": False},
+            "except_ids": "",
+            "ids": "",
+            "by": "uid 0",
+        }
+    ]
+
+
+def test_rerun(daemon: Daemon) -> None:
+    """200 with the new runs; an array also when there is none."""
+    run_id = new_ulid()
+    triggered = [{"run_id": run_id, "task_name": "job"}]
+    daemon.scheduler.operations["bulk_rerun"] = lambda args: {"triggered": triggered if args["match_all"] else []}
+    assert post(daemon, "rerun", {"match_all": True}).json["triggered"] == triggered
+    assert post(daemon, "rerun", {"ids": []}).json["triggered"] == []
+    assert daemon.scheduler.calls[0][1]["triggered_by"] == "api"
+
+
+@pytest.mark.parametrize(
+    ("sent", "understood"),
+    [
+        ({}, {"retries_only": False}),
+        ({"status": "success, running,,missed"}, {"phases": ["running"], "reasons": ["succeeded", "missed"]}),
+        ({"status": "", "search": "", "task_name": "", "triggered_by": ""}, {}),
+        ({"status": "failed", "triggered_by": "cron"}, {"phases": [], "reasons": ["failed"], "triggers": ["cron"]}),
+        (
+            {"task_name": "é", "search": "x", "retries_only": True},
+            {"task_name": "é", "search": "x", "retries_only": True},
+        ),
+        ({"exit_code_min": -(2**70), "exit_code_max": 3}, {"exit_code_min": -(2**63), "exit_code_max": 3}),
+        (
+            {"created_after": "2026-01-02T03:04:05.0001Z", "created_before": "2026-01-02T03:04:05.0009+01:00"},
+            {"created_after": 1767323045001, "created_before": 1767319445000},
+        ),
+    ],
+)
+def test_filter(daemon: Daemon, asked: list[dict[str, Any]], sent: dict[str, Any], understood: dict[str, Any]) -> None:
+    """Every condition means what it says; values are exact, `success` is `succeeded`, an empty text is none."""
+    assert post(daemon, "delete", {"match_all": True, "filter": sent}).status == 200
+    assert asked[0]["filter"] == {"tasks": None, "retries_only": False, **understood}
+
+
+@pytest.mark.parametrize("match_all", [{}, {"match_all": False}, {"match_all": None}])
+def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, Any]) -> None:
+    """Without match_all the ids count and nothing else; what is no id and what is there twice adds nothing."""
+    one, two = new_ulid(), new_ulid()
+    selector = {"ids": [one, two, one, "nonsense", "", "é" * 26], "filter": {"status": "failed"}, "except_ids": [one]}
+    assert post(daemon, "delete", {**selector, **match_all}).status == 200
+    assert asked == [{"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": one + two, "by": "uid 0"}]
+    assert post(daemon, "delete", {"ids": None, "except_ids": None, **match_all}).json["affected"] == 7
+    assert asked[1]["ids"] == ""
+
+
+def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """With match_all the ids do not count; those to leave out do."""
+    one, two = new_ulid(), new_ulid()
+    assert post(daemon, "delete", {"match_all": True, "ids": [one], "except_ids": [two]}).status == 200
+    assert (asked[0]["ids"], asked[0]["except_ids"]) == ("", two)
+
+
+@pytest.mark.parametrize(
+    ("selector", "locations"),
+    [
+        ({"matchall": True}, {"body.matchall"}),
+        ({"match_all": 1, "ids": [1], "except_ids": "x"}, {"body.match_all", "body.ids", "body.except_ids"}),
+        ({"match_all": True, "filter": {"taskname": "x", "stat": ""}}, {"body.filter.taskname", "body.filter.stat"}),
+        (
+            {
+                "filter": {
+                    "status": "faild",
+                    "created_after": "yesterday",
+                    "created_before": "",
+                    "exit_code_min": "1",
+                    "retries_only": "yes",
+                    "triggered_by": "me",
+                    "search": None,
+                },
+                "more": 1,
+            },
+            {
+                "body.filter.status",
+                "body.filter.created_after",
+                "body.filter.created_before",
+                "body.filter.exit_code_min",
+                "body.filter.retries_only",
+                "body.filter.triggered_by",
+                "body.filter.search",
+                "body.more",
+            },
+        ),
+        ({"match_all": True, "filter": None}, {"body.filter"}),
+        ([], {"body"}),
+    ],
+)
+def test_invalid(daemon: Daemon, asked: list[dict[str, Any]], selector: Any, locations: set[str]) -> None:
+    """422 with one element for each problem, also within the filter, and nothing is done."""
+    answer = post(daemon, "delete", selector)
+    assert answer.status == 422
+    assert {error["location"] for error in answer.json["errors"]} == locations
+    assert len(answer.json["errors"]) == len(locations)
+    assert asked == []
+
+
+def test_bodies(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """A body is needed, and may have 16 MiB: more ids than a person can select."""
+    assert daemon.ask("POST", "/api/runs/bulk/delete").status == 400
+    ids = [f"01ARZ3{number:020d}" for number in range(570_000)]
+    body = json.dumps({"ids": ids}, separators=(",", ":"))
+    assert len(body) > 15 << 20
+    answer = daemon.ask("POST", "/api/runs/bulk/delete", body, JSON)
+    assert answer.status == 200
+    assert asked[0]["ids"] == "".join(ids)
+    assert daemon.ask("POST", "/api/runs/bulk/delete", body + " " * (2 << 20), JSON).status == 413
+    assert daemon.ask("POST", "/api/tasks/job/run", b"{" + b" " * (1 << 20) + b"}", JSON).status == 413
+
+
+def test_not_finished(daemon: Daemon) -> None:
+    """503 says that part of it may be done, unlike other commands."""
+
+    def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(503, "the disk is full")
+
+    daemon.scheduler.operations["bulk_delete"] = fail
+    answer = post(daemon, "delete", {"match_all": True})
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    assert "Perhaps only part of it was done" in answer.json["detail"]
+    assert "the disk is full" in answer.json["detail"]
+
+
+def test_delete(daemon: Daemon) -> None:
+    """204; 404 when there is no such run or it is deleted; 409 when it is running; 422 for what is no id."""
+    run = daemon.insert(make_run(task="deleted"))
+    daemon.scheduler.operations["run_delete"] = lambda _args: {}
+    assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 204
+    assert daemon.scheduler.calls == [("run_delete", {"run": run.id, "by": "uid 0"})]
+
+    def refuse(_arguments: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(409, "it is running")
+
+    daemon.scheduler.operations["run_delete"] = refuse
+    assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 409
+    daemon.update(run.id, deleted_at=1)
+    assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 404
+    assert daemon.ask("DELETE", f"/api/runs/{new_ulid()}").status == 404
+    assert daemon.ask("DELETE", "/api/runs/nothing").status == 422
+
+
+def test_summary(daemon: Daemon) -> None:
+    """Numbers and the last failure, of all or of a task, since a time."""
+    task, t0 = "summed", 1_767_323_045_000
+    for minute, reason in enumerate(["failed", "timeout", "succeeded", "missed", "skipped"]):
+        at_ms = t0 + minute * 60_000
+        daemon.insert(make_run(task=task, status="ended", end_reason=reason, created_at=at_ms))
+    found = daemon.get(f"/api/runs/summary?task_name={task}").json
+    assert [found[name] for name in ("total", "success", "failed", "missed")] == [5, 1, 2, 1]
+    assert found["lastFailure"]["endReason"] == "timeout"
+    later = daemon.get(f"/api/runs/summary?taskName={task}&since=2026-01-02T03:06:00Z").json
+    assert [later[name] for name in ("total", "success", "failed", "missed")] == [3, 1, 0, 1]
+    assert "lastFailure" not in later
+    assert daemon.get("/api/runs/summary").json["total"] >= 5
+    answer = daemon.get("/api/runs/summary?since=now&what=1")
+    assert answer.status == 422
+    assert {error["location"] for error in answer.json["errors"]} == {"query.since", "query.what"}
+
+
+def test_whose_runs(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """A token for some tasks selects, counts and deletes only runs of those; a viewer deletes nothing."""
+    mine = daemon.insert(make_run(task="mine-1", status="ended", end_reason="failed"))
+    other = daemon.insert(make_run(task="other-1", status="ended", end_reason="failed"))
+    daemon.scheduler.operations["run_delete"] = lambda _args: {}
+    some = bearer(make_token(daemon, "some", "operator", tasks="mine-*"))
+    for selector in ({"match_all": True}, {"ids": [other.id]}):
+        body = json.dumps(selector)
+        assert daemon.ask("POST", "/api/runs/bulk/delete", body, {**JSON, **some}, unix=False).status == 200
+    assert [arguments["filter"]["tasks"] for arguments in asked] == ["mine-*", "mine-*"]
+    assert daemon.ask("DELETE", f"/api/runs/{other.id}", headers=some, unix=False).status == 404
+    assert daemon.ask("DELETE", f"/api/runs/{mine.id}", headers=some, unix=False).status == 204
+    assert daemon.get("/api/runs/summary", some, unix=False).json["lastFailure"]["id"] == mine.id
+    assert daemon.get("/api/runs/summary", some, unix=False).json["total"] == 1
+    viewer = bearer(make_token(daemon, "looks", "viewer"))
+    assert daemon.ask("POST", "/api/runs/bulk/delete", b"{}", {**JSON, **viewer}, unix=False).status == 403
+    assert daemon.ask("DELETE", f"/api/runs/{mine.id}", headers=viewer, unix=False).status == 403
+    assert daemon.get("/api/runs/summary", viewer, unix=False).status == 200

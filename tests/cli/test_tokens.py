@@ -1,0 +1,91 @@
+"""``ringward token`` and ``ringward audit``."""
+
+import json
+
+import pytest
+
+from supervisor.cli import exit_codes
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import Answer, FakeDaemon, as_json, problem
+
+TOKEN = {
+    "name": "ci",
+    "role": "operator",
+    "tasks": "build-*",
+    "createdAt": "2026-11-21T03:04:05.678Z",
+    "createdBy": "uid 0",
+    "expired": False,
+}
+ENTRY = {
+    "id": 7,
+    "at": "2026-11-21T03:04:05.678Z",
+    "who": "token ci",
+    "from": "203.0.113.7",
+    "operation": "runTask",
+    "target": "build",
+    "status": 403,
+    "reason": "no \x1b[31mway",
+}
+
+
+def test_create(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Prints the token alone, so that it can be kept by a script; asks for what was said."""
+    daemon.on("POST", "/api/tokens", as_json({**TOKEN, "token": "rw_secret"}, 201))
+    result = ringward("token", "create", "ci", "--role", "operator", "--task", "build-*", "--expires", "90d")
+    assert (result.exit_code, result.stdout) == (0, "rw_secret\n")
+    (request,) = daemon.requests
+    assert json.loads(request.body) == {
+        "name": "ci",
+        "role": "operator",
+        "tasks": "build-*",
+        "expiresInMs": 90 * 86_400_000,
+    }
+    assert json.loads(ringward("token", "create", "ci", "--role", "viewer", "--json").stdout)["token"] == "rw_secret"
+    assert json.loads(daemon.requests[1].body) == {"name": "ci", "role": "viewer"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ci"], ["ci", "--role", "root"], ["ci", "--role", "viewer", "--expires", "soon"], []]
+)
+def test_what_cannot_be_created(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
+    """Refused without asking the daemon."""
+    assert ringward("token", "create", *arguments).exit_code == exit_codes.USAGE
+    assert daemon.requests == []
+
+
+def test_a_name_that_is_taken(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Says so."""
+    daemon.on("POST", "/api/tokens", problem(409, "There is a token of this name already; revoke it first"))
+    result = ringward("token", "create", "ci", "--role", "viewer")
+    assert result.exit_code == exit_codes.REFUSED
+    assert "revoke it first" in result.stderr
+
+
+def test_list(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """One line for each, with what is not set as -."""
+    daemon.on("GET", "/api/tokens", {"items": [TOKEN, {**TOKEN, "name": "old", "expired": True}]})
+    lines = ringward("token", "list").stdout.splitlines()
+    assert lines[0].split("\t") == ["NAME", "ROLE", "TASKS", "EXPIRES", "LAST USED", "CREATED", "BY"]
+    assert lines[1].split("\t") == ["ci", "operator", "build-*", "-", "-", "2026-11-21T03:04:05.678Z", "uid 0"]
+    assert lines[2].split("\t")[3] == "expired"
+    assert len(json.loads(ringward("token", "list", "--json").stdout)["items"]) == 2
+
+
+def test_revoke(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Quietly; an unknown one is an error."""
+    daemon.on("DELETE", "/api/tokens/ci", Answer(204))
+    result = ringward("token", "revoke", "ci")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert ringward("token", "revoke", "none").exit_code == exit_codes.REFUSED
+
+
+def test_audit(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """One line for each; what came from outside does nothing to the terminal. Pages are fetched as needed."""
+    daemon.on("GET", "/api/audit", {"items": [ENTRY] * 500, "nextCursor": 7}, {"items": [ENTRY] * 3})
+    lines = ringward("audit", "-n", "600").stdout.splitlines()
+    assert len(lines) == 1 + 503
+    assert lines[1].split("\t")[:6] == [ENTRY["at"], "token ci", "203.0.113.7", "runTask", "build", "403"]
+    assert "\x1b" not in lines[1]
+    assert [request.query for request in daemon.requests] == [{"limit": "500"}, {"limit": "100", "before": "7"}]
+    daemon.on("GET", "/api/audit", {"items": [ENTRY]})
+    assert len(json.loads(ringward("audit", "--json").stdout)["items"]) == 1

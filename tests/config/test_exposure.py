@@ -1,0 +1,99 @@
+"""How the API may be reached from elsewhere."""
+
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.config.listen import check_exposed
+from supervisor.config.model import Config
+from supervisor.config.problems import ConfigError, Invalid
+
+Load = Callable[..., Config]
+
+EVERYTHING = """
+[http]
+listen = ["0.0.0.0:443", "[::]:443", "[2001:db8::1]:80"]
+socket = "run/http.sock"
+socket_group = "users"
+tls_cert = "cert.pem"
+tls_key = "/key.pem"
+behind_proxy = ["10.0.0.0/8", "192.0.2.1", "2001:db8::/32"]
+hosts = ["Jobs.Example.com", "*.example.com", "[::1]", "10.0.0.1"]
+external_url = "https://Example.com:8443/jobs/"
+base_path = "/jobs/"
+"""
+
+
+def test_everything(config: Load) -> None:
+    """Values come out in one form: names in lower case, numbers for addresses, no slash at the end."""
+    http = config(EVERYTHING).http
+    assert http.listen == (("0.0.0.0", 443), ("::", 443), ("2001:db8::1", 80))
+    assert http.socket_group == "users"
+    assert (http.tls_cert or "").endswith("/cert.pem")
+    assert http.tls_key == "/key.pem"
+    assert http.behind_proxy == ("10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32")
+    assert http.hosts == ("jobs.example.com", "*.example.com", "::1", "10.0.0.1")
+    assert http.external_url == "https://example.com:8443/jobs"
+    assert http.base_path == "/jobs"
+
+
+def test_nothing(config: Load) -> None:
+    """By default only this host reaches it."""
+    http = config("").http
+    assert (http.listen, http.tls_cert, http.behind_proxy, http.hosts) == ((("127.0.0.1", 7464),), None, (), ())
+    assert (http.external_url, http.base_path, http.socket_group) == (None, "", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("listen = ['0.0.0.0:80']", "http.listen[0]: is not a loopback address: without TLS the password"),
+        ("listen = ['127.0.0.1:1', '192.0.2.1:80']", "http.listen[1]: is not a loopback address"),
+        ("listen = ['[2001:db8::1]:80']\nbehind_proxy = []", "http.listen[0]: is not a loopback address"),
+        ("tls_cert = 'x'", "http.tls_cert: needs tls_key beside it"),
+        ("tls_key = 'x'", "http.tls_key: needs tls_cert beside it"),
+        ("socket_group = 'users'", "http.socket_group: is of no use"),
+        ("behind_proxy = ['0.0.0.0/0']", "would trust everybody"),
+        ("behind_proxy = ['::/0']", "would trust everybody"),
+        ("behind_proxy = ['10.0.0.1/8']", "has host bits set"),
+        ("behind_proxy = ['proxy']", 'must be a network such as "10.0.0.0/8"'),
+        ("hosts = ['example.com:80']", "must be a host name without a port"),
+        ("hosts = ['http://example.com']", "must be a host name without a port"),
+        ("hosts = ['*']", "must be a host name without a port"),
+        ("hosts = ['a.*.com']", "must be a host name without a port"),
+        ("hosts = ['x y']", "must be a host name without a port"),
+        ("external_url = 'example.com'", 'must be an address such as "https://example.com/jobs"'),
+        ("external_url = 'https://u:p@example.com'", "must be an address such as"),
+        ("external_url = 'https://example.com/?x=1'", "must be an address such as"),
+        ("external_url = 'https://example.com/#x'", "must be an address such as"),
+        ("external_url = 'https://example.com:x'", "must be an address such as"),
+        ("external_url = 'ftp://example.com'", "must be an address such as"),
+        ("base_path = 'jobs'", 'must be a path such as "/jobs"'),
+        ("base_path = '//jobs'", 'must be a path such as "/jobs"'),
+        ("base_path = '/a/../b'", 'must be a path such as "/jobs"'),
+        ('base_path = "/a\\r\\nX: y"', 'must be a path such as "/jobs"'),
+        ("base_path = '/a b'", 'must be a path such as "/jobs"'),
+    ],
+)
+def test_what_is_refused(config: Load, text: str, expected: str) -> None:
+    """With the place and the reason."""
+    with pytest.raises(ConfigError) as caught:
+        config(f"[http]\n{text}\n")
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1"])
+def test_loopback_needs_nothing(host: str) -> None:
+    """It does not leave the host."""
+    check_exposed(host, tls=False, behind_proxy=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "2001:db8::1", "169.254.1.1"])
+def test_everything_else_needs_tls_or_a_proxy(host: str) -> None:
+    """And is refused without, with a reason that says what to do."""
+    check_exposed(host, tls=True, behind_proxy=False)
+    check_exposed(host, tls=False, behind_proxy=True)
+    with pytest.raises(Invalid) as caught:
+        check_exposed(host, tls=False, behind_proxy=False)
+    assert "without TLS" in caught.value.message
+    assert "tls_cert" in (caught.value.remedy or "")

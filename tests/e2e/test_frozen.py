@@ -1,0 +1,76 @@
+"""A file system with the logs, frozen while runs go on; tests/root/test_frozen.py does it where nobody is root."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.daemon import Event, program
+from tests.e2e.frozen import FrozenLogs, why_not
+from tests.waiting import until
+
+BYTES = 20_000_000
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    one = FrozenLogs(tmp_path)
+    try:
+        yield one
+    finally:
+        one.clean()
+
+
+def lines_of(events: Iterator[Event]) -> Iterator[str]:
+    """The texts of a live stream."""
+    for event in events:
+        if event.kind == "line":
+            yield event.data["text"]
+
+
+def test_frozen_logs(daemon: FrozenLogs, tmp_path: Path) -> None:
+    """Runs, streams, stopping and the API go on; a writer of much output waits, which is said; nothing is lost."""
+    side = tmp_path / "side"
+    daemon.write(
+        f"[tasks.big]\nrun = {program('floods', BYTES)}\n"
+        f"[tasks.talks]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"
+        '[tasks.small]\nrun = "echo hello"\n'
+    )
+    daemon.start()
+    talks = daemon.trigger("talks")
+    stream = daemon.stream(f"/api/runs/{talks}/log/stream?from=0")
+    texts = lines_of(iter(stream))
+    assert next(texts) == "line 0"
+    until(lambda: f"{talks}.log" in daemon.log_files(), "its log file")
+    events = daemon.stream("/api/events/stream?types=run.updated")
+    daemon.freeze()
+    try:
+        big = daemon.trigger("big")
+        small = daemon.ended(daemon.trigger("small"))
+        assert small["endReason"] == "succeeded"
+        assert daemon.texts(small["id"]) == ["hello"]
+        said = next(event.data for event in events if event.data["runId"] == big)
+        assert (said["status"], said["log"]["state"]) == ("running", "waiting")
+        printed = daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"]
+        assert 0 < printed < BYTES // 100
+        now = int(side.read_text().split()[-1])
+        assert next(text for text in texts if int(text.split()[1]) > now)
+        assert daemon.request("POST", f"/api/runs/{talks}/stop").status < 300
+        assert daemon.ended(talks)["status"] == "ended"
+        assert f"{small['id']}.log" not in daemon.log_files()
+        assert daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"] == printed
+    finally:
+        daemon.thaw()
+    assert daemon.ended(big)["endReason"] == "succeeded"
+    assert daemon.get(f"/api/runs/{big}/log/raw").body == b"".join(b"%099d\n" % n for n in range(BYTES // 100))
+    until(lambda: {f"{one}.log" for one in (talks, small["id"])} <= set(daemon.log_files()), "the log files")
+    numbers = [int(text.split()[1]) for text in daemon.texts(talks)]
+    assert numbers == list(range(len(numbers)))
+    assert numbers[-1] >= now
+    assert daemon.texts(small["id"]) == ["hello"]
+    stream.close()
+    events.close()
+    assert daemon.stop() == 0

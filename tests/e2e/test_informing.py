@@ -1,0 +1,161 @@
+"""What the daemon tells of the host, of itself and of what went wrong, through the real daemon."""
+
+import os
+from typing import Any
+
+from logring.layout import KIND_PACKED, Static
+from tests.api.exposition import parse
+from tests.e2e.daemon import Daemon
+from tests.waiting import until
+
+NUMBERS = "".join(f"{number}\n" for number in range(1, 300_001)).encode()
+
+
+def samples(daemon: Daemon) -> list[dict[str, Any]]:
+    answer = daemon.get("/api/system/metrics")
+    assert answer.status == 200, answer.body
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def notifications(daemon: Daemon) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = daemon.get("/api/notifications").json()["items"]
+    return found
+
+
+def test_samples_survive_a_restart(daemon: Daemon) -> None:
+    """The host is measured every five seconds, live on the stream of events, and kept over a restart."""
+    daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    stream = daemon.stream("/api/events/stream?types=system")
+    event = next(iter(stream))
+    stream.close()
+    assert (event.kind, event.id) == ("system", None)
+    until(lambda: samples(daemon), "a sample")
+    first = samples(daemon)[0]
+    assert first["memoryUsedBytes"] > 0
+    assert first["diskUsedBytes"] > 0
+    assert first["runningRuns"] == 1
+    assert daemon.stop() == 0
+    daemon.start()
+    assert samples(daemon)[0] == first
+
+
+def test_the_daemons_own_processes(daemon: Daemon) -> None:
+    """Root, scheduler, API server and its worker, each once, by their real pids, with what they take."""
+    daemon.write("")
+    daemon.start()
+    found = {process["name"]: process for process in daemon.get("/api/system").json()["processes"]}
+    assert set(found) - {"janitor"} == {"supervisor", "scheduler", "gunicorn", "worker"}
+    assert found["supervisor"]["pid"] == daemon.pid
+    assert found["scheduler"]["pid"] == daemon.helper("ringward scheduler").pid
+    assert found["gunicorn"]["pid"] == daemon.helper("ringward gunicorn").pid
+    assert all(process["pssBytes"] > 0 for process in found.values())
+    assert found["supervisor"]["cpuMs"] > 0
+
+
+def test_a_failure_is_told(daemon: Daemon) -> None:
+    """The last failed attempt of a task makes a notification, its repeat raises the count, and it can be marked."""
+    daemon.write('[tasks.t]\nrun = "exit 3"\nretry_attempts = 1\nretry_delay = "1ms"\n')
+    daemon.start()
+    stream = daemon.stream("/api/notifications/stream")
+    events = iter(stream)
+    daemon.trigger("t")
+    created, counted = next(events), next(events)
+    assert (created.kind, created.data["notification"]["taskName"]) == ("notification.created", "t")
+    assert (counted.kind, counted.data["count"]) == ("notification.unreadCountChanged", 1)
+    (found,) = notifications(daemon)
+    assert found == created.data["notification"]
+    assert (found["kind"], found["severity"], found["count"]) == ("run.failed", "error", 1)
+    assert daemon.run(found["runId"])["retryAttempt"] == 1
+    daemon.trigger("t")
+    assert next(events).kind == "notification.updated"
+    assert notifications(daemon)[0]["count"] == 2
+    path = f"/api/notifications/{found['id']}"
+    assert daemon.request("POST", f"{path}/read").status == 204
+    assert daemon.get("/api/notifications/unreadCount").json()["count"] == 0
+    assert "readAt" in notifications(daemon)[0]
+    assert daemon.request("POST", f"{path}/unread").status == 204
+    assert daemon.request("POST", "/api/notifications/read").status == 204
+    assert daemon.get("/api/notifications/unreadCount").json()["count"] == 0
+    assert daemon.request("POST", f"/api/notifications/{'0' * 26}/read").status == 404
+    stream.close()
+
+
+def test_a_service_that_is_given_up_is_told_once(daemon: Daemon) -> None:
+    """Also when the scheduler is restarted, which finds it so."""
+    daemon.write('[services.s]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')
+    daemon.start()
+    (found,) = until(lambda: notifications(daemon), "the notification")
+    assert (found["kind"], found["taskName"], found["count"]) == ("service.fatal", "s", 1)
+    before = daemon.helper("ringward scheduler")
+    before.kill()
+    until(lambda: not before.is_running() and daemon.get("/readyz").status == 200, "the next scheduler")
+    assert notifications(daemon) == [found]
+
+
+def test_metrics(daemon: Daemon) -> None:
+    """What Prometheus reads tells of the runs, is well formed, and is open when the configuration says so."""
+    daemon.write(
+        '[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[services.s]\nrun = "exec sleep 1000"\n', http='metrics = "open"'
+    )
+    daemon.start()
+    daemon.ended(daemon.trigger("t"))
+    answer = daemon.request("GET", "/metrics", headers={"Forwarded": "for=somebody"})
+    assert answer.status == 200
+    found = parse(answer.body.decode())
+    runs = found["ringward_runs_total"].samples
+    assert runs["ringward_runs_total", frozenset({("task", "t"), ("reason", "succeeded")})] == 1
+    assert found["ringward_scheduler_up"].samples["ringward_scheduler_up", frozenset()] == 1
+    assert ("ringward_task_next_run_timestamp_seconds", frozenset({("task", "t")})) in found[
+        "ringward_task_next_run_timestamp_seconds"
+    ].samples
+    assert daemon.request("GET", "/api/tasks", headers={"Forwarded": "for=somebody"}).status == 401
+
+
+def test_when_and_how_it_went(daemon: Daemon) -> None:
+    """The next instants of a task, and what became of its runs today."""
+    daemon.write('[tasks.t]\nrun = "true"\ncron = "30 2 * * *"\ntimezone = "Europe/Prague"\n')
+    daemon.start()
+    daemon.ended(daemon.trigger("t"))
+    instants = daemon.get("/api/tasks/t/schedule?count=400").json()
+    assert instants["errors"][0]["location"] == "query.count"
+    items = daemon.get("/api/tasks/t/schedule?count=100").json()["items"]
+    assert len(items) == 100
+    assert items[0]["at"] == daemon.task("t")["nextRunAt"]
+    (day,) = daemon.get("/api/tasks/t/days").json()["items"]
+    assert (day["total"], day["counts"]) == (1, {"succeeded": 1})
+
+
+def test_parts_of_a_log(daemon: Daemon) -> None:
+    """A range of an ended run's log is the same before and after it was compressed."""
+    daemon.write('[tasks.t]\nrun = "seq 300000"\n[tasks.tiny]\nrun = "echo hello"\n[storage]\ncompress_after = "0s"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    daemon.ended(run_id)
+    (path,) = daemon.data.glob(f"logs/*/*/{run_id}.log")
+    tags = set()
+    for _ in range(2):
+        for begin, end in ((0, 9), (1_500_000, 1_800_000), (len(NUMBERS) - 5, len(NUMBERS) - 1)):
+            headers = {"Range": f"bytes={begin}-{end}"}
+            answer = daemon.request("GET", f"/api/runs/{run_id}/log/raw", headers=headers)
+            assert answer.status == 206
+            assert answer.body == NUMBERS[begin : end + 1]
+            assert answer.headers["Content-Range"] == f"bytes {begin}-{end}/{len(NUMBERS)}"
+            tags.add(answer.headers["ETag"])
+        daemon.ended(daemon.trigger("tiny"))
+        until(lambda: Static.parse(path.read_bytes()[:4096], "log").kind == KIND_PACKED, "the log to be compressed")
+    assert len(tags) == 1
+
+
+def test_a_configuration_that_changed(daemon: Daemon) -> None:
+    """The daemon tells when any file of its configuration is newer than what it has loaded."""
+    included = daemon.directory / "more.toml"
+    included.write_text('[tasks.t]\nrun = "true"\n')
+    included.chmod(0o600)
+    daemon.write("", daemon='include = ["more.toml"]')
+    daemon.start()
+    assert daemon.get("/api/daemon").json()["configStale"] is False
+    later = included.stat().st_mtime + 3600
+    os.utime(included, (later, later))
+    assert daemon.get("/api/daemon").json()["configStale"] is True

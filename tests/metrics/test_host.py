@@ -1,0 +1,103 @@
+"""Facts about the host, read from a /proc of the test's own."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.metrics.host import Host
+
+MEMINFO = "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n"
+NET_HEAD = "Inter-|   Receive |  Transmit\n face |bytes packets errs\n"
+
+
+class Proc:
+    """The files, which a test changes in place, as the kernel does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "proc"
+        self.sys = path / "sys"
+        for folder in (
+            self.path / "net",
+            self.path / "pressure",
+            *(self.sys / "block" / name for name in ("sda", "loop0")),
+        ):
+            folder.mkdir(parents=True)
+        self.write("loadavg", "0.75 0.50 0.25 1/100 1234\n")
+        self.write("meminfo", MEMINFO)
+        self.counters(user=100, idle=100, sectors=10, received=1000)
+        for name in ("cpu", "memory", "io"):
+            self.write(f"pressure/{name}", "some avg10=1.50 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.50 total=1\n")
+
+    def write(self, name: str, text: str) -> None:
+        fd = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.write(fd, text.encode())
+        os.close(fd)
+
+    def counters(self, *, user: int, idle: int, sectors: int, received: int) -> None:
+        self.write("stat", f"cpu  {user} 0 0 {idle} 0 0 0 0 {user} 0\ncpu0 1 2 3 4\nintr 5\n")
+        row = f"1 0 {sectors} 0 1 0 {2 * sectors} 0 0 0 0"
+        self.write("diskstats", f" 8 0 sda {row}\n 8 1 sda1 {row}\n 7 0 loop0 {row}\n")
+        counted = f"{received} 0 0 0 0 0 0 0 {2 * received} 0 0 0 0 0 0 0"
+        self.write("net/dev", f"{NET_HEAD}    lo: 99 {counted}\n  eth0:{counted}\n  eth1: {counted}\n")
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    return Proc(tmp_path)
+
+
+@pytest.fixture
+def host(proc: Proc) -> Iterator[Host]:
+    made = Host(str(proc.path), str(proc.sys))
+    yield made
+    made.close()
+
+
+def test_what_stands_there(host: Host) -> None:
+    """Load, memory and pressure are as the kernel says."""
+    facts = host.read()
+    assert (facts.load, facts.memory_used, facts.swap_used) == (0.75, 600 * 1024, 30 * 1024)
+    assert (facts.cpu_pressure, facts.memory_pressure, facts.io_pressure) == (1.5, 1.5, 1.5)
+
+
+def test_rates(proc: Proc, host: Host) -> None:
+    """Differences since the reading before: whole disks only, every network but loopback, guests counted once."""
+    proc.counters(user=130, idle=170, sectors=110, received=3000)
+    facts = host.read()
+    assert facts.cpu == pytest.approx(30.0)
+    assert None not in (facts.disk_read, facts.disk_written, facts.received, facts.sent)
+    assert (facts.disk_written or 0) / (facts.disk_read or 1) == pytest.approx(2.0)
+    # Both are per second of the same time: 100 sectors read, 2 times 2000 bytes received.
+    assert (facts.received or 0) / (facts.disk_read or 1) == pytest.approx(4000 / (100 * 512))
+    assert (facts.sent or 0) / (facts.received or 1) == pytest.approx(2.0)
+
+
+def test_counters_that_begin_anew(proc: Proc, host: Host) -> None:
+    """A disk that went away makes no rate below zero."""
+    proc.counters(user=200, idle=200, sectors=0, received=0)
+    facts = host.read()
+    assert (facts.disk_read, facts.received) == (0, 0)
+
+
+def test_what_a_host_does_not_tell(tmp_path: Path) -> None:
+    """It is left out, and everything else is told."""
+    proc = Proc(tmp_path)
+    for name in ("pressure/cpu", "pressure/io", "diskstats", "meminfo"):
+        (proc.path / name).unlink()
+    host = Host(str(proc.path), str(proc.sys))
+    facts = host.read()
+    host.close()
+    assert (facts.cpu_pressure, facts.io_pressure, facts.disk_read, facts.memory_used) == (None, None, None, None)
+    assert (facts.memory_pressure, facts.load) == (1.5, 0.75)
+
+
+def test_this_host() -> None:
+    """What every Linux has."""
+    host = Host()
+    facts = host.read()
+    host.close()
+    assert facts.load is not None
+    assert (facts.memory_used or 0) > 0
+    assert (facts.received or 0) >= 0

@@ -1,0 +1,133 @@
+"""Redrawn output through pump and file thread: settled lines in the log, their frames beside it."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logring import framesfile
+from logring.drawing import MAX_WAITING
+from logring.layout import BLOCK_SIZE
+from logring.paths import frames_path
+from logring.reader import LogReader
+from supervisor.messages import Spawn
+from supervisor.root.runlog import RunLog
+from tests.root.test_pump import Bench
+
+
+class Drawing(Bench):
+    """A run whose output is reduced."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.sidecar = frames_path(self.log_path)
+        reading, self.bar = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        spawn = Spawn(
+            run="D",
+            task="t",
+            argv=[],
+            env={},
+            log=self.log_path,
+            log_max_bytes=100 * BLOCK_SIZE,
+            stop_signal=15,
+            grace_ms=0,
+            redraw=True,
+        )
+        self.pump.add(spawn, reading, None)
+        self.obey()
+        self.drawn: RunLog = self.pump._by_run["D"]
+        self.reader = LogReader(self.drawn.writer.path, self.log_path)
+
+    def draw(self, data: bytes) -> None:
+        """Rounds of the pump with this output, and what the file thread is woken for."""
+        os.write(self.bar, data)
+        while self.read():
+            self.pump._publish()
+        self.write_files()
+
+    def tick(self) -> None:
+        self.files._tick()
+
+    def close(self) -> None:
+        self.reader.close()
+        os.close(self.bar)
+        super().close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Drawing]:
+    one = Drawing(tmp_path)
+    yield one
+    one.close()
+
+
+def test_lines_settle_and_frames_follow(bench: Drawing) -> None:
+    """The line is there at once, its history with the next tick of the file thread, both after the end."""
+    bench.draw(b"10%\r50%")
+    assert [region.rows for region in bench.reader.region()] == [(b"50%",)]
+    bench.draw(b"\r90%\n")
+    assert bench.reader.region() == []
+    assert bench.reader.read(0, 9).lines[0].text == b"90%"
+    assert not os.path.exists(bench.sidecar)
+    bench.tick()
+    assert bench.reader.history(0) == [[b"10%"], [b"50%"], [b"90%"]]
+    bench.draw(b"1\r2\n")
+    bench.pump.seal("D", [])
+    bench.obey()
+    bench.write_files()
+    assert bench.drawn.finished
+    assert bench.reader.history(0) == [[b"10%"], [b"50%"], [b"90%"]]
+    assert bench.reader.history(1) == [[b"1"], [b"2"]]
+
+
+def test_a_run_without_redraw_is_kept_as_it_is(bench: Drawing) -> None:
+    """Nothing is reduced unless the scheduler says so."""
+    os.write(bench.out, b"10%\r50%\n")
+    bench.read()
+    assert bench.seal() == b"10%\r50%\n"
+    assert not os.path.exists(bench.sidecar)
+
+
+def test_many_frames_wake_the_file_thread(bench: Drawing) -> None:
+    """Before more wait than are kept: nothing of a flood is lost as long as the disk keeps up."""
+    line = b"".join(b"%03d" % number + b"x" * 200 + b"\r" for number in range(60)) + b"end\n"
+    lines = written = 0
+    while written < 3 * MAX_WAITING:
+        bench.draw(line)
+        lines += 1
+        written += len(line)
+    bench.tick()
+    assert bench.reader.head().lines == lines
+    assert all(bench.reader.history(number) for number in (lines - 1, lines - 9))
+    assert not bench.drawn.writer.frames.waiting
+
+
+def test_a_full_disk_loses_no_line(
+    bench: Drawing, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """History is given up, which is said once, and the run goes on."""
+
+    def full(_fd: int, _data: bytes, _at: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    errors: list[str] = []
+    monkeypatch.setattr(bench.files._log, "error", errors.append)
+    monkeypatch.setattr(framesfile, "pwrite", full)
+    for number in range(3):
+        bench.draw(b"1\r%d\n" % number)
+        bench.tick()
+    assert errors == [f"D: history of redrawn lines is lost: {bench.sidecar}: No space left on device"]
+    assert [line.text for line in bench.reader.read(0, 9).lines] == [b"0", b"1", b"2"]
+    assert bench.reader.history(2) == []
+    assert not bench.drawn.stalled
+    assert not capfd.readouterr().err
+
+
+def test_below_the_reserve_no_frames_are_written(bench: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the disk has left is not for history."""
+    monkeypatch.setattr(bench.files._room, "shortage", lambda: "too little is free")
+    bench.draw(b"1\r2\n")
+    bench.tick()
+    assert not os.path.exists(bench.sidecar)

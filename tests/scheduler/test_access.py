@@ -1,0 +1,84 @@
+"""What API workers ask for about who may come in."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from store import audit, sessions, tokens
+from store.audit import Entry
+from store.errors import StoreError
+from supervisor.scheduler.access import AccessCommands
+from tests.scheduler.bench import Bench
+
+Make = Callable[[str], Bench]
+TOKEN = {
+    "name": "n",
+    "hash": "h",
+    "role": "viewer",
+    "tasks": None,
+    "created_at": 1,
+    "created_by": "me",
+    "expires_at": None,
+    "last_used_at": None,
+}
+
+
+def ask(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    AccessCommands(one.engine).operations()[op](arguments, answers.append)
+    one.store.work_all()
+    (answer,) = answers
+    return answer
+
+
+def test_tokens(bench: Make) -> None:
+    """Made once, refused under a name that is taken, used, revoked."""
+    one = bench("")
+    assert ask(one, "token_create", **TOKEN)["ok"]
+    assert ask(one, "token_create", **TOKEN)["ok"]
+    assert ask(one, "token_create", **{**TOKEN, "hash": "other"})["status"] == 409
+    assert ask(one, "token_touch", hash="h")["ok"]
+    (stored,) = tokens.all_tokens(one.store.database)
+    assert stored.last_used_at is not None
+    assert ask(one, "token_delete", name="n")["result"] == {"found": True}
+    assert ask(one, "token_delete", name="n")["result"] == {"found": False}
+
+
+def test_sessions(bench: Make) -> None:
+    """A new one sweeps away those that have ended by their age."""
+    one = bench("")
+    sessions.create(one.store.database, "old", "tag", 1)
+    assert ask(one, "session_create", hash="new", password_tag="tag")["ok"]
+    assert one.store.database.rows("SELECT hash FROM sessions") == [("new",)]
+    assert ask(one, "session_delete", hash="new")["ok"]
+    assert sessions.get(one.store.database, "new", time.time_ns() // 1_000_000) is None
+
+
+def test_audit(bench: Make) -> None:
+    """Entries are stored as they were sent, in their order."""
+    one = bench("")
+    entries = [Entry(n, "who", "unix", "runTask", "job", 201, "", failed_login=False) for n in range(3)]
+    assert ask(one, "audit", entries=[list(entry) for entry in entries])["ok"]
+    assert [stored.entry for stored in audit.entries(one.store.database, None, 9)] == entries[::-1]
+
+
+def test_a_store_that_takes_nothing(bench: Make) -> None:
+    """503: nothing was done, and it is said."""
+    one = bench("")
+    answers: list[dict[str, Any]] = []
+    AccessCommands(one.engine).token_create(TOKEN, answers.append)
+    one.store.fail(StoreError("full"))
+    assert answers[0]["status"] == 503
+    assert tokens.all_tokens(one.store.database) == []
+
+
+def test_wrong_passwords(bench: Make) -> None:
+    """Ten a minute for each client."""
+    one = bench("")
+    operations = AccessCommands(one.engine).operations()
+    answers: list[dict[str, Any]] = []
+    for _ in range(10):
+        operations["login_failed"]({"client": "c"}, answers.append)
+    operations["login_attempt"]({"client": "c"}, answers.append)
+    operations["login_attempt"]({"client": "d"}, answers.append)
+    assert [answer["result"].get("allowed") for answer in answers[-2:]] == [False, True]

@@ -1,0 +1,273 @@
+"""Jobs on many rows, with a store and a reading thread that answer when the test says so."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from store import run_bulk
+from store.errors import DiskFull
+from store.events import since
+from store.meta import set_meta
+from store.run_bulk import RunSelector, find_ended, mark_deleted
+from store.run_filter import RunFilter
+from store.runs import count_runs, get_run, insert_run
+from supervisor.scheduler.bulk import Bulk, Job, unfinished_job
+from supervisor.scheduler.bulk_commands import BulkCommands
+from supervisor.scheduler.reading import Reading
+from tests.scheduler.bench import Bench
+from tests.store.making import make_run
+
+CONFIG = '[tasks.t]\nrun = "true"\n[tasks.own]\nrun = "true"\napi_trigger = false\n[services.s]\nrun = "true"\n'
+ALL = {"match_all": True, "filter": {}, "except_ids": "", "ids": "", "by": "somebody"}
+
+
+class Reads:
+    """Like a reading thread, at once."""
+
+    def __init__(self, one: Bench) -> None:
+        self.one = one
+
+    def submit(self, read: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+        done(read(self.one.store.database))
+
+
+class Jobs:
+    """Bulk work on a bench with 20 ended runs, which are five slices."""
+
+    def __init__(self, one: Bench) -> None:
+        self.one = one
+        self.db = one.store.database
+        self.reading = cast(Reading, Reads(one))
+        for _ in range(20):
+            insert_run(self.db, make_run(task_name="t", status="ended", end_reason="failed"))
+        self.results: list[Any] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """As a scheduler does when it starts."""
+        self.bulk = Bulk(self.one.loop, self.one.engine, self.reading, unfinished_job(self.db))
+        change = self.one.engine.change()
+        self.bulk.settle(change)
+        self.one.engine.commit(change)
+
+    def delete(self, command: str = "c") -> None:
+        self.bulk.submit(
+            Job(
+                command=command,
+                find=lambda db: find_ended(db, RunSelector(match_all=True)),
+                work=mark_deleted,
+                event="run.deleted",
+                done=self.results.append,
+                failed=self.results.append,
+            )
+        )
+
+    def slice(self) -> None:
+        """Store one slice and give the loop a turn."""
+        self.one.store.work()
+        self.one.loop.round(0)
+
+    def left(self) -> int:
+        return count_runs(self.db, RunFilter())
+
+    def told(self) -> list[tuple[str, Any]]:
+        return [(event.kind, event.body.get("affected")) for event in since(self.db, 0)]
+
+
+@pytest.fixture
+def jobs(bench: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    monkeypatch.setattr(run_bulk, "SLICE_ROWS", 4)
+    return Jobs(bench(CONFIG))
+
+
+def test_slices(jobs: Jobs) -> None:
+    """One slice is with the store at a time, what comes meanwhile goes before the next one; one event at the end."""
+    jobs.delete()
+    assert len(jobs.one.store.jobs) == 1
+    run = jobs.one.trigger("t")
+    assert len(jobs.one.store.jobs) == 1
+    jobs.slice()
+    assert (jobs.left(), get_run(jobs.db, run.id)) == (16, None)
+    jobs.slice()
+    assert jobs.left() == 17
+    assert get_run(jobs.db, run.id) is not None
+    jobs.slice()
+    assert jobs.left() == 13
+    while jobs.one.store.jobs:
+        assert jobs.results == []
+        jobs.slice()
+    assert (jobs.left(), jobs.results) == (1, [20])
+    assert [one for one in jobs.told() if one[0] == "run.deleted"] == [("run.deleted", 20)]
+    assert unfinished_job(jobs.db) is None
+
+
+def test_one_after_the_other(jobs: Jobs) -> None:
+    """A second job begins when the first one is done, so it never sees half of it."""
+    jobs.delete("a")
+    jobs.delete("b")
+    while jobs.one.store.jobs:
+        jobs.slice()
+    assert jobs.results == [20, 0]
+    assert jobs.told() == [("run.deleted", 20)]
+
+
+def test_given_up(jobs: Jobs) -> None:
+    """A store that fails ends the job; what was done is announced, and the next job begins."""
+    jobs.delete()
+    jobs.slice()
+    error = DiskFull()
+    jobs.one.store.fail(error)
+    assert jobs.results == [error]
+    jobs.one.store.work_all()
+    assert jobs.told() == [("run.deleted", 4)]
+    jobs.delete()
+    while jobs.one.store.jobs:
+        jobs.slice()
+    assert jobs.results == [error, 16]
+    assert unfinished_job(jobs.db) is None
+
+
+def test_a_scheduler_that_dies(jobs: Jobs) -> None:
+    """The next one announces the slices that are done; who asks the same again hears of all of them."""
+    jobs.delete()
+    jobs.slice()
+    jobs.slice()
+    jobs.one.store.jobs.clear()
+    jobs.one.committer._in_store.clear()
+    jobs.begin()
+    jobs.one.store.work_all()
+    assert jobs.told() == [("run.deleted", 8)]
+    assert unfinished_job(jobs.db) is None
+    jobs.delete()
+    while jobs.one.store.jobs:
+        jobs.slice()
+    assert jobs.results == [20]
+    assert jobs.told() == [("run.deleted", 8), ("run.deleted", 12)]
+
+
+def test_shutdown(jobs: Jobs) -> None:
+    """A shutdown does not wait for a job: no slice is begun any more."""
+    jobs.delete()
+    jobs.one.engine.ending = True
+    jobs.slice()
+    assert jobs.left() == 16
+    jobs.one.store.work_all()
+    assert jobs.told() == [("run.deleted", 4)]
+    assert "shutting down" in str(jobs.results[0])
+
+
+class Asked:
+    """Bulk commands on a bench."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self.jobs = jobs
+        self.deleted = 0
+        self.commands = BulkCommands(
+            jobs.one.loop,
+            jobs.one.engine,
+            jobs.one.units,
+            jobs.reading,
+            jobs.bulk,
+            undo_window_ms=60_000,
+            on_deleted=self.count,
+        ).operations()
+
+    def count(self) -> None:
+        self.deleted += 1
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        answers: list[Any] = []
+        self.commands[operation]({**ALL, "command": "01ARZ3NDEKTSV4RRFFQ69G5FAV", **arguments}, answers.append)
+        while not answers:
+            self.jobs.one.store.work_all()
+            self.jobs.one.loop.round(0)
+        return answers[0]
+
+
+@pytest.fixture
+def asked(jobs: Jobs) -> Asked:
+    return Asked(jobs)
+
+
+def test_undo_window(asked: Asked) -> None:
+    """What was deleted longer ago than the window is not restored, whether it was purged or not."""
+    assert asked.ask("bulk_delete")["result"] == {"affected": 20}
+    assert asked.deleted == 1
+    asked.jobs.db.execute("UPDATE runs SET deleted_at = deleted_at - 60000 WHERE rowid <= 5")
+    assert asked.ask("bulk_restore")["result"] == {"affected": 15}
+    assert asked.ask("bulk_restore")["result"] == {"affected": 0}
+
+
+def test_rerun_twice_is_once(asked: Asked) -> None:
+    """The same command gives the same runs; tasks that may not be started, services and removed ones are left out."""
+    for task in ("own", "s", "removed"):
+        insert_run(asked.jobs.db, make_run(task_name=task, status="ended", end_reason="failed"))
+    first = asked.ask("bulk_rerun", triggered_by="api")["result"]["triggered"]
+    assert [one["task_name"] for one in first] == ["t"]
+    assert asked.ask("bulk_rerun", triggered_by="api")["result"]["triggered"] == first
+    assert asked.jobs.one.root.take("spawn") == [first[0]["run_id"]]
+    other = asked.ask("bulk_rerun", triggered_by="api", command="01ARZ3NDEKTSV4RRFFQ69G5FAW")["result"]["triggered"]
+    assert other != first
+
+
+def test_stop_counts_what_it_stops(asked: Asked) -> None:
+    """Runs that are running and that wait are stopped; one that is being stopped already is no news."""
+    one = asked.jobs.one
+    made = [one.trigger("t") for _ in range(3)]
+    one.store.work_all()
+    one.started(made[0].id)
+    one.store.work_all()
+    assert asked.ask("bulk_stop")["result"] == {"affected": 3}
+    assert one.root.take("stop") == [made[0].id]
+    assert [one.row(run).status for run in made] == ["running", "ended", "ended"]
+    assert asked.ask("bulk_stop")["result"] == {"affected": 0}
+    assert one.root.take("stop") == []
+
+
+def test_delete_one(asked: Asked) -> None:
+    """Running: 409. Waiting: it ends as stopped and is deleted. A repetition changes nothing."""
+    one = asked.jobs.one
+    running, waiting = one.trigger("t"), one.trigger("t")
+    one.store.work_all()
+    one.started(running.id)
+    one.store.work_all()
+    assert asked.ask("run_delete", run=running.id)["status"] == 409
+    for _ in range(2):
+        assert asked.ask("run_delete", run=waiting.id)["ok"]
+    row = get_run(asked.jobs.db, waiting.id, include_deleted=True)
+    assert row is not None
+    assert (row.end_reason, row.requested_by, row.deleted_at is not None) == ("stopped", "somebody", True)
+    told = [(event.kind, event.body["runId"]) for event in since(asked.jobs.db, 0)]
+    assert told[-2:] == [("run.ended", waiting.id), ("run.deleted", waiting.id)]
+
+
+def test_unknown_progress_is_nobodys(jobs: Jobs) -> None:
+    """What an earlier scheduler did for another command does not count for this one."""
+    set_meta(jobs.db, "bulk", {"command": "other", "event": "run.deleted", "affected": 3})
+    jobs.begin()
+    jobs.one.store.work_all()
+    jobs.delete()
+    while jobs.one.store.jobs:
+        jobs.slice()
+    assert jobs.results == [20]
+
+
+@pytest.fixture
+def reading(bench: Callable[[str], Bench], tmp_path: Path) -> tuple[Bench, Reading]:
+    one = bench(CONFIG)
+    return one, Reading(one.loop, str(tmp_path / "ringward.db"))
+
+
+def test_reading(reading: tuple[Bench, Reading]) -> None:
+    """A question is answered from the loop, in its order, with its result or its exception."""
+    one, reader = reading
+    answers: list[Any] = []
+    reader.submit(lambda db: db.rows("SELECT 1"), answers.append)
+    reader.submit(lambda db: db.rows("nonsense"), answers.append)
+    reader.submit(lambda db: db.execute("DELETE FROM runs"), answers.append)
+    while len(answers) < 3:
+        one.loop.round(1)
+    assert answers[0] == [(1,)]
+    assert [type(answer).__name__ for answer in answers[1:]] == ["StoreError", "ReadOnly"]

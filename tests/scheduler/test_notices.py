@@ -1,0 +1,165 @@
+"""What people hear of."""
+
+from collections.abc import Callable
+from typing import Any
+
+from store import events, notifications
+from store.notifications import Notification
+from supervisor.scheduler.informing import Informing
+from supervisor.scheduler.notices import Notices
+from tests.scheduler.bench import Bench
+
+Make = Callable[[str], Bench]
+FAILED = 3 << 8
+RETRIED = '[tasks.t]\nrun = "false"\nretry_attempts = 1\nretry_delay = "1ms"\n'
+
+
+def told(one: Bench) -> list[Notification]:
+    one.store.work_all()
+    return notifications.page(one.store.database, 100)
+
+
+def announced(one: Bench) -> list[tuple[str, dict[str, Any]]]:
+    """Events about notifications."""
+    found = events.since(one.store.database, 0)
+    return [(event.kind, event.body) for event in found if event.kind.startswith("notification")]
+
+
+def fail(one: Bench, status: int = FAILED, cause: str | None = None) -> str:
+    run = one.trigger("t")
+    one.store.work_all()
+    one.started(run.id)
+    one.exited(run.id, status=status, cause=cause)
+    return run.id
+
+
+def test_a_failed_task(bench: Make) -> None:
+    """One without retries is told of at once; what succeeds or is stopped is not."""
+    one = bench('[tasks.t]\nrun = "false"\n')
+    fail(one, 0)
+    fail(one, cause="stop")
+    fail(one, cause="shutdown")
+    assert told(one) == []
+    run_id = fail(one)
+    (found,) = told(one)
+    assert (found.kind, found.severity, found.task_name, found.run_id) == ("run.failed", "error", "t", run_id)
+    assert "exit code 3" in found.body
+    assert [kind for kind, _ in announced(one)] == ["notification.created", "notification.unreadCountChanged"]
+    assert announced(one)[0][1]["notification"]["id"] == found.id
+    assert announced(one)[1][1] == {"count": 1}
+
+
+def test_a_timeout(bench: Make) -> None:
+    """It is a failure, too."""
+    one = bench('[tasks.t]\nrun = "false"\ntimeout = "1s"\n')
+    fail(one, cause="timeout")
+    (found,) = told(one)
+    assert "timeout" in found.body
+
+
+def test_only_the_last_attempt(bench: Make) -> None:
+    """As long as it is tried again nobody is told."""
+    one = bench(RETRIED)
+    fail(one)
+    assert told(one) == []
+    (again,) = one.units["t"].waiting.values()
+    one.engine.retry_due(again)
+    one.store.work_all()
+    one.started(again.id)
+    one.exited(again.id, status=FAILED)
+    (found,) = told(one)
+    assert found.run_id == again.id
+    assert "1 before it" in found.body
+
+
+def test_repeats(bench: Make) -> None:
+    """They raise the count of the first, and are announced as an update; the unread count stays."""
+    one = bench('[tasks.t]\nrun = "false"\n')
+    fail(one)
+    last = fail(one)
+    (found,) = told(one)
+    assert (found.times, found.run_id) == (2, last)
+    assert [kind for kind, _ in announced(one)][2:] == ["notification.updated"]
+    assert announced(one)[2][1]["notification"]["count"] == 2
+
+
+def test_no_window(bench: Make) -> None:
+    """coalesce_window = 0 makes each its own; history_keep bounds how many there are."""
+    one = bench('[notify]\ncoalesce_window = "0s"\nhistory_keep = 3\n[tasks.t]\nrun = "false"\n')
+    ids = [fail(one) for _ in range(5)]
+    assert [found.run_id for found in told(one)] == ids[:1:-1]
+
+
+def test_a_service_that_is_given_up(bench: Make) -> None:
+    """Once, when it becomes fatal; not again when a scheduler starts and finds it so."""
+    one = bench('[services.s]\nrun = "false"\nrestart_attempts = 0\n')
+    change = one.engine.change()
+    one.keeper.up(one.units["s"], change)
+    one.engine.commit(change)
+    one.store.work_all()
+    (run,) = one.units["s"].active.values()
+    one.started(run.id)
+    one.exited(run.id, status=FAILED)
+    (found,) = told(one)
+    assert (found.kind, found.severity, found.task_name, found.run_id) == ("service.fatal", "error", "s", run.id)
+    change = one.engine.change()
+    one.keeper.report(one.units["s"], one.units["s"].instances[0], change)
+    one.engine.commit(change)
+    assert told(one) == [found]
+
+
+def test_output_that_is_dropped(bench: Make) -> None:
+    """When it begins; not while output only waits, nor when the log is complete again."""
+    one = bench('[tasks.t]\nrun = "true"\n')
+    run = one.trigger("t")
+    one.store.work_all()
+    for state, reason in (("waiting", "slow"), ("dropping", "the disk is full"), ("ok", None)):
+        change = one.engine.change()
+        one.engine.log_changed(run.id, state, reason, change)
+        one.engine.commit(change)
+    (found,) = told(one)
+    assert (found.kind, found.severity, found.run_id, found.times) == ("log.dropping", "warn", run.id, 1)
+    assert "the disk is full" in found.body
+
+
+def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    notices = Notices(one.config.notify)
+    Informing(one.engine, one.units, notices).operations()[op](arguments, answers.append)
+    one.store.work_all()
+    (answer,) = answers
+    return answer
+
+
+def test_marking(bench: Make) -> None:
+    """Read, unread and all read are stored and announced when they change something; an unknown one is refused."""
+    one = bench('[tasks.t]\nrun = "false"\n')
+    fail(one)
+    (found,) = told(one)
+    before = len(announced(one))
+    assert asked(one, "notification_mark", id=found.id, read=True)["ok"]
+    assert asked(one, "notification_mark", id=found.id, read=True)["ok"]
+    (marked,) = told(one)
+    assert marked.read_at is not None
+    (updated, counted) = announced(one)[before:]
+    assert (updated[0], "readAt" in updated[1]["notification"]) == ("notification.updated", True)
+    assert counted == ("notification.unreadCountChanged", {"count": 0})
+    assert asked(one, "notification_mark", id=found.id, read=False)["ok"]
+    assert told(one)[0].read_at is None
+    assert asked(one, "notifications_read")["ok"]
+    assert notifications.unread_count(one.store.database) == 0
+    assert announced(one)[-1] == ("notification.unreadCountChanged", {"count": 0})
+    assert asked(one, "notification_mark", id="0" * 26, read=True)["status"] == 404
+
+
+def test_a_schedule(bench: Make) -> None:
+    """The next instants of a task; none without a schedule; a service has none, an unknown name is refused."""
+    one = bench('[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[tasks.n]\nrun = "true"\n[services.s]\nrun = "true"\n')
+    answer = asked(one, "schedule", task="t", count=3)
+    items = answer["result"]["items"]
+    assert len(items) == 3
+    assert all("T03:00:00" in local for _, local, _ in items)
+    assert items[0][0] < items[1][0] < items[2][0]
+    assert asked(one, "schedule", task="n", count=3)["result"] == {"items": []}
+    assert asked(one, "schedule", task="s", count=3)["status"] == 409
+    assert asked(one, "schedule", task="x", count=3)["status"] == 404

@@ -1,0 +1,39 @@
+from store import audit
+from store.audit import Entry
+from store.database import Database
+
+from .making import T0
+
+
+def entry(number: int, *, failed_login: bool = False) -> Entry:
+    return Entry(T0 + number, f"who {number}", "127.0.0.1", "runTask", "job", 201, "", failed_login)
+
+
+def test_pages(writer: Database, reader: Database) -> None:
+    """Newest first, without gaps or repeats; everything comes back as it was."""
+    audit.append(writer, [entry(number) for number in range(5)])
+    first = audit.entries(reader, None, 3)
+    assert [one.entry for one in first] == [entry(4), entry(3), entry(2)]
+    rest = audit.entries(reader, first[-1].id, 3)
+    assert [one.entry for one in rest] == [entry(1), entry(0)]
+    assert audit.entries(reader, rest[-1].id, 3) == []
+
+
+def test_the_oldest_go(writer: Database) -> None:
+    """Each kind has its own number of entries that are kept."""
+    audit.append(writer, [entry(number, failed_login=number % 2 == 1) for number in range(20)])
+    with writer.transaction() as view:
+        assert audit.prune(view, kept=6, kept_failed_logins=2) == 12
+        assert audit.prune(view, kept=6, kept_failed_logins=2) == 0
+    left = [one.entry for one in audit.entries(writer, None, 100)]
+    assert [one.at - T0 for one in left if not one.failed_login] == [18, 16, 14, 12, 10, 8]
+    assert [one.at - T0 for one in left if one.failed_login] == [19, 17]
+
+
+def test_it_is_bounded(writer: Database) -> None:
+    """Guesses of the password in any number leave what others did."""
+    audit.append(writer, [entry(0)])
+    audit.append(writer, [entry(number, failed_login=True) for number in range(1, audit.KEPT_FAILED_LOGINS + 1000)])
+    assert writer.rows("SELECT count(*) FROM audit WHERE failed_login = 0") == [(1,)]
+    ((count,),) = writer.rows("SELECT count(*) FROM audit WHERE failed_login = 1")
+    assert audit.KEPT_FAILED_LOGINS <= count < audit.KEPT_FAILED_LOGINS + 256

@@ -1,0 +1,84 @@
+import pytest
+
+from store import days, runs
+from store.database import Database
+from store.days import DAY_MS, KEPT_DAYS, Day, Total
+from store.errors import Conflict
+from store.tasks import upsert_task
+
+from .making import T0, make_run
+
+TODAY = T0 // DAY_MS
+
+
+def end(db: Database, reason: str = "succeeded", *, at: int = T0, ran_ms: int | None = 100, task: str = "a") -> str:
+    run = make_run(task_name=task)
+    runs.insert_run(db, run)
+    times = {} if ran_ms is None else {"started_at": at - ran_ms}
+    runs.update_run(db, run.id, status="ended", end_reason=reason, ended_at=at, **times)
+    return run.id
+
+
+def test_a_day(writer: Database, reader: Database) -> None:
+    """Ends are counted by the day and the reason, with the sum and the longest of the durations."""
+    for ran_ms in (100, 300, 200):
+        end(writer, ran_ms=ran_ms)
+    end(writer, "failed", ran_ms=None)
+    end(writer, at=T0 - DAY_MS)
+    end(writer, task="b")
+    assert days.days(reader, "a", TODAY - 5) == [
+        Day(TODAY - 1, "succeeded", 1, 1, 100, 100),
+        Day(TODAY, "failed", 1, 0, 0, None),
+        Day(TODAY, "succeeded", 3, 3, 600, 300),
+    ]
+    assert [one.day for one in days.days(reader, "a", TODAY)] == [TODAY, TODAY]
+
+
+def test_runs_that_end_as_they_are_made(writer: Database, reader: Database) -> None:
+    """They are counted, once."""
+    runs.insert_run(writer, make_run(status="ended", end_reason="skipped", ended_at=T0))
+    assert days.days(reader, "a", 0) == [Day(TODAY, "skipped", 1, 0, 0, None)]
+
+
+def test_what_comes_after_the_end(writer: Database, reader: Database) -> None:
+    """A change to an ended run counts nothing twice; deleting it takes nothing away, nor does removing its row."""
+    run_id = end(writer)
+    before = days.days(reader, "a", 0)
+    runs.update_run(writer, run_id, deleted_at=T0 + 1)
+    runs.update_run(writer, run_id, deleted_at=None)
+    runs.update_run(writer, run_id, lines=5)
+    writer.execute("DELETE FROM runs")
+    assert days.days(reader, "a", 0) == before == [Day(TODAY, "succeeded", 1, 1, 100, 100)]
+
+
+def test_in_one_transaction(writer: Database, reader: Database) -> None:
+    """An end that is not stored is not counted."""
+    run = make_run()
+    runs.insert_run(writer, run)
+
+    def end_and_fail() -> None:
+        with writer.transaction():
+            runs.update_run(writer, run.id, status="ended", end_reason="failed", ended_at=T0)
+            runs.insert_run(writer, run)
+
+    with pytest.raises(Conflict):
+        end_and_fail()
+    assert days.days(reader, "a", 0) == []
+
+
+def test_totals(writer: Database, reader: Database) -> None:
+    """Of configured tasks, for ever, with the time of the last end."""
+    upsert_task(writer, "a", "task", "{}")
+    end(writer, at=T0)
+    end(writer, at=T0 - 500 * DAY_MS)
+    end(writer, task="gone")
+    days.prune(writer, T0)
+    assert days.totals(reader) == [Total("a", "succeeded", 2, 2, 200, T0)]
+
+
+def test_a_year(writer: Database, reader: Database) -> None:
+    """Old days go, when they outlived the runs by a year."""
+    for age in (0, KEPT_DAYS - 1, KEPT_DAYS, KEPT_DAYS + 1):
+        end(writer, at=T0 - age * DAY_MS)
+    assert days.prune(writer, T0) == 1
+    assert [TODAY - one.day for one in days.days(reader, "a", 0)] == [KEPT_DAYS, KEPT_DAYS - 1, 0]

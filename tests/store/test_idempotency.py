@@ -1,0 +1,27 @@
+import pytest
+
+from store import idempotency
+from store.database import Database
+from store.errors import Conflict
+from store.idempotency import KEPT_MS, Claim
+
+from .making import T0
+
+
+def test_a_day(writer: Database, reader: Database) -> None:
+    """A key stands for its run for 24 hours, then it is free and forgotten."""
+    idempotency.claim(writer, "k", "RUN", "request", T0)
+    assert idempotency.find(reader, "k", T0 + KEPT_MS - 1) == Claim("RUN", "request")
+    assert idempotency.find(reader, "k", T0 + KEPT_MS) is None
+    assert idempotency.find(reader, "other", T0) is None
+    idempotency.claim(writer, "k", "NEXT", "request", T0 + KEPT_MS)
+    assert idempotency.find(reader, "k", T0 + KEPT_MS) == Claim("NEXT", "request")
+    idempotency.claim(writer, "l", "LAST", "request", T0 + 3 * KEPT_MS)
+    assert writer.rows("SELECT key FROM trigger_keys") == [("l",)]
+
+
+def test_a_key_cannot_be_taken_over(writer: Database) -> None:
+    """As long as it stands for a run."""
+    idempotency.claim(writer, "k", "RUN", "request", T0)
+    with pytest.raises(Conflict):
+        idempotency.claim(writer, "k", "OTHER", "request", T0 + 1)

@@ -1,0 +1,86 @@
+import pytest
+
+from store import metrics
+from store.database import Database
+from store.metrics import COARSE_MS, FINE_MS, Sample
+
+DAY_MS = 86_400_000
+T0 = 1_780_000_000_000 // COARSE_MS * COARSE_MS
+
+
+def fill(db: Database, start: int, count: int, *, step: int = FINE_MS) -> None:
+    with db.transaction():
+        for number in range(count):
+            at = start + number * step
+            metrics.add(db, Sample(at, cpu=float(number), memory_used=number * 10))
+
+
+def test_as_it_was_stored(writer: Database, reader: Database) -> None:
+    """Five-second samples come back as they are, with what was not measured left out."""
+    assert metrics.newest(reader) is None
+    fill(writer, T0 + 123, 3)
+    found = metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)
+    assert [(one.at - T0, one.cpu, one.memory_used, one.load) for one in found] == [
+        (0, 0.0, 0, None),
+        (5000, 1.0, 10, None),
+        (10000, 2.0, 20, None),
+    ]
+    assert metrics.newest(reader) == found[-1]
+
+
+def test_means(writer: Database, reader: Database) -> None:
+    """A longer step gives means; a span ends before its end."""
+    fill(writer, T0, 12)
+    found = metrics.samples(reader, T0, T0 + 10 * FINE_MS, 6 * FINE_MS)
+    assert [(one.cpu, one.memory_used) for one in found] == [(2.5, 25), (7.5, 75)]
+
+
+def test_minutes(writer: Database, reader: Database) -> None:
+    """A minute is stored when it is over, with its mean; one that a restart cut in two is stored later, once."""
+    fill(writer, T0, 13)
+    assert [one.cpu for one in metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)] == [5.5]
+    fill(writer, T0 + 10 * COARSE_MS, 1)
+    found = metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)
+    assert [(one.at - T0, one.cpu) for one in found] == [(0, 5.5), (COARSE_MS, 12.0)]
+
+
+def test_the_same_interval_twice(writer: Database, reader: Database) -> None:
+    """A clock that steps back replaces what it had measured."""
+    fill(writer, T0, 3)
+    metrics.add(writer, Sample(T0 + FINE_MS, cpu=99.0))
+    assert [one.cpu for one in metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)] == [0.0, 99.0, 2.0]
+
+
+def test_bounds(writer: Database, reader: Database) -> None:
+    """A day of samples and two weeks of minutes are kept, and nothing of a clock that ran ahead."""
+    fill(writer, T0, 16 * 24, step=3_600_000)
+    fill(writer, T0 + 16 * DAY_MS + 3_600_000, 2)
+    fill(writer, T0 + 16 * DAY_MS + 7_200_000, 2)
+    metrics.add(writer, Sample(T0 + 16 * DAY_MS))
+    rows: dict[int, int] = dict(writer.rows("SELECT width, count(*) FROM samples GROUP BY width"))
+    assert rows[FINE_MS] <= 26
+    assert 13 * 24 <= rows[COARSE_MS] <= 14 * 24 + 1
+    newest = metrics.newest(reader)
+    assert newest is not None
+    assert newest.at == T0 + 16 * DAY_MS
+
+
+@pytest.mark.parametrize(
+    ("ago_ms", "span_ms", "step", "expected"),
+    [
+        (3_600_000, 3_600_000, None, FINE_MS),
+        (3_600_000, 3_600_000, 1, FINE_MS),
+        (3_600_000, 3_600_000, 7_000, 2 * FINE_MS),
+        (3_600_000, 3_600_000, 90_000, 2 * COARSE_MS),
+        (DAY_MS, DAY_MS, None, 9 * FINE_MS),
+        (2 * DAY_MS, 3_600_000, None, COARSE_MS),
+        (2 * DAY_MS, 3_600_000, 1, COARSE_MS),
+        (14 * DAY_MS, 14 * DAY_MS, None, 11 * COARSE_MS),
+    ],
+)
+def test_resolution(ago_ms: int, span_ms: int, step: int | None, expected: int) -> None:
+    """As fine as it is stored, not finer than wished, and never too many."""
+    now = T0 + 30 * DAY_MS
+    found = metrics.resolution(now - ago_ms, now - ago_ms + span_ms, now, step)
+    assert found == expected
+    assert span_ms / found <= 2000

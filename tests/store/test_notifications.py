@@ -1,0 +1,71 @@
+from store import notifications
+from store.database import Database
+from store.ids import new_ulid
+from store.notifications import Notification
+
+from .making import T0
+
+HOUR_MS = 3_600_000
+
+
+def draft(at: int = T0, kind: str = "run.failed", task: str | None = "a", body: str = "body") -> Notification:
+    return Notification(new_ulid(at), kind, "error", "title", body, task, "R", 1, at, at)
+
+
+def add(db: Database, one: Notification, keep: int = 100) -> Notification:
+    return notifications.notify(db, one, window_ms=HOUR_MS, keep=keep)
+
+
+def test_repeats(writer: Database, reader: Database) -> None:
+    """Within the window after it was made the same kind and task is one notification that counts; then a new one."""
+    first = add(writer, draft())
+    second = add(writer, draft(T0 + HOUR_MS - 1, body="other"))
+    assert second == first._replace(times=2, body="other", last_occurred_at=T0 + HOUR_MS - 1)
+    third = add(writer, draft(T0 + HOUR_MS))
+    assert (third.times, third.id != first.id) == (1, True)
+    assert notifications.page(reader, 10) == [third, second]
+    assert notifications.get(reader, first.id) == second
+
+
+def test_what_is_no_repeat(writer: Database, reader: Database) -> None:
+    """Another kind, another task, or no task at all."""
+    for one in (draft(), draft(kind="other"), draft(task="b"), draft(task=None)):
+        assert add(writer, one).times == 1
+    assert add(writer, draft(task=None)).times == 2
+    assert len(notifications.page(reader, 10)) == 4
+
+
+def test_marks(writer: Database, reader: Database) -> None:
+    """Reading and unreading are told apart from doing nothing; a repeat of what was read is unread again."""
+    one, other = add(writer, draft()), add(writer, draft(kind="other"))
+    assert notifications.unread_count(reader) == 2
+    assert notifications.mark(writer, one.id, T0 + 5)
+    assert not notifications.mark(writer, one.id, T0 + 6)
+    assert notifications.get(reader, one.id) == one._replace(read_at=T0 + 5)
+    assert notifications.unread_count(reader) == 1
+    assert notifications.mark(writer, one.id, None)
+    assert not notifications.mark(writer, one.id, None)
+    assert not notifications.mark(writer, "unknown", T0)
+    assert notifications.mark_all(writer, T0 + 7) == 2
+    assert notifications.mark_all(writer, T0 + 8) == 0
+    assert notifications.unread_count(reader) == 0
+    assert add(writer, draft(T0 + 9)).read_at is None
+    assert notifications.unread_count(reader) == 1
+    assert notifications.get(reader, other.id) == other._replace(read_at=T0 + 7)
+
+
+def test_pages(writer: Database, reader: Database) -> None:
+    """Newest first, on from any id, be it there or not."""
+    made = [add(writer, draft(T0 + number, kind=f"k{number}")) for number in range(7)]
+    newest = made[::-1]
+    first = notifications.page(reader, 3)
+    assert first == newest[:3]
+    assert notifications.page(reader, 3, first[-1].id) == newest[3:6]
+    writer.execute("DELETE FROM notifications WHERE id = ?", [newest[3].id])
+    assert notifications.page(reader, 10, newest[3].id) == newest[4:]
+
+
+def test_bounded(writer: Database, reader: Database) -> None:
+    """Only so many are kept, the newest."""
+    made = [add(writer, draft(T0 + number, kind=f"k{number}"), keep=5) for number in range(12)]
+    assert notifications.page(reader, 100) == made[:-6:-1]

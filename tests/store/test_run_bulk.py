@@ -1,0 +1,232 @@
+"""Many runs at once."""
+
+import json
+import random
+
+import pytest
+
+from store import run_bulk
+from store.database import Database
+from store.run_bulk import PurgedRun, Retention, RunSelector
+from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+
+from .making import T0, make_run
+from .oracle import matches
+
+DAY = 86_400_000
+FILTERS = (
+    RunFilter(),
+    RunFilter(task_name="b"),
+    RunFilter(reasons={"failed", "crashed"}),
+    RunFilter(phases={"running"}, reasons={"failed"}),
+    RunFilter(triggers={"api"}),
+    RunFilter(created_after=T0 + 3 * DAY, created_before=T0 + 5 * DAY),
+    RunFilter(exit_code_min=1, exit_code_max=3),
+    RunFilter(retries_only=True),
+    RunFilter(search="B"),
+    RunFilter(search="7"),
+    RunFilter(tasks="a*"),
+    RunFilter(tasks="a*", task_name="b"),
+    RunFilter(task_name="b", reasons={"failed"}, triggers={"cron"}, created_after=T0 + DAY),
+)
+
+
+@pytest.fixture
+def many(writer: Database, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Runs of some tasks in every state, and slices so small that there are many."""
+    monkeypatch.setattr(run_bulk, "SLICE_ROWS", 7)
+    rnd = random.Random(5)
+    made = []
+    for _ in range(400):
+        end = rnd.choice(["succeeded", "failed", "crashed", "skipped", "missed", None])
+        created = T0 + rnd.randrange(10 * DAY)
+        run = make_run(
+            task_name=rnd.choice(["a", "aa", "b", "c"]),
+            status=rnd.choice(["pending", "running"]) if end is None else "ended",
+            end_reason=end,
+            exit_code=rnd.randrange(-2, 5) if end else -1,
+            created_at=created,
+            ended_at=created + rnd.randrange(3 * DAY) if end else None,
+            retry_attempt=rnd.choice([0, 0, 1]),
+            triggered_by=rnd.choice(["cron", "api"]),
+        )
+        insert_run(writer, run)
+        made.append(run)
+    return made
+
+
+def seen(run: Run, wanted: RunFilter) -> bool:
+    return matches(run, wanted) and (wanted.tasks is None or run.task_name.startswith(wanted.tasks.rstrip("*")))
+
+
+def visible(db: Database) -> set[str]:
+    return {run.id for run in list_runs(db, RunFilter(), limit=1000, now_ms=T0)[0]}
+
+
+def check_counts(db: Database) -> None:
+    """The sums are what counting gives, without zeros."""
+    run_bulk.drop_empty_counts(db)
+    keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs"
+    where = "WHERE state < 100 AND deleted_at IS NULL GROUP BY 1, 2, 3, 4, 5, 6, 7"
+    counted = [
+        row
+        for scope, width in (("''", 27), ("''", 22), ("task_name", 27))
+        for row in db.rows(f"SELECT {scope}, {width}, created_at >> {width}, {keys} {where}")
+    ]
+    assert sorted(db.rows("SELECT * FROM run_counts")) == sorted(counted)
+
+
+@pytest.mark.parametrize("wanted", FILTERS)
+def test_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilter) -> None:
+    """Exactly the ended runs that match go, slice by slice, and come back; sums follow; others stay as they are."""
+    left_out = {run.id for run in many[::17]}
+    selector = RunSelector(match_all=True, filter=wanted, except_ids=left_out)
+    chosen = {run.id for run in many if seen(run, wanted) and run.id not in left_out and run.status == "ended"}
+    slices = run_bulk.find_ended(writer, selector)
+    assert [len(json.loads(rows)) for rows in slices[:-1]] == [7] * (len(slices) - 1)
+    assert sum(run_bulk.mark_deleted(writer, rows, T0) for rows in slices) == len(chosen)
+    assert visible(writer) == {run.id for run in many} - chosen
+    check_counts(writer)
+    assert sum(run_bulk.mark_deleted(writer, rows, T0 + 9) for rows in slices) == 0
+    assert run_bulk.find_ended(writer, selector) == []
+    assert run_bulk.find_deleted(writer, selector, T0) == []
+    again = run_bulk.find_deleted(writer, selector, T0 - 1)
+    assert sum(run_bulk.unmark_deleted(writer, rows, T0 - 1) for rows in again) == len(chosen)
+    assert visible(writer) == {run.id for run in many}
+    assert count_runs(writer, wanted) == sum(seen(run, wanted) for run in many)
+    check_counts(writer)
+
+
+def test_ids(writer: Database, many: list[Run]) -> None:
+    """Ids select themselves, whatever the filter says; unknown and repeated ones nothing more."""
+    ended = [run.id for run in many if run.status == "ended"][:20]
+    active = [run.id for run in many if run.status != "ended"][:3]
+    selector = RunSelector(ids=[*ended, *ended, *active, "0" * 26], filter=RunFilter(task_name="nobody"))
+    slices = run_bulk.find_ended(writer, selector)
+    assert sum(run_bulk.mark_deleted(writer, rows, T0) for rows in slices) == 20
+    assert visible(writer) == {run.id for run in many} - {*ended}
+    assert sorted(run_bulk.find_active(writer, selector)) == sorted(active)
+    assert run_bulk.find_ended(writer, RunSelector()) == []
+    check_counts(writer)
+
+
+def test_ids_of_others(writer: Database, many: list[Run]) -> None:
+    """Whoever may know of some tasks only selects no run of another, deleted or not, not even by its id."""
+    selector = RunSelector(ids=[run.id for run in many], filter=RunFilter(tasks="b"))
+    for rows in run_bulk.find_ended(writer, selector):
+        run_bulk.mark_deleted(writer, rows, T0)
+    gone = {run.id for run in many} - visible(writer)
+    assert gone == {run.id for run in many if run.task_name == "b" and run.status == "ended"}
+    assert run_bulk.find_tasks(writer, selector) == ["b"]
+    assert run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="a")), 0) == []
+    restored = run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="b*")), 0)
+    assert sum(run_bulk.unmark_deleted(writer, rows, 0) for rows in restored) == len(gone)
+
+
+def test_what_changed_since_the_read(writer: Database, many: list[Run]) -> None:
+    """A slice changes only those that it is still meant for."""
+    run = next(run for run in many if run.status == "ended")
+    (rows,) = run_bulk.find_ended(writer, RunSelector(ids=[run.id]))
+    assert run_bulk.unmark_deleted(writer, rows, 0) == 0
+    assert run_bulk.mark_deleted(writer, rows, T0) == 1
+    assert run_bulk.unmark_deleted(writer, rows, T0) == 0
+    writer.execute("UPDATE runs SET deleted_at = NULL, state = 110 WHERE id = ?", [run.id])
+    assert (run_bulk.mark_deleted(writer, rows, T0), run_bulk.purge(writer, rows)) == (0, 0)
+    check_counts(writer)
+
+
+def test_a_slice_that_fails_leaves_nothing(writer: Database, many: list[Run]) -> None:
+    """A slice is whole or not there, sums included; triggers work again after it."""
+    slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
+
+    def fail() -> None:
+        with writer.transaction():
+            run_bulk.mark_deleted(writer, slices[0], T0)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert len(visible(writer)) == len(many)
+    check_counts(writer)
+    insert_run(writer, make_run(status="ended", end_reason="failed"))
+    check_counts(writer)
+
+
+def test_active_ones(writer: Database, many: list[Run]) -> None:
+    """Those that have not begun come before those that run."""
+    found = run_bulk.find_active(writer, RunSelector(match_all=True, filter=RunFilter(task_name="b")))
+    statuses = [run.status for run_id in found for run in many if run.id == run_id]
+    assert statuses == sorted(statuses)
+    assert set(found) == {run.id for run in many if run.task_name == "b" and run.status != "ended"}
+
+
+def test_tasks(writer: Database, many: list[Run]) -> None:
+    """Each task behind the selected runs once."""
+    wanted = RunFilter(reasons={"crashed"})
+    assert run_bulk.find_tasks(writer, RunSelector(match_all=True, filter=wanted)) == sorted(
+        {run.task_name for run in many if matches(run, wanted)}
+    )
+
+
+def test_purge(writer: Database, many: list[Run]) -> None:
+    """What was deleted long enough ago goes for good, and which files go with it is noted until they are gone."""
+    selector = RunSelector(match_all=True, filter=RunFilter(task_name="b"))
+    for rows in run_bulk.find_ended(writer, selector):
+        run_bulk.mark_deleted(writer, rows, T0)
+    assert run_bulk.first_deletion(writer, T0 - 1) == T0
+    assert run_bulk.first_deletion(writer, T0) is None
+    assert run_bulk.find_expired(writer, T0 - 1) == []
+    gone = {run.id: run for run in many if run.task_name == "b" and run.status == "ended"}
+    assert sum(run_bulk.purge(writer, rows) for rows in run_bulk.find_expired(writer, T0)) == len(gone)
+    assert all(get_run(writer, run_id, include_deleted=True) is None for run_id in gone)
+    noted = run_bulk.purged_runs(writer, 0, 1000)
+    with_log = {run_id for run_id, run in gone.items() if run.end_reason not in ("skipped", "missed")}
+    assert {run.run_id for run in noted} == with_log
+    assert {run.task_name for run in noted} == {"b"}
+    assert run_bulk.purged_runs(writer, noted[2].seq, 2) == noted[3:5]
+    run_bulk.forget_purged(writer, noted[4].seq, [noted[1].seq])
+    assert run_bulk.purged_runs(writer, 0, 1000) == [noted[1], *noted[5:]]
+    assert isinstance(noted[0], PurgedRun)
+    check_counts(writer)
+
+
+def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
+    """What retention leaves, in plain Python."""
+    found = {run.id for run in many if run.status != "ended"}
+    for name in {run.task_name for run in many}:
+        rule = rules.get(name, others)
+        ended = [run for run in many if run.task_name == name and run.status == "ended"]
+        newest = sorted(ended, key=lambda run: (run.created_at, run.id), reverse=True)[: rule.keep_runs]
+        found |= {run.id for run in newest if (run.ended_at or run.created_at) > now_ms - rule.keep_for_ms}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rules", "others"),
+    [
+        ({"a": Retention(5, 100 * DAY), "b": Retention(1000, 4 * DAY)}, Retention(20, 6 * DAY)),
+        ({"a": Retention(0, 100 * DAY), "b": Retention(1000, 0)}, Retention(1000, 100 * DAY)),
+        ({}, Retention(0, 0)),
+        ({}, Retention(1000, 100 * DAY)),
+    ],
+)
+def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention], others: Retention) -> None:
+    """Of each task the newest stay, as many and as young as its rule says; what has not ended always does."""
+    now_ms = T0 + 13 * DAY
+    wanted = kept(many, rules, others, now_ms)
+    slices = run_bulk.find_excess(writer, rules, others, now_ms)
+    assert sum(run_bulk.purge(writer, rows) for rows in slices) == len(many) - len(wanted)
+    assert visible(writer) == wanted
+    assert run_bulk.find_excess(writer, rules, others, now_ms) == []
+    check_counts(writer)
+
+
+def test_retention_leaves_the_deleted_to_their_window(writer: Database, many: list[Run]) -> None:
+    """A deleted run counts for nothing, and goes when its window has passed."""
+    slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
+    run_bulk.mark_deleted(writer, slices[0], T0)
+    for rows in run_bulk.find_excess(writer, {}, Retention(0, 0), T0):
+        run_bulk.purge(writer, rows)
+    found = run_bulk.find_deleted(writer, RunSelector(match_all=True), 0)
+    assert json.loads(found[0]) == json.loads(slices[0])
+    assert visible(writer) == {run.id for run in many if run.status != "ended"}

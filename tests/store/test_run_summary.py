@@ -1,0 +1,76 @@
+"""Runs in a few numbers."""
+
+import random
+
+import pytest
+
+from store.database import Database
+from store.run_summary import FAILURES, summarize
+from store.runs import Run, RunFilter, delete_run, insert_run
+
+from .making import T0, make_run
+from .oracle import matches
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def many(writer: Database) -> list[Run]:
+    rnd = random.Random(9)
+    made = []
+    for _ in range(300):
+        reason = rnd.choice(["succeeded", "failed", "timeout", "crashed", "start_failed", "missed", "skipped", None])
+        run = make_run(
+            task_name=rnd.choice("abc"),
+            status="ended" if reason else "running",
+            end_reason=reason,
+            created_at=T0 + rnd.randrange(200 * HOUR),
+        )
+        insert_run(writer, run)
+        made.append(run)
+    return made
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        RunFilter(),
+        RunFilter(task_name="b"),
+        RunFilter(created_after=T0 + 77 * HOUR + 5),
+        RunFilter(task_name="a", created_after=T0 + 190 * HOUR),
+        RunFilter(tasks="[ab]"),
+        RunFilter(task_name="nobody"),
+        RunFilter(reasons={"succeeded", "timeout"}),
+    ],
+)
+def test_summary(writer: Database, many: list[Run], wanted: RunFilter) -> None:
+    """The numbers are what counting gives, and the last failure is the newest one."""
+    gone = next(run for run in many if run.status == "ended")
+    assert delete_run(writer, gone.id, T0)
+    found = [
+        run for run in many if matches(run, wanted) and run is not gone and (not wanted.tasks or run.task_name in "ab")
+    ]
+    failures = [run for run in found if run.end_reason in FAILURES]
+    summary = summarize(writer, wanted)
+    assert summary == (
+        len(found),
+        sum(run.end_reason == "succeeded" for run in found),
+        len(failures),
+        sum(run.end_reason == "missed" for run in found),
+        max(failures, key=lambda run: (run.created_at, run.id), default=None),
+    )
+
+
+def test_nothing(writer: Database) -> None:
+    """Without runs all is 0, and nothing has failed."""
+    assert summarize(writer, RunFilter()) == (0, 0, 0, 0, None)
+
+
+def test_delete(writer: Database, many: list[Run]) -> None:
+    """One run is deleted when it has ended, and only once."""
+    ended = next(run for run in many if run.status == "ended")
+    active = next(run for run in many if run.status != "ended")
+    assert delete_run(writer, ended.id, T0)
+    assert not delete_run(writer, ended.id, T0)
+    assert not delete_run(writer, active.id, T0)
+    assert not delete_run(writer, "0" * 26, T0)
