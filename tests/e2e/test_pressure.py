@@ -76,6 +76,10 @@ def test_many_silent_runs_cost_nothing_afterwards(daemon: Daemon) -> None:
     ids = [daemon.trigger("t") for _ in range(200)]
     for one in ids:
         assert daemon.ended(one)["endReason"] == "succeeded"
-    until(lambda: [one.num_fds() for one in processes] == before, "the descriptors to be closed")
+    # Not more than before: what looks after old runs may just then have had the database open.
+    until(
+        lambda: all(one.num_fds() <= count for one, count in zip(processes, before, strict=True)),
+        "the descriptors to be closed",
+    )
     assert not [child for child in psutil.Process(daemon.pid).children() if child.status() == psutil.STATUS_ZOMBIE]
     assert not list(daemon.data.glob("logs/t/*/*"))
