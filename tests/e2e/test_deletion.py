@@ -156,11 +156,11 @@ def test_purge(daemon: Daemon) -> None:
     kept, gone = daemon.trigger("t"), daemon.trigger("bar")
     daemon.ended(kept)
     daemon.ended(gone)
-    assert any(path.name == f"{gone}.log.frames" for path in log_files(daemon))
+    until(lambda: any(path.name == f"{gone}.log.frames" for path in log_files(daemon)), "the frames")
     assert delete(daemon, gone) == 204
     assert bulk(daemon, "restore", match_all=True)["affected"] == 0
     until(lambda: {path.name for path in log_files(daemon)} == {f"{kept}.log"}, "the files to be removed")
-    assert not (daemon.data / "logs" / "bar").exists()
+    until(lambda: not (daemon.data / "logs" / "bar").exists(), "the folder to be removed")
     reader = open_reader(str(daemon.data / "ringward.db"))
     assert reader.rows("SELECT id FROM runs WHERE kind = 'task'") == [(kept,)]
     until(lambda: not purged_runs(reader, 0, 9), "the removal to be forgotten")

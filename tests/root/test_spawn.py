@@ -34,12 +34,21 @@ def wanted(
     )
 
 
+def read_all(fd: int) -> bytes:
+    """What a pipe or terminal holds; a terminal gives it in pieces, and EIO at its end."""
+    data = b""
+    with contextlib.suppress(OSError):
+        while more := os.read(fd, 65536):
+            data += more
+    return data
+
+
 class Outcome:
     def __init__(self, spawn: Spawn, nofile: int | None = None) -> None:
         started = spawning.start(spawn, {"PATH": os.environ["PATH"]}, nofile)
         _, status = os.waitpid(started.pid, 0)
         self.code = os.waitstatus_to_exitcode(status)
-        self.out, self.err = (b"" if fd is None else os.read(fd, 65536) for fd in started.pipes)
+        self.out, self.err = (b"" if fd is None else read_all(fd) for fd in started.pipes)
         self.word = "" if started.status_fd is None else os.read(started.status_fd, 64).decode().strip()
         for fd in (*started.pipes, started.status_fd, started.pidfd):
             if fd is not None:
