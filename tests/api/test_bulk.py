@@ -70,6 +70,7 @@ def test_rerun(daemon: Daemon) -> None:
             {"task_name": "é", "search": "x", "retries_only": True},
         ),
         ({"exit_code_min": -(2**70), "exit_code_max": 3}, {"exit_code_min": -(2**63), "exit_code_max": 3}),
+        ({"exit_code_min": -59.0, "exit_code_max": 3e0}, {"exit_code_min": -59, "exit_code_max": 3}),
         (
             {"created_after": "2026-01-02T03:04:05.0001Z", "created_before": "2026-01-02T03:04:05.0009+01:00"},
             {"created_after": 1767323045001, "created_before": 1767319445000},
@@ -207,14 +208,14 @@ def test_summary(daemon: Daemon) -> None:
 
 def test_whose_runs(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
     """A token for some tasks selects, counts and deletes only runs of those; a viewer deletes nothing."""
-    mine = daemon.insert(make_run(task="mine-1", status="ended", end_reason="failed"))
+    mine = daemon.insert(make_run(task="bulk-mine-1", status="ended", end_reason="failed"))
     other = daemon.insert(make_run(task="other-1", status="ended", end_reason="failed"))
     daemon.scheduler.operations["run_delete"] = lambda _args: {}
-    some = bearer(make_token(daemon, "some", "operator", tasks="mine-*"))
+    some = bearer(make_token(daemon, "some", "operator", tasks="bulk-mine-*"))
     for selector in ({"match_all": True}, {"ids": [other.id]}):
         body = json.dumps(selector)
         assert daemon.ask("POST", "/api/runs/bulk/delete", body, {**JSON, **some}, unix=False).status == 200
-    assert [arguments["filter"]["tasks"] for arguments in asked] == ["mine-*", "mine-*"]
+    assert [arguments["filter"]["tasks"] for arguments in asked] == ["bulk-mine-*", "bulk-mine-*"]
     assert daemon.ask("DELETE", f"/api/runs/{other.id}", headers=some, unix=False).status == 404
     assert daemon.ask("DELETE", f"/api/runs/{mine.id}", headers=some, unix=False).status == 204
     assert daemon.get("/api/runs/summary", some, unix=False).json["lastFailure"]["id"] == mine.id

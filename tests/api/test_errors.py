@@ -88,6 +88,7 @@ JSON = {"Content-Type": "application/json"}
         (b"", JSON, 400),
         (b"\xff", JSON, 400),
         (b'{"password": NaN}', JSON, 400),
+        (b'{"password": 1e400}', JSON, 400),
         (b"[" * 200_000 + b"]" * 200_000, JSON, 400),
         (b'{"more": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001, JSON, 400),
         (b"{}", {}, 415),
@@ -132,6 +133,21 @@ def test_schema_field_is_accepted(daemon: Daemon) -> None:
     headers = {"Content-Type": "application/merge-patch+json; charset=utf-8"}
     answer = daemon.ask("POST", LOGIN, b'{"$schema": "x", "password": "wrong password"}', headers)
     assert_problem(answer, 401)
+
+
+@pytest.mark.parametrize("link", ["{}", "[]", "null", "5"])
+def test_schema_field_is_text(daemon: Daemon, link: str) -> None:
+    """``$schema`` of a body has the documented type."""
+    found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", f'{{"$schema": {link}}}', JSON), 422)
+    assert [error["location"] for error in found["errors"]] == ["body.$schema"]
+
+
+@pytest.mark.parametrize("number", ["1.5", "1e15", "-1e300"])
+def test_numbers_that_are_no_integer(daemon: Daemon, number: str) -> None:
+    """What is no whole number, or too large, is refused where an integer is wanted, however it is written."""
+    body = f'{{"name": "x", "role": "viewer", "expiresInMs": {number}}}'
+    found = assert_problem(daemon.ask("POST", "/api/tokens", body, JSON), 422)
+    assert [error["location"] for error in found["errors"]] == ["body.expiresInMs"]
 
 
 def test_chunked_bodies_are_read(daemon: Daemon) -> None:

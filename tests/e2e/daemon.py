@@ -63,6 +63,7 @@ class Stream:
         self._connection = connection
         self._response = response
         self.status = response.status
+        self.headers = response.headers
 
     def __iter__(self) -> Iterator[Event]:
         fields: dict[str, str] = {}

@@ -1,0 +1,31 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.daemon import Contract
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contract]:
+    """One daemon for all of it; a test that changes runs has runs of its own, or puts them back."""
+    one = Contract(tmp_path_factory.mktemp("contract"))
+    try:
+        one.prepare()
+        yield one
+    finally:
+        one.clean()
+
+
+@pytest.fixture(scope="session")
+def document(daemon: Contract) -> dict[str, Any]:
+    """The OpenAPI document as it is served."""
+    found: dict[str, Any] = daemon.ok("/openapi.json")
+    return found
+
+
+@pytest.fixture(scope="session")
+def kinds(daemon: Contract) -> list[dict[str, Any]]:
+    """All runs of the task ``kinds`` in convention A, newest first."""
+    found: list[dict[str, Any]] = daemon.ok("/api/tasks/kinds/runs", limit=1000)["items"]
+    return found

@@ -1,0 +1,141 @@
+"""Holds values that came, and schemas that are served, against the tables."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from tests.contract.tables import NARROWER, Endpoint, Field, Parameter
+
+_TYPES: dict[str, type] = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+_INT64 = range(-(2**63), 2**63)
+_LIMITS = frozenset(
+    (
+        "enum",
+        "default",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "minLength",
+        "maxLength",
+        "pattern",
+    )
+)
+
+
+# Values
+
+
+def check_object(value: Any, fields: Sequence[Field], place: str = "$") -> None:
+    """Fail unless `value` has every required field, no other than these, and each as it should be."""
+    assert isinstance(value, dict), f"{place}: {value!r}"
+    by_name = {one.name: one for one in fields}
+    assert {one.name for one in fields if one.required} <= set(value) <= set(by_name), f"{place}: {sorted(value)}"
+    for name, item in value.items():
+        check_value(item, by_name[name], f"{place}.{name}")
+
+
+def check_value(value: Any, one: Field, place: str) -> None:
+    if one.nullable and value is None:
+        return
+    if one.type:
+        assert isinstance(value, _TYPES[one.type]), f"{place}: {value!r}"
+        assert one.type == "boolean" or not isinstance(value, bool), f"{place}: {value!r}"
+    if one.type == "string":
+        _check_text(value, one, place)
+    elif one.type == "integer":
+        assert value in _INT64, place
+    elif one.texts:
+        assert all(isinstance(text, str) for text in value.values()), f"{place}: {value!r}"
+    elif one.fields:
+        check_object(value, one.fields, place)
+    elif one.type == "array":
+        for index, item in enumerate(value):
+            if isinstance(one.items, str):
+                check_value(item, Field("", one.items), f"{place}[{index}]")
+            else:
+                check_object(item, one.items, f"{place}[{index}]")
+
+
+def _check_text(value: str, one: Field, place: str) -> None:
+    if one.values:
+        assert value in one.values, f"{place}: {value}"
+    if one.pattern:
+        assert re.search(one.pattern, value), f"{place}: {value}"
+    if one.format == "date-time":
+        assert "T" in value, f"{place}: {value}"
+        assert datetime.fromisoformat(value).tzinfo is not None, f"{place}: {value}"
+    if one.format == "uri":
+        assert re.match(r"^[a-z][a-z0-9+.-]*:\S+$", value), f"{place}: {value}"
+
+
+# Schemas
+
+
+def resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema that a reference leads to; of several alternatives the first, which is what comes unasked."""
+    while True:
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+        elif "anyOf" in schema and {"type": "null"} not in schema["anyOf"]:
+            schema = schema["anyOf"][0]
+        else:
+            return schema
+
+
+def check_schema(
+    document: dict[str, Any], schema: dict[str, Any], fields: Sequence[Field], place: str = "$", *, exact: bool = True
+) -> None:
+    """Fail unless `schema` describes just these fields.
+
+    Not `exact`: more of them may be required, and more may be null, as where the table does not say.
+    """
+    schema = resolved(document, schema)
+    assert schema["type"] == "object", place
+    assert set(schema["properties"]) == {one.name for one in fields}, place
+    required, wanted = set(schema.get("required", ())), {one.name for one in fields if one.required}
+    assert required == wanted if exact else required >= wanted, f"{place}: {required}"
+    for one in fields:
+        _check_property(document, schema["properties"][one.name], one, f"{place}.{one.name}", exact=exact)
+
+
+def _check_property(document: dict[str, Any], schema: dict[str, Any], one: Field, place: str, *, exact: bool) -> None:
+    alternatives = schema.get("anyOf", [schema])
+    (described,) = [resolved(document, each) for each in alternatives if each != {"type": "null"}]
+    nullable = {"type": "null"} in alternatives
+    assert nullable == one.nullable if exact else nullable >= one.nullable, f"{place}: null"
+    if not one.type:
+        assert "type" not in described, place
+        return
+    assert described["type"] == one.type, place
+    assert described.get("format", "") == one.format, place
+    if one.values:
+        assert tuple(described["enum"]) == one.values, place
+    if one.pattern:
+        assert described["pattern"] == one.pattern, place
+    if one.texts:
+        assert described["additionalProperties"] == {"type": "string"}, place
+    if one.fields:
+        check_schema(document, described, one.fields, place, exact=exact)
+    if isinstance(one.items, tuple):
+        check_schema(document, described["items"], one.items, f"{place}[]", exact=exact)
+    elif one.items:
+        assert described["items"]["type"] == one.items, place
+
+
+def operation(document: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    found: dict[str, Any] = document["paths"][endpoint.path][endpoint.method.lower()]
+    return found
+
+
+def check_parameter(described: dict[str, Any], parameter: Parameter) -> None:
+    """Fail unless a parameter is described as in its table, and with no limit that is not there."""
+    assert described["in"] == parameter.place
+    assert described.get("required", False) is parameter.required
+    schema = described["schema"]
+    for word, value in parameter.schema.items():
+        assert schema.get(word) == value, f"{parameter.name}: {word}"
+    more = {word: schema[word] for word in _LIMITS & set(schema) - set(parameter.schema)}
+    if parameter.place == "query":
+        assert more == {word: NARROWER.get((parameter.name, word)) for word in more}, parameter.name

@@ -1,0 +1,105 @@
+"""Bulk delete, rerun and restore, and the selector."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from store.database import open_reader
+from store.ids import is_ulid
+from tests.contract.daemon import Contract
+from tests.contract.shapes import check_object
+from tests.contract.tables import AFFECTED, FILTER, PROBLEM, SELECTOR, TRIGGERED, Field
+
+KINDS = ("delete", "rerun", "restore")
+WRONG: dict[str, Any] = {"string": 1, "integer": "1", "boolean": "yes", "array": "x", "object": []}
+
+
+@pytest.fixture
+def three(daemon: Contract) -> Iterator[list[str]]:
+    """Ended runs: two of one task, one of another."""
+    ids = [daemon.trigger(task) for task in ("twice", "twice", "other")]
+    for run_id in ids:
+        daemon.ended(run_id)
+    yield ids
+    daemon.post("/api/runs/bulk/restore", {"ids": ids})
+
+
+def bulk(daemon: Contract, kind: str, **selector: Any) -> Any:
+    body = daemon.post(f"/api/runs/bulk/{kind}", selector)
+    check_object(body, TRIGGERED if kind == "rerun" else AFFECTED)
+    return body
+
+
+def test_there_and_back(daemon: Contract, three: list[str]) -> None:
+    """Delete marks, and the rows stay stored; restore brings them back; both say how many rows they touched."""
+    before = [daemon.run(run_id) for run_id in three]
+    assert bulk(daemon, "delete", ids=three)["affected"] == 3
+    assert [daemon.get(f"/api/runs/{run_id}").status for run_id in three] == [404] * 3
+    reader = open_reader(str(daemon.data / "ringward.db"))
+    (stored,) = reader.rows(f"SELECT count(*) FROM runs WHERE id IN ({', '.join('?' * 3)})", three)
+    reader.close()
+    assert stored[0] == 3
+    assert bulk(daemon, "delete", ids=three)["affected"] == 0
+    assert bulk(daemon, "restore", ids=three)["affected"] == 3
+    assert [daemon.run(run_id) for run_id in three] == before
+    assert bulk(daemon, "restore", ids=three)["affected"] == 0
+
+
+def test_only_ended_runs_are_deleted(daemon: Contract, three: list[str]) -> None:
+    """Pending and running ones are left as they are."""
+    ids = [daemon.running, daemon.pending, three[0]]
+    assert bulk(daemon, "delete", ids=ids)["affected"] == 1
+    assert [daemon.run(run_id)["status"] for run_id in ids[:2]] == ["running", "pending"]
+
+
+def test_rerun(daemon: Contract, three: list[str]) -> None:
+    """Each task behind the runs once; the entries are the new runs."""
+    found = bulk(daemon, "rerun", ids=three)["triggered"]
+    assert sorted(one["task_name"] for one in found) == ["other", "twice"]
+    for one in found:
+        assert is_ulid(one["run_id"])
+        assert one["run_id"] not in three
+        assert daemon.ended(one["run_id"])["taskName"] == one["task_name"]
+    assert bulk(daemon, "rerun", ids=[])["triggered"] == []
+
+
+def test_what_selects(daemon: Contract, three: list[str]) -> None:
+    """Ids count unless match_all is true; then filter and except_ids do."""
+    mine = {"search": three[2]}
+    one, two, three_ = three
+    assert bulk(daemon, "delete", match_all=False, ids=[one], filter=mine, except_ids=[one])["affected"] == 1
+    assert bulk(daemon, "restore", ids=[one])["affected"] == 1
+    assert bulk(daemon, "delete", match_all=True, ids=[one, two], filter=mine, except_ids=[three_])["affected"] == 0
+    assert bulk(daemon, "delete", match_all=True, ids=[one, two], filter=mine, except_ids=[one])["affected"] == 1
+    assert bulk(daemon, "restore", match_all=True, filter=mine)["affected"] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_is_optional(daemon: Contract, kind: str) -> None:
+    """An empty selector, one with nulls where they are allowed and one with a link select nothing."""
+    for selector in ({}, {"except_ids": None, "ids": None}, {"$schema": "http://localhost/RunSelector.json"}):
+        body = bulk(daemon, kind, **selector)
+        assert body.get("affected", 0) == 0
+        assert body.get("triggered", []) == []
+
+
+@pytest.mark.parametrize("one", [*SELECTOR, *FILTER], ids=lambda one: one.name)
+def test_types(daemon: Contract, one: Field) -> None:
+    """A value of another type, or null where that is not allowed: 422 that names the field; nothing is done."""
+    inner = one in FILTER
+    for value in (WRONG[one.type], *([None] if inner else [])):
+        body = {"filter": {one.name: value}} if inner else {one.name: value}
+        answer = daemon.request("POST", "/api/runs/bulk/delete", {"match_all": True, **body})
+        assert answer.status == 422
+        check_object(answer.json(), PROBLEM)
+        place = f"body.filter.{one.name}" if inner else f"body.{one.name}"
+        assert [error["location"] for error in answer.json()["errors"]] == [place]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_body_is_needed(daemon: Contract, kind: str) -> None:
+    """Without one: 400."""
+    answer = daemon.request("POST", f"/api/runs/bulk/{kind}", headers={"Content-Type": "application/json"})
+    assert answer.status == 400
+    check_object(answer.json(), PROBLEM)

@@ -1,0 +1,79 @@
+"""Each operation with shapes, as the served document describes it: method, path, parameters, body, answer."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.contract import tables
+from tests.contract.shapes import check_parameter, check_schema, operation
+from tests.contract.tables import ENDPOINTS, Endpoint
+
+
+def name(endpoint: Endpoint) -> str:
+    return f"{endpoint.method} {endpoint.path}"
+
+
+every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
+
+
+@every
+def test_parameters(document: dict[str, Any], endpoint: Endpoint) -> None:
+    """Place, type, default, bounds, lengths, pattern and values as in the tables; only those of the path required."""
+    found = {(one["in"], one["name"]): one for one in operation(document, endpoint).get("parameters", ())}
+    for parameter in endpoint.parameters:
+        check_parameter(found[parameter.place, parameter.name], parameter)
+    known = {(one.place, one.name) for one in endpoint.parameters}
+    assert not [place for place, one in found.items() if place not in known and one.get("required")]
+    assert {name for place, name in found if place == "path"} == set(re.findall(r"{(\w+)}", endpoint.path))
+
+
+@every
+def test_body(document: dict[str, Any], endpoint: Endpoint) -> None:
+    """A body is JSON and needed where the interface has one; nowhere else is one needed."""
+    body = operation(document, endpoint).get("requestBody", {})
+    assert body.get("required", False) is bool(endpoint.body)
+    if endpoint.body:
+        check_schema(document, body["content"]["application/json"]["schema"], endpoint.body, exact=False)
+
+
+@every
+def test_answer(document: dict[str, Any], endpoint: Endpoint) -> None:
+    """One status of success, one media type, and the fields with types, values and requirements of the tables."""
+    answers = operation(document, endpoint)["responses"]
+    assert [status for status in answers if int(status) < 400] == [str(endpoint.status)]
+    content = answers[str(endpoint.status)]["content"]
+    assert list(content) == [endpoint.media_type]
+    if endpoint.answer:
+        check_schema(document, content[endpoint.media_type]["schema"], endpoint.answer)
+
+
+@every
+def test_refusals(document: dict[str, Any], endpoint: Endpoint) -> None:
+    """Every answer that is no success is a problem document."""
+    answers = operation(document, endpoint)["responses"]
+    refusals = {status: answer for status, answer in answers.items() if int(status) >= 400}
+    assert "422" in refusals
+    for answer in refusals.values():
+        assert list(answer["content"]) == ["application/problem+json"]
+        schema = answer["content"]["application/problem+json"]["schema"]
+        check_schema(document, schema, tables.PROBLEM, exact=False)
+
+
+def test_events(document: dict[str, Any]) -> None:
+    """Every event has event and data, may have id and retry; done has its two fields."""
+    schema = operation(document, ENDPOINTS[-1])["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    events = {one["properties"]["event"]["const"]: one for one in schema["items"]["oneOf"]}
+    for event in events.values():
+        assert set(event["required"]) == {"event", "data"}
+        types = {field: one.get("type") for field, one in event["properties"].items()}
+        del types["data"]
+        assert types == {"event": "string", "id": "integer", "retry": "integer"}
+    check_schema(document, events["done"]["properties"]["data"], tables.DONE)
+
+
+def test_version(document: dict[str, Any]) -> None:
+    """OpenAPI 3.1.0; the interface calls itself dev; no path has a version in it."""
+    assert document["openapi"] == "3.1.0"
+    assert document["info"]["version"] == "dev"
+    assert not [path for path in document["paths"] if re.search(r"/v?\d", path)]

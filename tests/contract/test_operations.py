@@ -1,0 +1,124 @@
+"""Operations whose shapes are not given: each is there, under its method and path."""
+
+from typing import Any
+
+import pytest
+
+from tests.contract.daemon import Contract
+from tests.contract.shapes import check_object
+from tests.contract.tables import ABSENT, ENDPOINTS, PROBLEM, WITHOUT_SHAPES
+from tests.waiting import until
+
+PRESENT = [one for one in WITHOUT_SHAPES if one not in ABSENT]
+STREAMS = [one for one in PRESENT if one[1].endswith("/stream")]
+
+
+def name(operation: tuple[str, str]) -> str:
+    return " ".join(operation)
+
+
+@pytest.mark.parametrize("operation", PRESENT, ids=name)
+def test_described(document: dict[str, Any], operation: tuple[str, str]) -> None:
+    """In the served document, with its path parameters by their names."""
+    method, path = operation
+    described = document["paths"][path][method.lower()]
+    names = {one["name"] for one in described.get("parameters", ()) if one["in"] == "path"}
+    assert names == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+def filled(daemon: Contract, path: str) -> str:
+    values = {"taskName": "prints", "runId": daemon.printed, "lineNumber": "0"}
+    if "{notificationId}" in path:
+        values["notificationId"] = daemon.ok("/api/notifications")["items"][0]["id"]
+    return path.format(**values)
+
+
+@pytest.mark.parametrize("operation", [one for one in PRESENT if one not in STREAMS], ids=name)
+def test_answers(daemon: Contract, operation: tuple[str, str]) -> None:
+    """The daemon carries it out."""
+    method, path = operation
+    body: Any = {"ids": []} if "/bulk/" in path else None
+    where = filled(daemon, path)
+    if method == "DELETE":
+        where = f"/api/runs/{daemon.ended(daemon.trigger('other'))['id']}"
+    answer = daemon.request(method, f"{where}?q=1" if path.endswith("/search") else where, body)
+    assert answer.status in (200, 204), answer.body
+    if answer.status == 200 and not path.endswith("/raw"):
+        assert answer.headers.get_content_type() == "application/json"
+
+
+@pytest.mark.parametrize("operation", STREAMS, ids=name)
+def test_streams(daemon: Contract, operation: tuple[str, str]) -> None:
+    """The daemon opens it, and tells of what happens."""
+    stream = daemon.stream(operation[1])
+    assert (stream.status, stream.headers.get_content_type()) == (200, "text/event-stream")
+    stream.close()
+
+
+def test_local_operations(daemon: Contract) -> None:
+    """The identity is for loopback and the socket, the password for the socket alone; a proxy is neither."""
+    forwarded = {**daemon.admin, "X-Forwarded-For": "192.0.2.1"}
+    assert daemon.over_tcp("GET", "/api/daemon/identity", headers=daemon.admin).status == 200
+    assert daemon.over_tcp("GET", "/api/daemon/identity", headers=forwarded).status == 403
+    assert daemon.ok("/api/local/credentials")["password"]
+    for headers in (daemon.admin, forwarded):
+        assert daemon.over_tcp("GET", "/api/local/credentials", headers=headers).status == 403
+    assert daemon.request("GET", "/api/local/credentials", headers=forwarded).status == 403
+
+
+def test_notifications(daemon: Contract) -> None:
+    """Unread ones are counted; one is marked read and unread again, or all are marked read."""
+    path = f"/api/notifications/{daemon.ok('/api/notifications')['items'][0]['id']}"
+    counts = []
+    for what in (f"{path}/unread", f"{path}/read", f"{path}/unread", "/api/notifications/read"):
+        assert daemon.request("POST", what).status == 204
+        counts.append(daemon.ok("/api/notifications/unreadCount")["count"])
+    assert [count - counts[1] for count in counts[:3]] == [1, 0, 1]
+    assert counts[3] == 0
+
+
+def test_delete(daemon: Contract) -> None:
+    """A deleted run is not there."""
+    run_id = daemon.ended(daemon.trigger("other"))["id"]
+    assert daemon.request("DELETE", f"/api/runs/{run_id}").status == 204
+    assert daemon.get(f"/api/runs/{run_id}").status == 404
+
+
+def test_raw_is_plain_text(daemon: Contract) -> None:
+    """The whole log as text/plain."""
+    answer = daemon.get(f"/api/runs/{daemon.printed}/log/raw")
+    assert answer.headers.get_content_type() == "text/plain"
+    assert answer.body == b"".join(b"%d\n" % number for number in range(6000))
+
+
+def test_stop(daemon: Contract) -> None:
+    """A running run is stopped."""
+    run_id = daemon.trigger("lives")
+    until(lambda: daemon.texts(run_id), "its first line")
+    assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+    assert daemon.ended(run_id)["endReason"] == "stopped"
+
+
+def test_stop_many(daemon: Contract) -> None:
+    """Every running run that the selector matches is stopped."""
+    run_id = daemon.trigger("lives")
+    until(lambda: daemon.texts(run_id), "its first line")
+    assert daemon.post("/api/runs/bulk/stop", {"ids": [run_id]})["affected"] == 1
+    assert daemon.ended(run_id)["endReason"] == "stopped"
+
+
+@pytest.mark.parametrize("operation", ABSENT, ids=name)
+def test_not_there_yet(daemon: Contract, document: dict[str, Any], operation: tuple[str, str]) -> None:
+    """Fails as soon as one is there: then it has to leave the list of what is not."""
+    method, path = operation
+    assert method.lower() not in document["paths"].get(path, {})
+    answer = daemon.request(method, path.replace("{taskName}", "web"))
+    assert answer.status in (404, 405)
+    check_object(answer.json(), PROBLEM)
+
+
+def test_each_once() -> None:
+    """No operation is in the lists twice, and what is absent is wanted."""
+    wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES]
+    assert len(wanted) == len(set(wanted)) == 34
+    assert set(ABSENT) <= set(WITHOUT_SHAPES)

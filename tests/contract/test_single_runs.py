@@ -1,0 +1,34 @@
+"""One run, and triggering one."""
+
+from typing import Any
+
+from tests.contract.daemon import Contract
+from tests.contract.shapes import check_object
+from tests.contract.tables import BOTH, CAMEL, SNAKE, SNAKE_WITH_PARAMS
+
+
+def test_one_run(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
+    """All fields of both conventions, params among them; on demand those of one."""
+    run = next(run for run in kinds if "params" in run)
+    found = daemon.ok(f"/api/runs/{run['id']}")
+    check_object(found, BOTH)
+    assert set(found) == {one.name for one in BOTH}
+    check_object(daemon.ok(f"/api/runs/{run['id']}", naming="camel"), CAMEL)
+    check_object(daemon.ok(f"/api/runs/{run['id']}", naming="snake"), SNAKE_WITH_PARAMS)
+
+
+def test_trigger(daemon: Contract) -> None:
+    """Without a body: 201 and the new run in convention B, without params."""
+    answer = daemon.request("POST", "/api/tasks/other/run")
+    assert (answer.status, answer.headers.get_content_type()) == (201, "application/json")
+    run = answer.json()
+    check_object(run, SNAKE)
+    assert (run["task_name"], run["triggered_by"]) == ("other", "api")
+    assert daemon.ended(run["id"])["endReason"] == "succeeded"
+
+
+def test_links(daemon: Contract) -> None:
+    """The link to its schema that an answer carries leads to a schema."""
+    for path in ("/api/runs", "/api/tasks/kinds/runs", f"/api/runs/{daemon.printed}"):
+        link = daemon.ok(path)["$schema"]
+        assert daemon.ok(link[link.index("/schemas/") :])["$schema"]

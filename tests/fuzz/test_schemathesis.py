@@ -1,0 +1,73 @@
+"""The whole interface, called in many ways that its own description allows and forbids, through the real daemon."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.operations import OPERATIONS
+from tests.e2e.daemon import Daemon
+
+SCHEMATHESIS = str(Path(sys.executable).parent / "schemathesis")
+HERE = Path(__file__).parent
+TOKEN = "fuzz"
+MORE = os.environ.get("API_EXAMPLES")
+"""So many examples of each operation, others each time; otherwise a few, always the same."""
+BOUNDS = ["--max-examples", MORE] if MORE else ["--max-examples", "5", "--generation-deterministic"]
+PROXY = 'behind_proxy = ["127.0.0.1"]'
+CONFIG = """
+[tasks.job]
+run = "echo one; echo two >&2"
+[tasks.fails]
+run = "exit 3"
+[services.web]
+run = "echo up; exec sleep 1000"
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon with tasks, a service and a run of each task."""
+    one = Daemon(tmp_path)
+    one.write(CONFIG, http=PROXY)
+    one.start()
+    for task in ("job", "fails"):
+        one.ended(one.trigger(task))
+    yield one
+    one.clean()
+
+
+def check(daemon: Daemon, *options: str) -> None:
+    """Let Schemathesis call everything over TCP, and fail with what it reports."""
+    address = tomllib.loads(daemon.config.read_text())["http"]["listen"][0]
+    document = daemon.directory / "openapi.json"
+    document.write_bytes(daemon.get("/openapi.json").body)
+    command = [SCHEMATHESIS, "--config-file", str(HERE / "schemathesis.toml"), "run", str(document)]
+    done = subprocess.run(
+        [*command, "--url", f"http://{address}", "--checks", "all", *BOUNDS, *options],
+        env={**os.environ, "SCHEMATHESIS_HOOKS": str(HERE / "hooks.py"), "FUZZ_TOKEN": TOKEN},
+        cwd=daemon.directory,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Tested: {len(OPERATIONS)}\n" in done.stdout, done.stdout
+    assert "Traceback" not in daemon.output.read_text()
+
+
+def test_with_a_token(daemon: Daemon) -> None:
+    """What the document says holds: statuses, media types, bodies, refusals, what is gone is gone."""
+    secret = daemon.cli("token", "create", TOKEN, "--role", "admin").stdout.strip()
+    check(daemon, "--header", f"Authorization: Bearer {secret}")
+    assert daemon.request("GET", "/api/tokens", headers={"Authorization": f"Bearer {secret}", "Via": "x"}).status == 200
+
+
+def test_without_authentication(daemon: Daemon) -> None:
+    """Nobody in particular gets the documented refusals, and changes nothing."""
+    before = [daemon.runs("job"), daemon.runs("fails")]
+    check(daemon, "--phases", "fuzzing", "--warnings", "off")
+    assert [daemon.runs("job"), daemon.runs("fails")] == before
