@@ -55,6 +55,7 @@ class ControlServer:
         self._token = token
         self._operations = operations
         self._answers: collections.OrderedDict[str, dict[str, Any] | list[Reply]] = collections.OrderedDict()
+        self._connections: set[_Connection] = set()
         self._listener = UnixListener(path, socket.SOCK_STREAM, 256)
         loop.watch(self._listener.fileno(), self._accept)
 
@@ -62,6 +63,7 @@ class ControlServer:
         sock = self._listener.accept()
         if sock is not None:
             connection = _Connection(sock)
+            self._connections.add(connection)
             self._loop.watch(sock.fileno(), lambda mask: self._ready(connection, mask))
 
     def _ready(self, connection: _Connection, mask: int) -> None:
@@ -81,6 +83,7 @@ class ControlServer:
             self._close(connection)
 
     def _close(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
         if connection.sock.fileno() >= 0:
             self._loop.unwatch(connection.sock.fileno())
             connection.sock.close()
@@ -140,6 +143,8 @@ class ControlServer:
         self._loop.change(connection.sock.fileno(), mask)
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Take no more connections, and hang up on those that are there."""
         self._loop.unwatch(self._listener.fileno())
         self._listener.close()
+        for connection in list(self._connections):
+            self._close(connection)

@@ -226,6 +226,18 @@ def test_a_stranger_gets_no_answer(control: Server, tmp_path: Path) -> None:
     assert control.calls == []
 
 
+def test_a_server_that_ends_hangs_up(tmp_path: Path) -> None:
+    """Who is connected then reads the end, and no descriptor stays."""
+    server = Server(tmp_path / "control.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(tmp_path / "control.sock"))
+        client.sendall(encode({"op": "hello", "token": "token"}))
+        until(lambda: server.server._connections, "the connection to be taken")
+        server.close()
+        client.settimeout(10)
+        assert client.recv(1) == b""
+
+
 def test_a_client_that_goes_while_it_is_answered(control: Server, tmp_path: Path) -> None:
     """Answers that nobody takes any more end their connection, and nothing else."""
     with socket.socket(socket.AF_UNIX) as sock:
