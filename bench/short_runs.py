@@ -37,7 +37,7 @@ def short_runs(quick: bool) -> list[Row]:
     """Runs a second, end to end; all of them are in the history afterwards."""
     count = 200 if quick else 2000
     accepted: list[float] = []
-    with Daemon("[tasks.true]\nrun = 'true'\nmax_concurrent = 50\nqueue_max = 10000\n") as daemon:
+    with Daemon("[tasks.true]\nrun = 'true'\nmax_concurrent = 50\nqueue_max = 10000\nkeep_runs = 100000\n") as daemon:
         clients = [daemon.client() for _ in range(_CONNECTIONS)]
         eye = daemon.client()
         done = 0
