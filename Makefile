@@ -23,7 +23,7 @@ run: $(VENV)/.run-installed
 	@exec $(BIN)/ringward up --config examples/ringward.toml
 
 test: $(VENV)/.dev-installed
-	$(BIN)/pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	$(BIN)/pytest --numprocesses=4 --dist=loadfile
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .

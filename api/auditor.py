@@ -1,9 +1,9 @@
 """Tells the scheduler who did what, which stores it.
 
-Entries wait in a queue that one greenlet empties, so that nobody's answer waits for the audit; a worker that is to end
-sends what waits first. Nothing in an entry is as a client sent it: names and ids have passed their patterns, addresses
-were parsed, reasons are ours; and whatever is no printable character is replaced, so that an entry is one line wherever
-it is shown.
+Entries wait in a queue that one greenlet empties, so that nobody's answer waits for the audit, nor a run for an entry
+about its trigger: they gather for a moment. A worker that is to end sends what waits first. Nothing in an entry is as a
+client sent it: names and ids have passed their patterns, addresses were parsed, reasons are ours; and whatever is no
+printable character is replaced, so that an entry is one line wherever it is shown.
 """
 
 import logging
@@ -21,12 +21,16 @@ log = logging.getLogger("gunicorn.error")
 _MAX_WAITING = 10_000
 _TOGETHER = 500
 _LONGEST = 300
+_GATHER_S = 0.05
 _RETRY_S = 1.0
 _FLUSH_S = 0.4
 
 
 def _harmless(text: str) -> str:
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text[:_LONGEST])
+    text = text[:_LONGEST]
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def reason_of(error: ApiError) -> str:
@@ -42,6 +46,7 @@ class Auditor:
         self._waiting: deque[list[object]] = deque()
         self._lost = 0
         self._news = Event()
+        self._hurry = Event()
         self._empty = Event()
         self._empty.set()
         self._started = False
@@ -65,16 +70,14 @@ class Auditor:
 
     def flush(self) -> None:
         """Wait a moment for what waits: the worker is to end."""
+        self._hurry.set()
         self._empty.wait(_FLUSH_S)
 
     def _send(self) -> None:
         while True:
             self._news.wait()
+            self._hurry.wait(_GATHER_S)
             entries = [self._waiting.popleft() for _ in range(min(len(self._waiting), _TOGETHER))]
-            if not entries:
-                self._news.clear()
-                self._empty.set()
-                continue
             try:
                 self._control.call("audit", entries=entries)
             except Unavailable:
@@ -85,3 +88,6 @@ class Auditor:
             if self._lost:
                 log.error("%d entries of the audit were lost while the scheduler was away", self._lost)
                 self._lost = 0
+            if not self._waiting:
+                self._news.clear()
+                self._empty.set()

@@ -260,7 +260,7 @@ def asked(command: Callable[[], T]) -> T:
     try:
         return command()
     except Refused as err:
-        details = [ErrorDetail(item["location"], item["message"]) for item in err.errors]
+        details = [ErrorDetail(**item) for item in err.errors]
         raise ApiError(err.status, err.detail, details) from err
     except Unavailable as err:
         raise unavailable("The scheduler is away; nothing was done") from err

@@ -5,6 +5,7 @@ too large is drained up to a bound before it is refused: closing a connection wi
 client would never see the answer.
 """
 
+import functools
 import math
 from typing import Any, get_args
 
@@ -120,7 +121,7 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
     checks = getattr(schema, "checks", {})
     errors: list[ErrorDetail] = []
     values: dict[str, Any] = {}
-    fields = {field.encode_name: field for field in msgspec.structs.fields(schema)}
+    fields = _fields(schema)
     for name, value in data.items():
         field = fields.get(name)
         if field is None and name in IGNORED:
@@ -147,6 +148,12 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
         if field.required and name not in data
     ]
     return values, errors
+
+
+@functools.cache
+def _fields(schema: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a schema by the name that they have in JSON; finding their types out takes a tenth of a ms."""
+    return {field.encode_name: field for field in msgspec.structs.fields(schema)}
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:

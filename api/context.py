@@ -16,6 +16,7 @@ from api.errors import unavailable
 from api.rawlog import Layouts
 from api.samples import Samples
 from store.database import Database, open_reader
+from store.errors import StoreError
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -50,12 +51,17 @@ class Reads:
             StoreError: NotReady while the scheduler has not made it yet; whatever `query` raises.
         """
 
-        def run() -> T:
-            if self._db is None:
-                self._db = open_reader(self._path)
-            return query(self._db, *args, **kwargs)
+        def run() -> T | StoreError:
+            try:
+                if self._db is None:
+                    self._db = open_reader(self._path)
+                return query(self._db, *args, **kwargs)
+            except StoreError as err:  # gevent would write what a thread raises to the log, with all its frames
+                return err
 
-        result: T = self._pool.apply(run)
+        result: T | StoreError = self._pool.apply(run)
+        if isinstance(result, StoreError):
+            raise result
         return result
 
 
@@ -105,6 +111,10 @@ class SchedulerProbe:
         self._until_s = 0.0
         self._info: dict[str, Any] | None = None
         self._asking = BoundedSemaphore()
+
+    def forget(self) -> None:
+        """Ask again the next time: it has changed."""
+        self._until_s = 0.0
 
     def info(self, context: "Context") -> dict[str, Any] | None:
         """Its answer; None when it gives none within a second."""

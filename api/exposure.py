@@ -10,6 +10,7 @@ The result is put where everybody looks: REMOTE_ADDR, wsgi.url_scheme, HTTP_HOST
 stand before a path or not, since some proxies take it off.
 """
 
+import functools
 import ipaddress
 import re
 import socket
@@ -31,6 +32,7 @@ def is_unix(environ: Environ) -> bool:
     return bool(environ["gunicorn.socket"].family == socket.AF_UNIX)
 
 
+@functools.lru_cache(64)
 def parse_address(text: str) -> Address | None:
     """An address with or without a port, as proxies write it; an IPv4 address that came over IPv6 as itself."""
     text = text.strip().strip('"')

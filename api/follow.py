@@ -1,8 +1,9 @@
 """One response that is a stream of events: its life, and the loop that sends.
 
 Gunicorn iterates it in the request's greenlet and closes it. It ends when the client hangs up (a watcher on the socket
-notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out), when its session
-ends or its token is revoked, when the worker ends, and, for a run, with ``done``.
+notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out) or its machine does
+not confirm for as long what was sent to it, be it a heartbeat (TCP's own time-out, 15 minutes, is for others), when its
+session ends or its token is revoked, when the worker ends, and, for a run, with ``done``.
 """
 
 import re
@@ -27,6 +28,7 @@ from logring.reader import Head, LogReader
 from store.runs import Run
 
 HEARTBEAT_S = 15.0
+SILENT_MS = 30_000
 DONE_RETRY_MS = 3_600_000
 
 _FEED_LINES = 4000
@@ -69,6 +71,8 @@ class EventStream:
             self.context.hub.start()
             self.context.hub.streams.add(self)
             sock = self._environ["gunicorn.socket"]
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
             self._client = gevent.get_hub().loop.io(sock.fileno(), 1)
             # The plain socket: gevent's own would wait.
             self._client.start(self._readable, sock._sock, isinstance(sock, ssl.SSLSocket))  # noqa: SLF001
@@ -202,8 +206,12 @@ class LogStream(EventStream):
             return min(self._last_event_id + 1, lines)
         return min(self._anchor, lines) if self._anchor >= 0 else max(0, lines + self._anchor)
 
-    def replay(self, first: int, lines: int) -> Iterator[tuple[bytes, int]]:
-        """From the anchor on, of a log that has lines `first` to `lines` - 1: events, and the line to go on with."""
+    def replay(self, first: int, lines: int, *, live: bool) -> Iterator[tuple[bytes, int]]:
+        """From the anchor on, of a log that has lines `first` to `lines` - 1: events, and the line to go on with.
+
+        Of a `live` log what is near its end and wholly wanted is left to be followed: from the ring, and rendered once
+        for all who come at that time.
+        """
         position = self._start(lines)
         head = sse.RETRY
         if position < first:
@@ -213,6 +221,8 @@ class LogStream(EventStream):
         yield head, position
         end = min(position + self._replay_limit, lines)
         while position < end and not self.over:
+            if live and end == lines and lines - position <= _FEED_LINES:
+                return
             data, position = self.fetch(position, end - position)
             yield data, position
             gevent.sleep(0)
@@ -282,7 +292,9 @@ class RunLogStream(LogStream):
         head = self._head
         lines = head.lines if self._live else max(head.lines, self._lines)
         position = 0
-        for data, position in self.replay(head.first_available if head.lines else lines, lines):  # noqa: B007
+        for data, position in self.replay(  # noqa: B007
+            head.first_available if head.lines else lines, lines, live=self._live
+        ):
             yield data
         if self.over:
             return
@@ -295,6 +307,7 @@ class RunLogStream(LogStream):
 
     def _follow(self, watch: Watch, feed: Feed, position: int) -> Iterator[bytes]:
         regions = Regions()
+        feed.head_now()
         while not self.over:
             self.woken.clear()
             # In this order: lines that came before the end are then in the head that is read after it.
@@ -339,7 +352,7 @@ class DaemonLogStream(LogStream):
         """Replay, then what is new."""
         head = self._ring.head_now()
         position = 0
-        for data, position in self.replay(head.first_available, head.lines):  # noqa: B007
+        for data, position in self.replay(head.first_available, head.lines, live=True):  # noqa: B007
             yield data
         while not self.over:
             self.woken.clear()
@@ -416,8 +429,10 @@ class EventsStream(EventStream):
                 # Only a ring tells where its numbers are; a scheduler makes one with its first event.
                 begun = True
                 position = head.first_available if self._follows_all else min(position, head.lines)
-            if begun and position < head.lines:
-                data, position = self._ring.chunk(position, self._render) or (b"", head.lines)
+            # None: the ring is gone, and the next one tells what it has.
+            chunk = self._ring.chunk(position, self._render) if begun and position < head.lines else None
+            if chunk is not None:
+                data, position = chunk
                 yield data
                 gevent.sleep(0)
             else:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import falcon
 from falcon.routing import CompiledRouter
 
-from api.encoding import compress
+from api.encoding import finish
 from api.errors import HOST, ApiError, origin_of
 from api.exposure import Exposure, is_unix
 
@@ -99,7 +99,7 @@ class Guard:
         if req.method == "HEAD":
             # Falcon sends none of a stream, and forgets it as it is.
             getattr(resp.stream, "close", lambda: None)()
-        compress(req, resp)
+        finish(req, resp)
         resp.set_header("X-Content-Type-Options", "nosniff")
         resp.set_header("Referrer-Policy", "same-origin")
         resp.set_header("Cross-Origin-Resource-Policy", "same-origin")

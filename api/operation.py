@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import msgspec
 
-from api.conditional import is_known, tag_of
+from api.conditional import tag_of
 from api.errors import base_url
 from api.identity import Identity, Role
 from api.params import Param
@@ -64,13 +64,8 @@ class Call:
         self.resp.data = msgspec.json.encode(document)
 
     def tagged(self) -> None:
-        """Put an entity tag to the answer, and send only that when the client has the rest."""
-        tag = tag_of(self.resp.data or b"")
-        self.resp.set_header("ETag", tag)
-        if is_known(self.req, tag):
-            self.resp.status = 304
-            self.resp.content_type = None
-            self.resp.data = None
+        """Put an entity tag to the answer; only that is sent when the client has the rest."""
+        self.resp.set_header("ETag", tag_of(self.resp.data or b""))
 
     def no_content(self) -> None:
         """Say that it is done."""

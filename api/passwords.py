@@ -106,7 +106,20 @@ class Passwords:
         """Its answer; None when it is away, after a second at most: nobody who logs in waits in line for that."""
         if time.monotonic() < self._away_until_s:
             return None
-        with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
+        # In a greenlet of its own: a stream that is asked for with a password would keep, as long as it is open, what
+        # memory these calls need at their deepest.
+        asking = gevent.spawn(self._answer, op, client)
+        try:
+            answer: dict[str, Any] | None = asking.get(timeout=_ASK_S)
+        except gevent.Timeout:
+            answer = None
+        finally:
+            asking.kill(block=False)
+        if answer is None:
+            self._away_until_s = time.monotonic() + _ASK_S
+        return answer
+
+    def _answer(self, op: str, client: str) -> dict[str, Any] | None:
+        with contextlib.suppress(Unavailable, Refused):
             return self._control.call(op, client=client)
-        self._away_until_s = time.monotonic() + _ASK_S
         return None

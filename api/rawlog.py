@@ -1,7 +1,8 @@
 """The whole text of a log, from any byte on.
 
 Blocks say where their lines are, not where their bytes are in the whole; so the first who wants to know how large an
-ended log is goes through it once, and where each part of it begins is remembered for the next.
+ended log is goes from header to header once, and where some of its blocks begin is remembered for the next. What a
+block's header says holds also when its text is damaged: then what stands before and behind it can still be asked for.
 """
 
 import bisect
@@ -15,11 +16,12 @@ from logring.reader import Head, LogReader
 if TYPE_CHECKING:
     from api.context import Files
 
-_MARK_BYTES = 1 << 20
-_TURN_BYTES = 4 << 20
-_MOST_BYTES = 1 << 30
-"""Of a larger log nobody is told the size: to find it out would take seconds."""
+_TURN_BLOCKS = 64
+_MOST_BLOCKS = 1 << 17
+"""Of a larger log, of 32 GiB, nobody is told the size: to find it out would take seconds."""
+_MARKS = 1024
 _REMEMBERED = 64
+_PIECE_BYTES = 256 * 1024
 
 
 class Mark(NamedTuple):
@@ -44,7 +46,7 @@ class Layouts:
         self._known: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
 
     def of(self, run_id: str, reader: LogReader, head: Head, streams: tuple[int, ...]) -> Layout | None:
-        """The layout of a log to which nothing is added any more; None when it is damaged, or too large to tell.
+        """The layout of a log to which nothing is added any more; None when a header is damaged, or there are too many.
 
         Raises:
             LogError: nothing of it can be read.
@@ -70,43 +72,59 @@ class _Measuring:
 
     def __init__(self, reader: LogReader, streams: tuple[int, ...]) -> None:
         self.layout: Layout | None = None
-        self._blocks = reader.blocks()
-        self._streams = streams
+        self._extents = reader.extents(streams)
+        self._blocks = 0
         self._size = 0
         self._marks: list[Mark] = []
+        self._step = 1
 
     def go_on(self) -> bool:
         """Take a turn; returns whether it was the last."""
-        until = self._size + _TURN_BYTES
-        for block in self._blocks:
-            if isinstance(block, LogError):
+        for _ in range(_TURN_BLOCKS):
+            extent = next(self._extents, None)
+            if extent is None:
+                self.layout = Layout(self._size, self._marks)
                 return True
-            if not self._marks or self._size >= self._marks[-1].offset + _MARK_BYTES:
-                self._marks.append(Mark(self._size, block.header.first_line))
-            self._size += sum(map(len, block.raw(self._streams)))
-            if self._size > _MOST_BYTES:
+            if isinstance(extent, LogError) or self._blocks == _MOST_BLOCKS:
                 return True
-            if self._size >= until:
-                return False
-        self.layout = Layout(self._size, self._marks)
-        return True
+            if extent.size:
+                self._mark(extent.line)
+                self._size += extent.size
+        return False
+
+    def _mark(self, line: int) -> None:
+        """Remember where every so many blocks begin: of a long log every second of those that were remembered."""
+        if self._blocks % self._step == 0:
+            self._marks.append(Mark(self._size, line))
+        self._blocks += 1
+        if len(self._marks) > _MARKS:
+            del self._marks[1::2]
+            self._step *= 2
 
 
 def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, end: int) -> Iterator[bytes]:
     """The bytes `begin` up to but not `end` of a text, in pieces.
 
     Raises:
-        LogError: where it is damaged.
+        LogError: where it is damaged, or not what it was when it was measured.
     """
     if begin >= end:
         return
-    mark = layout.marks[bisect.bisect_right(layout.marks, begin, key=lambda one: one.offset) - 1]
-    position = mark.offset
-    for block in reader.blocks(mark.line):
+    position, line = layout.marks[bisect.bisect_right(layout.marks, begin, key=lambda one: one.offset) - 1]
+    for extent in reader.extents(streams, line):
+        if isinstance(extent, LogError):
+            raise extent
+        if position + extent.size > begin:
+            line = extent.line
+            break
+        position += extent.size
+    first: int | None = line
+    for block in reader.blocks(line):
         if isinstance(block, LogError):
             raise block
-        if position == mark.offset and block.header.first_line != mark.line:
-            raise LogError("the log is not what it was when it was measured")
+        if first is not None and block.header.first_line != first:
+            break
+        first = None
         for piece in block.raw(streams):
             skipped = max(0, begin - position)
             wanted = piece[skipped : max(skipped, end - position)]
@@ -115,3 +133,35 @@ def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, 
                 yield wanted
         if position >= end:
             return
+    raise LogError("the log is not what it was when it was measured")
+
+
+class Pieces:
+    """A text in pieces that are large enough to be worth a write."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._error: LogError | OSError | None = None
+
+    def next(self) -> bytes:
+        """The next piece; empty at the end.
+
+        Raises:
+            LogError: where the log is damaged, after everything before that.
+            OSError: the disk failed.
+        """
+        if self._error is not None:
+            raise self._error
+        parts: list[bytes] = []
+        size = 0
+        try:
+            for chunk in self._chunks:
+                parts.append(chunk)
+                size += len(chunk)
+                if size >= _PIECE_BYTES:
+                    break
+        except (LogError, OSError) as err:
+            if not parts:
+                raise
+            self._error = err
+        return b"".join(parts)

@@ -212,6 +212,15 @@ class Instance(Struct, kw_only=True, rename="camel"):
     run_id: Ulid | UnsetType = UNSET
     since: DateTime | UnsetType = UNSET
     failures: Annotated[Int64, Meta(description="Ends in a row that were no success.")] = 0
+    ready: Annotated[bool, Meta(description="It does its work, as far as that is known.")] = False
+    detail: Annotated[str, Meta(description="How it stands: what it waits for, or says of itself.")] | UnsetType = UNSET
+
+
+class Rolling(Struct, kw_only=True):
+    """How far a rolling restart has come."""
+
+    done: Annotated[Int64, Meta(description="Instances that were restarted and are ready.")]
+    total: Annotated[Int64, Meta(description="Instances that it is about.")]
 
 
 class Task(Document, kw_only=True, rename="camel"):
@@ -229,6 +238,7 @@ class Task(Document, kw_only=True, rename="camel"):
     active: Active
     state: ServiceState | UnsetType = UNSET
     instances: list[Instance] | UnsetType = UNSET
+    rolling: Annotated[Rolling, Meta(description="Only during a rolling restart.")] | UnsetType = UNSET
     paused: bool
     definition: Annotated[
         dict[str, Any], Meta(description="As configured; secrets are left out, values of env are masked.")
@@ -444,7 +454,7 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     uptime_ms: Int64
     config_path: str
     config_loaded_at: DateTime | UnsetType = UNSET
-    config_stale: Annotated[bool, Meta(description="The file changed after it was loaded.")]
+    config_stale: Annotated[bool, Meta(description="A file changed after it was loaded.")]
     config_warnings: list[str]
     timezone: str | UnsetType = UNSET
     scheduler_active: bool
@@ -452,6 +462,22 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     hostname: str
     tasks: Int64
     services: Int64
+
+
+class ChangedUnit(Struct):
+    """What a reload changes."""
+
+    name: Annotated[str, Meta(description="Of a task or service; a table of the file in brackets.")]
+    reasons: Annotated[list[str], Meta(description="Which keys differ, and what that does.")]
+
+
+class Reloaded(Document, kw_only=True):
+    """What a reload did, or would do."""
+
+    added: list[str]
+    changed: list[ChangedUnit]
+    removed: list[str]
+    warnings: list[str]
 
 
 class Health(Document, kw_only=True):

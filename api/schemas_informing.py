@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api.schemas import DateTime, Document, Int64, Ulid
 
 SEVERITIES = ("info", "warn", "error")
-KINDS = ("run.failed", "service.fatal", "log.dropping")
+KINDS = ("run.failed", "service.fatal", "service.recovered", "service.rolling", "log.dropping")
 
 Severity = Annotated[str, Meta(extra_json_schema={"enum": list(SEVERITIES)})]
 Kind = Annotated[str, Meta(extra_json_schema={"enum": list(KINDS)})]
@@ -220,7 +220,7 @@ class TaskDays(Document, kw_only=True):
     items: list[TaskDay]
 
 
-class Instant(Struct, kw_only=True):
+class Instant(Struct, kw_only=True, rename="camel"):
     """When a task will run."""
 
     at: DateTime
@@ -236,6 +236,9 @@ class Instant(Struct, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    starts_at: Annotated[DateTime, Meta(description="When its run starts, where jitter moves that.")] | UnsetType = (
+        UNSET
+    )
 
 
 class Schedule(Document, kw_only=True):

@@ -13,7 +13,10 @@ def write(sock: Any, data: bytes, chunked: bool = False) -> None:
     """Stands in for ``gunicorn.util.write``."""
     framed = b"%X\r\n%b\r\n" % (len(data), data) if chunked else data
     if len(framed) <= PIECE_BYTES:
-        sock.sendall(framed)
+        # Nearly always the kernel takes all of it at once, and then ``sendall`` costs twice as much.
+        sent = sock.send(framed)
+        if sent < len(framed):
+            sock.sendall(memoryview(framed)[sent:])
         return
     view = memoryview(framed)
     for begin in range(0, len(view), PIECE_BYTES):

@@ -4,249 +4,70 @@ Started as ``python -I -m api.serve --fd N`` with LISTEN_FDS in the environment 
 on). On descriptor N comes the ``hello`` frame with the settings; when that socket closes, the root is gone, and so
 are we, at once: the next root wants the addresses.
 
-What differs from gunicorn's own gevent worker:
-
-* it ends promptly: streams are told, idle connections closed, and only requests that are being answered get time;
-* a worker that hangs is ended by SIGABRT for good. Gunicorn's handler raises SystemExit in whatever greenlet
-  runs, after which the worker lives on without accepting and is not replaced while a stream is open;
-* what a connection does has a time limit in both directions, not only the headers;
-* a client that sends as fast as we read does not hold up the others: they have a turn before each read of the socket
-  and after each request; and what nobody read of a request's body is passed over within bounds.
+This is the arbiter, which forks workers and does little else. It stays small: gevent and the application are loaded
+by the worker (:mod:`api.worker`), or here, once for all, when there are several that can share them.
 """
 
 import argparse
-import contextlib
-import faulthandler
 import fcntl
-import functools
 import gc
-import logging
+import importlib
 import os
 import resource
 import signal
 import socket
-import ssl
 import sys
-import time
 from typing import Any
 
-import gevent
-from gevent import monkey
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.workers.workertmp import WorkerTmp
 
-# os and signal stay: the arbiter forks, reaps and handles signals as gunicorn means it to.
-monkey.patch_all(os=False, signal=False)
-
-import gunicorn.http.parser  # noqa: E402
-import gunicorn.sock  # noqa: E402
-import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
-from gevent.event import Event  # noqa: E402
-from gevent.pool import Pool  # noqa: E402
-from gevent.server import StreamServer  # noqa: E402
-from gunicorn.app.base import BaseApplication  # noqa: E402
-from gunicorn.arbiter import Arbiter  # noqa: E402
-from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
-from gunicorn.http.unreader import SocketUnreader  # noqa: E402
-from gunicorn.workers.ggevent import GeventWorker  # noqa: E402
-
-from api.app import build  # noqa: E402
-from api.context import Context, open_context  # noqa: E402
-from api.errors import write_error  # noqa: E402
-from api.exposure import Exposure  # noqa: E402
-from api.logformat import ApiLogger  # noqa: E402
-from api.sending import write  # noqa: E402
-from api.tls import Contexts  # noqa: E402
-from supervisor.messages import PROTOCOL, Boot, Decoder, Frame  # noqa: E402
-from supervisor.osport import set_title  # noqa: E402
+from api.logformat import ApiLogger
+from api.tls import Contexts
+from supervisor.messages import PROTOCOL, Boot, Decoder, Frame
+from supervisor.osport import set_title
 
 TITLE = "ringward gunicorn"
+_WORKER = "api.worker"
 _CONNECTIONS = 8000
 _NOFILE = 65536
 _KEEPALIVE_S = 75
 _GRACE_S = 5
 _HANG_S = 30
-_LOOK_S = 1.0
-_SOCKET_S = 30.0
-_LINGER_S = 1.0
-_HANDSHAKE_S = 10.0
-_PASSED_OVER_BYTES = 1 << 20
-_PASSED_OVER_S = 10.0
-_STEP_BYTES = 65536
-_CLOSE_BELOW_S = 0.5
-"""Time between our own end of patience with requests and the arbiter's SIGKILL."""
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
 
 
-class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
-    """See the module."""
+class Seed:
+    """What the arbiter knows of a worker: as much of gunicorn's worker as it asks for. The child makes the rest."""
 
-    sockets: list[Any]
+    def __init__(self, age: int, ppid: int, sockets: list[Any], app: "Server", timeout: float, cfg: Any, log: Any):
+        self.age = age
+        self.pid: int | str = "[booting]"
+        self.sockets = sockets
+        self.aborted = False
+        self.tmp = WorkerTmp(cfg)
+        self._arguments = (age, ppid, sockets, app, timeout, cfg, log)
+        self._worker: Any = None
 
-    def patch(self) -> None:
-        """Everything is patched already; the listeners become gevent's."""
-        self.sockets = [
-            socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
-            for listener in self.sockets
-        ]
+    @property
+    def booted(self) -> bool:
+        """Whether the worker serves; one that ends before it does ends the server."""
+        return self._worker is not None and self._worker.booted
 
     def init_process(self) -> None:
-        """Take a name, then serve until the end."""
+        """In the child: become the worker, which serves until the end."""
         set_title(f"{TITLE} worker")
-        super().init_process()
-
-    def load_wsgi(self) -> None:
-        """Make the application: the database and the sockets to other processes belong to this worker alone."""
-        self.stopping = Event()
-        self._busy: set[gevent.Greenlet] = set()
-        self._idle: set[gevent.Greenlet] = set()
-        self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
-        self.context.stopping = self.stopping
-        self.exposure = Exposure(self.app.boot)
-        self.wsgi = build(self.context)
-
-    def init_signals(self) -> None:
-        """SIGTERM comes as a greenlet, so that it can wake others."""
-        super().init_signals()
-        gevent.signal_handler(signal.SIGTERM, self._stop)
-
-    def _stop(self) -> None:
-        self.alive = False
-        self.context.stop()
-
-    def handle_abort(self, _sig: int, _frame: Any) -> None:
-        """The arbiter has seen no sign of life for too long: say where we hang, and end."""
-        faulthandler.dump_traceback(all_threads=False)
-        os._exit(1)
-
-    def run(self) -> None:
-        """Accept until told to stop; then finish what is being answered."""
-        hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
-        hello.start(self._root_may_be_gone)
-        pools, servers = [], []
-        for sock in self.sockets:
-            sock.setblocking(True)
-            # One pool for each: a crowd on TCP leaves the Unix socket free.
-            pool = Pool(self.worker_connections)
-            server = StreamServer(sock, handle=functools.partial(self.handle, sock), spawn=pool)
-            # One at a time, so that two workers share connections that come at once.
-            server.max_accept = 1
-            server.start()
-            pools.append(pool)
-            servers.append(server)
-        while self.alive:
-            self.notify()
-            began_s = time.monotonic()
-            self.stopping.wait(_LOOK_S)
-            self.context.lag_s = max(0.0, time.monotonic() - began_s - _LOOK_S)
-        for server in servers:
-            server.close()
-        self._drain(pools)
-
-    def _root_may_be_gone(self) -> None:
-        if _at_end(self.app.hello, socket.MSG_PEEK):
-            os._exit(0)
-
-    def _drain(self, pools: list[Pool]) -> None:
-        """Close what waits for a next request, soon also what has sent none yet, and wait for the rest."""
-        start_s = time.monotonic()
-        while any(pools) and time.monotonic() - start_s < self.cfg.graceful_timeout - 2 * _CLOSE_BELOW_S:
-            self.notify()
-            fresh_too = time.monotonic() - start_s > _CLOSE_BELOW_S
-            for pool in pools:
-                for greenlet in list(pool):
-                    if greenlet in self._idle or (fresh_too and greenlet not in self._busy):
-                        greenlet.kill(block=False)
-                pool.join(timeout=0.05)
-        for pool in pools:
-            pool.kill(timeout=_CLOSE_BELOW_S)
-        self.context.auditor.flush()
-
-    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """Answer one request, with a limit on how long the client may keep us waiting."""
-        greenlet = gevent.getcurrent()
-        self._busy.add(greenlet)
-        self._idle.discard(greenlet)
-        sock.settimeout(_SOCKET_S)
-        try:
-            going_on = super().handle_request(listener_name, req, sock, addr)
-            if _pass_over(req.body):
-                self._idle.add(greenlet)
-                # The next request may be here already, and the one after that.
-                gevent.sleep(0)
-            return going_on
-        except StopIteration:
-            _pass_over(req.body)
-            raise
-        finally:
-            if req.body.failed and sock.fileno() >= 0:
-                # Closing with unread data resets the connection, and the answer with it.
-                gunicorn.util.close_graceful(sock, timeout=_LINGER_S)
-            self._busy.discard(greenlet)
-            if sock.fileno() >= 0:
-                sock.settimeout(None)
-
-    def handle(self, listener: Any, client: Any, addr: Any) -> None:
-        """Serve one connection."""
-        if client.family == socket.AF_UNIX:
-            # The name that the client gave its own end says nothing, and need not even be text.
-            addr = ""
-        elif not self.exposure.admits(addr[0]):
-            client.close()
-            return
-        elif self.cfg.is_ssl:
-            client = self._with_tls(client)
-            if client is None:
-                return
-        try:
-            super().handle(listener, client, addr)
-        finally:
-            self._idle.discard(gevent.getcurrent())
-
-    def _with_tls(self, client: Any) -> Any:
-        """The connection after the handshake; None when that failed."""
-        try:
-            with gevent.Timeout(_HANDSHAKE_S):
-                return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
-        except ssl.SSLError as err:
-            self.log.debug("a TLS handshake failed: %s", err)
-        except OSError as err:  # ECONNRESET; ENOENT, EACCES: the certificate
-            self.log.log(logging.ERROR if err.filename else logging.DEBUG, "a TLS handshake failed: %s", err)
-        except gevent.Timeout:
-            self.log.debug("a TLS handshake took too long")
-        client.close()
-        return None
-
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Refuse what cannot be parsed, so that the refusal arrives."""
-        if isinstance(exc, gevent.GreenletExit):
-            return
-        super().handle_error(req, client, addr, exc)
-        # Closing with unread data resets the connection, and the answer with it.
-        gunicorn.util.close_graceful(client, timeout=_LINGER_S)
-
-
-class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
-    """Reads from a client that may send as fast as we read: then neither reading nor writing ever waits."""
-
-    def chunk(self, size_hint: int | None = None) -> bytes:
-        """What has come, after everybody else had a turn."""
-        gevent.sleep(0)
-        data: bytes = super().chunk(size_hint)
-        return data
-
-
-def _pass_over(body: Any) -> bool:
-    """Read what is left of a request's body, to where the next request begins; False when that is too far."""
-    reader = body.reader
-    if not body.failed and not getattr(reader, "length", 0) and getattr(reader, "parser", None) is None:
-        return True
-    left = 0 if body.failed else _PASSED_OVER_BYTES
-    with contextlib.suppress(ParseException, NoMoreData, OSError), gevent.Timeout(_PASSED_OVER_S, False):
-        while left > 0:
-            data = body.read(_STEP_BYTES)
-            if not data:
-                return True
-            left -= len(data)
-    body.failed = True
-    return False
+        # Until the worker has handlers of its own, a signal ends it: the arbiter's handlers would swallow it.
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        worker = importlib.import_module(_WORKER).Worker(*self._arguments)
+        worker.tmp.close()
+        worker.tmp = self.tmp  # the arbiter looks at this one for signs of life
+        worker.pid = self.pid
+        self._worker = worker
+        worker.init_process()
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -262,7 +83,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         """No file, no environment, no command line: these settings."""
         settings = {
             "workers": self.boot.workers,
-            "worker_class": Worker,
+            "worker_class": Seed,
             "worker_connections": _CONNECTIONS,
             "worker_tmp_dir": "/dev/shm",  # noqa: S108 - gunicorn's heartbeat: memory, unlinked at once
             "timeout": _HANG_S,
@@ -289,6 +110,15 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         """Not used: workers build the application themselves."""
         raise NotImplementedError
 
+    def root_is_gone(self, flags: int = 0) -> bool:
+        """Whether the socket to the root has closed; what it may still hold is read, and without meaning."""
+        try:
+            return not self.hello.recv(4096, socket.MSG_DONTWAIT | flags)
+        except BlockingIOError:
+            return False
+        except OSError:  # ECONNRESET
+            return True
+
 
 class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     """Gunicorn's arbiter, which ends when the root is gone."""
@@ -301,24 +131,22 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 
+    def spawn_worker(self) -> Any:
+        """Fork; what is sent to the child meanwhile waits until it is no longer we who would handle it."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            return super().spawn_worker()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     def manage_workers(self) -> None:
         """Called in each turn, at least once a second."""
-        if _at_end(self.app.hello):
+        if self.app.root_is_gone():
             self.log.warning("the root process is gone")
             for pid in list(self.WORKERS):
                 self.kill_worker(pid, signal.SIGKILL)
             os._exit(0)
         super().manage_workers()
-
-
-def _at_end(hello: socket.socket, flags: int = 0) -> bool:
-    try:
-        # The plain socket below gevent's, which would wait.
-        return not hello._sock.recv(4096, socket.MSG_DONTWAIT | flags)  # type: ignore[attr-defined]  # noqa: SLF001
-    except BlockingIOError:
-        return False
-    except OSError:  # ECONNRESET
-        return True
 
 
 def _boot(hello: socket.socket) -> Boot:
@@ -351,12 +179,10 @@ def main() -> None:
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
     )
-    gunicorn.util.write_error = write_error
-    gunicorn.util.write = write
-    gunicorn.http.parser.SocketUnreader = FairUnreader
     sys.argv[1:] = []
+    if boot.workers > 1:
+        importlib.import_module(_WORKER)
     # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.
-    gc.collect()
     gc.freeze()
     ApiArbiter(Server(boot, hello)).run()
 

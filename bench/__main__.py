@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench import ingest, lifetime, memory, redraw, short_runs, streams
+from bench import endpoints, fanout, ingest, lifetime, memory, redraw, reload, sampling, short_runs, streams
 from bench.client import Failed
 from bench.measure import Row, table
 
@@ -25,12 +25,19 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "redraw": redraw.redraw,
     "stream": streams.output_to_stream,
     "trigger": streams.trigger_to_line,
+    "fanout": fanout.fanout,
+    "streams": fanout.idle_streams,
+    "herd": fanout.herd,
     "short": short_runs.short_runs,
     "start": lifetime.cold_start,
     "idle": lifetime.idle,
     "revive": lifetime.revive,
     "stop": lifetime.clean_stop,
     "memory": memory.memory,
+    "sampling": sampling.sampling,
+    "reload": reload.reload,
+    "endpoints": endpoints.endpoints,
+    "filters": endpoints.filters,
 }
 
 

@@ -44,11 +44,11 @@ class Client:
         """For poll."""
         return self._sock.fileno()
 
-    def send(self, method: str, path: str) -> None:
-        """Send a request without a body."""
-        length = "Content-Length: 0\r\n" if method == "POST" else ""
+    def send(self, method: str, path: str, body: bytes = b"") -> None:
+        """Send a request; a body is JSON."""
+        length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if method == "POST" else ""
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
-        self._sock.sendall(f"{head}Authorization: Basic {self._authorization}\r\n{length}\r\n".encode())
+        self._sock.sendall(f"{head}Authorization: Basic {self._authorization}\r\n{length}\r\n".encode() + body)
 
     def _more(self) -> None:
         data = self._sock.recv(_READ_BYTES)
@@ -79,12 +79,12 @@ class Client:
         """The JSON that a path answers with."""
         return self._json("GET", path)
 
-    def post(self, path: str) -> Any:
+    def post(self, path: str, body: Any = None) -> Any:
         """The JSON that a command answers with."""
-        return self._json("POST", path)
+        return self._json("POST", path, b"" if body is None else json.dumps(body).encode())
 
-    def _json(self, method: str, path: str) -> Any:
-        self.send(method, path)
+    def _json(self, method: str, path: str, sent: bytes = b"") -> Any:
+        self.send(method, path, sent)
         status, body = self.answer()
         if status not in (200, 201):
             raise Failed(f"{method} {path}: {status} {body.decode(errors='replace')}")
@@ -138,11 +138,11 @@ class Client:
         self._sock.close()
 
 
-def flood(clients: Iterable[Client], method: str, path: str, count: int) -> None:
+def flood(clients: Iterable[Client], method: str, path: str, count: int, expected: int = 201) -> None:
     """Send the same request `count` times over all these connections at once, one at a time on each.
 
     Raises:
-        Failed: an answer was not 201.
+        Failed: an answer had another status than expected.
     """
     poll = select.poll()
     by_fd = {client.fileno(): client for client in clients}
@@ -157,7 +157,7 @@ def flood(clients: Iterable[Client], method: str, path: str, count: int) -> None
         for fd, _ in poll.poll():
             client = by_fd[fd]
             status, body = client.answer()
-            if status != 201:
+            if status != expected:
                 raise Failed(f"{method} {path}: {status} {body.decode(errors='replace')}")
             if left:
                 client.send(method, path)

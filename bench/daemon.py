@@ -1,5 +1,6 @@
 """A real daemon to be measured: ``ringward up`` on a configuration and a data directory of its own."""
 
+import base64
 import contextlib
 import json
 import os
@@ -97,6 +98,11 @@ class Daemon:
     def client(self) -> Client:
         """A new connection."""
         return Client(self.port, _PASSWORD)
+
+    @property
+    def authorization(self) -> str:
+        """The header with which the API knows a client."""
+        return "Basic " + base64.b64encode(f":{_PASSWORD}".encode()).decode()
 
     @property
     def pid(self) -> int:

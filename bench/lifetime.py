@@ -71,7 +71,7 @@ def cold_start(quick: bool) -> list[Row]:
     ]
 
 
-def _cpu_ns(process: psutil.Process) -> int:
+def cpu_ns(process: psutil.Process) -> int:
     """Of all its threads (the first field of schedstat; the clock ticks of stat would be too coarse)."""
     total = 0
     for task in os.listdir(f"/proc/{process.pid}/task"):
@@ -95,10 +95,10 @@ def idle(quick: bool) -> list[Row]:
         wait_running(daemon, 10)
         time.sleep(1.0 if quick else 4.0)  # let them become healthy, and the collector rest
         processes = daemon.processes()
-        before, start_s = [_cpu_ns(one) for one in processes], time.monotonic()
+        before, start_s = [cpu_ns(one) for one in processes], time.monotonic()
         time.sleep(span_s)
         took_s = time.monotonic() - start_s
-        used = [(_cpu_ns(one) - old) / 1e9 / took_s * 100 for one, old in zip(processes, before, strict=True)]
+        used = [(cpu_ns(one) - old) / 1e9 / took_s * 100 for one, old in zip(processes, before, strict=True)]
         memory = [_pss_mb(one.pid) for one in processes]
         parts = [" ".join(one.cmdline()).removeprefix("ringward ") for one in processes]
     with _sleeping_python() as pid:

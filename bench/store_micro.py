@@ -19,35 +19,30 @@ from typing import Any
 
 import apsw
 
+from bench.history import DAY, SPAN_DAYS, T0, fill, task_name
 from store import events
 from store.connection import Connection
 from store.database import Database, open_reader, open_writer
 from store.ids import new_ulid
-from store.phases import END_REASONS
 from store.run_bulk import (
+    Retention,
     RunSelector,
-    drop_empty_counts,
     find_deleted,
     find_ended,
+    find_excess,
     find_expired,
     mark_deleted,
     purge,
     unmark_deleted,
 )
 from store.run_pages import SortField
-from store.run_record import COLUMNS, SELECT
 from store.run_summary import summarize
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
-from store.tasks import active_counts, last_runs, upsert_task
+from store.tasks import active_counts, last_runs
 from store.transact import StoreThread
 
-DAY = 86_400_000
-SPAN_DAYS = 90
-T0 = 1_780_000_000_000
+TASKS = 200
 NOW = T0 + SPAN_DAYS * DAY + 5_000
-REASONS = {"succeeded": 850, "failed": 90, "skipped": 18, "timeout": 10, "stopped": 10, "start_failed": 10}
-REASONS |= {"missed": 6, "log_overflow": 3, "crashed": 3}
-TRIGGERS = {"cron": 850, "api": 100, "service": 30, "startup": 10, "cloud": 10}
 MIDDLE = RunFilter(created_after=T0 + 20 * DAY + 5, created_before=T0 + 60 * DAY + 5)
 WEEK = RunFilter(created_after=T0 + 30 * DAY + 5, created_before=T0 + 37 * DAY + 5)
 
@@ -85,70 +80,16 @@ RARE: dict[str, RunFilter] = {
     "search for one id": RunFilter(search=new_ulid(T0)),
 }
 FAST_SORTS: tuple[SortField, ...] = ("created_at", "start_at", "duration")
-# A tenth of all runs, in the three ways in which they can lie in the table.
+# A tenth of all runs, in the ways in which they can lie in the table.
 TENTHS: dict[str, RunFilter] = {
     "by trigger": RunFilter(triggers={"api"}),
     "by status": RunFilter(reasons={"failed"}),
     "by time": RunFilter(created_after=T0, created_before=T0 + SPAN_DAYS * DAY // 10),
+    "by time, newest": RunFilter(created_after=T0 + SPAN_DAYS * DAY * 9 // 10),
 }
+PARTS = ("reads", "deleted", "writes", "bulk")
 TIMER_S = 0.01
 SLOW_SORTS: tuple[SortField, ...] = ("task_name", "status", "exit_code")
-
-
-def rows(n: int) -> Iterator[tuple[Any, ...]]:
-    """Ended runs, spread evenly over 90 days, of 200 tasks that are not equally busy."""
-    rnd = random.Random(1)
-    reasons = rnd.choices(list(REASONS), list(REASONS.values()), k=n)
-    triggers = rnd.choices(list(TRIGGERS), list(TRIGGERS.values()), k=n)
-    step = SPAN_DAYS * DAY / n
-    for i, (reason, trigger) in enumerate(zip(reasons, triggers, strict=True)):
-        created = T0 + int(i * step)
-        code = 0 if reason == "succeeded" else -2 if reason == "crashed" else rnd.choice([1, 2, 137, 143])
-        started: int | None = created + rnd.randrange(50)
-        took: int | None = int(rnd.expovariate(1 / 30_000))
-        if reason in ("skipped", "missed", "start_failed"):
-            code, started, took = -1, None, None
-        values = dict.fromkeys(COLUMNS, None) | {
-            "id": new_ulid(created),
-            "task_name": f"job-{int(rnd.random() ** 2 * 200):03}",
-            "kind": "task",
-            "state": END_REASONS[reason],
-            "exit_code": code,
-            "instance_index": 0,
-            "retry_attempt": int(rnd.random() < 0.03),
-            "triggered_by": trigger,
-            "created_at": created,
-            "started_at": started,
-            "ended_at": None if started is None or took is None else started + took,
-            "core_dumped": 0,
-            "lines": rnd.randrange(1000),
-            "missed_count": None,
-        }
-        yield (*values.values(), took)
-
-
-def fill(writer: Database, n: int) -> None:
-    """Store n ended runs without triggers and indexes, then make up for both; then some that have not ended."""
-    with writer.transaction() as db:
-        raw: apsw.Connection = db._raw  # noqa: SLF001 - the driver's executemany
-        made = db.rows("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
-        raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-        for name, _ in made:
-            db.execute(f"DROP INDEX {name}")
-        raw.executemany(
-            f"INSERT INTO runs ({SELECT}, duration) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})", rows(n)
-        )
-        for _, sql in made:
-            db.execute(sql)
-        keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
-        for scope, width in (("''", 27), ("''", 22), ("task_name", 27)):
-            db.execute(f"INSERT INTO run_counts SELECT {scope}, {width}, created_at >> {width}, {keys}")
-        raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
-        for i in range(200):
-            upsert_task(writer, f"job-{i:03}", "task", "{}")
-        for i in range(60):
-            insert_run(writer, new_run(f"job-{i % 20:03}", NOW - 5_000 + i, status="running" if i % 2 else "pending"))
-    writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def new_run(task: str, created: int, **fields: Any) -> Run:
@@ -182,21 +123,16 @@ class Table:
         print(f"{name:44} {p50:9.3f} {max(taken):9.3f} {shown:>6} {p50 / self.floor_ms:9.1f}{verdict}", flush=True)
 
 
-def reads(reader: Database, table: Table) -> None:
-    def pages(wanted: RunFilter, sorts: tuple[SortField, ...], times: int) -> list[float]:
-        taken = []
-        for field in sorts:
-            taken += timed(partial(list_runs, reader, wanted, field, "asc", now_ms=NOW), times)
-            taken += timed(partial(list_runs, reader, wanted, field, "desc", now_ms=NOW), times)
-        return taken
+def pages(reader: Database, wanted: RunFilter, sorts: tuple[SortField, ...], times: int) -> list[float]:
+    """Durations of first pages, in ms, of each sort in both directions."""
+    taken = []
+    for field in sorts:
+        taken += timed(partial(list_runs, reader, wanted, field, "asc", now_ms=NOW), times)
+        taken += timed(partial(list_runs, reader, wanted, field, "desc", now_ms=NOW), times)
+    return taken
 
-    for name, wanted in COMMON.items():
-        table.line(f"{name}, by time or duration", pages(wanted, FAST_SORTS, 7), 10)
-    for name, wanted in COMMON.items():
-        table.line(f"{name}, other sorts", pages(wanted, SLOW_SORTS, 3), 200)
-    for name, wanted in RARE.items():
-        table.line(f"{name}, by time or duration", pages(wanted, FAST_SORTS, 3), 200)
-        table.line(f"{name}, other sorts", pages(wanted, SLOW_SORTS, 3), 200)
+
+def deep_offsets(reader: Database, table: Table) -> None:
     total = count_runs(reader, RunFilter())
     for field in (*FAST_SORTS, *SLOW_SORTS):
         bar = 25 if field in FAST_SORTS else None
@@ -204,6 +140,18 @@ def reads(reader: Database, table: Table) -> None:
             page = partial(list_runs, reader, RunFilter(), field, limit=50, offset=int(total * share), now_ms=NOW)
             taken = [ms for way in ("asc", "desc") for ms in timed(partial(page, sort_direction=way), 3)]
             table.line(f"offset {share:.0%} of all, by {field}", taken, bar)
+
+
+def reads(reader: Database, table: Table) -> None:
+    for name, wanted in COMMON.items():
+        table.line(f"{name}, by time or duration", pages(reader, wanted, FAST_SORTS, 7), 10)
+    for name, wanted in COMMON.items():
+        table.line(f"{name}, other sorts", pages(reader, wanted, SLOW_SORTS, 3), 200)
+    for name, wanted in RARE.items():
+        table.line(f"{name}, by time or duration", pages(reader, wanted, FAST_SORTS, 3), 200)
+        table.line(f"{name}, other sorts", pages(reader, wanted, SLOW_SORTS, 3), 200)
+    deep_offsets(reader, table)
+    total = count_runs(reader, RunFilter())
     some = list_runs(reader, RunFilter(), limit=1000, offset=total // 2, now_ms=NOW)[0]
     table.line("page of 1000", timed(lambda: list_runs(reader, RunFilter(), limit=1000, now_ms=NOW), 20))
     table.line("get_run", timed(lambda: get_run(reader, random.choice(some).id), 1000))
@@ -215,6 +163,22 @@ def reads(reader: Database, table: Table) -> None:
     table.line("last_runs of 200 tasks", timed(lambda: last_runs(reader), 20))
 
 
+def reads_among_deleted(writer: Database, reader: Database, table: Table) -> None:
+    """The same while a tenth of the runs is deleted: spread all over, the newest, the oldest."""
+    for name in ("by trigger", "by time, newest", "by time"):
+        print(f"with 100,000 deleted {name}:")
+        tenth = RunSelector(match_all=True, filter=TENTHS[name])
+        for rows in find_ended(writer, tenth):
+            mark_deleted(writer, rows, NOW)
+        for common, wanted in COMMON.items():
+            table.line(f"{common}, by time or duration", pages(reader, wanted, FAST_SORTS, 3), 10)
+        deep_offsets(reader, table)
+        table.line("summary", timed(lambda: summarize(reader, RunFilter()), 20), 10)
+        table.line("last_runs of 200 tasks", timed(lambda: last_runs(reader), 20))
+        for rows in find_deleted(writer, tenth, NOW - 1):
+            unmark_deleted(writer, rows, NOW - 1)
+
+
 def bare_insert(db: Connection) -> list[float]:
     db.execute("CREATE TABLE bare (a)")
     taken = timed(lambda: db.execute("INSERT INTO bare VALUES (1)"), 2000)
@@ -223,7 +187,7 @@ def bare_insert(db: Connection) -> list[float]:
 
 
 def writes(writer: Database) -> None:
-    with writer._lent() as db:  # noqa: SLF001 - each INSERT in a transaction of its own
+    with writer.lent() as db:  # each INSERT in a transaction of its own
         floor = statistics.median(bare_insert(db))
     table = Table(floor, "INSERT")
     runs = iter([new_run(f"job-{i % 200:03}", NOW + i) for i in range(20_000)])
@@ -274,7 +238,7 @@ class Bulk:
     def _next(self, slices: Iterator[str], change: Callable[[Database, str], object]) -> None:
         rows = next(slices, None)
         if rows is None:
-            self._store.submit(drop_empty_counts, lambda _: setattr(self, "_busy", False))
+            self._busy = False
         else:
             self._store.submit(lambda db: change(db, rows), lambda _: self._next(slices, change))
 
@@ -296,7 +260,8 @@ class Bulk:
         self._store.close()
 
 
-def in_bulk(writer: Database, reader: Database, table: Table) -> None:
+def in_bulk(writer: Database, path: str, table: Table) -> None:
+    reader = open_reader(path, limit_s=None)
     bulk = Bulk(writer, reader)
 
     def line(name: str, took_ms: float, bar: float | None) -> None:
@@ -322,7 +287,10 @@ def in_bulk(writer: Database, reader: Database, table: Table) -> None:
     some = RunSelector(match_all=True, filter=TENTHS["by trigger"])
     bulk.work(partial(find_ended, selector=some), partial(mark_deleted, now_ms=NOW))
     line("purge 100,000 deleted ones", bulk.work(partial(find_expired, deleted_before=NOW), purge), None)
+    old = Retention(1_000_000, NOW - T0 - SPAN_DAYS * DAY // 50)
+    line("purge 20,000 too old ones", bulk.work(lambda db: find_excess(db, {}, old, NOW), purge), None)
     bulk.close()
+    reader.close()
 
 
 def with_event(db: Database, run: Run) -> int:
@@ -339,26 +307,30 @@ def live(db: Database, run: Run) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000_000)
-    parser.add_argument("--part", action="append", choices=("reads", "writes", "bulk"), help="only this; repeatable")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this; repeatable")
     arguments = parser.parse_args()
-    n, parts = arguments.runs, arguments.part or ("reads", "writes", "bulk")
+    n, parts = arguments.runs, arguments.part or PARTS
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "ringward.db")
         writer = open_writer(path)
         start = time.perf_counter()
-        fill(writer, n)
+        fill(writer, n, TASKS)
+        for i in range(60):
+            insert_run(writer, new_run(task_name(i % 20), NOW - 5_000 + i, status="running" if i % 2 else "pending"))
         print(f"{n:,} runs, {os.path.getsize(path) / 1e6:,.0f} MB, made in {time.perf_counter() - start:.0f} s")
         print(f"load before: {os.getloadavg()[0]:.2f}, SQLite {apsw.sqlite_lib_version()}")
         reader = open_reader(path)
         floor = statistics.median(timed(lambda: reader.rows("SELECT 1"), 5000))
         if "reads" in parts:
             reads(reader, Table(floor, "SELECT 1"))
+        if "deleted" in parts:
+            reads_among_deleted(writer, reader, Table(floor, "SELECT 1"))
         if "writes" in parts:
             writes(writer)
         else:
             writer.close()
         if "bulk" in parts:
-            in_bulk(open_writer(path), reader, Table(floor, "SELECT 1"))
+            in_bulk(open_writer(path), path, Table(floor, "SELECT 1"))
         reader.close()
 
 

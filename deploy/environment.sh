@@ -32,4 +32,8 @@ fi
 echo "Installing Ringward and what it needs into $venv (a minute at most) ..."
 "$venv/bin/python" -m pip install --disable-pip-version-check --editable "$what" ||
     fail "the installation failed; the lines above say why"
+# What runs as a user who may not write here would compile everything at each start.
+src=${what%%\[*}
+"$venv/bin/python" -m compileall -q "$src/api" "$src/logring" "$src/store" "$src/supervisor" ||
+    echo "ringward: not everything is compiled: starts will take longer" >&2
 echo "Installed $("$venv/bin/python" -c 'import supervisor.version as v; print("Ringward", v.VERSION)')."

@@ -17,6 +17,9 @@ from logring.layout import (
     BlockHeader,
 )
 
+_STREAM_AT = 12
+"""Where the stream stands in an entry."""
+
 
 class Line(NamedTuple):
     """One line."""
@@ -193,6 +196,9 @@ class Block:
 
     def raw(self, streams: Sequence[int]) -> Iterator[bytes]:
         """Stored bytes of these streams, in as large pieces as they stand together."""
+        if self.header.lines and not _others(self.header, self.table, streams):
+            yield self.text
+            return
         begin = end = 0
         for entry in self.entries():
             if entry.stream in streams:
@@ -234,6 +240,31 @@ class Block:
 
     def _corrupt(self, line: int) -> Corrupt:
         return Corrupt(f"{self.where}: damaged from line {line} on", first=line)
+
+
+def text_size(header: BlockHeader, table: bytes, streams: Sequence[int]) -> int:
+    """How many bytes of these streams a block has, told from its header and its entry table: what `raw` yields.
+
+    Raises:
+        Corrupt: the table cannot be that of the block.
+    """
+    if not header.lines:
+        return 0
+    if not _others(header, table, streams):
+        return header.text_end - HEADER_SIZE
+    size, begin = 0, HEADER_SIZE
+    for at in range(len(table) - ENTRY_SIZE, -1, -ENTRY_SIZE):
+        end, _, _, stream, _, _ = ENTRY.unpack_from(table, at)
+        if not begin <= end <= header.text_end:
+            raise Corrupt(f"block {header.number} has a damaged table")
+        size += end - begin if stream in streams else 0
+        begin = end
+    return size + (header.text_end - begin if header.last_stream in streams else 0)
+
+
+def _others(header: BlockHeader, table: bytes, streams: Sequence[int]) -> bool:
+    """Whether a block has lines of other streams than these."""
+    return header.last_stream not in streams or bool(table[_STREAM_AT::ENTRY_SIZE].translate(None, bytes(streams)))
 
 
 def _within(parts: list[bytes], max_bytes: int, at_least: int) -> list[bytes]:

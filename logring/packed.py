@@ -111,6 +111,13 @@ class PackedFile(StoredFile):
         data = data or b""
         return Block(header, data[:text_length], data[text_length:], f"{self.path}: block {number}")
 
+    def table(self, header: BlockHeader) -> bytes:
+        """The entry table of a block, which is compressed together with the text."""
+        block = self._load(header.number)
+        if block is None:
+            raise Corrupt(f"{self.path}: block {header.number} is damaged or missing")
+        return block.table
+
     def next_there(self, number: int) -> int:
         """The first block from `number` on that may be there; of several that are missing, the first one counts."""
         if self._found is None and self._check_index() and self._index is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from logring.block import Block, Line
+from logring.block import Block, Line, text_size
 from logring.errors import Corrupt, LogError
 from logring.frames import read_frames
 from logring.layout import STDERR, STDOUT, BlockHeader, Publication
@@ -21,7 +21,7 @@ from logring.stored import StoredFile
 
 _ATTEMPTS = 100
 
-__all__ = ["Head", "Line", "LogReader", "Page", "Pending", "Region"]
+__all__ = ["Extent", "Head", "Line", "LogReader", "Page", "Pending", "Region"]
 
 
 class Head(NamedTuple):
@@ -69,6 +69,15 @@ class Region(NamedTuple):
     """As they look now, at least one; the topmost are left out when there is no room for them."""
     ts: int
     """When the last bytes came, ms since the epoch."""
+
+
+class Extent(NamedTuple):
+    """One block of a log."""
+
+    line: int
+    """Its first line."""
+    size: int
+    """How many bytes of the wanted streams it has."""
 
 
 class LogReader:
@@ -226,6 +235,47 @@ class LogReader:
                 if number < publication.header.number:  # the head block grows
                     self._hint = block.header.end_line, number + 1
                 yield block
+
+    def extents(self, streams: Sequence[int] = (STDOUT, STDERR), start: int = 0) -> Iterator[Extent | LogError]:
+        """How large the blocks of a log are to which nothing is added any more; in place of one that says nothing, why.
+
+        Only headers are read, and tables of blocks with several entries, so a block may turn out to be damaged later.
+
+        Args:
+            streams: whose bytes count.
+            start: a line; blocks before the one that has it are left out.
+        """
+        publication = self._refresh()
+        if publication is None or start >= publication.state.lines > 0:
+            return
+        number = (self._find(start, publication) if start else self._oldest(publication)) - 1
+        while number < publication.header.number:
+            before, number = number, self._following(number, publication)
+            header = self._header(number, publication)
+            if header is None or number > before + 1:
+                yield Corrupt(f"block {before + 1} is damaged or missing")
+            if header is None or header.end_line <= publication.state.first_available:
+                continue
+            try:
+                yield Extent(header.first_line, text_size(header, self._table(header, publication), streams))
+            except LogError as err:
+                yield err
+
+    def _table(self, header: BlockHeader, publication: Publication) -> bytes:
+        """The entry table of a block.
+
+        Raises:
+            Corrupt: it is gone.
+        """
+        if not header.entries:
+            return b""
+        file = self._open_file() if self._ring is None else None
+        if file is not None:
+            return file.table(header)
+        block = self._block(header.number, publication)
+        if block is None:
+            raise Corrupt(f"block {header.number} is gone")
+        return block.table
 
     def line_at(self, ms: int) -> int:
         """The first line that was read at or after `ms` (since the epoch), or the number of the next line.

@@ -300,6 +300,8 @@ class RingView:
         self.static = static
         self.mm = mm
         self._identity = identity
+        self._pair = b""
+        self._publication: Publication | None = None
 
     @classmethod
     def open(cls, path: str) -> "RingView | None":
@@ -333,8 +335,12 @@ class RingView:
         Raises:
             Corrupt: nothing valid stands there.
         """
-        publication = read_publication(self.mm, self.path)
-        publication.check(self.static, self.path)
+        pair = self.mm[_PAIR]
+        publication = self._publication
+        if publication is None or pair != self._pair:  # a reader looks several times at what is seldom new
+            publication = Publication.latest(pair) or read_publication(self.mm, self.path)
+            publication.check(self.static, self.path)
+            self._pair, self._publication = pair, publication
         return publication
 
     def is_current(self) -> bool:

@@ -17,8 +17,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import re2
-
 from logring.block import Block, Entry
 from logring.errors import Corrupt, LogError
 from logring.layout import BLOCK_SIZE, ENTRY_SIZE, NO_NEWLINE
@@ -92,6 +90,8 @@ class Pattern:
 
 
 def _compile(text: str, *, ignore_case: bool, literal: bool = False) -> Any:
+    import re2  # only for who searches by one: an idle process is smaller without
+
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.literal = literal

@@ -173,6 +173,19 @@ class StoredFile:
         table = data[header.extent - header.entries * ENTRY_SIZE : header.extent]
         return Block(header, data[HEADER_SIZE : header.text_end], table, f"{self.path}: block {header.number}")
 
+    def table(self, header: BlockHeader) -> bytes:
+        """The entry table of a block, whose checksum covers the text as well, so that it is not looked at.
+
+        Raises:
+            OSError: it cannot be read.
+            Corrupt: it is not there.
+        """
+        size = header.entries * ENTRY_SIZE
+        found = os.pread(self._fd, size, self._slot_at(header.number) + header.extent - size)
+        if len(found) < size:
+            raise Corrupt(f"{self.path}: block {header.number} is cut short")
+        return found
+
     def next_there(self, number: int) -> int:
         """The first block from `number` on whose slot the file has, at least in part: it may be cut short."""
         slots = self.static.file_blocks

@@ -1,31 +1,31 @@
 """The database as the rest of the package sees it: one writer, any number of readers.
 
-Only the scheduler opens a writer, which creates and migrates the file. Readers wait for that (`NotReady`).
-The file, its -wal and its -shm are 0600 under any umask: SQLite gives the latter two the mode of the first.
+Only the scheduler opens a writer, which creates and migrates the schema. Readers wait for that (`NotReady`).
+The database is a file, for SQLite, or a URL that begins with `postgresql://`. Only who is given such a URL loads the
+driver for it. A server that was away is connected to again by the next call.
 
 A reader lends a connection to each call and takes it back afterwards, so there are as many connections as there
 are calls at the same time, and none belongs to a thread: real threads, gevent's pool threads and greenlets are alike.
 """
 
 import os
-import stat
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Protocol
 
-from store.connection import Connection, Row, Value
-from store.errors import Closed, DiskFailed, NotReady, StoreError, Unusable
-from store.migrations import check_readable, migrate
+from store import sqlite
+from store.connection import Connection, Durability, Row, Value
+from store.errors import Away, Closed, DiskFailed, InDoubt, NotReady, StoreError, Unusable
+from store.migrations import migrate
 
-APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
 QUERY_LIMIT_S = 1.0
 NOT_READY_POLL_S = 0.05
-
-Durability = Literal["crash", "power"]
+POSTGRESQL = "postgresql://"
+"""How the URL of a server begins."""
 
 
 class Database(ABC):
@@ -34,57 +34,64 @@ class Database(ABC):
     Each method may raise any `StoreError`; the ones below name only what is special.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, place: str) -> None:
+        self.place = place
+        """Where the database is, for messages: a path, or a URL without its password."""
 
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
         """All rows of a query."""
-        with self._lent() as connection:
+        with self.lent() as connection:
             return connection.rows(sql, params)
 
     def row(self, sql: str, params: Sequence[Value] = ()) -> Row | None:
         """The first row of a query, or None."""
-        with self._lent() as connection:
+        with self.lent() as connection:
             return connection.row(sql, params)
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
         """Run a statement that changes something; returns the number of rows changed (`ReadOnly` for a reader)."""
-        with self._lent() as connection:
+        with self.lent() as connection:
             return connection.execute(sql, params)
 
     def fetch(self, query: Any) -> list[Any]:
         """All rows of a peewee select query."""
-        with self._lent() as connection:
+        with self.lent() as connection:
             return connection.fetch(query)
 
     def apply(self, query: Any) -> int:
         """Run a peewee insert, update or delete query; returns the number of rows changed."""
-        with self._lent() as connection:
+        with self.lent() as connection:
             return connection.apply(query)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """A connection whose queries all see the same state, and share one time limit."""
-        with self._lent() as connection, connection.snapshot():
+        with self.lent() as connection, connection.snapshot():
             yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A connection whose changes are stored together or not at all; inside another one: a part of that."""
-        with self._lent() as connection, connection.transaction():
+        with self.lent() as connection, connection.transaction():
             yield connection
+
+    def is_stored(self, doubt: InDoubt) -> bool:
+        """Whether that transaction was committed after all; asked of a writer before anything else is written."""
+        with self.lent() as connection:
+            return connection.is_stored(doubt.transaction)
 
     @abstractmethod
     def close(self) -> None:
         """Close all connections; later calls raise `Closed`."""
 
     @contextmanager
-    def _lent(self) -> Iterator[Connection]:
+    def lent(self) -> Iterator[Connection]:
+        """A connection, outside of any transaction but that of the caller."""
         connection = self._take()
         try:
             yield connection
-        except (Unusable, DiskFailed):
-            self._give_back(connection, keep=False)  # the file may have been replaced: begin afresh
+        except (Unusable, DiskFailed, Away, InDoubt):
+            self._give_back(connection, keep=False)  # the file may have been replaced, the server gone: begin afresh
             raise
         except BaseException:
             self._give_back(connection, keep=True)
@@ -101,37 +108,49 @@ class Database(ABC):
 class _Writer(Database):
     """One connection. Once a thread has taken it over, no other may use it: it could land in that one's transaction."""
 
-    def __init__(self, path: str, connection: Connection) -> None:
-        super().__init__(path)
-        self._connection: Connection | None = connection
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._connection: Connection | None = connect()
+        super().__init__(self._connection.place)
         self._owner: int | None = None
+        self._borrowers = 0
 
     def own(self) -> None:
         """From now on only the calling thread may use this database."""
         self._owner = threading.get_ident()
 
     def close(self) -> None:
-        connection = self._take()
+        connection = self._mine()
         self._connection = None
         connection.close()
 
-    def _take(self) -> Connection:
+    def _mine(self) -> Connection:
         if self._connection is None:
-            raise Closed(f"({self.path})")
+            raise Closed(f"({self.place})")
         if self._owner is not None and self._owner != threading.get_ident():
-            raise StoreError(f"({self.path} belongs to the store thread; use submit)")
+            raise StoreError(f"({self.place} belongs to the store thread; use submit)")
         return self._connection
 
-    def _give_back(self, connection: Connection, *, keep: bool) -> None:
-        """The writer's connection stays, whatever happened."""
+    def _take(self) -> Connection:
+        connection = self._mine()
+        # Never a new one for a part of a transaction, whose other parts went down with the old one.
+        if not self._borrowers and not connection.usable():
+            connection.close()
+            connection = self._connection = self._connect()
+        self._borrowers += 1
+        return connection
+
+    def _give_back(self, connection: Connection, *, keep: bool) -> None:  # noqa: ARG002 - the seam's signature
+        """The writer's connection stays, whatever happened: the next to take it looks whether it is usable."""
+        self._borrowers -= 1
 
 
 class _Reader(Database):
     """Idle connections in a stack. `deque` and the int are enough: both are changed by single atomic operations."""
 
-    def __init__(self, path: str, limit_s: float | None) -> None:
-        super().__init__(path)
-        self._limit_s = limit_s
+    def __init__(self, place: str, connect: Callable[[], Connection]) -> None:
+        super().__init__(place)
+        self._connect = connect
         self._idle: deque[Connection] = deque()
         self._closed = False
         self._pid = os.getpid()
@@ -143,13 +162,17 @@ class _Reader(Database):
 
     def _take(self) -> Connection:
         if self._closed:
-            raise Closed(f"({self.path})")
+            raise Closed(f"({self.place})")
         if os.getpid() != self._pid:
-            raise StoreError(f"({self.path} was opened before the fork; open it in the child)")
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return _connect_reader(self.path, self._limit_s)
+            raise StoreError(f"({self.place} was opened before the fork; open it in the child)")
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return self._connect()
+            if connection.usable():
+                return connection
+            connection.close()
 
     def _give_back(self, connection: Connection, *, keep: bool) -> None:
         if keep and not self._closed:
@@ -158,11 +181,29 @@ class _Reader(Database):
             connection.close()
 
 
-def open_writer(path: str, durability: Durability = "crash") -> Database:
-    """Open the database for writing; create it when it is absent, and bring its schema up to date.
+class _Backend(Protocol):
+    """One of the modules that know a kind of database."""
+
+    def connect_writer(self, target: str, durability: Durability, /) -> Connection: ...
+
+    def connect_reader(self, target: str, limit_s: float | None, /) -> Connection: ...
+
+    def place(self, target: str, /) -> str: ...
+
+
+def _backend(target: str) -> _Backend:
+    if target.startswith(POSTGRESQL):
+        from store import postgres  # the driver takes 0.1 s and 15 MB: only for those who have such a server
+
+        return postgres
+    return sqlite
+
+
+def open_writer(target: str, durability: Durability = "crash") -> Database:
+    """Open the database for writing; create what is absent, and bring its schema up to date.
 
     Args:
-        path: The file; its directory exists.
+        target: A file, whose directory exists; or the URL of a database of a PostgreSQL server.
         durability: "crash": a crash of any process loses nothing, a power failure may lose the last transactions.
             "power": a transaction that was acknowledged is on the disk.
 
@@ -170,39 +211,36 @@ def open_writer(path: str, durability: Durability = "crash") -> Database:
         SchemaTooNew: A newer release wrote it.
         Unusable: It is no database, damaged, another application's, or cannot be opened.
         Busy: Another process is writing and does not stop.
+        Away: The server cannot be reached, or refuses the connection.
     """
+    backend = _backend(target)
+    writer = _Writer(lambda: backend.connect_writer(target, durability))
     try:
-        _make_private(path)
-    except OSError as err:  # ENOENT (no directory), EACCES, EROFS, EISDIR, ENOSPC
-        raise Unusable(f"({path}: {err.strerror})") from err
-    connection = Connection(path, readonly=False)
-    try:
-        _claim(connection)
-        connection.rows("PRAGMA journal_mode = WAL")
-        connection.rows(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
-        migrate(connection)
+        with writer.lent() as connection:
+            migrate(connection)
     except BaseException:
-        connection.close()
+        writer.close()
         raise
-    return _Writer(path, connection)
+    return writer
 
 
-def open_reader(path: str, wait_s: float = 0.0, limit_s: float | None = QUERY_LIMIT_S) -> Database:
+def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_LIMIT_S) -> Database:
     """Open the database for reading, from any number of threads or greenlets; never changes anything.
 
     Every query, or every snapshot as a whole, is limited in time (`QueryTimeout`).
 
     Args:
-        path: The file.
+        target: A file, or a URL, as for `open_writer`.
         wait_s: How long to wait for a scheduler that is still creating or migrating it.
         limit_s: That limit in seconds; None: without.
 
     Raises:
-        NotReady: It is absent, empty, or older than this release and not migrated yet.
+        NotReady: It is absent, empty, or older than this release and not migrated yet; `Away`: its server is.
         SchemaTooNew: A newer release wrote it, in a form that this one cannot read.
         Unusable: It is no database, damaged, another application's, or cannot be opened.
     """
-    reader = _Reader(path, limit_s)
+    backend = _backend(target)
+    reader = _Reader(backend.place(target), lambda: backend.connect_reader(target, limit_s))
     deadline = time.monotonic() + wait_s
     while True:
         try:
@@ -223,66 +261,3 @@ def take_over(database: Database) -> None:
     if not isinstance(database, _Writer):
         raise TypeError("only a writer can be taken over")
     database.own()
-
-
-def _connect_reader(path: str, limit_s: float | None) -> Connection:
-    try:
-        if os.stat(path).st_size == 0:
-            raise NotReady(f"({path} is empty)")
-    except FileNotFoundError as err:
-        raise NotReady(f"({path} does not exist)") from err
-    except OSError as err:
-        raise Unusable(f"({path}: {err.strerror})") from err
-    connection = Connection(path, readonly=True, limit_s=limit_s)
-    try:
-        _check_set_up(connection)
-        check_readable(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _make_private(path: str) -> None:
-    """Create the file with mode 0600, or give that mode to what is there.
-
-    An existing file is not opened: closing any descriptor of a file drops all of this process's POSIX locks on it,
-    those of other SQLite connections too.
-    """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        for name in (path, f"{path}-wal", f"{path}-shm"):
-            try:
-                if stat.S_IMODE(os.stat(name).st_mode) != 0o600:
-                    os.chmod(name, 0o600)
-            except FileNotFoundError:
-                continue
-    else:
-        try:
-            os.fchmod(fd, 0o600)  # the umask may have taken bits away
-        finally:
-            os.close(fd)
-
-
-def _application_id(connection: Connection) -> int:
-    row = connection.row("PRAGMA application_id")
-    return int(row[0]) if row else 0
-
-
-def _claim(connection: Connection) -> None:
-    """Write our mark into an empty database; refuse another application's."""
-    if connection.row("SELECT 1 FROM sqlite_master LIMIT 1") is None and _application_id(connection) == 0:
-        connection.rows(f"PRAGMA application_id = {APPLICATION_ID}")
-    _check_application(connection)
-
-
-def _check_set_up(connection: Connection) -> None:
-    if _application_id(connection) == 0:
-        raise NotReady(f"({connection.path} was not set up yet)")
-    _check_application(connection)
-
-
-def _check_application(connection: Connection) -> None:
-    if _application_id(connection) != APPLICATION_ID:
-        raise Unusable(f"({connection.path} belongs to another application)")

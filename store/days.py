@@ -57,7 +57,7 @@ def totals(db: Database) -> list[Total]:
     """The totals of all configured tasks and services, by name."""
     rows = db.rows(
         "SELECT s.task_name, s.state, s.n, s.timed, s.duration, s.last_at FROM tasks AS t JOIN task_totals AS s"
-        " ON s.task_name = t.name WHERE t.configured ORDER BY s.task_name, s.state"
+        " ON s.task_name = t.name WHERE t.configured = 1 ORDER BY s.task_name, s.state"
     )
     return [Total(name, decode(state)[1] or "", *rest) for name, state, *rest in rows]
 

@@ -2,6 +2,8 @@
 
 StoreError
 ├── NotReady          not there yet, or not migrated yet: try again
+│   └── Away          the server of the database cannot be reached
+├── InDoubt           the server went away during a commit
 ├── SchemaTooNew      written by a newer release
 ├── Unusable          no database, damaged, of another application, cannot be opened
 ├── Closed            used after close()
@@ -14,8 +16,6 @@ StoreError
     └── InstantTaken  the task has its run for that scheduled instant already
 """
 
-import apsw
-
 
 class StoreError(Exception):
     """The store failed."""
@@ -27,6 +27,19 @@ class StoreError(Exception):
 
 class NotReady(StoreError):
     """The database is not ready yet: the scheduler creates and migrates it when it starts."""
+
+
+class Away(NotReady):
+    """The database server cannot be reached."""
+
+
+class InDoubt(StoreError):
+    """The database server went away during a commit."""
+
+    def __init__(self, detail: str, transaction: int) -> None:
+        super().__init__(detail)
+        self.transaction = transaction
+        """Its number, by which it can be found out later whether it was stored."""
 
 
 class SchemaTooNew(StoreError):
@@ -67,34 +80,3 @@ class Conflict(StoreError):
 
 class InstantTaken(Conflict):
     """The task has its run for this scheduled instant already."""
-
-
-# One entry for each SQLite result code that means something to a caller (https://sqlite.org/rescode.html).
-_BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
-    (apsw.FullError, DiskFull),  # SQLITE_FULL: ENOSPC, EDQUOT
-    (apsw.IOError, DiskFailed),  # SQLITE_IOERR: EIO and its like
-    (apsw.BusyError, Busy),
-    (apsw.LockedError, Busy),
-    (apsw.InterruptError, QueryTimeout),
-    (apsw.ReadOnlyError, ReadOnly),
-    (apsw.ConstraintError, Conflict),
-    (apsw.NotADBError, Unusable),
-    (apsw.CorruptError, Unusable),
-    (apsw.CantOpenError, Unusable),
-    (apsw.PermissionsError, Unusable),
-    (apsw.ConnectionClosedError, Closed),
-)
-
-
-def translated(error: BaseException, path: str) -> StoreError:
-    """The store error for one of the driver's, or for one that peewee wrapped around it.
-
-    Args:
-        error: What apsw or peewee raised.
-        path: The database file, to be named in the message.
-    """
-    cause = getattr(error, "orig", error)  # where peewee keeps what it wrapped
-    for code, kind in _BY_CODE:
-        if isinstance(cause, code):
-            return kind(f"({path}: {cause})")
-    return StoreError(f"({path}: {type(cause).__name__}: {cause})")

@@ -1,7 +1,7 @@
 """The outbox: events, numbered 1, 2, 3 … without a gap, in the transaction that makes what they tell of true.
 
-AUTOINCREMENT keeps the number of the newest event in a table of its own, so numbers go on when all events were pruned,
-and a transaction or savepoint that is rolled back gives its numbers back.
+Each number is one more than that of the newest event, which is never pruned, so that numbers go on; and a transaction
+or savepoint that is rolled back gives its numbers back.
 """
 
 import json
@@ -20,10 +20,16 @@ class Event(NamedTuple):
     body: dict[str, Any]
 
 
+_INSERT = (
+    "INSERT INTO outbox (seq, kind, created_at, body)"
+    " VALUES ((SELECT COALESCE(max(seq), 0) + 1 FROM outbox), ?, ?, ?) RETURNING seq"
+)
+
+
 def append(db: Database, kind: str, body: dict[str, Any], now_ms: int) -> int:
     """Store an event, in the caller's transaction if there is one; returns its number."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    row = db.row("INSERT INTO outbox (kind, created_at, body) VALUES (?, ?, ?) RETURNING seq", [kind, now_ms, text])
+    row = db.row(_INSERT, [kind, now_ms, text])
     return int(row[0]) if row else 0
 
 
@@ -35,10 +41,10 @@ def since(db: Database, seq: int, limit: int = 1000) -> list[Event]:
 
 def last_seq(db: Database) -> int:
     """The number of the newest event there ever was; 0: none yet."""
-    row = db.row("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
+    row = db.row("SELECT COALESCE(max(seq), 0) FROM outbox")
     return int(row[0]) if row else 0
 
 
 def prune(db: Database, keep: int) -> int:
-    """Remove all but the newest `keep` events; returns how many were removed."""
-    return db.apply(OutboxModel.delete().where(OutboxModel.seq <= last_seq(db) - keep))
+    """Remove all but the newest `keep` events, at least one; returns how many were removed."""
+    return db.apply(OutboxModel.delete().where(OutboxModel.seq <= last_seq(db) - max(1, keep)))

@@ -2,7 +2,8 @@
 
 python-ulid's generator is monotonic within a millisecond only; three things are added here. The clock is read under
 the lock (else ids of two threads can be out of order), a clock that steps back is held at the last millisecond, and a
-forked child starts with a state of its own (else parent and child make the same id).
+forked child starts with a state of its own (else parent and child make the same id). It brings sixty modules and 3 MB,
+so a process loads it when it makes its first id.
 """
 
 import hashlib
@@ -10,8 +11,10 @@ import os
 import re
 import threading
 import time
+from typing import TYPE_CHECKING
 
-from ulid import ULID, ULIDGenerator
+if TYPE_CHECKING:
+    from ulid import ULIDGenerator
 
 _TIME_BYTES, _RANDOM_BYTES, _TIME_CHARACTERS = 6, 10, 10
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # 26 characters hold 130 bits: the first has three of them
@@ -22,11 +25,15 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.generator = ULIDGenerator()
+        self.generator: ULIDGenerator | None = None
         self.last_ms = 0
 
     def make(self, now_ms: int | None) -> str:
         with self.lock:
+            if self.generator is None:
+                from ulid import ULIDGenerator
+
+                self.generator = ULIDGenerator()
             ms = max(self.last_ms, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
             try:
                 value = self.generator.generate(ms)
@@ -59,6 +66,8 @@ def new_ulid(now_ms: int | None = None) -> str:
 
 def derived_ulid(seed: str, text: str) -> str:
     """The id that belongs to a text under a seed, an id itself: always the same, of the seed's millisecond."""
+    from ulid import ULID
+
     digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=_RANDOM_BYTES).digest()
     return seed[:_TIME_CHARACTERS] + str(ULID(bytes(_TIME_BYTES) + digest))[_TIME_CHARACTERS:]
 

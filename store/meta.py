@@ -19,4 +19,7 @@ def set_meta(db: Database, key: str, value: Any) -> None:
     Raises:
         TypeError: JSON has no form for the value.
     """
-    db.apply(MetaModel.insert(key=key, value=json.dumps(value, ensure_ascii=False)).on_conflict_replace())
+    query = MetaModel.insert(key=key, value=json.dumps(value, ensure_ascii=False)).on_conflict(
+        conflict_target=[MetaModel.key], preserve=[MetaModel.value]
+    )
+    db.apply(query)

@@ -51,12 +51,13 @@ class Sample(NamedTuple):
 
 _BYTES = ("memory_used", "swap_used", "disk_used")
 _COLUMNS = ", ".join(Sample._fields)
-_MEANS = ", ".join(f"CAST(AVG({name}) AS INTEGER)" if name in _BYTES else f"AVG({name})" for name in Sample._fields[1:])
-_INSERT = f"INSERT OR REPLACE INTO samples (width, {_COLUMNS}) VALUES (?{', ?' * len(Sample._fields)})"  # noqa: S608 - constants
+_MEANS = ", ".join(f"CAST(AVG({name}) AS BIGINT)" if name in _BYTES else f"AVG({name})" for name in Sample._fields[1:])
+_REPLACE = f"ON CONFLICT (width, at) DO UPDATE SET {', '.join(f'{one} = excluded.{one}' for one in Sample._fields[1:])}"
+_INSERT = f"INSERT INTO samples (width, {_COLUMNS}) VALUES (?{', ?' * len(Sample._fields)}) {_REPLACE}"  # noqa: S608 - constants
 _ROLL_UP = f"""
-INSERT OR REPLACE INTO samples (width, {_COLUMNS})
+INSERT INTO samples (width, {_COLUMNS})
 SELECT {COARSE_MS}, at / {COARSE_MS} * {COARSE_MS}, {_MEANS} FROM samples
-WHERE width = {FINE_MS} AND at >= ? AND at < ? GROUP BY at / {COARSE_MS}
+WHERE width = {FINE_MS} AND at >= ? AND at < ? GROUP BY at / {COARSE_MS} {_REPLACE}
 """  # noqa: S608 - constants
 
 
@@ -97,8 +98,7 @@ def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:
     """The means over `step` ms from `start` up to but not `end`; where nothing was measured there is none."""
     width = COARSE_MS if step % COARSE_MS == 0 else FINE_MS
     rows = db.rows(
-        f"SELECT at / ? * ? AS begin, {_MEANS} FROM samples WHERE width = ? AND at >= ? AND at < ?"  # noqa: S608 - constants
-        " GROUP BY begin ORDER BY begin",
+        f"SELECT at / ? * ?, {_MEANS} FROM samples WHERE width = ? AND at >= ? AND at < ? GROUP BY 1 ORDER BY 1",  # noqa: S608 - constants
         [step, step, width, start, end],
     )
     return [Sample(*row) for row in rows]

@@ -4,7 +4,7 @@ They are bound to no database: `Database.fetch` and `Database.apply` run a query
 The schema itself is made by the migrations; a test holds the two against each other.
 """
 
-from peewee import AutoField, BooleanField, CompositeKey, IntegerField, Model, TextField
+from store.orm import AutoField, BooleanField, CompositeKey, IntegerField, Model, TextField
 
 
 class TaskModel(Model):
@@ -19,6 +19,10 @@ class TaskModel(Model):
     last_instant = IntegerField(null=True)
     next_run_at = IntegerField(null=True)
     last_run_id = TextField(null=True)
+    fatal_since = IntegerField(null=True)
+    rolling = TextField(null=True)
+    last_restart = TextField(null=True)
+    last_boot = TextField(null=True)
 
     class Meta:
         """Its table."""
@@ -35,6 +39,8 @@ class InstanceModel(Model):
     run_id = TextField(null=True)
     since = IntegerField()
     failures = IntegerField()
+    ready = BooleanField()
+    detail = TextField(null=True)
 
     class Meta:
         """Its table."""

@@ -47,7 +47,7 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
         keep: How many notifications are kept in all, the newest.
     """
     earlier = db.row(
-        f"SELECT {_COLUMNS} FROM notifications WHERE kind = ? AND task_name IS ? AND created_at > ?"  # noqa: S608 - constants
+        f"SELECT {_COLUMNS} FROM notifications WHERE kind = ? AND task_name IS NOT DISTINCT FROM ? AND created_at > ?"  # noqa: S608 - constants
         " ORDER BY created_at DESC, id DESC LIMIT 1",
         [draft.kind, draft.task_name, draft.created_at - window_ms],
     )
@@ -71,10 +71,11 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
 
 def page(db: Database, limit: int, before: str | None = None) -> list[Notification]:
     """The newest notifications, newest first; with `before` those older than that id, be it there or not."""
-    rows = db.rows(
-        f"SELECT {_COLUMNS} FROM notifications WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?",  # noqa: S608 - constants
-        [before, before, limit],
-    )
+    newest = f"SELECT {_COLUMNS} FROM notifications {{}} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants
+    if before is None:
+        rows = db.rows(newest.format(""), [limit])
+    else:
+        rows = db.rows(newest.format("WHERE id < ?"), [before, limit])
     return [Notification(*row) for row in rows]
 
 
@@ -94,7 +95,9 @@ def mark(db: Database, notification_id: str, read_at: int | None) -> bool:
     """Mark one as read at a time, or as unread; returns whether that changed anything."""
     if read_at is None:
         return (
-            db.execute("UPDATE notifications SET read_at = NULL WHERE id = ? AND read_at NOT NULL", [notification_id])
+            db.execute(
+                "UPDATE notifications SET read_at = NULL WHERE id = ? AND read_at IS NOT NULL", [notification_id]
+            )
             > 0
         )
     return (

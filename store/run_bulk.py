@@ -4,9 +4,9 @@ A slice is the JSON text of an array of row numbers; the database makes it and r
 Row numbers hold as long as no run is purged, so the caller does one thing after the other. What became of a run since
 it was read is looked at again: each change touches those only that it is meant for.
 
-A million runs have six million index entries, and triggers that keep `run_counts` would change three million numbers
-one by one. So a slice is counted first, its sums are stored, and the runs are changed without triggers; all of it is
-one transaction. Sums that have come to 0 do no harm; `drop_empty_counts` removes them after the last slice.
+Triggers that keep `run_counts` would change three numbers for each run, one by one. So a slice is counted first, its
+sums are stored, and the runs are changed without triggers; all of it is one transaction. To delete a run and to
+restore it touches none of its index entries; to purge it touches them all, so those slices are smaller.
 """
 
 import json
@@ -14,16 +14,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from store.connection import Connection, Value
+from store.connection import ALL, NUMBERS, TEXTS, Connection, Value
 from store.database import Database
 from store.phases import END_REASONS, FIRST_ACTIVE
-from store.run_filter import RunFilter, Selection, resolve, task_names
+from store.run_filter import VISIBLE, RunFilter, Selection, resolve, task_names
 from store.run_totals import count
 
 SLICE_ROWS = 1000
-"""Takes some 20 ms of a million runs, and makes about 12 MB of WAL: for so long another write waits."""
+"""To delete or restore. Takes some 10 ms of a million runs: for so long another write waits."""
+PURGE_ROWS = 50
+"""To purge; the same, and some 20 ms more when the WAL is moved into the database."""
 
-_VISIBLE_ENDED = f"deleted_at IS NULL AND state < {FIRST_ACTIVE}"
+_ENDED = f"state < {FIRST_ACTIVE}"
+_DELETED_AFTER = "EXISTS (SELECT 1 FROM deleted_runs WHERE run = runs.seq AND deleted_at > ?)"
 _WITHOUT_LOG = ", ".join(str(END_REASONS[reason]) for reason in ("skipped", "queue_full", "dst_skipped", "missed"))
 
 
@@ -66,7 +69,7 @@ def find_ended(db: Database, selector: RunSelector) -> list[str]:
         ValueError: No such phase or end reason.
     """
     with db.snapshot() as view:
-        return _slices(view, *_selected(view, selector, Selection.ended))
+        return _slices(view, "seq", *_selected(view, selector, Selection.ended), SLICE_ROWS)
 
 
 def find_deleted(db: Database, selector: RunSelector, deleted_after: int) -> list[str]:
@@ -76,7 +79,7 @@ def find_deleted(db: Database, selector: RunSelector, deleted_after: int) -> lis
         ValueError: No such phase or end reason.
     """
     with db.snapshot() as view:
-        return _slices(view, *_selected(view, selector, lambda every: every, deleted_after))
+        return _slices(view, "seq", *_deleted(view, selector, deleted_after), SLICE_ROWS)
 
 
 def find_active(db: Database, selector: RunSelector) -> list[str]:
@@ -104,12 +107,12 @@ def find_tasks(db: Database, selector: RunSelector) -> list[str]:
 def find_expired(db: Database, deleted_before: int) -> list[str]:
     """Slices of the runs that were deleted at a time (ms since the epoch) or before."""
     with db.snapshot() as view:
-        return _slices(view, "runs INDEXED BY runs_deleted WHERE deleted_at <= ?", [deleted_before])
+        return _slices(view, "run", "deleted_runs WHERE deleted_at <= ?", [deleted_before], PURGE_ROWS)
 
 
 def first_deletion(db: Database, deleted_after: int) -> int | None:
     """When the first run was deleted after a time, both in ms since the epoch; None: none was."""
-    row = db.row("SELECT min(deleted_at) FROM runs INDEXED BY runs_deleted WHERE deleted_at > ?", [deleted_after])
+    row = db.row("SELECT min(deleted_at) FROM deleted_runs WHERE deleted_at > ?", [deleted_after])
     return None if row is None else row[0]
 
 
@@ -131,12 +134,25 @@ def find_excess(db: Database, rules: Mapping[str, Retention], others: Retention,
 
 def mark_deleted(db: Database, rows: str, now_ms: int) -> int:
     """Delete a slice so that it can be restored; returns how many runs that were."""
-    return _change(db, rows, _VISIBLE_ENDED, [], -1, "UPDATE runs SET deleted_at = ?", [now_ms])
+    insert = (
+        f"INSERT INTO deleted_runs (run, deleted_at) SELECT seq, ? FROM runs WHERE seq IN {NUMBERS}"  # noqa: S608 - constants
+        f" AND {_ENDED} AND {VISIBLE}"
+    )
+    with db.transaction() as connection:
+        _count_slice(connection, rows, VISIBLE, [], -1)
+        with connection.without_triggers():
+            return connection.execute(insert, [now_ms, rows])
 
 
 def unmark_deleted(db: Database, rows: str, deleted_after: int) -> int:
     """Restore those of a slice that were deleted after a time (ms since the epoch); returns how many that were."""
-    return _change(db, rows, "deleted_at > ?", [deleted_after], 1, "UPDATE runs SET deleted_at = NULL", [])
+    with db.transaction() as connection:
+        _count_slice(connection, rows, _DELETED_AFTER, [deleted_after], 1)
+        with connection.without_triggers():
+            return connection.execute(
+                f"DELETE FROM deleted_runs WHERE run IN {NUMBERS} AND deleted_at > ?",  # noqa: S608 - constants
+                [rows, deleted_after],
+            )
 
 
 def purge(db: Database, rows: str) -> int:
@@ -144,21 +160,24 @@ def purge(db: Database, rows: str) -> int:
 
     Their files are noted in the same transaction: see `purged_runs`.
     """
-    slice_ = "rowid IN (SELECT value FROM json_each(?))"
+    those = f"seq IN {NUMBERS} AND {_ENDED}"
     with db.transaction() as connection:
         connection.execute(
             "INSERT INTO purged (task_name, run_id) SELECT task_name, id FROM runs"  # noqa: S608 - constants
-            f" WHERE {slice_} AND state < {FIRST_ACTIVE} AND state NOT IN ({_WITHOUT_LOG})",
+            f" WHERE {those} AND state NOT IN ({_WITHOUT_LOG})",
             [rows],
         )
-        _count_slice(connection, rows, _VISIBLE_ENDED, [], -1)
+        _count_slice(connection, rows, VISIBLE, [], -1)
         with connection.without_triggers():
-            return connection.execute(f"DELETE FROM runs WHERE {slice_} AND state < {FIRST_ACTIVE}", [rows])  # noqa: S608 - constants
-
-
-def drop_empty_counts(db: Database) -> int:
-    """Remove the sums that slices have brought down to 0; returns how many that were."""
-    return db.execute("DELETE FROM run_counts WHERE n = 0")
+            connection.execute(
+                f"DELETE FROM deleted_runs WHERE run IN (SELECT seq FROM runs WHERE {those})",  # noqa: S608 - constants
+                [rows],
+            )
+            connection.execute(
+                f"DELETE FROM run_samples WHERE run_id IN (SELECT id FROM runs WHERE {those})",  # noqa: S608 - constants
+                [rows],
+            )
+            return connection.execute(f"DELETE FROM runs WHERE {those}", [rows])  # noqa: S608 - constants
 
 
 def purged_runs(db: Database, after: int, limit: int) -> list[PurgedRun]:
@@ -174,39 +193,53 @@ def purged_runs(db: Database, after: int, limit: int) -> list[PurgedRun]:
 def forget_purged(db: Database, last: int, kept: Collection[int]) -> int:
     """The files of the purged runs up to number `last` are gone, except those of `kept`; returns how many that were."""
     return db.execute(
-        "DELETE FROM purged WHERE seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))", [last, json.dumps([*kept])]
+        f"DELETE FROM purged WHERE seq <= ? AND seq NOT IN {NUMBERS}",  # noqa: S608 - constants
+        [last, json.dumps([*kept])],
     )
 
 
 def _selected(
-    db: Connection, selector: RunSelector, narrow: Callable[[Selection], Selection], deleted_after: int | None = None
+    db: Connection, selector: RunSelector, narrow: Callable[[Selection], Selection]
 ) -> tuple[str, list[Value]]:
-    """What follows FROM to get the runs of a selector, and its parameters."""
-    wanted = selector.filter if selector.match_all else RunFilter(tasks=selector.filter.tasks)
-    names = None
-    if deleted_after is not None and (wanted.search or wanted.tasks is not None):
-        names = frozenset(
-            row[0] for row in db.rows("SELECT DISTINCT task_name FROM runs WHERE deleted_at > ?", [deleted_after])
-        )
-    selection = narrow(resolve(db, wanted, names))
+    """What follows FROM to get the visible runs of a selector, and its parameters."""
+    selection = narrow(_resolve(db, selector))
     if selection.is_empty():
         return "runs WHERE false", []
-    where, params = selection.conditions(deleted_after)
-    if not selector.match_all:
-        where += " AND id IN (SELECT value FROM json_each(?))"
-        params.append(json.dumps([*selector.ids]))
-        return f"runs INDEXED BY sqlite_autoindex_runs_1 WHERE {where}", params
-    if selector.except_ids:
-        where += " AND id NOT IN (SELECT value FROM json_each(?))"
-        params.append(json.dumps([*selector.except_ids]))
-    index = "runs_deleted" if deleted_after is not None else _index(db, selection)
+    where, params = _conditions(selector, selection)
+    index = _index(db, selection) if selector.match_all else "runs_id"
     return f"runs INDEXED BY {index} WHERE {where}", params
+
+
+def _deleted(db: Connection, selector: RunSelector, deleted_after: int) -> tuple[str, list[Value]]:
+    """What follows FROM to get those of a selector that were deleted after a time, and its parameters."""
+    selection = replace(_resolve(db, selector), some_deleted=False)
+    if selection.is_empty():
+        return "runs WHERE false", []
+    where, params = _conditions(selector, selection)
+    if not selector.match_all:
+        return f"runs INDEXED BY runs_id WHERE {where} AND {_DELETED_AFTER}", [*params, deleted_after]
+    # CROSS JOIN: SQLite goes through the first of them, and looks up the other.
+    source = "deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND deleted_at > ?"
+    return f"{source} AND {where}", [deleted_after, *params]
+
+
+def _resolve(db: Connection, selector: RunSelector) -> Selection:
+    return resolve(db, selector.filter if selector.match_all else RunFilter(tasks=selector.filter.tasks))
+
+
+def _conditions(selector: RunSelector, selection: Selection) -> tuple[str, list[Value]]:
+    where, params = selection.conditions()
+    if not selector.match_all:
+        return f"id IN {TEXTS} AND {where}", [json.dumps([*selector.ids]), *params]
+    if selector.except_ids:
+        return f"{where} AND id NOT IN {TEXTS}", [*params, json.dumps([*selector.except_ids])]
+    return where, params
 
 
 def _index(db: Connection, selection: Selection) -> str:
     """The index in which the fewest entries have to be looked at."""
     if selection.id_is_whole():
-        return "sqlite_autoindex_runs_1"
+        return "runs_id"
     span = Selection(created_after=selection.created_after, created_before=selection.created_before)
     ranges = [("runs_created", span)]
     if selection.names is not None:
@@ -218,55 +251,48 @@ def _index(db: Connection, selection: Selection) -> str:
     return min(ranges, key=lambda one: count(db, one[1]))[0]
 
 
-def _slices(db: Connection, source: str, params: list[Value]) -> list[str]:
+def _slices(db: Connection, column: str, source: str, params: list[Value], size: int) -> list[str]:
     """The rows in the order of their numbers, about that of their creation: neighbours are changed together."""
-    numbered = f"SELECT rowid AS number, (row_number() OVER (ORDER BY rowid) - 1) / {SLICE_ROWS} AS part FROM {source}"  # noqa: S608 - ours
-    made = db.rows(f"SELECT json_group_array(number) FROM ({numbered}) GROUP BY part ORDER BY part", params)  # noqa: S608 - ours
+    numbered = f"SELECT {column} AS number, (row_number() OVER (ORDER BY {column}) - 1) / {size} AS part FROM {source}"  # noqa: S608 - ours
+    array = "'[' || string_agg(CAST(number AS TEXT), ',') || ']'"
+    made = db.rows(f"SELECT {array} FROM ({numbered}) AS numbered GROUP BY part ORDER BY part", params)  # noqa: S608 - ours
     return [row[0] for row in made]
 
 
 def _excess(db: Connection, name: str, rule: Retention, now_ms: int) -> Iterator[int]:
-    source = f"runs INDEXED BY runs_task WHERE {_VISIBLE_ENDED} AND task_name = ?"
+    source = f"runs INDEXED BY runs_task WHERE {_ENDED} AND task_name = ?"
     parts = []
     params: list[Value] = []
     if count(db, Selection(names=frozenset({name})).ended()) > rule.keep_runs:
-        parts.append(f"SELECT * FROM (SELECT rowid FROM {source} ORDER BY created_at DESC, id DESC LIMIT -1 OFFSET ?)")  # noqa: S608 - ours
+        newest = f"ORDER BY created_at DESC, id DESC LIMIT {ALL} OFFSET ?"
+        parts.append(f"SELECT * FROM (SELECT seq FROM {source} AND {VISIBLE} {newest}) AS newest")  # noqa: S608 - ours
         params += [name, rule.keep_runs]
     until = now_ms - rule.keep_for_ms
     # No run ends before it was created: the index has the few that may be too old.
-    parts.append(f"SELECT rowid FROM {source} AND created_at <= ? AND COALESCE(ended_at, created_at) <= ?")  # noqa: S608 - ours
+    old = "created_at <= ? AND COALESCE(ended_at, created_at) <= ?"
+    parts.append(f"SELECT seq FROM {source} AND {old} AND {VISIBLE}")  # noqa: S608 - ours
     params += [name, until, until]
     return (row[0] for row in db.rows(" UNION ".join(parts), params))
 
 
 def _cut(numbers: list[int]) -> Iterable[str]:
-    return (json.dumps(numbers[at : at + SLICE_ROWS]) for at in range(0, len(numbers), SLICE_ROWS))
-
-
-def _change(
-    db: Database, rows: str, which: str, which_params: list[Value], sign: int, update: str, params: list[Value]
-) -> int:
-    with db.transaction() as connection:
-        _count_slice(connection, rows, which, which_params, sign)
-        with connection.without_triggers():
-            return connection.execute(
-                f"{update} WHERE rowid IN (SELECT value FROM json_each(?)) AND {which}",  # noqa: S608 - constants
-                [*params, rows, *which_params],
-            )
+    return (json.dumps(numbers[at : at + PURGE_ROWS]) for at in range(0, len(numbers), PURGE_ROWS))
 
 
 def _count_slice(db: Connection, rows: str, which: str, params: list[Value], sign: int) -> None:
-    """Add those of a slice to `run_counts`, or take them away: what the triggers would do one by one."""
-    some = (
-        "WITH some AS MATERIALIZED (SELECT task_name, created_at, state, exit_code, triggered_by,"  # noqa: S608 - constants
-        f" retry_attempt > 0 AS retry FROM json_each(?) AS row CROSS JOIN runs ON runs.rowid = row.value AND {which}),"
-        " scoped AS (SELECT '' AS scope, 27 AS width, * FROM some UNION ALL SELECT '', 22, * FROM some"
-        " UNION ALL SELECT task_name, 27, * FROM some)"
+    """Add the ended ones of a slice to `run_counts`, or take them away: what the triggers would do one by one."""
+    chosen = (
+        "WITH chosen AS MATERIALIZED (SELECT task_name, created_at, state, exit_code, triggered_by,"  # noqa: S608 - constants
+        " CASE WHEN retry_attempt > 0 THEN 1 ELSE 0 END AS retry"
+        f" FROM runs WHERE seq IN {NUMBERS} AND {_ENDED} AND {which}),"
+        " scoped AS (SELECT '' AS scope, 27 AS width, * FROM chosen UNION ALL SELECT '', 22, * FROM chosen"
+        " UNION ALL SELECT task_name, 27, * FROM chosen)"
     )
     db.execute(
-        f"{some} INSERT INTO run_counts"  # noqa: S608 - constants
+        f"{chosen} INSERT INTO run_counts"  # noqa: S608 - constants
         " SELECT scope, width, created_at >> width, state, exit_code, triggered_by, retry,"
         f" {sign} * count(*) FROM scoped WHERE true GROUP BY 1, 2, 3, 4, 5, 6, 7"
-        " ON CONFLICT DO UPDATE SET n = n + excluded.n",
+        " ON CONFLICT (task_name, width, bucket, state, exit_code, triggered_by, retry)"
+        " DO UPDATE SET n = run_counts.n + excluded.n",
         [rows, *params],
     )

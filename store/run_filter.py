@@ -8,6 +8,12 @@ from store import phases
 from store.connection import Connection, Value
 from store.ids import is_ulid
 
+VISIBLE = "runs.seq NOT IN (SELECT run FROM deleted_runs)"
+"""Expression for the runs that are not deleted. To be said last: it is the dearest to look at."""
+
+WIDTH_ALL, WIDTH_TASK = 22, 27
+"""The narrowest buckets that `run_counts` has of all tasks together, and of single ones."""
+
 _ULID_CHARACTERS = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 
@@ -53,6 +59,9 @@ class Selection:
         states: Numbers of store.phases.
         id_part: Upper-case part of the id; a run whose task is in `id_or_names` matches too.
         id_or_names: Used with `id_part`.
+        buckets: Numbers `created_at >> WIDTH_TASK` of which one must match; empty: no condition. Said to spare looking
+            up deleted runs, when all that are visible are known to match.
+        some_deleted: Whether deleted runs have to be passed over, or else there are none, or they are wanted too.
     """
 
     names: frozenset[str] | None = None
@@ -65,14 +74,13 @@ class Selection:
     retries_only: bool = False
     id_part: str | None = None
     id_or_names: frozenset[str] = frozenset()
+    buckets: frozenset[int] = frozenset()
+    some_deleted: bool = True
 
-    def conditions(self, deleted_after: int | None = None) -> tuple[str, list[Value]]:
-        """The whole WHERE expression and its parameters; says `deleted_at IS NULL`, as the indexes need.
-
-        With `deleted_after` (ms since the epoch) it selects, instead of visible runs, those deleted after that time.
-        """
-        parts = ["deleted_at IS NULL" if deleted_after is None else "deleted_at > ?"]
-        params: list[Value] = [] if deleted_after is None else [deleted_after]
+    def conditions(self) -> tuple[str, list[Value]]:
+        """The whole WHERE expression and its parameters."""
+        parts: list[str] = []
+        params: list[Value] = []
         if self.names is not None:
             parts.append(_among("task_name", self.names, params))
         if self.states == phases.ENDED_STATES:
@@ -95,13 +103,17 @@ class Selection:
             if bound is not None:
                 parts.append(expression)
                 params.append(bound)
+        if self.buckets:
+            parts.append(f"created_at >> {WIDTH_TASK} IN ({', '.join(map(str, sorted(self.buckets)))})")
         if self.retries_only:
             parts.append("retry_attempt > 0")
         if self.id_part is not None:
             by_name = f"{_among('task_name', self.id_or_names, params)} OR " if self.id_or_names else ""
             parts.append("id = ?" if self.id_is_whole() else f"({by_name}instr(id, ?) > 0)")
             params.append(self.id_part)
-        return " AND ".join(parts), params
+        if self.some_deleted:
+            parts.append(VISIBLE)
+        return " AND ".join(parts) or "true", params
 
     def ended(self) -> "Selection":
         """The ended ones of them."""
@@ -134,8 +146,8 @@ class Selection:
         return frozenset() in (self.names, self.states, self.triggers)
 
 
-def resolve(db: Connection, wanted: RunFilter, known: frozenset[str] | None = None) -> Selection:
-    """The selection for a filter; `known` are the names that the runs in question have, None: all visible runs.
+def resolve(db: Connection, wanted: RunFilter) -> Selection:
+    """The selection for a filter; it holds in the snapshot that `db` is in.
 
     Raises:
         ValueError: No such phase or end reason.
@@ -145,7 +157,7 @@ def resolve(db: Connection, wanted: RunFilter, known: frozenset[str] | None = No
         if name is not None:
             names = frozenset({name}) if names is None else names & {name}
     if wanted.tasks is not None:
-        candidates = names if names is not None else known if known is not None else task_names(db)
+        candidates = names if names is not None else task_names(db)
         names = frozenset(name for name in candidates if fnmatch.fnmatchcase(name, wanted.tasks))
     states = phases.select(wanted.phases, wanted.reasons) if wanted.phases or wanted.reasons else None
     selection = Selection(
@@ -157,16 +169,14 @@ def resolve(db: Connection, wanted: RunFilter, known: frozenset[str] | None = No
         exit_code_min=wanted.exit_code_min,
         exit_code_max=wanted.exit_code_max,
         retries_only=wanted.retries_only,
+        some_deleted=db.row("SELECT 1 FROM deleted_runs LIMIT 1") is not None,
     )
-    return _search(db, selection, wanted.search, known) if wanted.search else selection
+    return _search(db, selection, wanted.search) if wanted.search else selection
 
 
-def _search(db: Connection, selection: Selection, text: str, known: frozenset[str] | None) -> Selection:
+def _search(db: Connection, selection: Selection, text: str) -> Selection:
     """Names are few: a search for a part becomes a set of names. Ids are searched only for what can be in one."""
-    if selection.names is not None:
-        known = selection.names
-    elif known is None:
-        known = task_names(db)
+    known = task_names(db) if selection.names is None else selection.names
     found = frozenset(name for name in known if text.casefold() in name.casefold())
     if len(found) == len(known) and known:
         return selection
@@ -177,15 +187,15 @@ def _search(db: Connection, selection: Selection, text: str, known: frozenset[st
 
 
 def task_names(db: Connection) -> frozenset[str]:
-    """The names that visible runs have: one step in the index for each, whatever the number of runs."""
+    """The names that runs have, deleted ones too: one step in the index for each, whatever the number of runs."""
     return frozenset(
         row[0]
         for row in db.rows(
             "WITH RECURSIVE names (name) AS ("
-            " SELECT min(task_name) FROM runs INDEXED BY runs_task WHERE deleted_at IS NULL"
+            " SELECT min(task_name) FROM runs INDEXED BY runs_task"
             " UNION ALL"
             " SELECT (SELECT min(task_name) FROM runs INDEXED BY runs_task"
-            " WHERE deleted_at IS NULL AND task_name > name) FROM names WHERE name IS NOT NULL"
+            " WHERE task_name > name) FROM names WHERE name IS NOT NULL"
             ") SELECT name FROM names WHERE name IS NOT NULL"
         )
     )

@@ -9,19 +9,23 @@ which is shorter. SQLite's planner has no such numbers, so the index is named (I
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from store.connection import Connection
+from store.connection import ALL, NUMBERS, Connection
 from store.database import Database
 from store.phases import RUNNING
 from store.run_filter import RunFilter, Selection, resolve
+from store.run_places import bounded, narrowed
 from store.run_record import SELECT, Run, from_row
 from store.run_totals import GroupColumn, count, tally
 
 SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
 Direction = Literal["asc", "desc"]
 
-_COLUMNS: dict[SortField, str] = {
+_Field = SortField | Literal["id"]
+
+_COLUMNS: dict[_Field, str] = {
+    "id": "id",
     "task_name": "task_name",
     "status": "state",
     "start_at": "started_at",
@@ -29,11 +33,14 @@ _COLUMNS: dict[SortField, str] = {
     "duration": "duration",
     "created_at": "created_at",
 }
-_GROUPED: dict[SortField, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
-_WALKED: dict[SortField, str] = {"start_at": "runs_started", "duration": "runs_duration"}
-_IN_GROUPS: dict[SortField, str] = {"task_name": "runs_task", "status": "runs_state"}
+_MAY_BE_MISSING = frozenset({"start_at", "duration"})
+_GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
+_WALKED: dict[_Field, str] = {"start_at": "runs_started", "duration": "runs_duration"}
+_IN_GROUPS: dict[_Field, str] = {"task_name": "runs_task", "status": "runs_state"}
 _SORTING_COST = 2.0  # a candidate that is sorted, in units of one that is passed over
 _SORTING_COST_IN_ORDER = 5.0
+_LOOKUP_COST = 10.0
+_DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
 _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
 
 
@@ -46,9 +53,9 @@ class _Found(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """The order of a list: missing values last in both directions, ties by id."""
+    """The order of a list: missing values last in both directions, ties by id; or of a part of one, by id."""
 
-    field: SortField
+    field: _Field
     descending: bool
 
     @property
@@ -58,7 +65,9 @@ class _Order(NamedTuple):
     def sql(self, *, backwards: bool) -> str:
         """The ORDER BY of this order, or of its exact reverse."""
         word = "DESC" if self.descending != backwards else "ASC"
-        return f"ORDER BY {self.column} {word} NULLS {'FIRST' if backwards else 'LAST'}, id {word}"
+        # Said only where there are any: PostgreSQL else finds no index that is in this order.
+        missing = f" NULLS {'FIRST' if backwards else 'LAST'}" if self.field in _MAY_BE_MISSING else ""
+        return f"ORDER BY {self.column} {word}{missing}, id {word}"
 
     def arrange(self, found: Iterable[_Found]) -> list[_Found]:
         """The same order for rows that are here already."""
@@ -106,7 +115,7 @@ def list_runs(
         ValueError: No such phase, end reason or sort field; a negative limit or offset.
         StoreError: See store.errors.
     """
-    if sort_field not in _COLUMNS or sort_direction not in ("asc", "desc") or limit < 0 or offset < 0:
+    if sort_field not in get_args(SortField) or sort_direction not in ("asc", "desc") or limit < 0 or offset < 0:
         raise ValueError(f"no such page of runs: {sort_field} {sort_direction} {limit} {offset}")
     order = _Order(sort_field, sort_direction == "desc")
     with db.snapshot() as view:
@@ -134,9 +143,20 @@ def _find(
     total = count(db, selection)
     if offset >= total or limit == 0:
         return [], total
+    if order.field == "created_at" and selection.id_part is None:
+        return _page_by_creation(db, selection, order, limit, offset, total), total
     if order.field == "duration":
         return _find_by_duration(db, selection, order, limit, offset, now_ms, total), total
     return _page(db, selection, order, limit, offset, total), total
+
+
+def _page_by_creation(
+    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
+) -> list[_Found]:
+    """A page by creation is looked for where it is in time: that saves passing over many runs, deleted or not."""
+    if selection.some_deleted or min(offset, total - offset - limit) > _DEEP:
+        selection, offset, total = narrowed(db, selection, offset, limit, descending=order.descending)
+    return _page(db, selection, order, limit, offset, total)
 
 
 def _find_by_group(
@@ -144,12 +164,13 @@ def _find_by_group(
 ) -> tuple[list[_Found], int]:
     """A sort with few values: the numbers of runs of each value tell which of them the page is in."""
     numbers = tally(db, selection, _GROUPED[order.field])
+    by_id = _Order("id", order.descending)
     found: list[_Found] = []
     for value in sorted(numbers, reverse=order.descending):
         size = numbers[value]
         if offset < size and len(found) < limit:
             group = selection.only(order.column, value)
-            found += _page(db, group, order, limit - len(found), offset, size)
+            found += _page(db, group, by_id, limit - len(found), offset, size)
         offset = max(0, offset - size)
     return found, sum(numbers.values())
 
@@ -177,12 +198,12 @@ def _scan(db: Connection, selection: Selection, order: _Order, now_ms: int, limi
     where, params = selection.conditions()
     index = "runs_created"
     if selection.id_is_whole():
-        index = "sqlite_autoindex_runs_1"  # SQLite's own, of the primary key
+        index = "runs_id"
     elif selection.states == frozenset({RUNNING}):
         index = "runs_state"
     rows = db.rows(
-        f"SELECT rowid, {order.column}, id, state, started_at FROM runs INDEXED BY {index} WHERE {where} LIMIT ?",  # noqa: S608 - ours
-        [*params, -1 if limit is None else limit],
+        f"SELECT seq, {order.column}, id, state, started_at FROM runs INDEXED BY {index} WHERE {where} LIMIT ?",  # noqa: S608 - ours
+        [*params, ALL if limit is None else limit],
     )
     by_duration = order.field == "duration"
     return [
@@ -197,9 +218,11 @@ def _page(db: Connection, selection: Selection, order: _Order, limit: int, offse
     behind = total - offset - limit
     index, walks = _best_index(db, selection, order, min(offset, behind) + limit, total)
     backwards = behind < offset if walks else _sorts_better_backwards(order, offset, behind, limit)
+    if walks and order.field in _WALKED and selection.some_deleted and selection.id_part is None:
+        selection = bounded(db, selection)
     where, params = selection.conditions()
     rows = db.rows(
-        f"SELECT rowid, {order.column}, id FROM runs INDEXED BY {index} WHERE {where} {order.sql(backwards=backwards)}"  # noqa: S608 - ours
+        f"SELECT seq, {order.column}, id FROM runs INDEXED BY {index} WHERE {where} {order.sql(backwards=backwards)}"  # noqa: S608 - ours
         " LIMIT ? OFFSET ?",
         [*params, limit, behind if backwards else offset],
     )
@@ -220,17 +243,20 @@ def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int)
 
 def _best_index(db: Connection, selection: Selection, order: _Order, wanted: int, total: int) -> tuple[str, bool]:
     """The index with the fewest entries to look at, as if matches were spread evenly; whether it is in order."""
-    in_range = Selection(created_after=selection.created_after, created_before=selection.created_before)
+    everything = Selection(some_deleted=selection.some_deleted)
+    in_range = replace(everything, created_after=selection.created_after, created_before=selection.created_before)
     by_time = order.field == "created_at"
     # Each: the index, how many entries its range has, whether they come in the order of the sort.
     ranges = [("runs_created", count(db, in_range), by_time)]
+    if order.field == "id":
+        ranges.append(("runs_id", count(db, everything), True))
     if order.field in _WALKED:
-        ranges.append((_WALKED[order.field], count(db, Selection()), True))
+        ranges.append((_WALKED[order.field], count(db, everything), True))
     if selection.id_part is not None and order.field in _IN_GROUPS:  # else the page is within one group already
-        ranges.append((_IN_GROUPS[order.field], count(db, Selection()), True))
+        ranges.append((_IN_GROUPS[order.field], count(db, everything), True))
     # Runs start soon after they were created: those of a time range stand together in the order of the start as well,
     # perhaps at its far end, and a scan in the order of creation keeps replacing the best that it has found so far.
-    in_clump = order.field == "start_at" and in_range != Selection()
+    in_clump = order.field == "start_at" and in_range != everything
     sorting = _SORTING_COST_IN_ORDER if order.field == "start_at" else _SORTING_COST
     for index, values, part in (
         ("runs_task", selection.names, replace(in_range, names=selection.names)),
@@ -242,10 +268,11 @@ def _best_index(db: Connection, selection: Selection, order: _Order, wanted: int
             ranges.append((index, size, by_time and len(values) == 1))
 
     def cost(candidate: tuple[str, int, bool]) -> float:
-        _, size, sorted_already = candidate
+        index, size, sorted_already = candidate
         if not sorted_already:
             return sorting * size
-        return size if in_clump else min(size, wanted * size / max(total, 1))
+        step = _LOOKUP_COST if index == "runs_id" else 1.0  # it has the ids alone
+        return step * (size if in_clump else min(size, wanted * size / max(total, 1)))
 
     index, _, walks = min(ranges, key=cost)
     return index, walks
@@ -254,6 +281,6 @@ def _best_index(db: Connection, selection: Selection, order: _Order, wanted: int
 def _fetch(db: Connection, found: list[_Found]) -> list[Run]:
     """The runs of a page, in its order."""
     numbers = json.dumps([item.row_number for item in found])
-    rows = db.rows(f"SELECT rowid, {SELECT} FROM runs WHERE rowid IN (SELECT value FROM json_each(?))", [numbers])  # noqa: S608 - constants
+    rows = db.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [numbers])  # noqa: S608 - constants
     runs = {row[0]: from_row(row[1:]) for row in rows}
     return [runs[item.row_number] for item in found]

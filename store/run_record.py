@@ -27,6 +27,10 @@ class Run(NamedTuple):
         lines: Lines of its log.
         user_us: CPU time in user mode, microseconds.
         system_us: CPU time in the kernel, microseconds.
+        read_bytes: Read from disks; None: not counted.
+        write_bytes: Written to them.
+        oom_kills: How many of its processes the kernel killed for want of memory.
+        leftovers: What outlived its main process and was killed: a JSON list of names.
         missed_count: How many instants a run with the reason `missed` stands for.
         deleted_at: When it was marked as deleted; None: visible.
     """
@@ -55,25 +59,31 @@ class Run(NamedTuple):
     user_us: int | None = None
     system_us: int | None = None
     max_rss_bytes: int | None = None
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    oom_kills: int | None = None
+    leftovers: str | None = None
     missed_count: int | None = None
     deleted_at: int | None = None
 
 
-# The table's columns in the order of Run, where the two words of a state are one column.
+# The table's columns in the order of Run, where the two words of a state are one column; the last of Run is elsewhere.
 COLUMNS = (
     "id",
     "task_name",
     "kind",
     "state",
-    *Run._fields[Run._fields.index("exit_code") :],
+    *Run._fields[Run._fields.index("exit_code") : -1],
 )
-SELECT = ", ".join(COLUMNS)
+SELECT = ", ".join(
+    (*(f"runs.{column}" for column in COLUMNS), "(SELECT deleted_at FROM deleted_runs WHERE run = runs.seq)")
+)
 _PARAMS = COLUMNS.index("params")
 _CORE = COLUMNS.index("core_dumped")
 
 
 def from_row(row: Row) -> Run:
-    """The run of a row of the columns `SELECT`."""
+    """The run of a row of `SELECT` from the table `runs`."""
     status, end_reason = decode(row[3])
     params = row[_PARAMS]
     return Run._make(

@@ -6,9 +6,10 @@ from store.connection import Value
 from store.database import Database
 from store.errors import Conflict, InstantTaken
 from store.phases import FIRST_ACTIVE, encode
-from store.run_filter import RunFilter
+from store.run_filter import VISIBLE, RunFilter, Selection
 from store.run_pages import count_runs, list_runs
 from store.run_record import COLUMNS, SELECT, Run, from_row, params_text
+from store.run_totals import count
 
 __all__ = [
     "Run",
@@ -24,8 +25,10 @@ __all__ = [
     "update_run",
 ]
 
-_INSERT = f"INSERT INTO runs ({SELECT}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
-_CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at"}
+_INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
+_INSTANT = ("runs.scheduled_at", "runs_instant")
+"""How the databases name what an instant may be taken in."""
+_CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at", "deleted_at"}
 
 
 def insert_run(db: Database, run: Run) -> None:
@@ -35,8 +38,10 @@ def insert_run(db: Database, run: Run) -> None:
         InstantTaken: It is a scheduled first attempt of a task, and that task's run for the instant exists (also when
             that one was deleted).
         Conflict: Its id exists.
-        ValueError: Its status and end reason do not belong together.
+        ValueError: Its status and end reason do not belong together, or it is deleted: `delete_run` does that.
     """
+    if run.deleted_at is not None:
+        raise ValueError(f"a new run is not deleted: {run.id}")
     values: list[Value] = [
         run.id,
         run.task_name,
@@ -48,7 +53,7 @@ def insert_run(db: Database, run: Run) -> None:
     try:
         db.execute(_INSERT, values)
     except Conflict as err:
-        if "runs.scheduled_at" in str(err):
+        if any(name in str(err) for name in _INSTANT):
             raise InstantTaken(f"({run.task_name} at {run.scheduled_at})") from err
         raise
 
@@ -81,8 +86,9 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
 
 def delete_run(db: Database, run_id: str, now_ms: int) -> bool:
     """Mark a run that has ended as deleted; returns whether it was one that could be."""
-    where = f"id = ? AND deleted_at IS NULL AND state < {FIRST_ACTIVE}"
-    return db.execute(f"UPDATE runs SET deleted_at = ? WHERE {where}", [now_ms, run_id]) > 0  # noqa: S608 - constants
+    where = f"id = ? AND state < {FIRST_ACTIVE} AND {VISIBLE}"
+    insert = f"INSERT INTO deleted_runs (run, deleted_at) SELECT seq, ? FROM runs WHERE {where}"  # noqa: S608 - constants
+    return db.execute(insert, [now_ms, run_id]) > 0
 
 
 def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | None:
@@ -97,7 +103,7 @@ def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | N
 def unfinished_runs(db: Database) -> list[Run]:
     """All runs that have not ended, oldest first."""
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs INDEXED BY runs_state WHERE deleted_at IS NULL AND state >= {FIRST_ACTIVE}"  # noqa: S608 - constants
+        f"SELECT {SELECT} FROM runs INDEXED BY runs_state WHERE state >= {FIRST_ACTIVE} AND {VISIBLE}"  # noqa: S608 - constants
         " ORDER BY created_at, id"
     )
     return [from_row(row) for row in rows]
@@ -106,8 +112,8 @@ def unfinished_runs(db: Database) -> list[Run]:
 def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit: int) -> list[Run]:
     """Visible runs of a task, newest first: from the one created at this time with this id on, be it there or not."""
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE deleted_at IS NULL AND task_name = ?"  # noqa: S608 - constants
-        " AND (created_at, id) <= (?, ?) ORDER BY created_at DESC, id DESC LIMIT ?",
+        f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE task_name = ? AND (created_at, id) <= (?, ?)"  # noqa: S608 - constants
+        f" AND {VISIBLE} ORDER BY created_at DESC, id DESC LIMIT ?",
         [task_name, created_at, run_id, limit],
     )
     return [from_row(row) for row in rows]
@@ -115,7 +121,8 @@ def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit:
 
 def has_runs(db: Database, task_name: str) -> bool:
     """Whether a task has visible runs, be it configured or not."""
-    return db.row("SELECT 1 FROM runs WHERE deleted_at IS NULL AND task_name = ? LIMIT 1", [task_name]) is not None
+    with db.snapshot() as view:
+        return count(view, Selection(names=frozenset({task_name}))) > 0
 
 
 def _duration(started_at: int | None, ended_at: int | None) -> int | None:

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from store.database import Database
 from store.models import InstanceModel, TaskModel
-from store.phases import PENDING, RUNNING
-from store.run_record import COLUMNS, Run, from_row
+from store.phases import END_REASONS, FIRST_ACTIVE, PENDING, RUNNING
+from store.run_filter import VISIBLE
+from store.run_record import SELECT, Run, from_row
 
 
 class TaskRecord(NamedTuple):
@@ -19,6 +20,10 @@ class TaskRecord(NamedTuple):
         paused: Its schedule rests.
         stopped: A service that was stopped by somebody.
         last_instant: The newest instant of its schedule that was accounted for.
+        fatal_since: People were told then that a service is given up, and not yet that it is back.
+        rolling: A rolling restart that is under way, in the words of the scheduler.
+        last_restart: Id of the command that restarted a service last.
+        last_boot: The boot of the host for which a task that runs once per boot ran last.
     """
 
     name: str
@@ -30,6 +35,10 @@ class TaskRecord(NamedTuple):
     last_instant: int | None
     next_run_at: int | None
     last_run_id: str | None
+    fatal_since: int | None = None
+    rolling: str | None = None
+    last_restart: str | None = None
+    last_boot: str | None = None
 
 
 class Instance(NamedTuple):
@@ -39,6 +48,8 @@ class Instance(NamedTuple):
         state: In the words of the scheduler.
         since: When it came into that state, ms since the epoch.
         failures: Quick failures in a row.
+        ready: It does its work.
+        detail: How it stands, in words for people.
     """
 
     task_name: str
@@ -47,13 +58,28 @@ class Instance(NamedTuple):
     run_id: str | None
     since: int
     failures: int
+    ready: bool = False
+    detail: str | None = None
 
 
-_CHANGEABLE = frozenset({"paused", "stopped", "last_instant", "next_run_at", "last_run_id"})
+_CHANGEABLE = frozenset(
+    {
+        "paused",
+        "stopped",
+        "last_instant",
+        "next_run_at",
+        "last_run_id",
+        "fatal_since",
+        "rolling",
+        "last_restart",
+        "last_boot",
+    }
+)
+_CONFIGURED = TaskModel.configured == True  # noqa: E712 - of a column, this makes SQL
 _LAST_RUNS = f"""
-SELECT {", ".join(f"r.{column}" for column in COLUMNS)} FROM tasks AS t JOIN runs AS r ON r.id = COALESCE(
-    (SELECT id FROM runs WHERE id = t.last_run_id AND deleted_at IS NULL),
-    (SELECT id FROM runs INDEXED BY runs_task WHERE deleted_at IS NULL AND task_name = t.name
+SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.id = COALESCE(
+    (SELECT id FROM runs WHERE id = t.last_run_id AND {VISIBLE}),
+    (SELECT id FROM runs INDEXED BY runs_task WHERE task_name = t.name AND {VISIBLE}
      ORDER BY created_at DESC, id DESC LIMIT 1))
 """  # noqa: S608 - constants
 
@@ -70,7 +96,7 @@ def upsert_task(db: Database, name: str, kind: str, definition: str) -> None:
 
 
 def update_task(db: Database, name: str, **columns: Any) -> bool:
-    """Change what is remembered: paused, stopped, last_instant, next_run_at, last_run_id; returns whether it exists.
+    """Change what is remembered, by the names in `TaskRecord`; returns whether it exists.
 
     Raises:
         ValueError: Another column, or none.
@@ -83,16 +109,16 @@ def update_task(db: Database, name: str, **columns: Any) -> bool:
 
 
 def forget_missing(db: Database, names: Collection[str]) -> int:
-    """Mark every task but these as not configured any more; returns how many were."""
-    gone = TaskModel.configured & TaskModel.name.not_in(list(names))
-    return db.apply(TaskModel.update(configured=False, next_run_at=None).where(gone))
+    """Mark every task but these as not configured any more; returns how many were. What comes back is new."""
+    gone = _CONFIGURED & TaskModel.name.not_in(list(names))
+    return db.apply(TaskModel.update(configured=False, paused=False, next_run_at=None, fatal_since=None).where(gone))
 
 
 def all_tasks(db: Database, include_forgotten: bool = False) -> list[TaskRecord]:
     """All configured tasks and services by name, those that were removed too if asked for."""
     query = TaskModel.select().order_by(TaskModel.name)
     if not include_forgotten:
-        query = query.where(TaskModel.configured)
+        query = query.where(_CONFIGURED)
     return [TaskRecord(*row) for row in db.fetch(query.tuples())]
 
 
@@ -105,8 +131,9 @@ def get_task(db: Database, name: str) -> TaskRecord | None:
 def active_counts(db: Database) -> dict[str, tuple[int, int]]:
     """Pending and running runs of each task that has any."""
     rows = db.rows(
-        "SELECT task_name, SUM(state = ?), SUM(state = ?) FROM runs INDEXED BY runs_state"
-        " WHERE deleted_at IS NULL AND state IN (?, ?) GROUP BY task_name",
+        "SELECT task_name, count(*) FILTER (WHERE state = ?), count(*) FILTER (WHERE state = ?)"  # noqa: S608 - constants
+        " FROM runs INDEXED BY runs_state"
+        f" WHERE state IN (?, ?) AND {VISIBLE} GROUP BY task_name",
         [PENDING, RUNNING, PENDING, RUNNING],
     )
     return {name: (pending, running) for name, pending, running in rows}
@@ -121,9 +148,29 @@ def last_runs(db: Database, task_name: str | None = None) -> dict[str, Run]:
     return {run.task_name: run for run in map(from_row, rows)}
 
 
+def ended_since(db: Database, since: int) -> dict[str, bool]:
+    """Whether the run of each task that ended last succeeded; of tasks of which any was started since then (ms)."""
+    rows = db.rows(
+        "SELECT task_name, state FROM runs WHERE kind = 'task' AND started_at >= ? AND state < ? ORDER BY ended_at, id",
+        [since, FIRST_ACTIVE],
+    )
+    return {name: state == END_REASONS["succeeded"] for name, state in rows}
+
+
 def set_instance(db: Database, instance: Instance) -> None:
     """Store the state of an instance."""
-    db.apply(InstanceModel.insert(**instance._asdict()).on_conflict_replace())
+    query = InstanceModel.insert(**instance._asdict()).on_conflict(
+        conflict_target=[InstanceModel.task_name, InstanceModel.instance_index],
+        preserve=[
+            InstanceModel.state,
+            InstanceModel.run_id,
+            InstanceModel.since,
+            InstanceModel.failures,
+            InstanceModel.ready,
+            InstanceModel.detail,
+        ],
+    )
+    db.apply(query)
 
 
 def instances(db: Database, task_name: str | None = None) -> list[Instance]:

@@ -19,16 +19,22 @@ from typing import Any, NamedTuple, TypeVar
 
 from store.connection import Connection
 from store.database import Database, take_over
-from store.errors import Busy, Closed, StoreError
+from store.errors import Away, Busy, Closed, InDoubt, StoreError
 
 T = TypeVar("T")
 
 MAX_BATCH = 1000  # functions in one transaction: bounds how long the first waits for its acknowledgement
 
 
+_SETTLE_POLL_S = 0.5
+
+
 class _Job(NamedTuple):
     run: Callable[[Database], Any]
     done: Callable[[Any], None]
+
+
+_NOT_NOW = (Busy, Away)
 
 
 class _Lost(Exception):
@@ -49,7 +55,7 @@ class StoreThread:
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._finished: deque[tuple[_Job, Any]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closing = False
+        self._closing = threading.Event()
         self._close_error: StoreError | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
@@ -71,8 +77,8 @@ class StoreThread:
         Raises:
             Closed: `close` was called.
         """
-        if self._closing:
-            raise Closed(f"({self._database.path})")
+        if self._closing.is_set():
+            raise Closed(f"({self._database.place})")
         self._queue.put(_Job(run, done))
 
     def drain(self) -> int:
@@ -98,14 +104,14 @@ class StoreThread:
         Raises:
             StoreError: Closing the database failed; what was acknowledged is stored nevertheless.
         """
-        if self._closing:
+        if self._closing.is_set():
             return
-        self._closing = True
+        self._closing.set()
         self._queue.put(None)
         self._thread.join()
         with contextlib.suppress(Empty):
             while job := self._queue.get_nowait():  # submitted by another thread in this very moment
-                self._finished.append((job, Closed(f"({self._database.path})")))
+                self._finished.append((job, Closed(f"({self._database.place})")))
         try:
             self.drain()
         finally:
@@ -146,22 +152,43 @@ class StoreThread:
         if len(batch) > 1:
             try:
                 return self._together(batch)
-            except Busy as err:  # at the beginning, after a wait that not each of them should repeat
+            except _NOT_NOW as err:  # at the beginning, after a wait that not each of them should repeat
                 return [err] * len(batch)
             except (StoreError, _Lost):
                 pass
-        return [self._alone(job) for job in batch]
+        results: list[Any] = []
+        for job in batch:
+            waited = bool(results) and isinstance(results[-1], _NOT_NOW)
+            results.append(results[-1] if waited else self._alone(job))
+        return results
 
     def _alone(self, job: _Job) -> Any:
         try:
-            with self._database.transaction():
-                return job.run(self._database)
+            return self._in_transaction(lambda _: job.run(self._database))
         except BaseException as err:  # noqa: BLE001 - whatever a function raises is its own result
             return err
 
     def _together(self, batch: list[_Job]) -> list[Any]:
-        with self._database.transaction() as connection:
-            return [self._one(connection, job) for job in batch]
+        return self._in_transaction(lambda connection: [self._one(connection, job) for job in batch])
+
+    def _in_transaction(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, once it is stored."""
+        try:
+            with self._database.transaction() as connection:
+                result = work(connection)
+        except InDoubt as doubt:
+            if not self._is_stored(doubt):
+                raise Away(f"({self._database.place})") from doubt
+        return result
+
+    def _is_stored(self, doubt: InDoubt) -> bool:
+        """Wait until the server is back and knows; nothing else may be written before, lest it be written twice."""
+        while True:
+            try:
+                return self._database.is_stored(doubt)
+            except StoreError:
+                if self._closing.wait(_SETTLE_POLL_S):
+                    raise doubt from None
 
     def _one(self, connection: Connection, job: _Job) -> Any:
         try:

@@ -1,13 +1,18 @@
 """Commands to the scheduler: what API workers call when something has to change.
 
-One connection per call to ``control.sock``: a ``hello`` with the token and the request, then one answer. A request
-carries an id and a deadline. The scheduler refuses a request whose deadline has passed, so an answer that the caller
-no longer waits for cannot be carried out behind its back; and it answers a repeated id without doing it twice.
+A connection to ``control.sock`` begins with a ``hello`` that has the token; then requests and answers take turns. It
+belongs to one call at a time, and a few are kept for the next ones. One that did not bring the whole answer to its
+request is never used again: what came late could be taken for another one's.
+
+A request carries an id and a deadline. The scheduler refuses a request whose deadline has passed, so an answer that the
+caller no longer waits for cannot be carried out behind its back; and it answers a repeated id without doing it twice.
+So a request whose connection broke, perhaps long before it, can be sent again over another one.
 """
 
 import os
 import socket
 import time
+from collections import deque
 from typing import Any
 
 from supervisor.messages import Decoder, ProtocolError, encode, receive
@@ -19,6 +24,8 @@ _PATIENCE_S = 600.0
 """The same, for work on many rows."""
 _RECONNECT_S = 2.0
 _PAUSE_S = 0.05
+_KEPT = 8
+"""Connections that wait for the next call."""
 
 
 class Refused(Exception):
@@ -35,12 +42,51 @@ class Unavailable(Exception):
     """No scheduler answered: the command was not carried out."""
 
 
+class CannotNow(Unavailable):
+    """A scheduler answered that it cannot carry the command out now."""
+
+
+class _Connection:
+    """To the scheduler, for one request after the other."""
+
+    def __init__(self, path: str, token: str, timeout_s: float) -> None:
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._decoder = Decoder()
+        self._greeting = encode({"op": "hello", "token": token})
+        try:
+            self._sock.settimeout(timeout_s)
+            self._sock.connect(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+        """The answer to a request; None at end of stream.
+
+        Raises:
+            ProtocolError: what came is no answer to it.
+            OSError: the connection broke, or the time passed.
+        """
+        self._sock.settimeout(timeout_s)
+        greeting, self._greeting = self._greeting, b""
+        self._sock.sendall(greeting + encode(request))
+        answer = receive(self._sock, self._decoder)
+        if answer is not None and answer.get("id") != request["id"]:
+            raise ProtocolError("an answer to another request")
+        return answer
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()
+
+
 class ControlClient:
-    """Calls operations of the scheduler. Holds no connection; safe to share between greenlets."""
+    """Calls operations of the scheduler; safe to share between greenlets, and between threads."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path = path
         self._token = token
+        self._idle: deque[_Connection] = deque()
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
         """Carry out `op` and return its result.
@@ -84,11 +130,46 @@ class ControlClient:
             time.sleep(_PAUSE_S)
 
     def _exchange(self, request: dict[str, Any], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, Any] | None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(timeout_s)
-            sock.connect(self._path)
-            sock.sendall(encode({"op": "hello", "token": self._token}) + encode(request))
-            return receive(sock, Decoder())
+        """The answer to a request; None when the scheduler hung up without one.
+
+        Raises:
+            OSError: nobody listens, the connection broke, or the time passed.
+            ProtocolError: what came is no answer.
+        """
+        kept = self._kept()
+        if kept is not None:
+            try:
+                answer = self._ask(kept, request, timeout_s)
+            except TimeoutError:
+                raise
+            except (OSError, ProtocolError):  # EPIPE, ECONNRESET
+                answer = None
+            if answer is not None:
+                return answer
+            self.close()  # that scheduler has ended, perhaps long ago
+        return self._ask(_Connection(self._path, self._token, timeout_s), request, timeout_s)
+
+    def _kept(self) -> _Connection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _ask(self, connection: _Connection, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+        answer = None
+        try:
+            answer = connection.ask(request, timeout_s)
+        finally:
+            if answer is not None and len(self._idle) < _KEPT:
+                self._idle.append(connection)
+            else:
+                connection.close()
+        return answer
+
+    def close(self) -> None:
+        """Hang up where nobody waits for an answer."""
+        while (connection := self._kept()) is not None:
+            connection.close()
 
 
 def _result(answer: dict[str, Any]) -> dict[str, Any]:
@@ -96,5 +177,5 @@ def _result(answer: dict[str, Any]) -> dict[str, Any]:
         result: dict[str, Any] = answer["result"]
         return result
     if answer["status"] == 503:
-        raise Unavailable(answer["detail"])
+        raise CannotNow(answer["detail"])
     raise Refused(answer["status"], answer["detail"], answer.get("errors"))

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from supervisor.osport import UnixListener
 
 _MAX_PACKET = 65536
+_AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _NAMES_PER_PACKET = 512
 _INTERVAL_S = 0.002
 _DEAF_INTERVAL_S = 0.05
@@ -135,7 +136,7 @@ class DoorbellServer:
     def _send(reader: _Reader) -> bool:
         batch = [name for name, _ in zip(reader.dirty, range(_NAMES_PER_PACKET), strict=False)]
         try:
-            reader.sock.send("\n".join(batch).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            reader.sock.send("\n".join(batch).encode(), _AT_ONCE)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):  # EAGAIN: its buffer is full; EPIPE: it goes
             return False
         reader.dirty.difference_update(batch)

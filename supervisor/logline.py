@@ -34,6 +34,10 @@ class Log:
         self._threshold = LEVELS.index(level)
         self._fd = fd
 
+    def set_level(self, level: str) -> None:
+        """Write lines at or above `level` from now on."""
+        self._threshold = LEVELS.index(level)
+
     def debug(self, text: str) -> None:
         """What only a developer of the daemon wants to see."""
         self._write(0, text)

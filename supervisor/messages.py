@@ -17,21 +17,25 @@ The first frame on an inherited socketpair is ``hello``, from the root: the prot
 
 Root -> scheduler
     ``hello``     {protocol, epoch, boot}
-    ``snapshot``  {instances: [instance], exits: [exited], ending}: what runs, what ended unacknowledged, and whether
-                  the daemon is being shut down
+    ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: what runs, what ended unacknowledged, the
+                  directory with the cgroups of runs, if there is one, and whether the daemon is being shut down
     ``started``   {run, pid, at}
     ``exited``    see :class:`Exited`
+    ``notified``  {run, ...}: what a run said by sd_notify, as far as it is new: ``ready_at``, ``status``, ``alive``
     ``log``       {run, state, reason}: how its log gets on: ``ok``, ``waiting`` (its file takes nothing, the run's
                   output waits) or ``dropping`` (output is counted and not kept)
     ``shutdown``  {}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
+    ``reload``    {}: SIGHUP arrived; read the configuration again, then answer ``reloaded``
 
 Scheduler -> root
     ``snapshot``  {}: asked once per connection, before anything else
     ``spawn``     see :class:`Spawn`; repeating a run id that the root knows changes nothing
-    ``stop``      {run, cause, by, force}
+    ``stop``      {run, cause, by, force, note}: `note` is a line for its log, or null
     ``ack``       {runs: [run id]}: these exits are stored, forget them
     ``ready``     {}: the control socket answers
     ``ready_to_end``  {}: shutdown is complete as far as the scheduler is concerned
+    ``reloaded``  {}: a ``reload`` has been carried out, or refused
+    ``settings``  {boot, api}: the boot settings from now on, and whether the API server has to be replaced for them
 
 All times are integer milliseconds since the Unix epoch, all intervals integer milliseconds.
 """
@@ -123,7 +127,7 @@ def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Boot:
-    """What is settled before the root process starts and holds for its lifetime.
+    """What is settled before the root process starts. A reload changes what can change in a running daemon.
 
     Made by ``ringward up`` from the configuration, handed to the root over an inherited descriptor and by
     the root to its helpers in ``hello``; never in an environment or an argument list, since it has secrets.
@@ -158,14 +162,22 @@ class Boot:
     min_free_bytes: int | None = None
     """Log files do not grow while less is free on their file system; None: the smaller of 256 MiB and 5 % of it."""
     shutdown_timeout_ms: int
+    cgroups: bool = True
+    """Runs have cgroups where there are some to be had."""
     log_level: str
     """debug, info, warning or error."""
+    database_url: str | None = field(default=None, repr=False)
+    """Of a PostgreSQL server; None: SQLite, in the data directory."""
+    private_variables: list[str] = field(default_factory=list)
+    """Variables of the daemon's environment that no run inherits: the database URL was made with them."""
     password: str = field(repr=False)
     password_ephemeral: bool
     """True when the password was made for this start and stands in no configuration."""
     token: str = field(repr=False)
     """Proves to our own sockets that the caller is one of our processes."""
     started_at: int
+    overridden: list[str] = field(default_factory=list)
+    """Keys whose values are not the configuration's: data_dir, listen (command line), password_file (environment)."""
 
     @property
     def control_socket(self) -> str:
@@ -184,8 +196,8 @@ class Boot:
 
     @property
     def database(self) -> str:
-        """Path of the SQLite database."""
-        return f"{self.data_dir}/ringward.db"
+        """Path of the SQLite database, or URL of another one: what `store.database` opens."""
+        return self.database_url or f"{self.data_dir}/ringward.db"
 
     def to_dict(self) -> dict[str, Any]:
         """For a frame."""
@@ -208,6 +220,8 @@ class Spawn:
     """Added to the daemon's own environment, from which our own variables were removed."""
     secrets: list[str] = field(default_factory=list)
     """Those of `env` whose values are masked in the output."""
+    recipe: str = ""
+    """Stands for the definition, for a later scheduler, which may have another one."""
     cwd: str | None = None
     log: str
     """Path of the log file."""
@@ -215,8 +229,26 @@ class Spawn:
     log_on_full: str = "drop_old"
     """drop_old, drop_new or kill."""
     timeout_ms: int | None = None
+    refusal: str | None = None
+    """Why it cannot be started, found out by the scheduler: its user is unknown."""
+    clean_env: bool = False
+    """`env` is the whole environment."""
+    uid: int | None = None
+    """User that runs it, with its group `gid` and its further `groups`; None: the daemon's."""
+    gid: int | None = None
+    groups: list[int] = field(default_factory=list)
+    umask: int | None = None
+    limits: dict[str, float] = field(default_factory=dict)
+    """Sizes in bytes, times in seconds; -1: unlimited."""
     stop_signal: int
     grace_ms: int
+    stop_then: list[list[int]] = field(default_factory=list)
+    """What follows when `stop_signal` has not ended it within `grace_ms`, before SIGKILL: signals and how long each has
+    to end it."""
+    leave: bool = False
+    """What outlives the main process is left alone."""
+    notify: str | None = None
+    """Abstract address, with an @ in front, at which the root listens for what the run says by sd_notify."""
     tty: bool = False
     """Standard output and standard error are one pseudo-terminal, not pipes."""
     merge_stderr: bool = False
@@ -232,7 +264,8 @@ class Exited:
     status: int | None
     """Wait status as wait4(2) gives it; None when nothing was ever started."""
     cause: str | None = None
-    """Why we ended it: stop, timeout, overflow, shutdown; start_failed; None when it ended by itself."""
+    """Why we ended it: stop, timeout, overflow, shutdown, unfit (not ready in time, not alive); start_failed; None: it
+    ended by itself."""
     by: str | None = None
     """Who asked for the stop."""
     reason: str | None = None
@@ -242,7 +275,12 @@ class Exited:
     user_us: int = 0
     system_us: int = 0
     max_rss_bytes: int = 0
+    read_bytes: int | None = None
+    """From disks; None: not counted."""
+    write_bytes: int | None = None
+    oom_kills: int = 0
+    """How many of its processes the kernel killed because the memory of its cgroup was used up."""
     lines: int = 0
     """Lines in its log, numbered 0 to lines - 1."""
     leftovers: list[str] = field(default_factory=list)
-    """Processes of its group that outlived the main process and were killed."""
+    """Processes that outlived the main process and were killed."""

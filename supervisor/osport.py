@@ -35,6 +35,15 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def current_boot() -> str:
+    """The id of this boot of the host; empty when it cannot be found out."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:  # no /proc
+        return ""
+
+
 def set_title(title: str) -> None:
     """Show `title` in ps(1) as command line and, cut to 15 bytes, as thread name.
 

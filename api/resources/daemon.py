@@ -1,6 +1,5 @@
 """The daemon itself."""
 
-import os
 import socket
 import time
 from typing import Any
@@ -32,27 +31,16 @@ def get_daemon(context: Context, call: Call) -> None:
             uptime_ms=max(0, time.time_ns() // 1_000_000 - boot.started_at),
             config_path=path,
             config_loaded_at=UNSET if loaded_at is None else rfc3339(loaded_at),
-            config_stale=_stale(info.get("config_files") or [path], loaded_at),
+            config_stale=bool(info.get("config_stale")),
             config_warnings=[str(warning) for warning in info.get("config_warnings", ())],
             timezone=info.get("timezone") or UNSET,
             scheduler_active=answer is not None,
-            store="sqlite",
+            store="sqlite" if boot.database_url is None else "postgresql",
             hostname=socket.gethostname(),
             tasks=info.get("tasks", 0),
             services=info.get("services", 0),
         )
     )
-
-
-def _stale(paths: list[str], loaded_at_ms: int | None) -> bool:
-    return loaded_at_ms is not None and any(_changed_ms(path) > loaded_at_ms for path in paths)
-
-
-def _changed_ms(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns // 1_000_000
-    except OSError:  # gone, or not for us to see
-        return 0
 
 
 OPERATIONS = (

@@ -25,6 +25,8 @@ _KINDS = (
     "run.deleted",
     "run.restored",
     "service.state",
+    "config.reloaded",
+    "config.stale",
 )
 
 

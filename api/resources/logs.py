@@ -1,5 +1,6 @@
 """Logs of runs: pages, and the whole text."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import msgspec
 
 from api import schemas, sse
-from api.conditional import RANGE, is_known, span
+from api.conditional import RANGE, Span, is_known, span
 from api.context import Context
 from api.errors import ApiError, base_url, invalid
 from api.identity import Role
 from api.operation import Call, Content, Operation, json_of
 from api.params import choice, instant, integer
-from api.rawlog import Layout, part
+from api.rawlog import Layout, Pieces, part
 from api.resources.runs import the_run
 from api.schemas import ErrorDetail
 from api.stream import read_page, unreadable
@@ -22,9 +23,10 @@ from logring.layout import STDERR, STDOUT, STREAM_NAMES
 from logring.reader import Head, LogReader
 from store.runs import Run
 
+log = logging.getLogger("gunicorn.error")
+
 _PAGE_BYTES = 1 << 20
 _PAGE_LINES = 10_000
-_RAW_BYTES = 256 * 1024
 _LAST = -1000
 
 _TEXT = Content("text/plain", {"type": "string"})
@@ -49,14 +51,22 @@ def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
 
 
 class _Body:
-    """A response that is made while it is sent; closes the log in the end."""
+    """A response that is made while it is sent; closes the log in the end.
 
-    def __init__(self, parts: Iterable[bytes], reader: LogReader) -> None:
+    When the log cannot be read any further the connection is closed, so that the client knows that there is more.
+    """
+
+    def __init__(self, run_id: str, parts: Iterable[bytes], reader: LogReader) -> None:
+        self._run_id = run_id
         self._parts = parts
         self._reader = reader
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._parts)
+        try:
+            yield from self._parts
+        except (LogError, OSError) as err:
+            log.error("the log of %s was sent only in part: %s", self._run_id, err)
+            raise ConnectionAbortedError from err
 
     def close(self) -> None:
         self._reader.close()
@@ -105,7 +115,7 @@ def get_log(context: Context, call: Call) -> None:
         yield second_part
         yield from parts
 
-    call.resp.stream = _Body(rest(), reader)
+    call.resp.stream = _Body(run.id, rest(), reader)
 
 
 _END = b"]}"
@@ -153,71 +163,67 @@ def _lines(
 
 
 def get_raw_log(context: Context, call: Call) -> None:
-    """The stored bytes of stdout and stderr in the order of their arrival."""
+    """The stored bytes of stdout and stderr in the order of their arrival.
+
+    What stands before damage is sent, and then the connection is closed; damage at the beginning is answered as that.
+    """
     run = the_run(context, call.path["runId"])
     reader, head = _open(context, run)
     stream = call.query["stream"]
     streams = (STDOUT, STDERR) if stream is None else (STREAM_NAMES.index(stream),)
+    wanted: Span | None = None
     try:
         # What never printed has no log that could say that it is complete.
         complete = run.status == "ended" and (head.sealed or not head.lines)
         layout = context.layouts.of(run.id, reader, head, streams) if complete else None
-        chunks = reader.raw(streams) if layout is None else _part(call, run, layout, reader, streams)
-        first = b"" if chunks is None else context.files(_gather, chunks)
+        if layout is None:
+            chunks = reader.raw(streams)
+        else:
+            tag = _tag(run, layout, streams)
+            if is_known(call.req, tag):
+                reader.close()
+                call.resp.set_header("ETag", tag)
+                call.resp.status = 304
+                return
+            wanted = span(call.req, layout.size, tag)
+            chunks = part(reader, streams, layout, *(wanted or (0, layout.size)))
+        pieces = Pieces(chunks)
+        first = context.files(pieces.next)
     except (LogError, OSError) as err:
         reader.close()
         raise unreadable(run.id, err) from err
     except ApiError:
         reader.close()
         raise
-    if chunks is None:
-        reader.close()
-        return
     call.resp.content_type = "text/plain; charset=utf-8"
     name = "-".join(part for part in (run.task_name.replace(":", "_"), run.id, stream) if part)
     call.resp.set_header("Content-Disposition", f'attachment; filename="{name}.log"')
     call.resp.set_header("X-Accel-Buffering", "no")
+    if layout is not None:
+        _describe(call, layout, wanted, _tag(run, layout, streams))
 
     def parts() -> Iterator[bytes]:
         data = first
         while data:
             yield data
-            data = context.files(_gather, chunks)
+            data = context.files(pieces.next)
 
-    call.resp.stream = _Body(parts(), reader)
+    call.resp.stream = _Body(run.id, parts(), reader)
 
 
-def _part(call: Call, run: Run, layout: Layout, reader: LogReader, streams: tuple[int, ...]) -> Iterator[bytes] | None:
-    """The bytes that a request wants of a log of known size; None: the client has them.
+def _tag(run: Run, layout: Layout, streams: tuple[int, ...]) -> str:
+    return f'"{run.id}-{layout.size}-{"".join(map(str, streams))}"'
 
-    Raises:
-        ApiError: 416 there are no such bytes.
-    """
-    tag = f'"{run.id}-{layout.size}-{"".join(map(str, streams))}"'
+
+def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None:
+    """Tell the client what it gets of a text of known size."""
     call.resp.set_header("ETag", tag)
     call.resp.set_header("Accept-Ranges", "bytes")
-    if is_known(call.req, tag):
-        call.resp.status = 304
-        return None
-    wanted = span(call.req, layout.size, tag)
     begin, end = wanted or (0, layout.size)
     if wanted is not None:
         call.resp.status = 206
         call.resp.set_header("Content-Range", f"bytes {begin}-{end - 1}/{layout.size}")
     call.resp.content_length = end - begin
-    return part(reader, streams, layout, begin, end)
-
-
-def _gather(chunks: Iterator[bytes]) -> bytes:
-    """The next pieces, together large enough to be worth a write; empty at the end."""
-    parts: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        parts.append(chunk)
-        size += len(chunk)
-        if size >= _RAW_BYTES:
-            break
-    return b"".join(parts)
 
 
 OPERATIONS = (

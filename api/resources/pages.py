@@ -4,7 +4,7 @@ import os
 
 import falcon
 
-from api.conditional import is_known, tag_of
+from api.conditional import tag_of
 from api.guard import HTML_POLICY
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
@@ -32,14 +32,11 @@ class Site:
             self._files[path] = (data, media_type, tag_of(data))
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """A file, or 304 when the client has it."""
+        """A file, with its entity tag."""
         data, media_type, tag = self._files[req.path]
         resp.set_header("ETag", tag)
         resp.set_header("Cache-Control", "no-cache")
         resp.set_header("Content-Security-Policy", HTML_POLICY)
-        if is_known(req, tag):
-            resp.status = 304
-            return
         resp.content_type = media_type
         resp.data = data
 

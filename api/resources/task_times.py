@@ -27,7 +27,15 @@ def get_schedule(context: Context, call: Call) -> None:
     """The next instants; the scheduler knows which were accounted for already."""
     name, count = call.path["taskName"], call.query["count"]
     found = asked(lambda: context.control.call("schedule", task=name, count=count))
-    instants = [Instant(at=rfc3339(at), local=local, note=note or UNSET) for at, local, note in found["items"]]
+    instants = [
+        Instant(
+            at=rfc3339(at),
+            local=local,
+            note=note or UNSET,
+            starts_at=rfc3339(starts_at) if starts_at != at else UNSET,
+        )
+        for at, local, note, starts_at in found["items"]
+    ]
     call.answer(Schedule(items=instants))
 
 

@@ -1,5 +1,6 @@
 """Tasks and services as they are configured, and what they are doing."""
 
+import functools
 import re
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ _SHOWN_APART = frozenset({"name", "kind", "description", "group", "tags", "cron"
 _URGENCY = ("fatal", "backoff", "stopping", "starting", "running", "exited", "stopped")
 
 
+@functools.cache  # there are as many names as keys of the configuration
 def _camel(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda match: match.group(1).upper(), name)
 
@@ -70,6 +72,7 @@ def _task(view: _View, record: TaskRecord) -> schemas.Task:
         active=schemas.Active(running=running, pending=pending),
         state=_worst(instances) if service else UNSET,
         instances=[_instance(instance) for instance in instances] if service else UNSET,
+        rolling=_rolling(record.rolling),
         paused=record.paused,
         definition={_camel(key): value for key, value in definition.items() if key not in _SHOWN_APART},
     )
@@ -80,6 +83,13 @@ def _worst(instances: list[Instance]) -> str:
     return min((instance.state for instance in instances), key=_URGENCY.index, default="stopped")
 
 
+def _rolling(stored: str | None) -> schemas.Rolling | UnsetType:
+    if stored is None:
+        return UNSET
+    done, total = msgspec.json.decode(stored, type=tuple[int, int])
+    return schemas.Rolling(done=done, total=total)
+
+
 def _instance(instance: Instance) -> schemas.Instance:
     return schemas.Instance(
         index=instance.instance_index,
@@ -87,6 +97,8 @@ def _instance(instance: Instance) -> schemas.Instance:
         run_id=instance.run_id or UNSET,
         since=_time(instance.since),
         failures=instance.failures,
+        ready=instance.ready,
+        detail=instance.detail or UNSET,
     )
 
 

@@ -20,6 +20,7 @@ from store import runs as store_runs
 from store.errors import StoreError
 from store.ids import new_ulid
 from store.runs import Run
+from supervisor.client import CannotNow
 
 log = logging.getLogger("gunicorn.error")
 
@@ -64,7 +65,7 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> str:
         result = asked(lambda: context.control.call("trigger", **arguments))
     except ApiError as err:
         # A scheduler that stored the run and died before it could answer: the run will come.
-        if err.status != 503 or _read(context, run_id) is None:
+        if err.status != 503 or isinstance(err.__cause__, CannotNow) or _read(context, run_id) is None:
             raise
         return run_id
     found: str = result.get("run", run_id)

@@ -3,10 +3,12 @@
 Times are integer milliseconds since the epoch. `runs.state` is a number of store.phases (below 100: ended);
 `runs.duration` is that of ended runs, so that it can be in an index.
 
-Six indexes of the visible runs each carry every column that a list can be filtered by, after the one or two that they
-are for, so that filtering never touches the table (a lookup costs ten times a step in the index); `id` stands behind
-the sort column because ties break on it. They are partial: a query must say `deleted_at IS NULL` literally, and since
-it says so the column is in them too, though always empty: an index is covering only with every column of a query.
+Six indexes each carry every column that a list can be filtered by, after the one or two that they are for, so that
+filtering never touches the table (a lookup costs ten times a step in the index); `id` stands behind the sort column
+because ties break on it.
+
+A run is deleted, until it is purged, by a row in `deleted_runs`. It stays in the indexes, which are so wide that taking
+it out and putting it back would cost a hundred times as much.
 
 `run_counts` holds exact numbers of visible ended runs by everything a list can be filtered by except parts of the id,
 for all tasks together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours,
@@ -17,16 +19,19 @@ where `timed` is how many had one. Triggers keep them as well; unlike `run_count
 
 `purged` names runs whose rows are gone for good and whose files have still to go.
 
-`samples` are facts about the host and the daemon, means over `width` milliseconds from `at` on.
+`samples` are facts about the host and the daemon, means over `width` milliseconds from `at` on. `run_samples` has what
+runs took, `run_passes` the newest of that, not yet sorted by run: see store.run_samples.
 """
 
 from store.connection import Connection
+from store.migrations.define import define, trigger
 
 READABLE_FROM = 1
 
 _TABLES = """
 CREATE TABLE runs (
-    id TEXT NOT NULL PRIMARY KEY,
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
     task_name TEXT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('task', 'service')),
     state INTEGER NOT NULL,
@@ -38,7 +43,7 @@ CREATE TABLE runs (
     created_at INTEGER NOT NULL,
     started_at INTEGER,
     ended_at INTEGER,
-    duration INTEGER CHECK (duration IS (ended_at - started_at)),
+    duration INTEGER CHECK (duration IS NOT DISTINCT FROM (ended_at - started_at)),
     execution_id TEXT,
     params TEXT,
     scheduled_at INTEGER,
@@ -50,8 +55,16 @@ CREATE TABLE runs (
     user_us INTEGER,
     system_us INTEGER,
     max_rss_bytes INTEGER,
-    missed_count INTEGER,
-    deleted_at INTEGER
+    read_bytes INTEGER,
+    write_bytes INTEGER,
+    oom_kills INTEGER,
+    leftovers TEXT,
+    missed_count INTEGER
+) STRICT;
+
+CREATE TABLE deleted_runs (
+    run INTEGER PRIMARY KEY,
+    deleted_at INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE run_counts (
@@ -75,7 +88,11 @@ CREATE TABLE tasks (
     stopped INTEGER NOT NULL,
     last_instant INTEGER,
     next_run_at INTEGER,
-    last_run_id TEXT
+    last_run_id TEXT,
+    fatal_since INTEGER,
+    rolling TEXT,
+    last_restart TEXT,
+    last_boot TEXT
 ) STRICT;
 
 CREATE TABLE instances (
@@ -85,11 +102,13 @@ CREATE TABLE instances (
     run_id TEXT,
     since INTEGER NOT NULL,
     failures INTEGER NOT NULL,
+    ready INTEGER NOT NULL,
+    detail TEXT,
     PRIMARY KEY (task_name, instance_index)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE outbox (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     body TEXT NOT NULL
@@ -121,6 +140,22 @@ CREATE TABLE samples (
     lag REAL,
     PRIMARY KEY (width, at)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE run_samples (
+    run_id TEXT NOT NULL PRIMARY KEY,
+    last_pass INTEGER NOT NULL,
+    user_ms INTEGER NOT NULL,
+    system_ms INTEGER NOT NULL,
+    peak_rss_bytes INTEGER NOT NULL,
+    read_bytes INTEGER,
+    written_bytes INTEGER,
+    points TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE run_passes (
+    number INTEGER PRIMARY KEY,
+    body TEXT NOT NULL
+) STRICT;
 
 CREATE TABLE notifications (
     id TEXT NOT NULL PRIMARY KEY,
@@ -208,7 +243,7 @@ _NOTIFICATION_INDEXES = (
     "CREATE INDEX notifications_unread ON notifications (id) WHERE read_at IS NULL",
 )
 
-_FILTERED = "task_name, state, triggered_by, retry_attempt, exit_code, created_at, started_at, duration, deleted_at"
+_FILTERED = "task_name, state, triggered_by, retry_attempt, exit_code, created_at, started_at, duration"
 _ORDERED = {
     "runs_created": "created_at, id",
     "runs_started": "started_at, id",
@@ -217,83 +252,98 @@ _ORDERED = {
     "runs_state": "state, created_at, id",
     "runs_trigger": "triggered_by, created_at, id",
 }
+# PostgreSQL walks an index backwards only with the missing values at its other end; in a list they are always last.
+_ORDERED_DOWN = {
+    "runs_started_down": "started_at NULLS FIRST, id",
+    "runs_duration_down": "duration NULLS FIRST, id",
+}
+_FUNCTIONS = (
+    """CREATE FUNCTION instr(whole text, part text) RETURNS integer
+       LANGUAGE sql IMMUTABLE STRICT AS 'SELECT strpos(whole, part)'""",
+    """CREATE FUNCTION json_each(items text) RETURNS TABLE (value text)
+       LANGUAGE sql IMMUTABLE STRICT ROWS 100 AS 'SELECT json_array_elements_text(CAST(items AS json))'""",
+)
+"""What PostgreSQL lacks."""
 # First attempts only: a retry carries the instant of the run that it repeats. Deleted runs keep their instant.
 _UNIQUE_INSTANT = """
 CREATE UNIQUE INDEX runs_instant ON runs (task_name, scheduled_at)
     WHERE scheduled_at IS NOT NULL AND retry_attempt = 0 AND kind = 'task'
 """
-_DELETED = "CREATE INDEX runs_deleted ON runs (deleted_at) WHERE deleted_at IS NOT NULL"
+_ID = "CREATE UNIQUE INDEX runs_id ON runs (id)"
 
 _DAY_MS = 86_400_000
-_COUNTED = "{row}.state < 100 AND {row}.deleted_at IS NULL"
 _KEYS = (
     "'', 27, {row}.created_at >> 27, {rest}",
     "'', 22, {row}.created_at >> 22, {rest}",
     "{row}.task_name, 27, {row}.created_at >> 27, {rest}",
 )
-_REST = "{row}.state, {row}.exit_code, {row}.triggered_by, {row}.retry_attempt > 0"
-_COLUMNS = "task_name, width, bucket, state, exit_code, triggered_by, retry"
-_WATCHED = "task_name, created_at, state, exit_code, triggered_by, retry_attempt, deleted_at"
+_REST = "{row}.state, {row}.exit_code, {row}.triggered_by, CASE WHEN {row}.retry_attempt > 0 THEN 1 ELSE 0 END"
+_WATCHED = "task_name, created_at, state, exit_code, triggered_by, retry_attempt"
+_KEY = ("task_name", "width", "bucket", "state", "exit_code", "triggered_by", "retry")
+_ADD = "DO UPDATE SET n = run_counts.n + excluded.n"
+_FORGET = f"DELETE FROM run_counts WHERE ({', '.join(_KEY)}) = ({', '.join(f'NEW.{column}' for column in _KEY)});"  # noqa: S608 - constants
 
 
-def _count(row: str, change: int) -> str:
-    """The body of a trigger that adds 1 to the three numbers of a run, or takes 1 away."""
-    keys = [key.format(row=row, rest=_REST.format(row=row)) for key in _KEYS]
-    values = ", ".join(f"({key}, {change})" for key in keys)
-    body = f"INSERT INTO run_counts VALUES {values} ON CONFLICT DO UPDATE SET n = n + {change};"  # noqa: S608 - constants
-    if change < 0:
-        body += "".join(f"DELETE FROM run_counts WHERE ({_COLUMNS}) = ({key}) AND n = 0;" for key in keys)  # noqa: S608 - constants
-    return body
+def _count(row: str, change: int, source: str = "WHERE true") -> str:
+    """The statement that adds a change to the three numbers of a run."""
+    keys = (key.format(row=row, rest=_REST.format(row=row)) for key in _KEYS)
+    added = " UNION ALL ".join(f"SELECT {key}, {change} {source}" for key in keys)
+    return f"INSERT INTO run_counts {added} ON CONFLICT ({', '.join(_KEY)}) {_ADD};"
 
 
-def _triggers() -> list[str]:
-    made = []
+def _count_runs(db: Connection) -> None:
+    """A visible run that has ended is counted, as it is; a number that comes to 0 goes."""
+    trigger(db, "run_counts_end", "AFTER UPDATE OF n ON run_counts", "NEW.n = 0", _FORGET)
     for name, event, row, change in (
-        ("runs_count_insert", "INSERT", "NEW", 1),
-        ("runs_count_change_from", f"UPDATE OF {_WATCHED}", "OLD", -1),
-        ("runs_count_change_to", f"UPDATE OF {_WATCHED}", "NEW", 1),
-        ("runs_count_delete", "DELETE", "OLD", -1),
+        ("runs_count_insert", "AFTER INSERT", "NEW", 1),
+        ("runs_count_change_from", f"AFTER UPDATE OF {_WATCHED}", "OLD", -1),
+        ("runs_count_change_to", f"AFTER UPDATE OF {_WATCHED}", "NEW", 1),
+        ("runs_count_delete", "BEFORE DELETE", "OLD", -1),  # before its row in deleted_runs goes as well
     ):
-        when = _COUNTED.format(row=row)
-        made.append(f"CREATE TRIGGER {name} AFTER {event} ON runs WHEN {when} BEGIN {_count(row, change)} END")
-    return made
+        when = f"{row}.state < 100 AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = {row}.seq)"  # noqa: S608 - constants
+        trigger(db, name, f"{event} ON runs", when, _count(row, change))
 
 
-def _roll_up(row: str) -> str:
-    """The body of a trigger that adds an end of a run to its day and to the totals of its task."""
-    at = f"COALESCE({row}.ended_at, {row}.created_at)"
-    sums = f"1, {row}.duration IS NOT NULL, COALESCE({row}.duration, 0)"
-    adding = "n = n + 1, timed = timed + excluded.timed, duration = duration + excluded.duration"
-    return (
-        f"INSERT INTO task_days VALUES ({row}.task_name, {at} / {_DAY_MS}, {row}.state, {sums}, {row}.duration)"  # noqa: S608 - constants
-        f" ON CONFLICT DO UPDATE SET {adding}, longest ="
-        " CASE WHEN excluded.longest > longest OR longest IS NULL THEN excluded.longest ELSE longest END;"
-        f"INSERT INTO task_totals VALUES ({row}.task_name, {row}.state, {sums}, {at})"
-        f" ON CONFLICT DO UPDATE SET {adding}, last_at = max(last_at, excluded.last_at);"
+def _count_deletions(db: Connection) -> None:
+    """A deleted run is not counted, a restored one is again, and a purged one leaves nothing behind."""
+    trigger(db, "runs_purge", "AFTER DELETE ON runs", "true", "DELETE FROM deleted_runs WHERE run = OLD.seq;")
+    for name, event, row, change in (("delete", "INSERT", "NEW", -1), ("restore", "DELETE", "OLD", 1)):
+        body = _count("runs", change, f"FROM runs WHERE runs.seq = {row}.run AND runs.state < 100")
+        trigger(db, f"deleted_runs_{name}", f"AFTER {event} ON deleted_runs", "true", body)
+
+
+def _roll_up(db: Connection) -> None:
+    """An end of a run is added to its day and to the totals of its task."""
+    at = "COALESCE(NEW.ended_at, NEW.created_at)"
+    sums = "1, CASE WHEN NEW.duration IS NULL THEN 0 ELSE 1 END, COALESCE(NEW.duration, 0)"
+    adding = "n = {0}.n + 1, timed = {0}.timed + excluded.timed, duration = {0}.duration + excluded.duration"
+    greater = "{1} = CASE WHEN excluded.{1} > {0}.{1} OR {0}.{1} IS NULL THEN excluded.{1} ELSE {0}.{1} END"
+    days, totals = (
+        f"{adding}, {greater}".format(*names) for names in (("task_days", "longest"), ("task_totals", "last_at"))
     )
-
-
-def _roll_up_triggers() -> list[str]:
-    body = _roll_up("NEW")
-    ends = "OLD.state >= 100 AND NEW.state < 100"
-    return [
-        f"CREATE TRIGGER runs_roll_up_insert AFTER INSERT ON runs WHEN NEW.state < 100 BEGIN {body} END",
-        f"CREATE TRIGGER runs_roll_up_end AFTER UPDATE OF state ON runs WHEN {ends} BEGIN {body} END",
-    ]
+    body = (
+        f"INSERT INTO task_days VALUES (NEW.task_name, {at} / {_DAY_MS}, NEW.state, {sums}, NEW.duration)"  # noqa: S608 - constants
+        f" ON CONFLICT (task_name, day, state) DO UPDATE SET {days};"
+        f"INSERT INTO task_totals VALUES (NEW.task_name, NEW.state, {sums}, {at})"
+        f" ON CONFLICT (task_name, state) DO UPDATE SET {totals};"
+    )
+    trigger(db, "runs_roll_up_insert", "AFTER INSERT ON runs", "NEW.state < 100", body)
+    trigger(db, "runs_roll_up_end", "AFTER UPDATE OF state ON runs", "OLD.state >= 100 AND NEW.state < 100", body)
 
 
 def up(db: Connection) -> None:
     """Create the tables, indexes and triggers."""
-    for statement in _TABLES.split(";\n"):
-        if statement.strip():
-            db.execute(statement)
-    for name, ordered in _ORDERED.items():
-        first = ordered.split(", ")
+    for function in () if db.sqlite else _FUNCTIONS:
+        db.execute(function)
+    define(db, _TABLES)
+    for name, ordered in (_ORDERED if db.sqlite else _ORDERED | _ORDERED_DOWN).items():
+        first = [column.split()[0] for column in ordered.split(", ")]
         rest = [column for column in _FILTERED.split(", ") if column not in first]
-        db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(rest)}) WHERE deleted_at IS NULL")
-    db.execute(_UNIQUE_INSTANT)
-    db.execute(_DELETED)
-    for index in _NOTIFICATION_INDEXES:
+        # SQLite has it in each index anyway.
+        row_number = "" if db.sqlite else " INCLUDE (seq)"
+        db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(rest)}){row_number}")
+    for index in (_ID, _UNIQUE_INSTANT, *_NOTIFICATION_INDEXES):
         db.execute(index)
-    for trigger in (*_triggers(), *_roll_up_triggers()):
-        db.execute(trigger)
+    _count_runs(db)
+    _count_deletions(db)
+    _roll_up(db)

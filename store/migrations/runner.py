@@ -10,8 +10,19 @@ from dataclasses import dataclass
 
 from store.connection import Connection
 from store.errors import NotReady, SchemaTooNew
+from store.migrations.define import define
 
 _MODULE = re.compile(r"(\d{4})_\w+")
+_TABLE = """
+CREATE TABLE schema_migration (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    readable_from INTEGER NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT;
+"""
+_IN_SQLITE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migration'"
+_IN_POSTGRESQL = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_migration'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +72,11 @@ def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[st
         with db.transaction():  # the version is read under the write lock: two at once would both apply the step
             version, _ = _versions(db)
             if version > newest:
-                raise SchemaTooNew(f"({db.path} has schema {version}, this release knows {newest})")
+                raise SchemaTooNew(f"({db.place} has schema {version}, this release knows {newest})")
             if version >= step.version:
                 continue
-            db.execute(
-                "CREATE TABLE IF NOT EXISTS schema_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL,"
-                " readable_from INTEGER NOT NULL, applied_at INTEGER NOT NULL) STRICT"
-            )
+            if version == 0:
+                define(db, _TABLE)
             step.up(db)
             db.execute(
                 "INSERT INTO schema_migration VALUES (?, ?, ?, ?)",
@@ -87,14 +96,14 @@ def check_readable(db: Connection, steps: Sequence[Migration] | None = None) -> 
     newest = (known() if steps is None else steps)[-1].version
     version, readable_from = _versions(db)
     if version < newest:
-        raise NotReady(f"({db.path} has schema {version}, this release needs {newest})")
+        raise NotReady(f"({db.place} has schema {version}, this release needs {newest})")
     if readable_from > newest:
-        raise SchemaTooNew(f"({db.path} has schema {version}, this release knows {newest})")
+        raise SchemaTooNew(f"({db.place} has schema {version}, this release knows {newest})")
 
 
 def _versions(db: Connection) -> tuple[int, int]:
     """The schema's version (0: none yet) and the oldest version whose readers can read it."""
-    if db.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migration'") is None:
+    if db.row(_IN_SQLITE if db.sqlite else _IN_POSTGRESQL) is None:
         return 0, 0
     row = db.row("SELECT COALESCE(MAX(version), 0), COALESCE(MAX(readable_from), 0) FROM schema_migration")
     return (int(row[0]), int(row[1])) if row else (0, 0)

@@ -37,8 +37,8 @@ class Refused(Failure):
         self.status = status
         self.detail = str(problem.get("detail") or problem.get("title") or f"it answered with status {status}")
         lines = [self.detail]
-        errors = problem.get("errors") or ()
-        lines += [f"  {error.get('location', '')}: {error.get('message', '')}" for error in errors]
+        self.errors: list[dict[str, Any]] = list(problem.get("errors") or ())
+        lines += [f"  {error.get('location', '')}: {error.get('message', '')}" for error in self.errors]
         code = exit_codes.REFUSED
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             code = exit_codes.NOT_PERMITTED
@@ -142,14 +142,20 @@ class Api:
         """
         return self._call("GET", path, query)
 
-    def post(self, path: str, query: Query | None = None, body: Mapping[str, Any] | None = None) -> Any:
+    def post(
+        self,
+        path: str,
+        query: Query | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> Any:
         """The answer to a POST; None when it is empty.
 
         Raises:
             Unreachable: there is none; the command may have been carried out or not.
             Refused: it is an error.
         """
-        return self._call("POST", path, query, body)
+        return self._call("POST", path, query, body, timeout_s)
 
     def delete(self, path: str) -> None:
         """DELETE.
@@ -173,13 +179,20 @@ class Api:
         with self._answer("GET", path, query, headers or {}, _STREAM_TIMEOUT_S) as response:
             yield self._chunks(response)
 
-    def _call(self, method: str, path: str, query: Query | None, sent: Mapping[str, Any] | None = None) -> Any:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        sent: Mapping[str, Any] | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> Any:
         headers = {"Accept": "application/json"}
         data = None
         if sent is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(sent).encode()
-        with self._answer(method, path, query, headers, _TIMEOUT_S, data) as response:
+        with self._answer(method, path, query, headers, timeout_s, data) as response:
             body = b"".join(self._chunks(response))
         return self._parsed(body) if body else None
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Api, Refused, segment
+from supervisor.cli.client import Api, Query, Refused, segment
 from supervisor.cli.failure import Failure
 from supervisor.cli.follow import gone
 
@@ -53,6 +53,36 @@ def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -
         offset += len(items)
         if len(items) < size or offset == limit or offset >= page["total"]:
             return
+
+
+def find_task(api: Api, name: str) -> dict[str, Any] | None:
+    """The record of the task or service of that name; None when the configuration has none."""
+    if not _NAME.fullmatch(name):
+        return None
+    try:
+        found: dict[str, Any] = api.get(f"/api/tasks/{segment(name)}")
+    except Refused as err:
+        if gone(err):
+            return None
+        raise
+    return found
+
+
+def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None:
+    """Ask something of a task or service as a whole: ``start``, ``stop``, ``restart``, ``pause`` or ``resume``.
+
+    Raises:
+        Failure: nothing has that name.
+        Refused: it is of the wrong kind, or its state forbids it.
+    """
+    if not _NAME.fullmatch(name):
+        raise unknown(name)
+    try:
+        api.post(f"/api/tasks/{segment(name)}/{action}", query)
+    except Refused as err:
+        if gone(err):
+            raise unknown(name) from err
+        raise
 
 
 def run_to_show(api: Api, text: str, *, follow: bool) -> Run:

@@ -9,21 +9,34 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from supervisor.config.dependencies import unsound
+from supervisor.config.envfile import parse_variables
 from supervisor.config.exposure import unsafe
 from supervisor.config.hostzone import host_zone
-from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
+from supervisor.config.model import Config, Daemon, Http, Notify, Service, Stamp, Storage, Task
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.reading import Source, included, read_source
 from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, keys_of
-from supervisor.config.substitute import substitute
+from supervisor.config.stamps import stamp
+from supervisor.config.substitute import read_small, substitute
+from supervisor.config.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
 _TABLES = (*_SECTIONS, "defaults", *_UNITS)
+_TABLES_OF_UNITS = ("env", "secrets", "limits")
+"""Keys whose tables are added to those of [defaults]."""
+_SCHEDULES = ("cron", "every", "at")
+"""Keys of which a task has one at most."""
 _NEVER_SUBSTITUTED = frozenset({"run"})
 _OF_THE_GONE = frozenset({"keep_runs", "keep_for_ms"})
 _MAX_DEPTH = 8
+_FILES: Mapping[str, tuple[str, ValueType]] = {
+    "env_file": ("env", Environment()),
+    "secrets_file": ("secrets", Secrets()),
+}
+"""Keys that name files, the key that their content is added to, and what that has to be."""
 
 Values = dict[str, Any]
 """Checked values by name of the key; keys that were not said are absent."""
@@ -62,6 +75,7 @@ class _Loader:
         self._environ = environ
         self._problems: list[Problem] = []
         self._files: list[str] = []
+        self._read: dict[str, Stamp] = {}
 
     def load(self, path: str) -> Config:
         main = read_source(path)
@@ -81,9 +95,13 @@ class _Loader:
                 for name, values in self._units(source, table, kind, defaults[kind], seen):
                     if kind == "task":
                         values.setdefault("timezone", daemon["timezone"])
-                        tasks[name] = Task(name=name, **_fields(values, kind))
+                        tasks[name] = Task(name=name, **_fields(values, kind, frozenset(_FILES)))
                     else:
-                        services[name] = Service(name=name, **_fields(values, kind))
+                        services[name] = Service(name=name, **_fields(values, kind, frozenset(_FILES)))
+        for wrong in unsound(services, tasks, seen):
+            source, place = seen[wrong.service]
+            part = () if wrong.index is None else (wrong.index,)
+            self._wrong(source, (*place, "depends_on", *part), wrong.message, wrong.remedy)
         self.finish()
         return Config(
             path=main.path,
@@ -93,6 +111,8 @@ class _Loader:
             storage=Storage(**_fields(storage, "storage")),
             notify=Notify(**_fields(notify, "notify")),
             **{name: value for name, value in _fields(defaults["task"], "task").items() if name in _OF_THE_GONE},
+            include=tuple(daemon.get("include", ())),
+            read={**self._read, **{source.path: source.stamp for source in sources}},
             tasks=tasks,
             services=services,
         )
@@ -142,6 +162,7 @@ class _Loader:
             self._wrong(main, ("defaults",), "must be a table", "write [defaults]")
             table = {}
         values = self._values(main, ("defaults",), table, keys_of("task", "service"))
+        self._schedule(main, ("defaults",), table)
         return {
             kind: {name: value for name, value in values.items() if name in keys_of(kind)} for kind in _UNITS.values()
         }
@@ -170,12 +191,23 @@ class _Loader:
                 self._wrong(source, path, f"more than {MAX_UNITS} tasks and services")
                 return
             values = self._values(source, path, unit, keys, kind)
-            tables = {key: defaults.get(key, {}) | values.get(key, {}) for key in ("env", "secrets")}
-            values = defaults | values | tables
+            tables = {key: defaults.get(key, {}) | values.get(key, {}) for key in _TABLES_OF_UNITS}
+            own_schedule = self._schedule(source, path, unit) if kind == "task" else False
+            replaced = _SCHEDULES if own_schedule else ()
+            given = {key: value for key, value in defaults.items() if key not in replaced}
+            values = given | values | tables
             if "run" in values:
                 yield name, values
             elif "run" not in unit:
                 self._wrong(source, path, "has no command", 'add run = "…"')
+
+    def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, Any]) -> bool:
+        """Whether a table says when to run; in one way only."""
+        said = [key for key in table if key in _SCHEDULES]
+        for key in said[1:]:
+            message = f"does not go together with {said[0]}: a task has one of cron, every and at"
+            self._wrong(source, (*path, key), message, "remove one; several times are a list of cron expressions")
+        return bool(said)
 
     def _name(self, source: Source, path: KeyPath, name: str, seen: dict[str, tuple[Source, KeyPath]]) -> None:
         if not UNIT_NAME.fullmatch(name) or not name.strip("."):
@@ -200,7 +232,7 @@ class _Loader:
             wrong: list[Invalid] = []
             value = raw
             if name not in _NEVER_SUBSTITUTED:
-                value = _substituted(raw, self._environ, source.directory, (), wrong)
+                value = self._substituted(raw, source.directory, (), wrong)
             replaced = {part.path for part in wrong}
             try:
                 values[name] = key.type.parse(value, source.directory)
@@ -208,7 +240,36 @@ class _Loader:
                 wrong += [part for part in err.parts if part.path not in replaced]
             for part in wrong:
                 self._invalid(source, (*path, name), raw, part)
+        for name, (key_of_variables, kind_of_value) in _FILES.items():
+            for file in values.pop(name, ()):
+                try:
+                    variables = self._variables(file, kind_of_value)
+                except Invalid as err:
+                    self._wrong(source, (*path, name), f"{file}: {err.message}", err.remedy)
+                else:
+                    values[key_of_variables] = variables | values.get(key_of_variables, {})
         return values
+
+    def _variables(self, path: str, kind: ValueType) -> dict[str, str]:
+        """The variables in a file.
+
+        Raises:
+            Invalid: it cannot be read, or a variable is not what it has to be.
+        """
+        try:
+            data, status = read_small(path)
+            text = data.decode()
+        except OSError as err:
+            raise Invalid(f"cannot be read: {err.strerror or err}") from err
+        except UnicodeDecodeError as err:
+            raise Invalid("is no UTF-8 text") from err
+        self._was_read(path, status)
+        try:
+            variables: dict[str, str] = kind.parse(parse_variables(text), "/")
+        except Invalid as err:
+            first = err.parts[0]
+            raise Invalid(f"{'.'.join(map(str, first.path))} {first.message}".strip(), first.remedy) from err
+        return variables
 
     def _unknown(self, source: Source, path: KeyPath, value: object, keys: Mapping[str, Key], kind: str | None) -> None:
         name = str(path[-1])
@@ -222,6 +283,23 @@ class _Loader:
             remedy = f"if {whole} is the name of a {kind}, write [{path[0]}.{whole}]"
         self._wrong(source, path, "unknown key", remedy)
 
+    def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[Invalid]) -> object:
+        """`value` with the references in all its strings replaced; those that cannot be stay, and go to `wrong`."""
+        if isinstance(value, str):
+            try:
+                return substitute(value, self._environ, directory, self._was_read)
+            except Invalid as err:
+                err.path = path
+                wrong.append(err)
+        elif isinstance(value, list) and len(path) < _MAX_DEPTH:
+            return [self._substituted(item, directory, (*path, n), wrong) for n, item in enumerate(value)]
+        elif isinstance(value, dict) and len(path) < _MAX_DEPTH:
+            return {name: self._substituted(item, directory, (*path, name), wrong) for name, item in value.items()}
+        return value
+
+    def _was_read(self, path: str, status: os.stat_result) -> None:
+        self._read[path] = stamp(status)
+
     def _invalid(self, source: Source, path: KeyPath, raw: object, invalid: Invalid) -> None:
         message = invalid.message
         for part in invalid.path:
@@ -233,23 +311,6 @@ class _Loader:
 
     def _wrong(self, source: Source, path: KeyPath, message: str, remedy: str | None = None) -> None:
         self._problems.append(source.problem(path, message, remedy))
-
-
-def _substituted(
-    value: object, environ: Mapping[str, str], directory: str, path: KeyPath, wrong: list[Invalid]
-) -> object:
-    """`value` with the references in all its strings replaced; those that cannot be stay, and are added to `wrong`."""
-    if isinstance(value, str):
-        try:
-            return substitute(value, environ, directory)
-        except Invalid as err:
-            err.path = path
-            wrong.append(err)
-    elif isinstance(value, list) and len(path) < _MAX_DEPTH:
-        return [_substituted(item, environ, directory, (*path, n), wrong) for n, item in enumerate(value)]
-    elif isinstance(value, dict) and len(path) < _MAX_DEPTH:
-        return {name: _substituted(item, environ, directory, (*path, name), wrong) for name, item in value.items()}
-    return value
 
 
 def _fields(values: Values, place: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:

@@ -7,8 +7,16 @@ OnOverlap = Literal["queue", "skip", "terminate"]
 Backoff = Literal["constant", "linear", "exponential"]
 Restart = Literal["always", "on_failure", "never"]
 LogOnFull = Literal["drop_old", "drop_new", "kill"]
+DstGap = Literal["run", "skip"]
+DstOverlap = Literal["first", "both", "second"]
 Durability = Literal["crash", "power"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+Stamp = tuple[int, int, int]
+"""What tells that a file was changed: time of its last change (ns), size, inode."""
+
+StopSignal = int | tuple[tuple[int, int], ...]
+"""A signal; or several, each with the time that it has (ms)."""
 
 Command = str | tuple[str, ...]
 """A string goes to ``shell -e -c``; a tuple is executed as it is."""
@@ -24,6 +32,8 @@ class Daemon:
     """IANA name; the host's when the file does not say."""
     shutdown_timeout_ms: int
     log_level: LogLevel
+    cgroups: bool
+    """Runs have cgroups where there are some to be had."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +65,22 @@ class Http:
     """``/metrics`` needs no authentication."""
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseServer:
+    """A database of a PostgreSQL server."""
+
+    url: str = field(repr=False)
+    """May have a password."""
+    variables: tuple[str, ...]
+    """Names of the environment variables that it was made with."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Storage:
     """``[storage]``."""
 
+    database: DatabaseServer | None
+    """None: SQLite, in the data directory."""
     durability: Durability
     min_free_bytes: int | None
     """Log files do not grow while less is free; None: the smaller of 256 MiB and 5 % of the file system."""
@@ -78,6 +100,34 @@ class Notify:
     """How many notifications are kept."""
 
 
+Until = Literal["started", "ready", "succeeded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """What a service waits for before it starts."""
+
+    name: str
+    """Of a service or a task."""
+    until: Until | None = None
+    """None: a service until it is ready if it has `ready`, else until it is started; a task until it has succeeded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """How it is found out whether an instance of a service does its work."""
+
+    kind: Literal["notify", "http", "tcp", "exec", "log"]
+    target: Command
+    """A URL, an address, a command or a regular expression; empty for notify."""
+    every_ms: int
+    """From one attempt to the next."""
+    timeout_ms: int
+    """Of readiness: how long it may take altogether. Of liveness: how long one attempt may take."""
+    failures: int = 0
+    """Of liveness: how many in a row are too many."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """``[tasks.NAME]``: runs to its exit, on a schedule or on demand."""
@@ -89,26 +139,51 @@ class Task:
     working_dir: str | None
     """Absolute; None: the daemon's."""
     env: dict[str, str]
+    clean_env: bool
+    """Without the daemon's environment."""
     secrets: dict[str, str]
     """Variables whose values are masked in the output."""
+    user: str | None
+    """``name``, or ``name:group``; None: the daemon's."""
+    umask: int | None
+    limits: dict[str, float]
+    """Sizes in bytes, times in seconds; -1: unlimited."""
     description: str | None
     group: str | None
     tags: tuple[str, ...]
     crons: tuple[str, ...]
+    every_ms: int | None
+    at_ms: int | None
+    """Milliseconds since the epoch. Of `crons`, `every_ms` and `at_ms` one is set at most."""
     timezone: str
-    run_on_start: bool
+    dst_gap: DstGap
+    dst_overlap: DstOverlap
+    jitter_ms: int
+    """Runs start within this time after their instant."""
+    catch_up: int
+    catch_up_window_ms: int
+    run_on_start: bool | Literal["boot"]
     max_concurrent: int
     on_overlap: OnOverlap
     queue_max: int
+    coalesce: bool
+    """At most one scheduled instant waits."""
     timeout_ms: int | None
-    stop_signal: int
+    stop_signal: StopSignal
     grace_ms: int
+    """How long SIGKILL follows after a `stop_signal` that is one number."""
+    leave_leftovers: bool
+    """What outlives the main process is left alone."""
     retry_attempts: int
     retry_delay_ms: int
     retry_backoff: Backoff
     retry_max_delay_ms: int
+    retry_on: tuple[str | int, ...]
+    """End reasons, and exit codes, after which it is tried again."""
     exit_codes: tuple[int, ...]
     """Which exit statuses are success."""
+    failure_output: str | None
+    """A line of output that matches this makes a success a failure."""
     tty: bool
     merge_stderr: bool
     redraw: bool
@@ -130,8 +205,15 @@ class Service:
     working_dir: str | None
     """Absolute; None: the daemon's."""
     env: dict[str, str]
+    clean_env: bool
+    """Without the daemon's environment."""
     secrets: dict[str, str]
     """Variables whose values are masked in the output."""
+    user: str | None
+    """``name``, or ``name:group``; None: the daemon's."""
+    umask: int | None
+    limits: dict[str, float]
+    """Sizes in bytes, times in seconds; -1: unlimited."""
     description: str | None
     group: str | None
     tags: tuple[str, ...]
@@ -143,9 +225,24 @@ class Service:
     restart_attempts: int
     """More quick failures in a row than this make the service fatal."""
     healthy_after_ms: int
-    stop_signal: int
+    fatal_retry_ms: int | None
+    """How long after it was given up an instance is tried again; None: never."""
+    ready: Probe | None
+    """By what an instance is ready; None: by having a process."""
+    live: Probe | None
+    """By what one that is ready is alive; None: by having a process."""
+    depends_on: tuple[Dependency, ...]
+    autostart: bool
+    priority: int
+    """Lower ones start earlier and stop later."""
+    stop_signal: StopSignal
     grace_ms: int
+    """How long SIGKILL follows after a `stop_signal` that is one number."""
+    leave_leftovers: bool
+    """What outlives the main process is left alone."""
     exit_codes: tuple[int, ...]
+    failure_output: str | None
+    """A line of output that matches this makes a success a failure."""
     tty: bool
     merge_stderr: bool
     redraw: bool
@@ -171,5 +268,9 @@ class Config:
     """Of tasks and services that have runs and are configured no more."""
     keep_for_ms: int
     """The same."""
+    include: tuple[str, ...] = ()
+    """Globs of the included files."""
+    read: dict[str, Stamp] = field(default_factory=dict)
+    """All files that it was made of, also those whose content was substituted, as they were when they were read."""
     tasks: dict[str, Task] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 Exception
 └── ConfigError    all problems of one configuration
 └── Invalid        one value (inside the loader; it knows neither file nor line)
+└── Unusable       a valid configuration that this host cannot follow
 """
 
 import json
@@ -59,6 +60,10 @@ class ConfigError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Unusable(Exception):
+    """The configuration is valid, but what it names cannot be used on this host: a file, a certificate, a group."""
 
 
 class Invalid(Exception):

@@ -1,6 +1,5 @@
 """Reading one TOML file: bounded, owned by whom it should be, with the line of every key."""
 
-import glob
 import os
 import stat
 from collections.abc import Sequence
@@ -9,8 +8,10 @@ from typing import Any
 
 import tomli
 
+from supervisor.config.model import Stamp
 from supervisor.config.positions import KeyPath, Positions
 from supervisor.config.problems import ConfigError, Problem, dotted
+from supervisor.config.stamps import matches, stamp
 from supervisor.config.substitute import read_small
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -30,6 +31,8 @@ class Source:
     """Absolute; relative paths in the file start here."""
     data: dict[str, Any]
     positions: Positions
+    stamp: Stamp
+    """What the file was like when it was read."""
 
     @property
     def path(self) -> str:
@@ -56,7 +59,7 @@ def read_source(name: str) -> Source:
     directory = os.path.dirname(os.path.abspath(name))
     text = _decode(name, data)
     try:
-        return Source(name, directory, tomli.loads(text), Positions(text))
+        return Source(name, directory, tomli.loads(text), Positions(text), stamp(status))
     except tomli.TOMLDecodeError as err:
         raise ConfigError([Problem(name, err.lineno, "", err.msg, column=err.colno)]) from err
     except RecursionError as err:
@@ -101,12 +104,11 @@ def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Pro
     prefix = os.path.dirname(main.name)
     for index, pattern in enumerate(patterns):
         path = ("daemon", "include", index)
-        found = sorted(glob.glob(pattern, root_dir=main.directory))
-        if not found and _WILD.isdisjoint(pattern):
+        found = matches(main.directory, main.path, pattern)
+        if not found and _WILD.isdisjoint(pattern) and not os.path.exists(os.path.join(main.directory, pattern)):
             problems.append(main.problem(path, f"there is no file {os.path.join(prefix, pattern)}"))
         for match in found:
-            if os.path.realpath(os.path.join(main.directory, match)) != os.path.realpath(main.path):
-                names[os.path.join(prefix, match)] = None
+            names[os.path.join(prefix, match)] = None
     if len(names) > MAX_INCLUDED:
         message = f"{len(names)} files are included, at most {MAX_INCLUDED} may be"
         problems.append(main.problem(("daemon", "include"), message))

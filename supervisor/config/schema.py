@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from supervisor.config.database import DatabaseUrl
+from supervisor.config.dependencies import Depends
 from supervisor.config.exposure import BasePath, HostName, Network, Url
 from supervisor.config.listen import Listen
+from supervisor.config.probes import LIVE, READY, LinePattern
+from supervisor.config.process import Limits, StopSignal, Umask, User
+from supervisor.config.timing import Moment, OnStart, RetryCause
 from supervisor.config.values import (
     NAME,
     Choice,
@@ -22,7 +27,6 @@ from supervisor.config.values import (
     Integer,
     ListOf,
     Secrets,
-    Signal,
     Size,
     Text,
     TimeZone,
@@ -76,6 +80,7 @@ KEYS: Final = (
     Key("timezone", DAEMON, TimeZone(), None, "for schedules that name none; default: the host's"),
     Key("shutdown_timeout", DAEMON, Duration(), "8s", "how long a shutdown may take", "shutdown_timeout_ms"),
     Key("log_level", DAEMON, choice("debug", "info", "warning", "error"), "info", "of the daemon's own log"),
+    Key("cgroups", DAEMON, Choice({"auto": True, "off": False}), "auto", "off: runs have no cgroup of their own"),
     Key("include", DAEMON, ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services"),
     # [http]
     Key(
@@ -104,6 +109,7 @@ KEYS: Final = (
         "metrics_open",
     ),
     # [storage]
+    Key("database", STORAGE, DatabaseUrl(), "sqlite", "sqlite, or a database of a PostgreSQL server"),
     Key("durability", STORAGE, choice("crash", "power"), "crash", "what stored state survives: a crash, or power loss"),
     Key(
         "min_free_space",
@@ -137,21 +143,56 @@ KEYS: Final = (
     Key("shell", BOTH, Text(empty=False), "/bin/sh", "runs a run that is a string"),
     Key("working_dir", BOTH, FilePath(), None, "default: the daemon's"),
     Key("env", BOTH, Environment(), {}, "variables, added to the daemon's; those of [defaults] are added too"),
+    Key("env_file", BOTH, ListOf(FilePath(), 16, single=True), [], "files with variables, which env may replace"),
+    Key(
+        "env_base",
+        BOTH,
+        Choice({"inherit": False, "clean": True}),
+        "inherit",
+        "clean: without the daemon's variables",
+        "clean_env",
+    ),
     Key("secrets", BOTH, Secrets(), {}, "variables whose values are hidden wherever they appear in the output"),
+    Key("secrets_file", BOTH, ListOf(FilePath(), 16, single=True), [], "files with secrets, which secrets may replace"),
+    Key("user", BOTH, User(), None, "who runs it: a user, or a user and a group; default: the daemon's user"),
+    Key("umask", BOTH, Umask(), None, "permissions that new files do not get; default: the daemon's"),
+    Key("limits", BOTH, Limits(), {}, "what its processes may use"),
     Key("description", BOTH, Text(), None, "for people"),
     Key("group", BOTH, Text(limit=100), None, "for display"),
     Key("tags", BOTH, ListOf(Text(limit=100, empty=False), 64), [], "for display"),
-    Key("cron", TASK, ListOf(CronExpression(), 100, single=True), [], "when to run: five fields or a macro", "crons"),
+    Key(
+        "cron",
+        TASK,
+        ListOf(CronExpression(), 100, single=True),
+        [],
+        "when to run: five fields, six with seconds in front, or a macro",
+        "crons",
+    ),
+    Key("every", TASK, Duration(low_ms=1000), None, "runs at this interval, whatever the clocks show", "every_ms"),
+    Key("at", TASK, Moment(), None, "runs once, at this time", "at_ms"),
     Key("timezone", TASK, TimeZone(), None, "of its schedule; default: the daemon's"),
-    Key("run_on_start", TASK, Flag(), False, "run at every start of the daemon"),
+    Key("dst_gap", TASK, choice("run", "skip"), "run", "when its time of day does not exist: run at the gap's end"),
+    Key("dst_overlap", TASK, choice("first", "both", "second"), "first", "which run when its time of day comes twice"),
+    Key("jitter", TASK, Duration(), "0s", "starts within this time after its instant, always the same", "jitter_ms"),
+    Key("catch_up", TASK, Integer(0, 1000), 1, "how many of the newest times that were missed run"),
+    Key("catch_up_window", TASK, Duration(), "1d", "how long ago they may be", "catch_up_window_ms"),
+    Key("run_on_start", TASK, OnStart(), False, "run at every start of the daemon; boot: once per boot of the host"),
     Key("max_concurrent", TASK, Integer(1, 10_000), 1, "runs at the same time"),
     Key("on_overlap", TASK, choice("queue", "skip", "terminate"), "queue", "when max_concurrent are running"),
     Key("queue_max", TASK, Integer(0, 100_000), 100, "runs waiting at most"),
+    Key("coalesce", TASK, Flag(), True, "of its scheduled times at most one waits"),
     Key("timeout", TASK, Duration(low_ms=1), None, "how long a run may take", "timeout_ms"),
     Key("retry_attempts", TASK, Integer(0, 10_000), 0, "further attempts after a failure"),
     Key("retry_delay", TASK, Duration(), "5s", "before the first of them", "retry_delay_ms"),
     Key("retry_backoff", TASK, choice("constant", "linear", "exponential"), "exponential", "how the delay grows"),
     Key("retry_max_delay", TASK, Duration(), "5m", "how far the delay grows", "retry_max_delay_ms"),
+    Key(
+        "retry_on",
+        TASK,
+        ListOf(RetryCause(), 300, empty=False),
+        ["failed", "timeout", "crashed", "start_failed", "log_overflow"],
+        "after which end reasons and exit codes",
+    ),
     Key("api_trigger", TASK, Flag(), True, "false: only the schedule may run it"),
     Key("instances", SERVICE, Integer(1, 64), 1, "how many run side by side"),
     Key("restart", SERVICE, choice("always", "on_failure", "never"), "always", "whether it is started again"),
@@ -160,9 +201,31 @@ KEYS: Final = (
     Key("restart_max_delay", SERVICE, Duration(), "60s", "how far the delay grows", "restart_max_delay_ms"),
     Key("restart_attempts", SERVICE, Integer(0, 10_000), 3, "quick failures in a row before it is given up"),
     Key("healthy_after", SERVICE, Duration(), "10s", "an end after this is no quick failure", "healthy_after_ms"),
-    Key("stop_signal", BOTH, Signal(), "SIGTERM", "asks it to end"),
+    Key(
+        "fatal_retry",
+        SERVICE,
+        Duration(low_ms=1),
+        None,
+        "how long after it was given up it is tried again",
+        "fatal_retry_ms",
+    ),
+    Key("ready", SERVICE, READY, None, "by what an instance is ready: notify, http, tcp, exec or log"),
+    Key("live", SERVICE, LIVE, None, "by what an instance is alive: notify, http, tcp or exec; else it is restarted"),
+    Key("depends_on", SERVICE, ListOf(Depends(), 100), [], "services and tasks that it waits for before it starts"),
+    Key("autostart", SERVICE, Flag(), True, "false: it starts when somebody starts it"),
+    Key("priority", SERVICE, Integer(0, 1000), 100, "lower ones start earlier and stop later"),
+    Key("stop_signal", BOTH, StopSignal(), "SIGTERM", "asks it to end; or several signals, each with its time"),
     Key("graceful_stop", BOTH, Duration(), "5s", "how long after stop_signal SIGKILL follows", "grace_ms"),
+    Key(
+        "leftovers",
+        BOTH,
+        Choice({"kill": False, "leave": True}),
+        "kill",
+        "what becomes of processes that outlive the main one",
+        "leave_leftovers",
+    ),
     Key("exit_codes", BOTH, ListOf(Integer(0, 255), 256, empty=False), [0], "exits that are success"),
+    Key("failure_output", BOTH, LinePattern(), None, "a line of output that makes a run a failure"),
     Key("tty", BOTH, Flag(), False, "run under a pseudo-terminal: colours and progress bars as for people"),
     Key(
         "stderr",

@@ -14,7 +14,7 @@ them. Nothing is substituted in what was substituted.
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from supervisor.config.problems import Invalid
 
@@ -32,13 +32,16 @@ class Substituted(str):
     raw: str
 
 
-def substitute(text: str, environ: Mapping[str, str], directory: str) -> str:
+def substitute(
+    text: str, environ: Mapping[str, str], directory: str, on_read: Callable[[str, os.stat_result], None] | None = None
+) -> str:
     """`text` with all references replaced; the same object when it has none.
 
     Args:
         text: a value as it stands in the file.
         environ: where variables are looked up.
         directory: what relative paths start from.
+        on_read: told the path of each file that was read, and what it was like then.
 
     Raises:
         Invalid: a reference cannot be read or has no value.
@@ -51,16 +54,23 @@ def substitute(text: str, environ: Mapping[str, str], directory: str) -> str:
             return "${"
         if found[2] is None:
             raise Invalid("a ${ without its }", _HOW)
-        return _value(found[2], environ, directory)
+        if found[2].startswith("file:"):
+            return _content(os.path.join(directory, found[2].removeprefix("file:")), on_read)
+        return _value(found[2], environ)
 
     result = Substituted(_REFERENCE.sub(replace, text))
     result.raw = text
     return result
 
 
-def _value(reference: str, environ: Mapping[str, str], directory: str) -> str:
-    if reference.startswith("file:"):
-        return _content(os.path.join(directory, reference.removeprefix("file:")))
+def variables_in(value: str) -> frozenset[str]:
+    """Names of the environment variables that a value was made with."""
+    raw = value.raw if isinstance(value, Substituted) else ""
+    found = (reference[2] for reference in _REFERENCE.finditer(raw) if reference[2])
+    return frozenset(text.partition(":-")[0] for text in found if not text.startswith("file:"))
+
+
+def _value(reference: str, environ: Mapping[str, str]) -> str:
     name, has_default, default = reference.partition(":-")
     if not _NAME.fullmatch(name):
         raise Invalid("a ${…} that names no variable", _HOW)
@@ -78,11 +88,13 @@ def _value(reference: str, environ: Mapping[str, str], directory: str) -> str:
     return value
 
 
-def _content(path: str) -> str:
+def _content(path: str, on_read: Callable[[str, os.stat_result], None] | None) -> str:
     try:
-        data, _status = read_small(path)
+        data, status = read_small(path)
     except OSError as err:
         raise Invalid(f"{path} cannot be read: {err.strerror or err}", show=False) from err
+    if on_read is not None:
+        on_read(path, status)
     try:
         return data.decode().rstrip("\r\n")
     except UnicodeDecodeError as err:

@@ -9,8 +9,8 @@ class Job:
     """What to do."""
 
     data_dir: str
-    database: str
-    """Where it is noted which runs were purged."""
+    database: str = field(repr=False)
+    """Where it is noted which runs were purged: a path, or a URL, which may have a password."""
     log_level: str
     look: bool
     """Whether to look at all logs; else only the files of purged runs are removed."""

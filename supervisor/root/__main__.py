@@ -78,7 +78,7 @@ def main() -> int:
     arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     boot = _read_boot(int(arguments["--boot"]))
     _close_on_exec()
-    os.umask(0o077)
+    umask = os.umask(0o077)
     set_title("ringward supervisor")
     become_subreaper()
     threading.excepthook = _end_on_defect
@@ -94,17 +94,20 @@ def main() -> int:
         name: value for name, value in os.environ.items() if not name.startswith(_OURS) and name != "NOTIFY_SOCKET"
     }
     bell = DoorbellServer(boot.root_bell, boot.token)
-    files = FileThread(log, 2, DiskRoom(boot.data_dir, boot.min_free_bytes))
+    room = DiskRoom(boot.data_dir, boot.min_free_bytes)
+    files = FileThread(log, 2, room)
     pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
     helpers = (
         Helper("scheduler", "supervisor.scheduler", boot, []),
         Helper("gunicorn", "api.serve", boot, listeners),
     )
     control = Control(boot, log, pump, bell, base_env, helpers)
+    control.on_settings = room.configure
     files.connect(pump)
     log.pump = pump
     files.start()
     pump.start()
+    os.umask(umask)  # what is made from now on is made with a mode of its own; runs have that of before
     try:
         status = control.run()
     finally:

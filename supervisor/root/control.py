@@ -13,12 +13,15 @@ from collections.abc import Callable
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Boot, Frame, ProtocolError
+from supervisor.root import stop
 from supervisor.root.helpers import Helper
 from supervisor.root.instances import Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
+from supervisor.root.reloading import Reloading, Terminal
 from supervisor.root.sdnotify import notify
 from supervisor.root.signals import Signals
+from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
 
 _ABANDON_S = 2.0
@@ -27,7 +30,9 @@ _HELPER_END_S = 3.0
 _EX_CANTCREAT = 73
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_IGNORED_SIGNALS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
+"""By which container engines and service managers, too, ask a process 1 to end; else they would be lost there."""
+_IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Control:
@@ -49,11 +54,15 @@ class Control:
         self._base_env = base_env
         self._scheduler, self._api = helpers
         self._watch = Watch()
-        self._lives = Lives(self._watch, pump, log, base_env, self._scheduler.send, self._reap_strangers)
+        self._trees = Trees(boot.daemon_id, self._helper_pids)
+        runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
+        self._lives = Lives(self._watch, pump, log, runs_env, self._scheduler.send, self._trees)
         pump.connect(self._lives)
-        self._shutdown_signals = set(_SHUTDOWN_SIGNALS)
-        if os.isatty(2):  # closing the terminal ends what runs in its foreground
-            self._shutdown_signals.add(signal.SIGHUP)
+        self._shutdown_signals = _SHUTDOWN_SIGNALS + (_INIT_SHUTDOWN_SIGNALS if os.getpid() == 1 else ())
+        self._terminal = Terminal(2)
+        self._reloading = Reloading(self._scheduler.send)
+        self.on_settings: Callable[[Boot], None] = lambda _boot: None
+        """Called with the boot settings when a reload has changed them."""
         self._shutdown_at_s: float | None = None
         self._told_ready = False
         self._exit_status = 0
@@ -65,11 +74,14 @@ class Control:
             "ack": self._lives.acknowledge,
             "ready": self._on_ready,
             "ready_to_end": self._on_ready_to_end,
+            "reloaded": lambda _frame: self._reloading.end(),
+            "settings": self._on_settings,
         }
 
     def run(self) -> int:
         """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
-        signals = Signals((*_SHUTDOWN_SIGNALS, *_IGNORED_SIGNALS, signal.SIGCHLD))
+        self._lives.use_cgroups(self._boot.cgroups)
+        signals = Signals((*self._shutdown_signals, signal.SIGHUP, *_IGNORED_SIGNALS, signal.SIGCHLD))
         self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._over():
@@ -80,6 +92,7 @@ class Control:
             self._tend_helpers(now_s)
             self._send_frames()
         self._end_helpers()
+        self._lives.close()
         return self._exit_status
 
     def _timeout_s(self) -> float:
@@ -95,28 +108,19 @@ class Control:
 
     def _on_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:
-            self._reap_strangers()
+            self._trees.reap_strangers()
         for number in numbers.intersection(self._shutdown_signals):
-            self._shut_down(signal.Signals(number).name)
-        for number in numbers.intersection(_IGNORED_SIGNALS) - self._shutdown_signals:
+            self._shut_down(stop.signal_name(number))
+        if signal.SIGHUP in numbers:
+            if self._terminal.gone:
+                self._shut_down("the terminal is gone")
+            elif self._shutdown_at_s is None:
+                self._reloading.begin()
+        for number in numbers.intersection(_IGNORED_SIGNALS):
             self._log.info(f"{signal.Signals(number).name} ignored")
 
-    def _reap_strangers(self) -> None:
-        """Reap orphans that became ours; instances and helpers are reaped where their ends are handled.
-
-        The peek shows the oldest zombie first. When that is an instance that is still being drained, strangers
-        behind it wait for at most the drain's time: each reaping of an instance is followed by another look.
-        """
-        ours = {instance.pid for instance in self._lives.live.values()}
-        ours.update(helper.pid for helper in (self._scheduler, self._api) if helper.pid is not None)
-        while True:
-            try:
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:  # ECHILD: no children at all
-                return
-            if found is None or found.si_pid in ours:
-                return
-            os.waitpid(found.si_pid, 0)
+    def _helper_pids(self) -> set[int]:
+        return {helper.pid for helper in (self._scheduler, self._api) if helper.pid is not None}
 
     # The helpers.
 
@@ -152,7 +156,7 @@ class Control:
             self._watch.remove(helper.sock.fileno())
         helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
         _, status = os.waitpid(helper.pid, 0)
-        self._reap_strangers()  # those that this zombie hid
+        self._trees.reap_strangers()  # those that this zombie hid
         delay_s = helper.ended(time.monotonic())
         code = os.waitstatus_to_exitcode(status)
         if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
@@ -217,6 +221,18 @@ class Control:
         if not self._told_ready:
             self._told_ready = True
             notify("READY=1\nSTATUS=running")
+        self._reloading.end()
+
+    def _on_settings(self, frame: Frame) -> None:
+        """A reload has changed what was settled before the start."""
+        self._boot = Boot.from_dict(frame["boot"])
+        for helper in (self._scheduler, self._api):
+            helper.boot = self._boot
+        self._log.set_level(self._boot.log_level)
+        self._lives.use_cgroups(self._boot.cgroups)
+        self.on_settings(self._boot)
+        if frame["api"] and self._shutdown_at_s is None and self._api.replace(time.monotonic()):
+            self._log.info("replacing gunicorn, for other settings")
 
     def _on_ready_to_end(self, _frame: Frame) -> None:
         self._scheduler_done = True

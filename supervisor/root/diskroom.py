@@ -2,6 +2,8 @@
 
 import os
 
+from supervisor.messages import Boot
+
 _DEFAULT_BYTES = 256 << 20
 _DEFAULT_SHARE = 20  # one part in
 _BACK_SHARE = 10
@@ -21,6 +23,10 @@ class DiskRoom:
         self._directory = directory
         self._min_free = min_free_bytes
         self._short = False
+
+    def configure(self, boot: Boot) -> None:
+        """Keep another reserve from now on. From any thread."""
+        self._min_free = boot.min_free_bytes
 
     def shortage(self) -> str | None:
         """Why log files must not grow, or None. Once short, a tenth more than the reserve has to be free again."""

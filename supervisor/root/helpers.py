@@ -17,6 +17,8 @@ _HIGH_FD = 200
 """Sources of inherited descriptors are moved above every target first, so that no move overwrites another."""
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S = 10.0
+_REPLACED_S = 10.0
+"""How long one that is replaced may take to finish what it does."""
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
@@ -38,12 +40,14 @@ class Helper:
         self.decoder = Decoder()
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
+        self.boot = boot
+        """What the next one is told."""
         self._module = module
-        self._boot = boot
         self._listeners = listeners
         self._unsent = bytearray()
         self._failures = 0
         self._started_s = 0.0
+        self._replaced = False
 
     def start(self, env: dict[str, str], now_s: float) -> int:
         """Start the process and say hello; returns the read end of its output.
@@ -74,7 +78,7 @@ class Helper:
         self.decoder = Decoder()
         self._unsent = bytearray()
         self.watched_backlog = False
-        self.send({"op": "hello", "protocol": PROTOCOL, "epoch": self.epoch, "boot": self._boot.to_dict()})
+        self.send({"op": "hello", "protocol": PROTOCOL, "epoch": self.epoch, "boot": self.boot.to_dict()})
         return output
 
     def _spawn(self, env: dict[str, str], output_end: int, inherited: list[int]) -> int:
@@ -134,6 +138,15 @@ class Helper:
         """Ask it to end."""
         self._signal(signal.SIGTERM)
 
+    def replace(self, now_s: float) -> bool:
+        """Ask it to end, so that another one follows at once; False when it does not run."""
+        if self.pid is None:
+            return False
+        self._replaced = True
+        self.kill_at_s = now_s + _REPLACED_S
+        self.terminate()
+        return True
+
     def kill(self) -> None:
         """Make it end, with everything it started; only while its main process is not reaped."""
         self._signal(signal.SIGKILL)
@@ -157,6 +170,10 @@ class Helper:
         self.hang_up()
         if now_s - self._started_s >= _HEALTHY_S:
             self._failures = 0
+        if self._replaced:
+            self._replaced = False
+            self.start_at_s = now_s
+            return 0.0
         delay = _DELAYS_S[min(self._failures, len(_DELAYS_S) - 1)]
         self._failures += 1
         self.start_at_s = now_s + delay

@@ -2,17 +2,20 @@
 
 ::
 
-    spawn --> RUNNING --main process exits--> DRAINING --pipes at their end--> SEALING --log sealed--> ended
-                 |                                                                                      |
-                 +-- cannot be started -----------------------------------------------------------------+
+    spawn --> RUNNING --main process exits--> DRAINING --pipes at their end, --> SEALING --log sealed--> ended
+                 |                                       nobody left                                      |
+                 +-- cannot be started -------------------------------------------------------------------+
 
 The main process stays a zombie until the end of SEALING: as long as it is one, its process id, and so the id of its
 process group, cannot be given to anybody else, and signals sent to the group reach nobody but its members.
 """
 
+import collections
 import enum
 
 from supervisor.messages import Spawn
+from supervisor.root.cgroups import Cgroup, Usage
+from supervisor.root.ear import Ear
 
 
 class Phase(enum.Enum):
@@ -27,41 +30,82 @@ class Instance:
     """One process group and its log; touched by the control thread only."""
 
     __slots__ = (
+        "abandoned",
         "by",
         "cause",
+        "cgroup",
+        "cut_off",
         "deadline_s",
+        "ear",
         "ended_at",
+        "hurried",
         "kill_at_s",
         "killed",
         "leftovers",
+        "look_s",
         "phase",
         "pid",
         "pidfd",
         "reason",
+        "remarks",
         "spawn",
         "started_at",
         "status_fd",
+        "steps",
+        "untouchable",
+        "usage",
     )
 
-    def __init__(self, spawn: Spawn, pid: int, pidfd: int, started_at: int, status_fd: int | None) -> None:
+    def __init__(
+        self,
+        spawn: Spawn,
+        pid: int,
+        pidfd: int,
+        started_at: int,
+        status_fd: int | None,
+        cgroup: Cgroup | None = None,
+        ear: Ear | None = None,
+    ) -> None:
         self.spawn = spawn
         self.pid = pid
         self.pidfd = pidfd
         self.started_at = started_at
         self.status_fd = status_fd
         """Read end on which the shim tells why the command could not be started; None without a shim."""
+        self.cgroup = cgroup
+        self.ear = ear
+        """On which it says how it is; None: it was not asked to, or has ended."""
         self.phase = Phase.RUNNING
         self.deadline_s: float | None = None
         """Monotonic time at which the time-out strikes."""
         self.cause: str | None = None
-        """Why we stop it: stop, timeout, overflow, shutdown."""
+        """Why we stop it: stop, timeout, overflow, shutdown, unfit."""
         self.by: str | None = None
         self.kill_at_s: float | None = None
-        """Monotonic time at which the stop ladder reaches SIGKILL."""
+        """Monotonic time at which the stop ladder takes its next step, or what is left has had its time."""
+        self.steps: collections.deque[tuple[int, float]] = collections.deque(
+            [(spawn.stop_signal, spawn.grace_ms / 1000), *((number, ms / 1000) for number, ms in spawn.stop_then)]
+        )
+        """Steps of the ladder before SIGKILL: a signal, and seconds until the next step."""
+        self.hurried = False
+        """It is to end without its grace."""
         self.killed = False
+        self.cut_off = False
+        """Its pipes are closed as soon as what they hold is in the log."""
+        self.abandoned = False
+        """Its end does not wait for those who are left."""
+        self.look_s = 0.0
+        """Seconds until it is looked at again whether somebody is left."""
         self.ended_at: int | None = None
         self.reason: str | None = None
-        self.leftovers: list[str] = []
+        self.leftovers: dict[tuple[int, int], str] = {}
+        """What outlived the main process and was killed: names by process id and start."""
+        self.untouchable: set[int] = set()
+        """Ids of processes that we may not signal."""
+        self.remarks: list[str] = []
+        """For the end of its log."""
+        self.usage: Usage | None = None
+        """Of its cgroup, at its end."""
 
     @property
     def run(self) -> str:

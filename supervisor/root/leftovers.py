@@ -1,30 +1,32 @@
-"""Naming the processes that outlived their instance's main process."""
+"""What outlives the main process of a run: found, ended or left, and named."""
 
-import os
+from supervisor.root.instances import Instance
+from supervisor.root.processes import Process
+from supervisor.root.tree import Trees
 
 _MAX_NAMED = 20
 
 
-def members(group: int) -> list[str]:
-    """Living members of a process group as ``name (pid)``, at most 20; the leader itself is left out.
+def nobody_left(trees: Trees, instance: Instance) -> bool:
+    """Whether everything of a run has ended; its cgroup is gone then."""
+    if instance.cgroup is not None:
+        usage = instance.cgroup.usage()
+        if not instance.cgroup.remove():
+            return False
+        instance.usage = usage
+        instance.cgroup = None
+    return not trees.members(instance)
 
-    Reads /proc/PID/stat (proc_pid_stat(5)), which, unlike the command line, never waits for the process's memory.
-    What cannot be read stays unnamed: this is for a line in a log.
-    """
-    found: list[str] = []
-    try:
-        entries = os.listdir("/proc")
-    except OSError:  # EMFILE
-        return found
-    for entry in entries:
-        if not entry.isdigit() or int(entry) == group:
-            continue
-        try:
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                head, _, tail = file.read().rpartition(b")")
-        except OSError:  # ENOENT, ESRCH: it ended while we looked; EPERM: hidepid=1, another user's; EMFILE
-            continue
-        fields = tail.split()
-        if int(fields[2]) == group and fields[0] not in (b"Z", b"X"):
-            found.append(f"{head.partition(b'(')[2].decode(errors='replace')} ({entry})")
-    return found[:_MAX_NAMED]
+
+def kill(trees: Trees, instance: Instance) -> None:
+    """Kill what is left, and note what that was."""
+    for process in trees.members(instance).values():
+        instance.leftovers[process.pid, process.start] = str(process)
+    trees.kill(instance)
+
+
+def names(processes: list[Process] | list[str]) -> str:
+    """For a log: not more than 20 of them."""
+    shown = ", ".join(map(str, processes[:_MAX_NAMED]))
+    more = len(processes) - _MAX_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown

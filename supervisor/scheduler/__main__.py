@@ -12,41 +12,54 @@ import signal
 import sys
 from typing import Any
 
-from store.database import Database, open_writer
+from store.database import Database
 from store.errors import StoreError
 from store.events import last_seq, prune
 from store.meta import get_meta, set_meta
-from store.tasks import drop_instances, forget_missing, upsert_task
+from store.run_samples import of_running, settle_passes
+from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
 from store.transact import StoreThread
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
-from supervisor.osport import set_title
+from supervisor.osport import current_boot, set_title
 from supervisor.scheduler import runs
 from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.bulk import Bulk, unfinished_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.commands import Commands
 from supervisor.scheduler.commit import Change, Committer
+from supervisor.scheduler.config_files import ConfigFiles
 from supervisor.scheduler.control import ControlServer
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.housekeeping import Housekeeping
+from supervisor.scheduler.in_force import InForce
 from supervisor.scheduler.informing import Informing
 from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.last_good import load_or_keep
 from supervisor.scheduler.leftovers import end_leftovers
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.opening import open_database
+from supervisor.scheduler.order import start_order
+from supervisor.scheduler.outputs import Outputs
 from supervisor.scheduler.public import definition_text
 from supervisor.scheduler.reading import Reading
+from supervisor.scheduler.reload import INFO, Reloader, Settled
 from supervisor.scheduler.retention import Retention
+from supervisor.scheduler.rolling import stored_text
 from supervisor.scheduler.rootlink import RootGone, RootLink
+from supervisor.scheduler.run_sampler import RunSampler
 from supervisor.scheduler.sampler import Sampler
+from supervisor.scheduler.settings import follow
+from supervisor.scheduler.shutdown import Shutdown
 from supervisor.scheduler.startup import Startup, make_units, read, save_leftover_rings
 from supervisor.scheduler.timetable import Timetable
+from supervisor.scheduler.unit_commands import UnitCommands
 from supervisor.scheduler.units import Unit
+from supervisor.scheduler.watching import Watching
 
 EX_CANTCREAT = 73
 _KEPT_EVENTS = 10_000
@@ -107,8 +120,9 @@ class Scheduler:
     """All parts of the process, connected."""
 
     def __init__(
-        self, root: RootLink, boot: Boot, config: Config, warnings: list[str], log: Log, database: Database
+        self, root: RootLink, boot: Boot, settled: Settled, warnings: list[str], log: Log, database: Database
     ) -> None:
+        config = settled.config
         self._root = root
         self._log = log
         self._loop = Loop()
@@ -118,19 +132,25 @@ class Scheduler:
         first = get_meta(database, _TAKEN_UP) != boot.started_at
         self._units = make_units(database, config, first=first)
         if first:
-            lost = {run.id for run in known.unfinished if run.status == "running"} - known.running.keys()
-            end_leftovers(boot.daemon_id, lost, log)
+            end_leftovers(database, boot.daemon_id, known.lost(self._units), known.cgroups, log)
             save_leftover_rings(database, boot, known, log)
         first_number = last_seq(database) + 1
         unfinished = unfinished_job(database)
+        # When the files could not be used, people have perhaps been told already that they have changed.
+        was_stale = bool(warnings) and bool((get_meta(database, INFO) or {}).get("config_stale"))
+        ended = {} if first else ended_since(database, boot.started_at)
+        usages = of_running(database, known.running)
         store = StoreThread(database)
         bell = DoorbellServer(boot.scheduler_bell, boot.token)
         self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
         self._committer = Committer(self._loop, store, self._announcer, log)
         notices = Notices(config.notify)
         self._engine = Engine(self._loop, boot, root, self._committer, notices, log)
-        self._keeper = Keeper(self._loop, self._engine, notices, log, first=first)
-        self._engine.connect(self._keeper)
+        self._watching = Watching(self._loop, boot, log)
+        self._keeper = Keeper(self._loop, self._engine, self._watching, notices, log, first=first)
+        self._keeper.holding.know(self._units, ended)
+        self._engine.connect(self._keeper, Outputs(self._loop, boot, self._watching, log))
+        self._shutdown = Shutdown(self._loop, self._engine, self._keeper, boot.shutdown_timeout_ms)
         self._housekeeping = Housekeeping(
             self._loop, boot, config.storage, log, growing=lambda: bool(self._engine.live)
         )
@@ -139,19 +159,25 @@ class Scheduler:
         self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, log)
         self._timetable = Timetable(self._loop, self._engine)
         self._sampler = Sampler(self._loop, boot.data_dir, self._running, self._engine.commit)
+        self._run_sampler = RunSampler(self._loop, self._engine.commit, os.getppid(), known.running, usages)
         self._told_end = False
         self._info = self._information(config, warnings)
+        self._info["config_stale"] = was_stale
         self._engine.ending = known.ending
         # One transaction: either all of it is done, and nothing of it a second time, or nothing.
         change = self._engine.change()
         self._store_configuration(change)
-        Startup(self._engine, self._keeper, root, self._units, log).settle(known, change)
+        change.write(lambda db: settle_passes(db, [run.id for run in known.unfinished]))
+        startup = Startup(self._engine, self._keeper, root, self._units, log)
+        startup.settle(known, change)
         change.write(lambda db: set_meta(db, _TAKEN_UP, boot.started_at))
         bulk.settle(change)
         self._begin(change, first=first)
+        self._complete_reload(startup, change)
         self._engine.commit(change)
         self._begin_schedules()
         commands = Commands(self._engine, self._units, self._info)
+        whole = UnitCommands(self._engine, self._keeper, self._timetable, self._units)
         informing = Informing(self._engine, self._units, notices)
         many = BulkCommands(
             self._loop,
@@ -162,11 +188,28 @@ class Scheduler:
             undo_window_ms=config.storage.undo_window_ms,
             on_deleted=self._retention.deleted,
         )
-        operations = commands.operations() | informing.operations() | many.operations()
+        in_force = InForce(
+            self._loop, root, boot, log, notices, self._housekeeping, self._retention, many, self._shutdown
+        )
+        self._reloader = Reloader(
+            self._engine,
+            self._keeper,
+            self._timetable,
+            notices,
+            ConfigFiles(self._loop, config, stale=was_stale),
+            self._units,
+            self._info,
+            log,
+            apply=in_force.apply,
+            settled=settled,
+        )
+        operations = commands.operations() | whole.operations() | informing.operations() | many.operations()
+        operations["reload"] = self._reloader.command
         self._control = ControlServer(self._loop, boot.control_socket, boot.token, operations)
         self._committer.on_stored = self._look_for_the_end
-        self._loop.on_clock_back = self._begin_schedules
+        self._loop.on_clock_step = self._clock_stepped
         root.attach(self._loop, self._on_frame, self._loop.end)
+        in_force.settings(settled.boot)
         root.send({"op": "ready"})
 
     def _running(self) -> int:
@@ -177,7 +220,6 @@ class Scheduler:
         return {
             "pid": os.getpid(),
             "config_path": config.path,
-            "config_files": list(config.files),
             "config_loaded_at": self._loop.now_ms(),
             "config_warnings": warnings,
             "timezone": config.daemon.timezone,
@@ -188,46 +230,81 @@ class Scheduler:
     def _store_configuration(self, change: Change) -> None:
         for unit in self._units.values():
             self._store_unit(unit, change)
-        names = list(self._units)
+        names, info = list(self._units), dict(self._info)
         change.write(lambda db: forget_missing(db, names))
         change.write(lambda db: prune(db, _KEPT_EVENTS))
-        change.write(lambda db: set_meta(db, "info", self._info))
+        change.write(lambda db: set_meta(db, INFO, info))
 
     @staticmethod
     def _store_unit(unit: Unit, change: Change) -> None:
         text = definition_text(unit.definition)
         change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
         change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
+        wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
+        change.write(lambda db: update_task(db, unit.name, **wanted))
 
     def _begin(self, change: Change, *, first: bool) -> None:
         """Start what starts with the daemon."""
         if self._engine.ending:
             return
-        for unit in self._units.values():
+        boot = current_boot()
+        for unit in start_order(self._units.values()):
             if unit.service is not None:
-                self._keeper.up(unit, change)
-            elif unit.task is not None and unit.task.run_on_start and first:
-                self._engine.create_task_run(unit, unit.task, change, trigger="startup")
+                self._keeper.begin(unit, change)
+            elif first:
+                self._run_on_start(unit, boot, change)
+
+    def _run_on_start(self, unit: Unit, boot: str, change: Change) -> None:
+        task = unit.task
+        if task is None or not task.run_on_start or unit.paused:
+            return
+        if task.run_on_start == "boot":
+            if boot and unit.last_boot == boot:
+                return
+            unit.last_boot = boot
+            change.write(lambda db: update_task(db, unit.name, last_boot=boot))
+        self._engine.create_task_run(unit, task, change, trigger="startup")
+
+    def _complete_reload(self, startup: Startup, change: Change) -> None:
+        """Replace the processes of services that were started under another definition than the present one."""
+        for name, indexes in startup.outdated.items():
+            unit = self._units[name]
+            under_way = unit.rolling is not None and min(indexes) >= unit.rolling.index
+            if not (unit.stopped or under_way or self._engine.ending):
+                self._keeper.roll(unit, change)
 
     def _begin_schedules(self) -> None:
-        """Also again, when the clock was set back."""
         if not self._engine.ending:
             for unit in self._units.values():
                 self._timetable.begin(unit)
+
+    def _clock_stepped(self, by_ms: int) -> None:
+        self._log.warning(f"the wall clock was set by {by_ms / 1000:+.1f} s")
+        if not self._engine.ending:
+            for unit in self._units.values():
+                self._timetable.clock_stepped(unit, by_ms)
 
     def _on_frame(self, frame: Frame) -> None:
         change = self._engine.change()
         op = frame["op"]
         if op == "started":
             self._engine.started(frame["run"], frame["at"], change)
+            self._run_sampler.started(frame["run"], frame["pid"])
         elif op == "exited":
             exited = Exited(**{name: value for name, value in frame.items() if name != "op"})
             self._engine.exited(exited, change)
+            self._run_sampler.ended(exited.run, change)
             self._retention.ended()
             if exited.lines:
                 self._housekeeping.want()
+        elif op == "notified":
+            run = self._engine.live.get(frame["run"])
+            if run is not None:
+                self._keeper.run_notified(run, frame)
         elif op == "log":
             self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
+        elif op == "reload":
+            self._reloader.reload(lambda _answer: self._root.send({"op": "reloaded"}), by="SIGHUP")
         elif op == "shutdown":
             self._shut_down(change)
         else:
@@ -235,19 +312,16 @@ class Scheduler:
         self._engine.commit(change)
 
     def _shut_down(self, change: Change) -> None:
-        """Stop everything; what is queued or waits for a retry stays for the next start."""
-        self._engine.ending = True
         for unit in self._units.values():
             self._timetable.end(unit)
-            if unit.service is not None:
-                self._keeper.down(unit, change)
-        for run in list(self._engine.live.values()):
-            if run.state in runs.HELD_BY_ROOT:
-                self._engine.stop(run, change, cause="shutdown")
+        self._shutdown.begin(self._units.values(), change)
         self._loop.after(0, self._look_for_the_end)
 
     def _look_for_the_end(self) -> None:
-        if not self._engine.ending or self._told_end or not self._committer.idle:
+        if not self._engine.ending or self._told_end:
+            return
+        self._shutdown.go_on()
+        if not self._committer.idle:
             return
         if any(run.state in runs.HELD_BY_ROOT for run in self._engine.live.values()):
             return
@@ -258,7 +332,9 @@ class Scheduler:
         """Until the root goes."""
         self._loop.run()
         self._housekeeping.close()
+        self._watching.close()
         self._sampler.close()
+        self._run_sampler.close()
         self._control.close()
         self._committer.close()
         self._announcer.close()
@@ -278,8 +354,12 @@ def main() -> int:
     try:
         lock = _take_lock(boot.data_dir)
         config, warnings = load_or_keep(boot.config_path, boot.data_dir, first_epoch=root.epoch == 1, log=log)
-        database = open_writer(boot.database, config.storage.durability)
-        scheduler = Scheduler(root, boot, config, warnings, log, database)
+        database = open_database(boot, config, root, log)
+        in_force = boot
+        if root.epoch > 1:
+            in_force, left_out = follow(config, boot)
+            warnings = [*warnings, *left_out]
+        scheduler = Scheduler(root, boot, Settled(config, in_force), warnings, log, database)
     except RootGone:
         return 0
     except (CannotStart, ConfigError, StoreError, OSError) as err:

@@ -35,7 +35,7 @@ class Announcer:
         """Append event `number`, and ring."""
         text = json.dumps({"seq": number, "kind": kind, **body}, separators=(",", ":"), ensure_ascii=False)
         self._writer.append(SYSTEM, text.encode() + b"\n", now_ms)
-        self.ring()
+        self._loop.last(self.ring)
 
     def ring(self) -> None:
         """Tell the readers, again later when one of them was told a moment ago."""

@@ -15,7 +15,6 @@ from typing import Any
 
 from store.database import Database
 from store.meta import get_meta, set_meta
-from store.run_bulk import drop_empty_counts
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.loop import Loop
@@ -107,8 +106,6 @@ class Bulk:
         def write(db: Database) -> None:
             nonlocal changed
             changed = job.work(db, rows, change.now_ms)
-            if last:
-                drop_empty_counts(db)
             if job.event is not None:
                 progress = {"command": job.command, "event": job.event, "affected": before + changed}
                 set_meta(db, _PROGRESS, None if last else progress)

@@ -35,7 +35,7 @@ class BulkCommands:
     """Carries them out.
 
     Args:
-        undo_window_ms: how long a deleted run can be restored.
+        undo_window_ms: how long a deleted run can be restored; a reload may change it.
         on_deleted: called when runs were deleted.
     """
 
@@ -55,7 +55,7 @@ class BulkCommands:
         self._units = units
         self._reading = reading
         self._bulk = bulk
-        self._undo_window_ms = undo_window_ms
+        self.undo_window_ms = undo_window_ms
         self._on_deleted = on_deleted
 
     def operations(self) -> dict[str, Operation]:
@@ -117,7 +117,7 @@ class BulkCommands:
 
     def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
         """Restore every run of a selector that was deleted within the undo window."""
-        window_ms = self._undo_window_ms
+        window_ms = self.undo_window_ms
         now_ms = self._loop.now_ms()
         self._bulk.submit(
             Job(

@@ -1,35 +1,75 @@
-"""Instants that passed while nobody watched: pure."""
+"""Instants that have come, and what becomes of each: pure.
 
+Usually that is one that has just come. After a time in which nobody watched there may be many, a gap.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
-from supervisor.scheduler.cron import Cron, next_instant
+from supervisor.scheduler.cron import Occurrence
+from supervisor.scheduler.schedule import Schedule
 
+ON_TIME_MS = 60_000
+"""What is no later than this was not missed."""
 _MAX_COUNTED = 10_000
+_FIRST_LOOK_MS = 60_000
 
 
 @dataclass(frozen=True)
-class Gap:
-    """Instants that nobody saw."""
+class Passed:
+    """What becomes of the instants that have come; all in milliseconds since the epoch."""
 
-    count: int
+    runs: tuple[int, ...]
+    """They run, the oldest first."""
+    missed: int
+    """So many more were missed; 10,000 and more may be counted as 10,000."""
+    missed_at: int | None
+    """The newest of these."""
+    skipped: tuple[int, ...]
+    """They do not run: their local time does not exist, or comes twice."""
     newest: int
-    """Milliseconds since the epoch, as is `previous`."""
-    previous: int | None
-    """The one before the newest; None when there is only one."""
+    """The newest of all."""
 
 
-def gap(crons: list[Cron], last_ms: int, now_ms: int) -> Gap | None:
-    """The instants after `last_ms` and not after `now_ms`; None when there is none.
+def passed(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int, window_ms: int) -> Passed | None:
+    """The instants after `mark_ms` and not after `now_ms`; None when there is none.
 
-    Counting stops at 10,000; the newest is then the last one counted.
+    Args:
+        schedule: has the instants.
+        mark_ms: the newest that was accounted for.
+        now_ms: the present.
+        catch_up: how many of the newest run; one that is on time runs in any case.
+        window_ms: how late they may be for that.
     """
-    count = 0
-    newest, previous = last_ms, None
-    while count < _MAX_COUNTED:
-        following = next_instant(crons, newest)
-        if following is None or following > now_ms:
-            break
-        previous = newest if count else None
-        newest = following
-        count += 1
-    return Gap(count, newest, previous) if count else None
+    found = list(islice(_between(schedule, mark_ms, mark_ms, now_ms), _MAX_COUNTED))
+    if not found:
+        return None
+    tail = found if len(found) < _MAX_COUNTED else _tail(schedule, mark_ms, now_ms, catch_up + 1)
+    newest_first = [one.at for one in reversed(tail) if one.runs]
+    on_time = int(bool(newest_first) and now_ms - newest_first[0] <= ON_TIME_MS)
+    late = sum(now_ms - at <= window_ms for at in newest_first[:catch_up])
+    running = max(on_time, late)
+    missed = sum(one.runs for one in found) - running
+    return Passed(
+        runs=tuple(reversed(newest_first[:running])),
+        missed=max(0, missed),
+        missed_at=newest_first[running] if running < len(newest_first) else None,
+        skipped=tuple(one.at for one in found if not one.runs),
+        newest=max(found[-1].at, tail[-1].at),
+    )
+
+
+def _between(schedule: Schedule, mark_ms: int, after_ms: int, now_ms: int) -> Iterator[Occurrence]:
+    return takewhile(lambda one: one.at <= now_ms, schedule.occurrences(mark_ms, after_ms))
+
+
+def _tail(schedule: Schedule, mark_ms: int, now_ms: int, count: int) -> list[Occurrence]:
+    """At least the newest `count` that run, found by looking back twice as far each time."""
+    look_ms = _FIRST_LOOK_MS
+    while True:
+        after_ms = max(mark_ms, now_ms - look_ms)
+        found = list(_between(schedule, mark_ms, after_ms, now_ms))
+        if after_ms == mark_ms or sum(one.runs for one in found) >= count:
+            return found
+        look_ms *= 2

@@ -40,6 +40,8 @@ class _Connection:
         self.decoder = Decoder()
         self.trusted = False
         self.unsent = bytearray()
+        self.blocked = False
+        """Whether the loop waits for room to send."""
 
 
 class ControlServer:
@@ -56,6 +58,7 @@ class ControlServer:
         self._operations = operations
         self._answers: collections.OrderedDict[str, dict[str, Any] | list[Reply]] = collections.OrderedDict()
         self._connections: set[_Connection] = set()
+        self._answered: list[_Connection] = []
         self._listener = UnixListener(path, socket.SOCK_STREAM, 256)
         loop.watch(self._listener.fileno(), self._accept)
 
@@ -129,7 +132,14 @@ class ControlServer:
     def _send(self, connection: _Connection, frame: Frame) -> None:
         if connection.sock.fileno() >= 0:
             connection.unsent += encode(frame)
-            self._flush(connection)
+            self._answered.append(connection)
+            self._loop.last(self._flush_all)
+
+    def _flush_all(self) -> None:
+        answered, self._answered = self._answered, []
+        for connection in dict.fromkeys(answered):
+            if connection.sock.fileno() >= 0:
+                self._flush(connection)
 
     def _flush(self, connection: _Connection) -> None:
         try:
@@ -139,8 +149,10 @@ class ControlServer:
         except (BrokenPipeError, ConnectionResetError):
             self._close(connection)
             return
-        mask = select.EPOLLIN | (select.EPOLLOUT if connection.unsent else 0)
-        self._loop.change(connection.sock.fileno(), mask)
+        if connection.blocked != bool(connection.unsent):
+            connection.blocked = not connection.blocked
+            mask = select.EPOLLIN | (select.EPOLLOUT if connection.blocked else 0)
+            self._loop.change(connection.sock.fileno(), mask)
 
     def close(self) -> None:
         """Take no more connections, and hang up on those that are there."""

@@ -1,21 +1,25 @@
-"""Cron expressions as instants: croniter's arithmetic, with the rules for daylight saving time laid over it.
+"""Cron expressions as instants: croniter's arithmetic on local times, with the rules for changes of the clocks over it.
 
-An expression has five fields (minute, hour, day of month, month, day of week) or is a macro such as ``@daily``.
-Restricted day of month and day of week are joined by *or*, as Vixie cron joins them.
+An expression has five fields (minute, hour, day of month, month, day of week), six with seconds in front, or is a macro
+such as ``@daily``. Day of month and day of week are joined as Vixie cron joins them: by *or*, but by *and* when one of
+them begins with ``*``.
 
-Daylight saving time, for expressions whose minute and hour are fixed (no ``*`` at their start): a local time that
-does not exist runs once, at the end of the gap; one that exists twice runs the first time. Other expressions follow
-real time: nothing is skipped and nothing is repeated.
+Expressions whose minute and hour are fixed (no ``*`` at their start) mean times of day. Where clocks go forward over
+such a time, it comes once, at the end of the gap; where they go back over it, it comes twice; which of these run is
+for the task to say. Other expressions follow real time: whatever the clocks show runs, as often as they show it.
 """
 
-import heapq
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
-from croniter.croniter import CroniterError
+from croniter.croniter import CroniterBadDateError, CroniterError
+
+from supervisor.config.model import DstGap, DstOverlap
+from supervisor.scheduler.spans import Span, span_at
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -27,11 +31,24 @@ MACROS = {
     "@hourly": "0 * * * *",
 }
 
+_INSTEAD = {"@reboot": 'write run_on_start = "boot"', "@every": 'write every = "5m"'}
 _FIELDS = 5
-_VALUES = (60, 24, 31, 12, 7)
+_VALUES = (60, 60, 24, 31, 12, 7)
 _RANDOM = re.compile(r"\b[HR]\b", re.IGNORECASE)
 _STEP = re.compile(r"/(\d+)")
 _MAX_LENGTH = 200
+
+
+class Occurrence(NamedTuple):
+    """An instant of a schedule."""
+
+    at: int
+    """Milliseconds since the epoch."""
+    runs: bool
+    """False: its local time does not exist, or comes twice, and the task does not want this one."""
+    note: str | None = None
+    """``gap``: its local time does not exist, so it comes at the gap's end; ``repeated``: its local time comes twice;
+    None for all others."""
 
 
 def validate(expression: str) -> str | None:
@@ -40,19 +57,22 @@ def validate(expression: str) -> str | None:
         return f"longer than {_MAX_LENGTH} characters"
     text = expression.strip()
     if text.startswith("@"):
-        if text.lower() in MACROS:
-            return None
-        return f"unknown macro {text}; known are {', '.join(MACROS)}"
+        return _validate_macro(text)
     fields = text.split()
-    if len(fields) != _FIELDS:
-        return f"{len(fields)} fields where 5 belong: minute hour day-of-month month day-of-week"
-    for field, values in zip(fields, _VALUES, strict=True):
+    if len(fields) not in (_FIELDS, _FIELDS + 1):
+        return (
+            f"{len(fields)} fields where 5 belong: minute hour day-of-month month day-of-week"
+            " (or 6, with the second in front)"
+        )
+    for field, values in zip(fields, _VALUES[-len(fields) :], strict=True):
         if _RANDOM.search(field):
             return "H (hashed) and R (random) are not offered: say the time"
         if any(int(step) > values for step in _STEP.findall(field)):
             return f"a step in {field} is longer than the field, which has {values} values"
     try:
-        croniter.expand(text, strict=True)
+        croniter.expand(text, second_at_beginning=True)
+        if fields[-3][0] not in "*?" and next(_local_times(text, 0), None) is None:
+            return f"[{text}] is a date that never comes"
     except CroniterError as err:
         return str(err)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as err:  # what croniter lets through
@@ -60,88 +80,72 @@ def validate(expression: str) -> str | None:
     return None
 
 
+def _validate_macro(text: str) -> str | None:
+    if text.lower() in MACROS:
+        return None
+    remedy = _INSTEAD.get(text.split(maxsplit=1)[0].lower(), f"known are {', '.join(MACROS)}")
+    return f"unknown macro {text}; {remedy}"
+
+
 class Cron:
     """One expression in one time zone."""
 
-    def __init__(self, expression: str, zone: ZoneInfo) -> None:
-        """Take an expression that :func:`validate` accepted."""
+    def __init__(self, expression: str, zone: ZoneInfo, gap: DstGap = "run", overlap: DstOverlap = "first") -> None:
+        """Take an expression that :func:`validate` accepted.
+
+        Args:
+            expression: five fields, six, or a macro.
+            zone: whose clocks it means.
+            gap: whether a time that does not exist runs at the gap's end.
+            overlap: which of two equal times run.
+        """
         text = expression.strip()
         self._text = MACROS.get(text.lower(), text)
         self._zone = zone
-        minute, hour = self._text.split()[:2]
+        minute, hour = self._text.split()[-_FIELDS:][:2]
         self._fixed = minute[0] != "*" and hour[0] != "*"
+        self._gap_runs = gap == "run"
+        self._overlap = overlap
 
-    def after(self, after_ms: int) -> int | None:
-        """The first instant later than `after_ms` (milliseconds since the epoch); None when there is none."""
-        start = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(self._zone)
-        times = croniter(self._text, start)
-        while True:
-            try:
-                found: datetime = times.get_next(datetime)
-            except CroniterError:  # no such date within croniter's horizon of 50 years
-                return None
-            if not self._skipped(found, times):
-                return int(found.timestamp() * 1000)
+    def occurrences(self, after_ms: int) -> Iterator[Occurrence]:
+        """The instants later than `after_ms`, in their order, each once; they end when croniter finds no more dates."""
+        after_s = after_ms // 1000
+        span = span_at(self._zone, after_s)
+        times = _local_times(self._text, after_s + span.offset)
+        local = next(times, None)
+        while local is not None:
+            if local - span.offset < span.end:
+                yield self._occurrence(local - span.offset, span)
+                local = next(times, None)
+                continue
+            following = span_at(self._zone, span.end)
+            first = span.end + following.offset
+            in_gap = local < first
+            if in_gap or following.offset < span.offset:  # times that no clock shows, or shows again
+                times = _local_times(self._text, first - 1)
+                local = next(times, None)
+            if in_gap and self._fixed and local != first:
+                yield Occurrence(span.end * 1000, self._gap_runs, "gap")
+            span = following
 
-    def note(self, at: int) -> str | None:
-        """What daylight saving time makes of an instant of this expression.
-
-        Returns:
-            ``gap``: its local time does not exist, so it comes at the gap's end; ``repeated``: its local time comes
-            twice; None for all others.
-        """
-        local = datetime.fromtimestamp(at / 1000, UTC).astimezone(self._zone)
-        if local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset():
-            return "repeated"
-        if not self._fixed:
-            return None
-        minutes, hours = croniter(self._text, local).expanded[:2]
-        return None if _is_in(local.minute, minutes) and _is_in(local.hour, hours) else "gap"
-
-    def local(self, at: int) -> str:
-        """An instant on the clocks of the expression's time zone, RFC 3339 with its offset."""
-        return datetime.fromtimestamp(at / 1000, UTC).astimezone(self._zone).isoformat(timespec="seconds")
-
-    def _skipped(self, found: datetime, times: croniter) -> bool:
-        if self._fixed:
-            return bool(found.fold) and found.replace(fold=0).utcoffset() != found.utcoffset()
-        minutes, hours = times.expanded[:2]
-        return (minutes[0] != "*" and found.minute not in minutes) or (hours[0] != "*" and found.hour not in hours)
+    def _occurrence(self, at_s: int, span: Span) -> Occurrence:
+        again = at_s < span.repeated_until
+        if not again and at_s < span.repeated_from:
+            return Occurrence(at_s * 1000, runs=True)
+        wanted = "second" if again else "first"
+        return Occurrence(at_s * 1000, not self._fixed or self._overlap in (wanted, "both"), "repeated")
 
 
-def next_instant(crons: list[Cron], after_ms: int) -> int | None:
-    """The first instant of any of `crons` later than `after_ms`."""
-    return min((found for cron in crons if (found := cron.after(after_ms)) is not None), default=None)
+def _local_times(text: str, after: int) -> Iterator[int]:
+    """The local times that match, as seconds of a clock that is never changed."""
+    times = croniter(text, float(after), implement_cron_bug=True, second_at_beginning=True)
+    while True:
+        try:
+            yield int(times.get_next(float))
+        except CroniterBadDateError:  # none within croniter's horizon of 50 years
+            return
 
 
-class Instant(NamedTuple):
-    """An instant to come."""
-
-    at: int
-    """Milliseconds since the epoch."""
-    local: str
-    """On the clocks of the schedule's time zone, RFC 3339 with its offset."""
-    note: str | None
-    """See :meth:`Cron.note`."""
-
-
-def upcoming(crons: list[Cron], after_ms: int, count: int) -> list[Instant]:
-    """The first `count` instants of any of `crons` later than `after_ms`."""
-    heads = [(found, index) for index, cron in enumerate(crons) if (found := cron.after(after_ms)) is not None]
-    heapq.heapify(heads)
-    instants: list[Instant] = []
-    while heads and len(instants) < count:
-        at, index = heads[0]
-        cron = crons[index]
-        if not instants or instants[-1].at != at:
-            instants.append(Instant(at, cron.local(at), cron.note(at)))
-        following = cron.after(at)
-        if following is None:
-            heapq.heappop(heads)
-        else:
-            heapq.heapreplace(heads, (following, index))
-    return instants
-
-
-def _is_in(value: int, field: list[int | str]) -> bool:
-    return field[0] == "*" or value in field
+def local_text(at_ms: int, zone: ZoneInfo) -> str:
+    """An instant on the clocks of a time zone, RFC 3339 with its offset."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone).isoformat(timespec="seconds")

@@ -5,6 +5,7 @@ answers, events) comes after the store. Only stopping does not wait for it.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from logring.paths import log_path
@@ -20,17 +21,33 @@ from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.records import ended_columns, event_body, pending_row, refused_row
-from supervisor.scheduler.retry import RETRIED_REASONS, delay_ms
+from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.units import LiveRun, Unit, spawn_of
 from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Verdict, judge
 
 
+class Outputs(Protocol):
+    """Who knows whether the output of a run makes a failure of it."""
+
+    def watch(self, run: LiveRun) -> None:
+        """Follow the output of a run that has begun."""
+
+    def ask(self, run: LiveRun, then: Callable[[str | None], None]) -> None:
+        """Call `then` with the line of a run that has ended by which it failed, or None; perhaps at once."""
+
+    def forget(self, run_id: str) -> None:
+        """A run has its verdict."""
+
+
 class ServiceListener(Protocol):
     """Who decides what comes after a service's run."""
 
-    def run_started(self, run: LiveRun, change: Change) -> None:
-        """The run of an instance has a process."""
+    def run_started(self, run: LiveRun, at: int, change: Change) -> None:
+        """The run of an instance has a process, since `at` (ms since the epoch)."""
+
+    def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        """The run of a task has ended."""
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
         """The run of an instance has ended, after so many milliseconds (None: it did not run, or nobody knows)."""
@@ -49,14 +66,26 @@ class Engine:
         self._notices = notices
         self._log = log
         self._services: ServiceListener | None = None
+        self._outputs: Outputs | None = None
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self.ending = False
         """The daemon is being shut down: nothing new starts."""
 
-    def connect(self, services: ServiceListener) -> None:
-        """Who listens for the runs of services."""
+    @property
+    def boot(self) -> Boot:
+        """The settings of the daemon."""
+        return self._boot
+
+    def connect(self, services: ServiceListener, outputs: Outputs | None = None) -> None:
+        """Who listens for the runs of services, and who follows output."""
         self._services = services
+        self._outputs = outputs
+
+    def watch_output(self, run: LiveRun) -> None:
+        """Follow the output of a run that goes on, if it may make a failure of it."""
+        if self._outputs is not None:
+            self._outputs.watch(run)
 
     def change(self, on_failed: Callable[[BaseException], bool] | None = None) -> Change:
         """A new, empty change at this moment."""
@@ -78,8 +107,20 @@ class Engine:
         run_id: str | None = None,
         by: str | None = None,
         scheduled_at: int | None = None,
+        coalesce: bool = False,
     ) -> LiveRun:
-        """A new first attempt: started, queued, or refused by the overlap policy (then it is in the store only)."""
+        """A new first attempt: started, queued, or refused by the overlap policy (then it is in the store only).
+
+        Args:
+            unit: the task.
+            task: its definition.
+            change: what to make part of.
+            trigger: why it runs.
+            run_id: its id; None: a new one.
+            by: who asked for it.
+            scheduled_at: the instant that it stands for, milliseconds since the epoch.
+            coalesce: it does not wait where another run waits that stands for an instant.
+        """
         run = LiveRun(
             unit,
             task,
@@ -94,6 +135,7 @@ class Engine:
             queued=len(unit.queue),
             max_concurrent=task.max_concurrent,
             queue_max=task.queue_max,
+            another_waits=coalesce and any(one.scheduled_at is not None and not one.attempt for one in unit.queue),
         )
         if admission in (overlap.Admission.SKIP, overlap.Admission.FULL):
             self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change, by=by)
@@ -170,8 +212,26 @@ class Engine:
     def exited(self, exited: Exited, change: Change) -> None:
         """The root reports an end; acknowledged when it is stored."""
         run = self.live.get(exited.run)
+        if run is not None and self._outputs is not None and self._is_asked_for(run, exited):
+            self._outputs.ask(run, lambda line: self._exited_with(run, exited, line))
+            return
+        self._take_end(run, exited, None, change)
+
+    @staticmethod
+    def _is_asked_for(run: LiveRun, exited: Exited) -> bool:
+        """Whether its output may make a failure of what is a success otherwise."""
+        if run.definition.failure_output is None or not exited.lines:
+            return False
+        return judge(exited, (run.unit.service or run.definition).exit_codes).succeeded
+
+    def _exited_with(self, run: LiveRun, exited: Exited, line: str | None) -> None:
+        change = self.change()
+        self._take_end(run, exited, line, change)
+        self.commit(change)
+
+    def _take_end(self, run: LiveRun | None, exited: Exited, line: str | None, change: Change) -> None:
         if run is not None:
-            self._apply(run, runs.Event.EXITED, change, exited=exited)
+            self._apply(run, runs.Event.EXITED, change, exited=exited, line=line)
         change.then(lambda: self._root.send({"op": "ack", "runs": [exited.run]}))
 
     def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
@@ -195,10 +255,20 @@ class Engine:
         self._apply(run, runs.Event.LOST, change)
 
     def stop(
-        self, run: LiveRun, change: Change, *, cause: str = "stop", by: str | None = None, force: bool = False
+        self,
+        run: LiveRun,
+        change: Change,
+        *,
+        cause: str = "stop",
+        by: str | None = None,
+        force: bool = False,
+        note: str | None = None,
     ) -> None:
-        """End a run, whatever it is doing; what the root holds is signalled before anything is stored."""
-        self._apply(run, runs.Event.STOP, change, cause=cause, by=by, force=force)
+        """End a run, whatever it is doing; what the root holds is signalled before anything is stored.
+
+        `note` is a line for its log.
+        """
+        self._apply(run, runs.Event.STOP, change, cause=cause, by=by, force=force, note=note)
 
     def retry_due(self, run: LiveRun) -> None:
         """The retry delay of a run has passed."""
@@ -231,7 +301,9 @@ class Engine:
                 self._end(run, verdict, change, None, requested=True, by=facts["by"])
             elif action is runs.Action.END:
                 exited: Exited = facts["exited"]
-                verdict = judge(exited, run.definition.exit_codes)
+                verdict = judge(exited, (run.unit.service or run.definition).exit_codes)
+                if facts["line"] is not None:
+                    verdict = replace(verdict, reason="failed", line=facts["line"])
                 self._end(run, verdict, change, exited, requested=exited.cause in ("stop", "shutdown"))
             elif action is runs.Action.CRASH:
                 self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
@@ -258,8 +330,9 @@ class Engine:
             self._take_slot(run)
         change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
         change.announce("run.started", event_body(run, "running", startedAt=at))
+        self.watch_output(run)
         if run.unit.service is not None and self._services is not None:
-            self._services.run_started(run, change)
+            self._services.run_started(run, at, change)
 
     def _end(
         self,
@@ -274,6 +347,8 @@ class Engine:
         unit = run.unit
         self._leave(run)
         self.live.pop(run.id, None)
+        if self._outputs is not None:
+            self._outputs.forget(run.id)
         ran_ms = None
         if exited is not None:
             columns = ended_columns(verdict, exited)
@@ -300,6 +375,8 @@ class Engine:
                 self._retry(run, verdict, change)
             self._notices.run_ended(run, verdict, change)
         self.promote(unit, change)
+        if self._services is not None:
+            self._services.task_ended(run, verdict, change)
 
     def _tell(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
         name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"
@@ -309,13 +386,17 @@ class Engine:
 
     def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         task = run.definition
-        if not isinstance(task, Task) or verdict.reason not in RETRIED_REASONS or run.attempt >= task.retry_attempts:
+        if not isinstance(task, Task) or run.attempt >= task.retry_attempts:
+            return
+        if not tried_again(task.retry_on, verdict.reason, verdict.exit_code):
+            return
+        if not run.unit.configured:
             return
         attempt = run.attempt + 1
         delay = delay_ms(task.retry_backoff, task.retry_delay_ms, task.retry_max_delay_ms, attempt)
         again = LiveRun(
             run.unit,
-            task,
+            run.unit.definition,
             new_ulid(change.now_ms),
             trigger=run.trigger,
             created_at=change.now_ms,

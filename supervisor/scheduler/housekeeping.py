@@ -60,6 +60,18 @@ class Housekeeping:
         """Called with the number up to which the files of purged runs are gone, and the numbers of the exceptions."""
         self.want(_START_MS)
 
+    def configure(self, storage: Storage, log_level: str) -> None:
+        """Go by other settings from the next janitor on, which looks at once what they mean."""
+        changed = replace(
+            self._job,
+            log_level=log_level,
+            compress_after_ms=storage.compress_after_ms,
+            max_log_bytes=storage.max_log_bytes,
+        )
+        if changed != self._job:
+            self._job = changed
+            self.want()
+
     def want(self, delay_ms: float = _SOON_MS) -> None:
         """Have the janitor look in so many milliseconds, or when it has rested."""
         if self._process is not None:

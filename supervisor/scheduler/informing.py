@@ -5,9 +5,9 @@ from typing import Any
 from store import notifications
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.control import Operation, Reply, done, refused
-from supervisor.scheduler.cron import upcoming
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.schedule import upcoming
 from supervisor.scheduler.units import Unit
 
 Arguments = dict[str, Any]
@@ -63,6 +63,6 @@ class Informing:
         elif unit.task is None:
             reply(refused(409, f"{name} is a service: it has no schedule"))
         else:
-            after_ms = max(self._engine.change().now_ms, unit.last_instant or 0)
-            found = upcoming(unit.crons, after_ms, arguments["count"])
-            reply(done(items=[[instant.at, instant.local, instant.note] for instant in found]))
+            now_ms = self._engine.change().now_ms
+            found = upcoming(unit.schedule, unit.last_instant, now_ms, arguments["count"])
+            reply(done(items=[list(instant) for instant in found]))

@@ -37,7 +37,17 @@ def load_or_keep(path: str, data_dir: str, *, first_epoch: bool, log: Log) -> tu
             raise err from None
         log.error(f"going on with the configuration of before, because the file cannot be used: {err}")
         return config, [f"the file cannot be used, the configuration of before is in force: {err}"]
+    keep(config, data_dir)
+    return config, []
+
+
+def keep(config: Config, data_dir: str) -> None:
+    """Let `config` be the one that worked last.
+
+    Raises:
+        OSError: it cannot be written; the one of before stays.
+    """
+    kept = f"{data_dir}/{_NAME}"
     with open(kept + ".new", "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(msgspec.json.encode(config))
     os.replace(kept + ".new", kept)
-    return config, []

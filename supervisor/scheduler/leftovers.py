@@ -1,22 +1,97 @@
-"""Processes that a killed supervisor left behind: found by their marker, ended before anything new starts.
+"""Processes that a killed supervisor left behind: found, and ended before anything new starts.
 
-Every instance carries the id of its data directory and of its run in its environment. A process counts as ours only
-when both agree with what this database takes for running, so no other daemon's and no stranger's is ever touched. It
-is held by a pidfd (pidfd_open(2)) before its environment is read, so that the process that is signalled is the one
-that was looked at.
+A run that had a cgroup is found by that: its directory has the name of the run, and everything in it is the run's.
+Others are found by a marker: every instance carries the id of its data directory and of its run in its environment. A
+process counts as ours only when both agree with what this database takes for unfinished, and it is no older than the
+run, so no other daemon's and no stranger's is ever touched. It is held by a pidfd (pidfd_open(2)) before its
+environment is read, so that the process that is signalled is the one that was looked at.
+
+What was started before the host was booted is not there any more, whatever bears its marks.
 """
 
+import contextlib
 import os
 import select
 import signal
 import time
+from collections.abc import Collection, Mapping
 
+from store.database import Database
+from store.meta import get_meta, set_meta
+from store.runs import get_run
 from supervisor.logline import Log
+from supervisor.osport import current_boot
 
 _WAIT_S = 5.0
+_POLL_MS = 5
+_SLACK_MS = 2000
+"""Clocks are set now and then."""
+_CGROUPS = "cgroups"
+_BOOT_ID = "boot_id"
+"""Names in the store of what the daemon before said: where its runs' cgroups were, and in which boot of the host."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _markers(pid: int) -> tuple[str, str]:
+def end_leftovers(db: Database, daemon_id: str, lost: Mapping[str, int], cgroups: str | None, log: Log) -> None:
+    """Kill the processes of runs, and wait until they are gone; what does not go is reported.
+
+    Args:
+        db: has what the daemon before said of itself; afterwards what this one says.
+        daemon_id: ULID of the data directory.
+        lost: unfinished runs that the root does not know, and when they began (ms since the epoch).
+        cgroups: the directory with the cgroups of runs, if there is one.
+        log: where to say what was done.
+    """
+    boot_id = current_boot()
+    before = {str(get_meta(db, _CGROUPS) or ""), cgroups or ""} - {""}
+    same_boot = get_meta(db, _BOOT_ID) == boot_id
+    set_meta(db, _CGROUPS, cgroups or "")
+    set_meta(db, _BOOT_ID, boot_id)
+    if not same_boot:
+        return
+    for directory in before:
+        _end_cgroups(directory, lost, log)
+        _remove_empty(db, directory)
+    _end_marked(daemon_id, lost, log)
+
+
+def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
+    deadline_s = time.monotonic() + _WAIT_S
+    for run in runs:
+        path = f"{directory}/{run}"
+        if not os.path.isdir(path) or _removed(path):
+            continue
+        log.warning(f"killing what an earlier supervisor left behind of {run}")
+        try:
+            with open(f"{path}/cgroup.kill", "w", encoding="ascii") as file:
+                file.write("1")
+        except OSError:  # ENOENT: a kernel before 5.14; its processes are found by their marker
+            continue
+        while not _removed(path):
+            if time.monotonic() >= deadline_s:
+                log.error(f"not everything of {run} has ended within 5 s")
+                break
+            select.poll().poll(_POLL_MS)
+
+
+def _removed(path: str) -> bool:
+    """Remove a cgroup and those below it; False while there are processes in it."""
+    for below, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):  # EBUSY
+            os.rmdir(below)
+    return not os.path.exists(path)
+
+
+def _remove_empty(db: Database, directory: str) -> None:
+    """Remove cgroups of runs of ours that have ended, when nobody is left in them."""
+    with contextlib.suppress(OSError):  # ENOENT: never used
+        for name in os.listdir(directory):
+            path = f"{directory}/{name}"
+            if os.path.isdir(path) and (run := get_run(db, name, include_deleted=True)) and run.status == "ended":
+                _removed(path)
+
+
+def _marks(pid: int) -> tuple[str, str]:
     """Daemon id and run id in the environment that a process was started with (proc_pid_environ(5)); "" if absent."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -28,7 +103,18 @@ def _markers(pid: int) -> tuple[str, str]:
     )
 
 
-def _held(daemon_id: str, runs: set[str]) -> dict[int, int]:
+def _started_at(pid: int) -> int:
+    """When a process began, milliseconds since the epoch; 0 when it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:  # ENOENT, ESRCH
+        return 0
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return int((booted_s + ticks / _TICKS) * 1000)
+
+
+def _held(daemon_id: str, runs: Mapping[str, int]) -> dict[int, int]:
     """Pidfds of all our processes, by pid."""
     found: dict[int, int] = {}
     for name in os.listdir("/proc"):
@@ -38,22 +124,15 @@ def _held(daemon_id: str, runs: set[str]) -> dict[int, int]:
             pidfd = os.pidfd_open(int(name))
         except OSError:  # ESRCH: it has ended; EINVAL: a thread
             continue
-        daemon, run = _markers(int(name))
-        if daemon == daemon_id and run in runs:
+        daemon, run = _marks(int(name))
+        if daemon == daemon_id and run in runs and _started_at(int(name)) >= runs[run] - _SLACK_MS:
             found[int(name)] = pidfd
         else:
             os.close(pidfd)
     return found
 
 
-def end_leftovers(daemon_id: str, runs: set[str], log: Log) -> None:
-    """Kill the processes of these runs, and wait until they are gone; one that does not go is reported.
-
-    Args:
-        daemon_id: ULID of the data directory.
-        runs: ids of runs that the store takes for running and the root does not know.
-        log: where to say what was done.
-    """
+def _end_marked(daemon_id: str, runs: Mapping[str, int], log: Log) -> None:
     deadline_s = time.monotonic() + _WAIT_S
     while runs and (found := _held(daemon_id, runs)):
         log.warning(f"killing what an earlier supervisor left behind: pid {', '.join(map(str, sorted(found)))}")

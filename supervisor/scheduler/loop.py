@@ -1,7 +1,8 @@
 """The scheduler's loop: descriptors, timers on two clocks, and nothing that blocks.
 
-Intervals run on the monotonic clock, schedules on the wall clock. The wall clock can be stepped, and nobody tells: so
-while schedules wait, the loop looks at it at least once a second.
+Intervals run on the monotonic clock, schedules on the wall clock. The wall clock can be stepped, and nobody tells; and
+while the host sleeps no timer runs. So while schedules wait, the loop looks at the clocks at least once a second. How
+far the wall clock is ahead of the one that counts all time since the boot changes when it is stepped, and only then.
 """
 
 import heapq
@@ -11,11 +12,29 @@ import time
 from collections.abc import Callable
 
 _LOOK_S = 1.0
-_STEP_S = 60.0
+_STEP_S = 1.0
 """What is adjusted by less is no step."""
+_PAUSE_S = 0.1
+"""Clocks that were read further apart from each other say nothing."""
 _LONGEST_S = 3600.0
 """epoll_wait(2) counts milliseconds in an int: 24.8 days."""
 _MIN_SWEEP = 256
+
+
+class Clock:
+    """The clocks of the host."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds; stands still while the host sleeps."""
+        return time.monotonic()
+
+    def boot_s(self) -> float:
+        """Seconds since the boot."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Timer:
@@ -65,25 +84,26 @@ class _Heap:
 class Loop:
     """One epoll, two heaps."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._monotonic = _Heap()
         self._wall = _Heap()
         self._ending = False
-        self._wall_s = time.time()
-        self.on_clock_back: Callable[[], None] = lambda: None
-        """Called when the wall clock was set back: what waits for a time on it may be far away now."""
+        self._in_round = False
+        self._last: list[Callable[[], None]] = []
+        self._ahead_s = self._ahead()
+        self.on_clock_step: Callable[[int], None] = lambda _by_ms: None
+        """Called when the wall clock was set, with how far (milliseconds, back: negative)."""
 
-    @staticmethod
-    def now_ms() -> int:
+    def now_ms(self) -> int:
         """Wall clock, milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+        return self._clock.wall_ms()
 
-    @staticmethod
-    def now_s() -> float:
+    def now_s(self) -> float:
         """Monotonic clock, seconds."""
-        return time.monotonic()
+        return self._clock.monotonic_s()
 
     def watch(self, fd: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
         """Call `handler(mask)` when `fd` is ready."""
@@ -101,11 +121,22 @@ class Loop:
 
     def after(self, delay_ms: float, function: Callable[[], None]) -> Timer:
         """Call `function` once, `delay_ms` from now, whatever happens to the wall clock."""
-        return self._monotonic.push(time.monotonic() + delay_ms / 1000, function)
+        return self._monotonic.push(self._clock.monotonic_s() + delay_ms / 1000, function)
 
     def at(self, wall_ms: int, function: Callable[[], None]) -> Timer:
         """Call `function` once when the wall clock shows `wall_ms` or later."""
         return self._wall.push(wall_ms / 1000, function)
+
+    def last(self, function: Callable[[], None], *, before_others: bool = False) -> None:
+        """Call `function` at the end of this round, once however often that is asked for; now when there is none.
+
+        What a round sends is sent together so: each call of the kernel lets other threads have the interpreter, and
+        waits to get it back.
+        """
+        if not self._in_round:
+            function()
+        elif function not in self._last:
+            self._last.insert(0 if before_others else len(self._last), function)
 
     def end(self) -> None:
         """Let :meth:`run` return after the present round."""
@@ -119,21 +150,41 @@ class Loop:
     def round(self, timeout_s: float) -> None:
         """Wait for what is ready, for at most `timeout_s` (-1: for ever), and call what is due."""
         ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(timeout_s)]
+        self._in_round = True
+        self._look_for_a_step()
         for fd, mask, handler in ready:
             # One handler may close what another one's event is about, and open something of the same number.
             if handler is not None and self._handlers.get(fd) is handler:
                 handler(mask)
-        self._monotonic.fire(time.monotonic())
-        before_s, self._wall_s = self._wall_s, time.time()
-        if self._wall_s < before_s - _STEP_S:
-            self.on_clock_back()
-        self._wall.fire(self._wall_s)
+        self._monotonic.fire(self._clock.monotonic_s())
+        self._wall.fire(self._clock.wall_ms() / 1000)
+        self._in_round = False
+        functions, self._last = self._last, []
+        for function in functions:
+            function()
+
+    def _ahead(self) -> float | None:
+        """How far the wall clock is ahead of the time since the boot, seconds; None: it could not be read well."""
+        before_s = self._clock.boot_s()
+        wall_s = self._clock.wall_ms() / 1000
+        return wall_s - before_s if self._clock.boot_s() - before_s < _PAUSE_S else None
+
+    def _look_for_a_step(self) -> None:
+        ahead_s = self._ahead()
+        if ahead_s is None:
+            return
+        step_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
+        if abs(step_s) >= _STEP_S:
+            self._ahead_s = ahead_s
+            self.on_clock_step(round(step_s * 1000))
+        elif self._ahead_s is None:
+            self._ahead_s = ahead_s
 
     def _timeout_s(self) -> float:
         waits = []
         for heap, now_s, longest in (
-            (self._monotonic, time.monotonic(), _LONGEST_S),
-            (self._wall, time.time(), _LOOK_S),
+            (self._monotonic, self._clock.monotonic_s(), _LONGEST_S),
+            (self._wall, self._clock.wall_ms() / 1000, _LOOK_S),
         ):
             next_s = heap.next_s()
             if next_s is not None:

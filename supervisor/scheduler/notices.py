@@ -1,12 +1,15 @@
 """Notifications: what people should hear of, stored and announced with the change that it belongs to.
 
-=================  ========  ============================================================================
-kind               severity  when
-=================  ========  ============================================================================
-``run.failed``     error     a run of a task ended in a way that is tried again, and no attempt is left
-``service.fatal``  error     an instance of a service failed so often that it is not started again
-``log.dropping``   warn      the output of a run is counted and not kept
-=================  ========  ============================================================================
+=====================  ========  ========================================================================
+kind                   severity  when
+=====================  ========  ========================================================================
+``run.failed``         error     a run of a task ended in a way that is tried again, and no attempt is left
+``service.fatal``      error     a service is given up: an instance of it failed too often in a row
+``service.recovered``  info      after that, all instances of it are well again
+``service.rolling``    error     a rolling restart of a service ended before it was done
+``log.dropping``       warn      the output of a run is counted and not kept
+``config.stale``       info      a file of the configuration has changed and was not reloaded
+=====================  ========  ========================================================================
 """
 
 from typing import Any
@@ -18,19 +21,26 @@ from store.notifications import Notification
 from supervisor.config.model import Notify, Task
 from supervisor.logline import stamp
 from supervisor.scheduler.commit import Change, Told
-from supervisor.scheduler.retry import RETRIED_REASONS
-from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.retry import RETRIED_REASONS, tried_again
+from supervisor.scheduler.units import LiveRun, Roll, ServiceInstance, Unit
 from supervisor.scheduler.verdict import Verdict
 
 RUN_FAILED = "run.failed"
 SERVICE_FATAL = "service.fatal"
+SERVICE_RECOVERED = "service.recovered"
+SERVICE_ROLLING = "service.rolling"
 LOG_DROPPING = "log.dropping"
+CONFIG_STALE = "config.stale"
 
 
 class Notices:
     """Raises notifications and marks them."""
 
     def __init__(self, settings: Notify) -> None:
+        self._settings = settings
+
+    def configure(self, settings: Notify) -> None:
+        """Go by other settings from now on."""
         self._settings = settings
 
     def notify(
@@ -72,7 +82,9 @@ class Notices:
     def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         """A run of a task ended, and nobody had asked for it."""
         task = run.definition
-        if not isinstance(task, Task) or verdict.reason not in RETRIED_REASONS or run.attempt < task.retry_attempts:
+        if not isinstance(task, Task) or verdict.reason not in RETRIED_REASONS:
+            return
+        if run.attempt < task.retry_attempts and tried_again(task.retry_on, verdict.reason, verdict.exit_code):
             return
         attempts = f", as did {run.attempt} before it" if run.attempt else ""
         self.notify(
@@ -86,7 +98,7 @@ class Notices:
         )
 
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
-        """An instance of a service is given up."""
+        """A service is given up, because of this instance."""
         self.notify(
             change,
             SERVICE_FATAL,
@@ -95,6 +107,29 @@ class Notices:
             f"Instance {instance.index} ended {instance.failures} times in a row before it was healthy.",
             task_name=unit.name,
             run_id=run_id,
+        )
+
+    def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
+        """All instances of a service that was given up are well again."""
+        self.notify(
+            change,
+            SERVICE_RECOVERED,
+            "info",
+            f"{unit.name} is back",
+            f"It had been given up for {(change.now_ms - since) // 1000} s.",
+            task_name=unit.name,
+        )
+
+    def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
+        """An instance did not become ready again, so the restart went no further."""
+        self.notify(
+            change,
+            SERVICE_ROLLING,
+            "error",
+            f"The rolling restart of {unit.name} failed",
+            f"Instance {roll.index} is {instance.state.shown}; {roll.end - roll.index - 1} of {roll.end} instances"
+            " were not restarted.",
+            task_name=unit.name,
         )
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
@@ -107,6 +142,16 @@ class Notices:
             f"The log of the run {run.id} takes nothing: {reason}.",
             task_name=run.unit.name,
             run_id=run.id,
+        )
+
+    def config_stale(self, path: str, change: Change) -> None:
+        """The configuration in force is not what its files say."""
+        self.notify(
+            change,
+            CONFIG_STALE,
+            "info",
+            "The configuration has changed",
+            f"{path}, or a file that it includes, is not what it was when it was read. It holds after a reload.",
         )
 
     def _raise(self, db: Database, draft: Notification) -> Told:

@@ -14,7 +14,9 @@ class Admission(enum.Enum):
     """Stop the oldest running one; the new one waits for its place."""
 
 
-def admit(policy: str, *, running: int, queued: int, max_concurrent: int, queue_max: int) -> Admission:
+def admit(
+    policy: str, *, running: int, queued: int, max_concurrent: int, queue_max: int, another_waits: bool = False
+) -> Admission:
     """Decide on a new run.
 
     Args:
@@ -23,6 +25,7 @@ def admit(policy: str, *, running: int, queued: int, max_concurrent: int, queue_
         queued: runs of the task that wait for one.
         max_concurrent: how many may hold a slot at once.
         queue_max: how many may wait.
+        another_waits: one waits already for which the new one stands as well.
     """
     if running < max_concurrent and not queued:
         return Admission.START
@@ -30,4 +33,6 @@ def admit(policy: str, *, running: int, queued: int, max_concurrent: int, queue_
         return Admission.SKIP
     if policy == "terminate":
         return Admission.TERMINATE
+    if another_waits:
+        return Admission.SKIP
     return Admission.FULL if queued >= queue_max else Admission.QUEUE

@@ -1,12 +1,24 @@
 """What everybody with access may see of a definition."""
 
 import json
-import signal
 from typing import Any
 
-from supervisor.config.model import Service, Task
+from supervisor.config.model import Dependency, Probe, Service, Task
+from supervisor.scheduler.verdict import signal_name
 
 _MASK = "***"
+
+
+def _dependency(one: Dependency) -> dict[str, str]:
+    return {"name": one.name} | ({"until": one.until} if one.until is not None else {})
+
+
+def _probe(probe: Probe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    shown: dict[str, Any] = {probe.kind: True if probe.kind == "notify" else probe.target}
+    shown |= {"every_ms": probe.every_ms, "timeout_ms": probe.timeout_ms}
+    return shown | ({"failures": probe.failures} if probe.failures else {})
 
 
 def definition_text(unit: Task | Service) -> str:
@@ -14,11 +26,18 @@ def definition_text(unit: Task | Service) -> str:
     fields: dict[str, Any] = {name: getattr(unit, name) for name in unit.__dataclass_fields__ if name != "name"}
     for key in ("env", "secrets"):
         fields[key] = dict.fromkeys(fields[key], _MASK)
-    fields["stop_signal"] = signal.Signals(unit.stop_signal).name
+    steps = unit.stop_signal
+    fields["stop_signal"] = signal_name(steps) if isinstance(steps, int) else [[signal_name(n), ms] for n, ms in steps]
     fields["graceful_stop_ms"] = fields.pop("grace_ms")
+    fields["leftovers"] = "leave" if fields.pop("leave_leftovers") else "kill"
+    fields["env_base"] = "clean" if fields.pop("clean_env") else "inherit"
+    fields["umask"] = None if unit.umask is None else f"{unit.umask:04o}"
     fields["stderr"] = "merge" if fields.pop("merge_stderr") else "separate"
     fields["redraw"] = "auto" if fields["redraw"] else "off"
     fields["log_max_size_bytes"] = fields.pop("log_max_bytes")
+    if isinstance(unit, Service):
+        fields["depends_on"] = [_dependency(one) for one in unit.depends_on]
+        fields["ready"], fields["live"] = _probe(unit.ready), _probe(unit.live)
     if isinstance(unit, Task):
         fields["cron"] = fields.pop("crons")
     return json.dumps({name: value for name, value in fields.items() if value is not None})

@@ -1,5 +1,6 @@
 """What the scheduler writes about a run: rows for the store, bodies for events."""
 
+import json
 from typing import Any
 
 from store.runs import Run
@@ -51,6 +52,10 @@ def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
         "user_us": exited.user_us,
         "system_us": exited.system_us,
         "max_rss_bytes": exited.max_rss_bytes,
+        "read_bytes": exited.read_bytes,
+        "write_bytes": exited.write_bytes,
+        "oom_kills": exited.oom_kills or None,
+        "leftovers": json.dumps(exited.leftovers) if exited.leftovers else None,
     }
     if exited.by is not None:
         columns["requested_by"] = exited.by

@@ -46,9 +46,9 @@ class Retention:
         self._engine = engine
         self._bulk = bulk
         self._housekeeping = housekeeping
+        self._log = log
         self._rules, self._others = rules_of(config)
         self._undo_window_ms = config.storage.undo_window_ms
-        self._log = log
         self._timer: Timer | None = None
         self._at_s = 0.0
         self._rested_s = 0.0
@@ -59,6 +59,12 @@ class Retention:
         self._next_deletion: int | None = None
         housekeeping.on_removed = self._forget
         self._want(_START_MS)
+
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        self._rules, self._others = rules_of(config)
+        self._undo_window_ms = config.storage.undo_window_ms
+        self._want(_SOON_MS)
 
     def ended(self) -> None:
         """A run has ended: its task may have one too many now."""

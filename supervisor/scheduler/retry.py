@@ -1,9 +1,26 @@
 """Delays between attempts, of retries and of service restarts alike: pure."""
 
-RETRIED_REASONS = frozenset({"failed", "timeout", "crashed", "start_failed", "log_overflow"})
-"""End reasons after which a task is tried again; never after a stop or during shutdown."""
+from collections.abc import Collection
+
+from supervisor.config.timing import RETRY_REASONS
+
+RETRIED_REASONS = frozenset(RETRY_REASONS)
+"""End reasons after which a task can be tried again; never after a stop or during shutdown."""
 
 _MAX_DOUBLINGS = 40
+
+
+def tried_again(retry_on: Collection[str | int], reason: str, exit_code: int) -> bool:
+    """Whether an end is one of those after which a task is to be tried again, as long as it may.
+
+    Args:
+        retry_on: end reasons, and exit codes of failed runs.
+        reason: of the end.
+        exit_code: of the end.
+    """
+    if reason not in RETRIED_REASONS:
+        return False
+    return reason in retry_on or (reason == "failed" and exit_code in retry_on)
 
 
 def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:

@@ -60,6 +60,24 @@ class RootLink:
                     self._early.append(frame)
         return found
 
+    def rest(self, timeout_s: float) -> None:
+        """Wait for that long or until a frame comes, which is kept for later. Before :meth:`attach`.
+
+        Raises:
+            RootGone: the socket closed.
+        """
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        if poll.poll(timeout_s * 1000):
+            frames = receive_all(self._sock, self._decoder)
+            if not frames:
+                raise RootGone
+            self._early += frames
+
+    def is_early(self, op: str) -> bool:
+        """Whether a frame of this kind came and was kept for later."""
+        return any(frame["op"] == op for frame in self._early)
+
     def ask(self, frame: Frame) -> None:
         """Send and wait until it is sent. Before :meth:`attach`."""
         self._sock.sendall(encode(frame))
@@ -76,9 +94,12 @@ class RootLink:
         self._early.clear()
 
     def send(self, frame: Frame) -> None:
-        """Send a frame as soon as the socket takes it."""
+        """Send a frame with the others of this round of the loop, as soon as the socket takes them."""
         self._unsent += encode(frame)
-        self._flush()
+        if self._loop is None:
+            self._flush()
+        else:
+            self._loop.last(self._flush, before_others=True)
 
     def _flush(self) -> None:
         if self._unsent:

@@ -2,28 +2,62 @@
 
 ::
 
-    STOPPED --up--> STARTING --started--> RUNNING --exit--> BACKOFF --delay over--> STARTING
-                                             |                 |
-                                           down              exit for good --> EXITED, too many --> FATAL
-                                             v
-                                          STOPPING --exit--> STOPPED
+    from                  event        to
+    --------------------  -----------  ----------
+    STOPPED               up, restart  STARTING
+    STARTING              started      STARTING, until it is ready
+                          ready        RUNNING
+                          hold         HELD
+    HELD                  released, up STARTING
+                          down         STOPPED
+    STARTING, RUNNING     unfit        FAILING
+    STARTING, RUNNING,    again        BACKOFF
+    FAILING               final        EXITED
+                          hopeless     FATAL
+                          down         STOPPING
+                          restart      RESTARTING
+    FAILING               up           RESTARTING
+    BACKOFF, FATAL        delay over   STARTING
+    BACKOFF, FATAL,       up, restart  STARTING
+    EXITED                down         STOPPED
+    STOPPING              any exit     STOPPED
+                          up, restart  RESTARTING
+    RESTARTING            any exit     STARTING
+                          down         STOPPING
 
-What an exit means is decided by :func:`classify` before it enters the table, so that the table knows no policy.
+``STOPPING``, ``RESTARTING`` and ``FAILING`` all wait for an exit; they differ in what is wanted afterwards, and only
+that: a start while it stops turns one into the other, a stop turns it back. ``FAILING`` is one that we end because it
+is not fit; its exit counts like any that comes by itself. What an exit means is decided by :func:`classify` before it
+enters the table, so that the table knows no policy. ``HELD`` has no process: it waits for what the service depends on.
 """
 
 import enum
 
 
 class State(enum.Enum):
-    """Where a service instance stands; the values are what users see."""
+    """Where a service instance stands."""
 
     STOPPED = "stopped"
     STARTING = "starting"
     RUNNING = "running"
     BACKOFF = "backoff"
     STOPPING = "stopping"
+    RESTARTING = "restarting"
+    FAILING = "failing"
+    HELD = "held"
     EXITED = "exited"
     FATAL = "fatal"
+
+    @property
+    def shown(self) -> str:
+        """What users see."""
+        if self is State.HELD:
+            return State.STARTING.value
+        return State.STOPPING.value if self in ENDING else self.value
+
+
+ENDING = frozenset({State.STOPPING, State.RESTARTING, State.FAILING})
+"""It was asked to end, and has not yet."""
 
 
 class Event(enum.Enum):
@@ -31,7 +65,12 @@ class Event(enum.Enum):
 
     UP = "up"
     DOWN = "down"
+    RESTART = "restart"
     STARTED = "started"
+    READY = "ready"
+    UNFIT = "unfit"
+    HOLD = "hold"
+    RELEASED = "released"
     HEALTHY = "healthy"
     AGAIN = "again"
     FINAL = "final"
@@ -44,7 +83,10 @@ class Action(enum.Enum):
 
     START = "start"
     STOP = "stop"
+    STOP_UNFIT = "stop unfit"
+    AWAIT_READY = "await ready"
     WATCH_HEALTH = "watch health"
+    MARK_HEALTHY = "mark healthy"
     RESET_FAILURES = "reset failures"
     WAIT = "wait"
     CANCEL_WAIT = "cancel wait"
@@ -56,60 +98,134 @@ _Outcome = tuple[State, tuple[Action, ...]]
 TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STOPPED, _E.UP): (_S.STARTING, (_A.START,)),
     (_S.STOPPED, _E.DOWN): (_S.STOPPED, ()),
+    (_S.STOPPED, _E.RESTART): (_S.STARTING, (_A.START,)),
     (_S.STOPPED, _E.STARTED): (_S.STOPPED, (_A.STOP,)),
+    (_S.STOPPED, _E.READY): (_S.STOPPED, ()),
+    (_S.STOPPED, _E.UNFIT): (_S.STOPPED, ()),
+    (_S.STOPPED, _E.HOLD): (_S.STOPPED, ()),
+    (_S.STOPPED, _E.RELEASED): (_S.STOPPED, ()),
     (_S.STOPPED, _E.HEALTHY): (_S.STOPPED, ()),
     (_S.STOPPED, _E.AGAIN): (_S.STOPPED, ()),
     (_S.STOPPED, _E.FINAL): (_S.STOPPED, ()),
     (_S.STOPPED, _E.HOPELESS): (_S.STOPPED, ()),
     (_S.STOPPED, _E.DELAY_OVER): (_S.STOPPED, ()),
     (_S.STARTING, _E.UP): (_S.STARTING, ()),
-    (_S.STARTING, _E.DOWN): (_S.STOPPING, (_A.STOP,)),
-    (_S.STARTING, _E.STARTED): (_S.RUNNING, (_A.WATCH_HEALTH,)),
+    (_S.STARTING, _E.DOWN): (_S.STOPPING, (_A.RESET_FAILURES, _A.STOP)),
+    (_S.STARTING, _E.RESTART): (_S.RESTARTING, (_A.RESET_FAILURES, _A.STOP)),
+    (_S.STARTING, _E.STARTED): (_S.STARTING, (_A.AWAIT_READY,)),
+    (_S.STARTING, _E.READY): (_S.RUNNING, (_A.WATCH_HEALTH,)),
+    (_S.STARTING, _E.UNFIT): (_S.FAILING, (_A.STOP_UNFIT,)),
+    (_S.STARTING, _E.HOLD): (_S.HELD, ()),
+    (_S.STARTING, _E.RELEASED): (_S.STARTING, ()),
     (_S.STARTING, _E.HEALTHY): (_S.STARTING, ()),
     (_S.STARTING, _E.AGAIN): (_S.BACKOFF, (_A.WAIT,)),
     (_S.STARTING, _E.FINAL): (_S.EXITED, ()),
-    (_S.STARTING, _E.HOPELESS): (_S.FATAL, ()),
+    (_S.STARTING, _E.HOPELESS): (_S.FATAL, (_A.WAIT,)),
     (_S.STARTING, _E.DELAY_OVER): (_S.STARTING, ()),
     (_S.RUNNING, _E.UP): (_S.RUNNING, ()),
-    (_S.RUNNING, _E.DOWN): (_S.STOPPING, (_A.STOP,)),
+    (_S.RUNNING, _E.DOWN): (_S.STOPPING, (_A.RESET_FAILURES, _A.STOP)),
+    (_S.RUNNING, _E.RESTART): (_S.RESTARTING, (_A.RESET_FAILURES, _A.STOP)),
     (_S.RUNNING, _E.STARTED): (_S.RUNNING, ()),
-    (_S.RUNNING, _E.HEALTHY): (_S.RUNNING, (_A.RESET_FAILURES,)),
+    (_S.RUNNING, _E.READY): (_S.RUNNING, ()),
+    (_S.RUNNING, _E.UNFIT): (_S.FAILING, (_A.STOP_UNFIT,)),
+    (_S.RUNNING, _E.HOLD): (_S.RUNNING, ()),
+    (_S.RUNNING, _E.RELEASED): (_S.RUNNING, ()),
+    (_S.RUNNING, _E.HEALTHY): (_S.RUNNING, (_A.RESET_FAILURES, _A.MARK_HEALTHY)),
     (_S.RUNNING, _E.AGAIN): (_S.BACKOFF, (_A.WAIT,)),
     (_S.RUNNING, _E.FINAL): (_S.EXITED, ()),
-    (_S.RUNNING, _E.HOPELESS): (_S.FATAL, ()),
+    (_S.RUNNING, _E.HOPELESS): (_S.FATAL, (_A.WAIT,)),
     (_S.RUNNING, _E.DELAY_OVER): (_S.RUNNING, ()),
-    (_S.BACKOFF, _E.UP): (_S.STARTING, (_A.CANCEL_WAIT, _A.START)),
-    (_S.BACKOFF, _E.DOWN): (_S.STOPPED, (_A.CANCEL_WAIT,)),
+    (_S.BACKOFF, _E.UP): (_S.STARTING, (_A.CANCEL_WAIT, _A.RESET_FAILURES, _A.START)),
+    (_S.BACKOFF, _E.DOWN): (_S.STOPPED, (_A.CANCEL_WAIT, _A.RESET_FAILURES)),
+    (_S.BACKOFF, _E.RESTART): (_S.STARTING, (_A.CANCEL_WAIT, _A.RESET_FAILURES, _A.START)),
     (_S.BACKOFF, _E.STARTED): (_S.BACKOFF, ()),
+    (_S.BACKOFF, _E.READY): (_S.BACKOFF, ()),
+    (_S.BACKOFF, _E.UNFIT): (_S.BACKOFF, ()),
+    (_S.BACKOFF, _E.HOLD): (_S.BACKOFF, ()),
+    (_S.BACKOFF, _E.RELEASED): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.HEALTHY): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.AGAIN): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.FINAL): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.HOPELESS): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.DELAY_OVER): (_S.STARTING, (_A.START,)),
-    (_S.STOPPING, _E.UP): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.UP): (_S.RESTARTING, ()),
     (_S.STOPPING, _E.DOWN): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.RESTART): (_S.RESTARTING, ()),
     (_S.STOPPING, _E.STARTED): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.READY): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.UNFIT): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.HOLD): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.RELEASED): (_S.STOPPING, ()),
     (_S.STOPPING, _E.HEALTHY): (_S.STOPPING, ()),
     (_S.STOPPING, _E.AGAIN): (_S.STOPPED, ()),
     (_S.STOPPING, _E.FINAL): (_S.STOPPED, ()),
     (_S.STOPPING, _E.HOPELESS): (_S.STOPPED, ()),
     (_S.STOPPING, _E.DELAY_OVER): (_S.STOPPING, ()),
+    (_S.RESTARTING, _E.UP): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.DOWN): (_S.STOPPING, ()),
+    (_S.RESTARTING, _E.RESTART): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.STARTED): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.READY): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.UNFIT): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.HOLD): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.RELEASED): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.HEALTHY): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.AGAIN): (_S.STARTING, (_A.START,)),
+    (_S.RESTARTING, _E.FINAL): (_S.STARTING, (_A.START,)),
+    (_S.RESTARTING, _E.HOPELESS): (_S.STARTING, (_A.START,)),
+    (_S.RESTARTING, _E.DELAY_OVER): (_S.RESTARTING, ()),
+    (_S.FAILING, _E.UP): (_S.RESTARTING, (_A.RESET_FAILURES,)),
+    (_S.FAILING, _E.DOWN): (_S.STOPPING, (_A.RESET_FAILURES,)),
+    (_S.FAILING, _E.RESTART): (_S.RESTARTING, (_A.RESET_FAILURES,)),
+    (_S.FAILING, _E.STARTED): (_S.FAILING, ()),
+    (_S.FAILING, _E.READY): (_S.FAILING, ()),
+    (_S.FAILING, _E.UNFIT): (_S.FAILING, ()),
+    (_S.FAILING, _E.HOLD): (_S.FAILING, ()),
+    (_S.FAILING, _E.RELEASED): (_S.FAILING, ()),
+    (_S.FAILING, _E.HEALTHY): (_S.FAILING, ()),
+    (_S.FAILING, _E.AGAIN): (_S.BACKOFF, (_A.WAIT,)),
+    (_S.FAILING, _E.FINAL): (_S.EXITED, ()),
+    (_S.FAILING, _E.HOPELESS): (_S.FATAL, (_A.WAIT,)),
+    (_S.FAILING, _E.DELAY_OVER): (_S.FAILING, ()),
+    (_S.HELD, _E.UP): (_S.STARTING, (_A.START,)),
+    (_S.HELD, _E.DOWN): (_S.STOPPED, (_A.RESET_FAILURES,)),
+    (_S.HELD, _E.RESTART): (_S.STARTING, (_A.START,)),
+    (_S.HELD, _E.STARTED): (_S.HELD, ()),
+    (_S.HELD, _E.READY): (_S.HELD, ()),
+    (_S.HELD, _E.UNFIT): (_S.HELD, ()),
+    (_S.HELD, _E.HOLD): (_S.HELD, ()),
+    (_S.HELD, _E.RELEASED): (_S.STARTING, (_A.START,)),
+    (_S.HELD, _E.HEALTHY): (_S.HELD, ()),
+    (_S.HELD, _E.AGAIN): (_S.HELD, ()),
+    (_S.HELD, _E.FINAL): (_S.HELD, ()),
+    (_S.HELD, _E.HOPELESS): (_S.HELD, ()),
+    (_S.HELD, _E.DELAY_OVER): (_S.HELD, ()),
     (_S.EXITED, _E.UP): (_S.STARTING, (_A.RESET_FAILURES, _A.START)),
-    (_S.EXITED, _E.DOWN): (_S.STOPPED, ()),
+    (_S.EXITED, _E.DOWN): (_S.STOPPED, (_A.RESET_FAILURES,)),
+    (_S.EXITED, _E.RESTART): (_S.STARTING, (_A.RESET_FAILURES, _A.START)),
     (_S.EXITED, _E.STARTED): (_S.EXITED, ()),
+    (_S.EXITED, _E.READY): (_S.EXITED, ()),
+    (_S.EXITED, _E.UNFIT): (_S.EXITED, ()),
+    (_S.EXITED, _E.HOLD): (_S.EXITED, ()),
+    (_S.EXITED, _E.RELEASED): (_S.EXITED, ()),
     (_S.EXITED, _E.HEALTHY): (_S.EXITED, ()),
     (_S.EXITED, _E.AGAIN): (_S.EXITED, ()),
     (_S.EXITED, _E.FINAL): (_S.EXITED, ()),
     (_S.EXITED, _E.HOPELESS): (_S.EXITED, ()),
     (_S.EXITED, _E.DELAY_OVER): (_S.EXITED, ()),
-    (_S.FATAL, _E.UP): (_S.STARTING, (_A.RESET_FAILURES, _A.START)),
-    (_S.FATAL, _E.DOWN): (_S.STOPPED, ()),
+    (_S.FATAL, _E.UP): (_S.STARTING, (_A.CANCEL_WAIT, _A.RESET_FAILURES, _A.START)),
+    (_S.FATAL, _E.DOWN): (_S.STOPPED, (_A.CANCEL_WAIT, _A.RESET_FAILURES)),
+    (_S.FATAL, _E.RESTART): (_S.STARTING, (_A.CANCEL_WAIT, _A.RESET_FAILURES, _A.START)),
     (_S.FATAL, _E.STARTED): (_S.FATAL, ()),
+    (_S.FATAL, _E.READY): (_S.FATAL, ()),
+    (_S.FATAL, _E.UNFIT): (_S.FATAL, ()),
+    (_S.FATAL, _E.HOLD): (_S.FATAL, ()),
+    (_S.FATAL, _E.RELEASED): (_S.FATAL, ()),
     (_S.FATAL, _E.HEALTHY): (_S.FATAL, ()),
     (_S.FATAL, _E.AGAIN): (_S.FATAL, ()),
     (_S.FATAL, _E.FINAL): (_S.FATAL, ()),
     (_S.FATAL, _E.HOPELESS): (_S.FATAL, ()),
-    (_S.FATAL, _E.DELAY_OVER): (_S.FATAL, ()),
+    (_S.FATAL, _E.DELAY_OVER): (_S.STARTING, (_A.START,)),
 }
 
 

@@ -4,7 +4,9 @@ The root is right about what runs, the store about everything else. A run that b
 still holds is stored; a run that only the store takes for running has crashed; what was still to be started is started.
 """
 
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,19 +15,23 @@ from logring.paths import log_path
 from logring.recover import save_leftover_ring
 from store.database import Database
 from store.runs import Run, get_run, unfinished_runs
-from store.tasks import Instance, all_tasks, instances
+from store.tasks import Instance, TaskRecord, all_tasks, instances
+from supervisor.config.diff import recipe
 from supervisor.config.model import Config, Service, Task
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame
 from supervisor.scheduler import runs, services
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
-from supervisor.scheduler.keeper import Keeper
+from supervisor.scheduler.fitness import readiness
+from supervisor.scheduler.keeper import NOT_CONFIGURED, Keeper
+from supervisor.scheduler.rolling import stored_roll
 from supervisor.scheduler.rootlink import RootLink
+from supervisor.scheduler.schedule import instants_key
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 
 _RING_SUFFIX = ".ring"
-_NOT_CONFIGURED = "no longer configured"
+_UNFIT = "unfit"
 
 _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     name="",
@@ -33,24 +39,39 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     shell="/bin/sh",
     working_dir=None,
     env={},
+    clean_env=False,
     secrets={},
+    user=None,
+    umask=None,
+    limits={},
     description=None,
     group=None,
     tags=(),
     crons=(),
+    every_ms=None,
+    at_ms=None,
     timezone="UTC",
+    dst_gap="run",
+    dst_overlap="first",
+    jitter_ms=0,
+    catch_up=0,
+    catch_up_window_ms=0,
     run_on_start=False,
     max_concurrent=1,
     on_overlap="queue",
     queue_max=0,
+    coalesce=False,
     timeout_ms=None,
     stop_signal=15,
     grace_ms=0,
+    leave_leftovers=False,
     retry_attempts=0,
     retry_delay_ms=0,
     retry_backoff="constant",
     retry_max_delay_ms=0,
+    retry_on=(),
     exit_codes=(0,),
+    failure_output=None,
     tty=False,
     merge_stderr=False,
     redraw=False,
@@ -73,6 +94,20 @@ class Known:
     exits: list[Exited]
     ending: bool
     """The daemon is being shut down."""
+    cgroups: str | None = None
+    """Directory with the cgroups of runs."""
+
+    def lost(self, units: dict[str, Unit]) -> dict[str, int]:
+        """Runs of which a dead root may have left processes that are to be ended, and when they began.
+
+        Also of a pending one: the root may have died before it could say that it had started it.
+        """
+        return {
+            run.id: run.started_at or run.created_at
+            for run in self.unfinished
+            if run.id not in self.running
+            and not (run.task_name in units and units[run.task_name].definition.leave_leftovers)
+        }
 
 
 def read(db: Database, snapshot: Frame) -> Known:
@@ -82,6 +117,7 @@ def read(db: Database, snapshot: Frame) -> Known:
         running={instance["run"]: instance for instance in snapshot["instances"]},
         exits=[Exited(**exited) for exited in snapshot["exits"]],
         ending=snapshot["ending"],
+        cgroups=snapshot["cgroups"],
     )
 
 
@@ -92,20 +128,47 @@ def make_units(db: Database, config: Config, *, first: bool) -> dict[str, Unit]:
     for row in all_tasks(db):
         unit = units.get(row.name)
         if unit is not None:
-            unit.last_instant = row.last_instant
+            _recall(unit, row, first=first)
     for instance in instances(db):
         unit = units.get(instance.task_name)
         if not first and unit is not None and instance.instance_index < len(unit.instances):
-            _remember(unit.instances[instance.instance_index], instance)
+            _remember(unit, unit.instances[instance.instance_index], instance)
     return units
 
 
-def _remember(instance: ServiceInstance, row: Instance) -> None:
+def _recall(unit: Unit, row: TaskRecord, *, first: bool) -> None:
+    before = json.loads(row.definition)
+    unit.last_instant = row.last_instant
+    unit.known_at_ms = before.get("at_ms") if row.last_instant is not None else None
+    # A schedule that changed under a daemon that runs has missed nothing, as after a reload.
+    unit.schedule_is_new = not (first or _same_schedule(unit, before))
+    unit.paused = row.paused
+    unit.fatal_since = row.fatal_since
+    unit.last_boot = row.last_boot
+    if not first:
+        unit.stopped = row.stopped
+        unit.rolling = stored_roll(row.rolling)
+        unit.last_restart = row.last_restart
+
+
+def _same_schedule(unit: Unit, before: Mapping[str, Any]) -> bool:
+    return unit.task is None or instants_key(unit.task) == (
+        tuple(before.get("cron", ())),
+        *(before.get(name) for name in ("timezone", "every_ms", "at_ms", "dst_gap", "dst_overlap")),
+    )
+
+
+def _remember(unit: Unit, instance: ServiceInstance, row: Instance) -> None:
     instance.failures = row.failures
     instance.since = row.since
+    instance.line = row.detail
     state = services.State(row.state)
-    if state in (services.State.EXITED, services.State.FATAL):
+    if state is services.State.RUNNING:
+        instance.ready_run = row.run_id
+    if state in (services.State.EXITED, services.State.FATAL, services.State.BACKOFF):
         instance.state = state
+    elif state is services.State.STOPPING and not unit.stopped:
+        instance.state = services.State.RESTARTING
 
 
 def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> None:
@@ -133,6 +196,8 @@ class Startup:
         self._root = root
         self._units = units
         self._log = log
+        self.outdated: dict[str, set[int]] = {}
+        """Instances by service whose processes were started under another definition: a reload was not completed."""
 
     def settle(self, known: Known, change: Change) -> None:
         """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
@@ -144,6 +209,7 @@ class Startup:
                 self._goes_on(run, row, instance, change)
             elif row.id in ended:
                 self._was_running(run)
+                self._recollect(run, ended[row.id])
                 self._engine.exited(ended[row.id], change)
             elif row.status == "running":
                 self._was_running(run)
@@ -161,6 +227,7 @@ class Startup:
         for unit in self._units.values():
             self._engine.promote(unit, change)
             for place in unit.instances:
+                place.since = place.since or change.now_ms
                 self._keeper.report(unit, place, change)
 
     def _adopted(self, row: Run) -> LiveRun:
@@ -193,8 +260,14 @@ class Startup:
         if self._has_place(run):
             instance = run.unit.instances[run.instance]
             instance.run = run
-            instance.state = state
             instance.started_once = True
+            instance.ready_at = instance.since if instance.ready_run == run.id else None
+            if state is services.State.RUNNING and readiness(run) is not None and instance.ready_run != run.id:
+                state = services.State.STARTING
+            if run.unit.stopped:
+                instance.state = services.State.STOPPING
+            elif instance.state is not services.State.RESTARTING:
+                instance.state = state
 
     def _goes_on(self, run: LiveRun, row: Run, instance: dict[str, Any], change: Change) -> None:
         if row.status == "pending":
@@ -205,31 +278,54 @@ class Startup:
         else:
             self._was_running(run)
             if self._has_place(run):
-                self._watch_health(run, instance["started_at"], change)
+                self._resume(run, instance, change)
+        self._engine.watch_output(run)
+        if instance.get("heard") is not None:
+            self._keeper.run_notified(run, instance["heard"])
         if instance["cause"] is not None:
             run.state = runs.State.STOPPING
         elif row.kind == "service" and not self._has_place(run):
-            self._engine.stop(run, change, by=_NOT_CONFIGURED)
+            self._engine.stop(run, change, by=NOT_CONFIGURED)
+        elif self._must_end(run):  # the scheduler before died when it had stored that, and the root was not told
+            self._engine.stop(run, change)
+        elif row.kind == "service" and instance["recipe"] != recipe(run.definition):
+            self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
 
     @staticmethod
     def _has_place(run: LiveRun) -> bool:
         """True for the run of a service that has such an instance."""
         return run.instance < len(run.unit.instances)
 
-    def _watch_health(self, run: LiveRun, started_at: int, change: Change) -> None:
-        service = run.unit.service
-        if service is not None:
-            healthy_at = started_at + service.healthy_after_ms
-            self._keeper.watch_health(run.unit, run.unit.instances[run.instance], max(0, healthy_at - change.now_ms))
+    def _recollect(self, run: LiveRun, exited: Exited) -> None:
+        """What its end will be judged by."""
+        if not self._has_place(run):
+            return
+        place = run.unit.instances[run.instance]
+        place.started_at = exited.started_at
+        if exited.cause == _UNFIT and place.state is services.State.RESTARTING:
+            place.state = services.State.FAILING
+
+    def _must_end(self, run: LiveRun) -> bool:
+        """True for the run of an instance that is being stopped or restarted."""
+        return self._has_place(run) and run.unit.instances[run.instance].state in services.ENDING
+
+    def _resume(self, run: LiveRun, instance: dict[str, Any], change: Change) -> None:
+        place = run.unit.instances[run.instance]
+        if instance["cause"] == _UNFIT and place.state is services.State.RESTARTING:
+            place.state = services.State.FAILING
+        self._keeper.resume(run, place, instance["started_at"], change)
 
     def _still_pending(self, run: LiveRun, row: Run, change: Change) -> None:
         configured = run.unit is self._units.get(run.unit.name)
         if not configured or (row.kind == "service" and not self._has_place(run)):
             self._log.info(f"{row.task_name} {row.id} will not start: it is no longer configured")
-            self._engine.stop(run, change, by=_NOT_CONFIGURED)
+            self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif isinstance(run.definition, Service):
             self._place(run, services.State.STARTING)
-            self._engine.decide(run, change)
+            if self._must_end(run):
+                self._engine.stop(run, change)
+            else:
+                self._engine.decide(run, change)
         elif row.due_at is not None and row.due_at > change.now_ms:
             # The clock may have been set back meanwhile.
             self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, run.definition.retry_max_delay_ms))

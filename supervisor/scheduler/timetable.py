@@ -2,22 +2,28 @@
 
 An instant is accounted for exactly once: the run (or what stands for it) and the task's new ``last_instant`` are one
 transaction, and the next instant is always sought after ``last_instant``, so neither a restart nor a clock that steps
-back runs one twice. Instants that pass while the daemon is down, the host sleeps or the clock jumps are a gap: the
-newest runs when it is at most a day old, the others become one ``missed`` run that says how many.
+back runs one twice. What becomes of instants that pass while the daemon is down, the host sleeps or the clock jumps
+says :mod:`supervisor.scheduler.catchup`.
+
+All instants are nominal. A task with ``jitter`` lives that much later: it comes to an instant when the clock shows the
+instant and its share of the jitter.
 """
+
+from collections.abc import Iterator
+from itertools import chain
 
 from store.errors import Conflict
 from store.ids import new_ulid
 from store.tasks import update_task
 from supervisor.config.model import Task
-from supervisor.scheduler.catchup import gap
+from supervisor.scheduler.catchup import passed
 from supervisor.scheduler.commit import Change
-from supervisor.scheduler.cron import next_instant
+from supervisor.scheduler.cron import Occurrence
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.schedule import same_instants
 from supervisor.scheduler.units import LiveRun, Unit
 
-_CATCH_UP_WINDOW_MS = 24 * 3600 * 1000
 _STEP_BACK_MS = 24 * 3600 * 1000
 """A clock that is further behind than this was wrong before: to wait for it would silence the schedule."""
 
@@ -31,17 +37,72 @@ class Timetable:
 
     def begin(self, unit: Unit) -> None:
         """Start firing `unit`; its ``last_instant`` is what the store knows (None: never seen before)."""
-        if not unit.crons:
+        task = unit.task
+        if task is None or unit.schedule.empty:
+            return
+        if unit.paused:
+            change = self._engine.change()
+            self.pause(unit, change)
+            self._engine.commit(change)
             return
         now_ms = self._loop.now_ms()
         if unit.last_instant is None or unit.last_instant > now_ms + _STEP_BACK_MS:
             unit.last_instant = now_ms
-        if (next_instant(unit.crons, unit.last_instant) or now_ms + 1) <= now_ms:
-            self._fire(unit)
-            return
-        change = self._engine.change()
-        self._arm(unit, change)
+        if unit.schedule_is_new:
+            unit.last_instant = max(unit.last_instant, now_ms)
+        unit.schedule_is_new = False
+        change, created = self._accounting(unit)
+        self._account_for_the_past(unit, task, change)
+        self._account(unit, task, change, created)
         self._engine.commit(change)
+
+    def clock_stepped(self, unit: Unit, by_ms: int) -> None:
+        """The wall clock was set; what comes at intervals goes on as if nothing had been."""
+        if not unit.schedule.follows_clock and unit.last_instant is not None:
+            unit.last_instant += by_ms
+        self.begin(unit)
+
+    def pause(self, unit: Unit, change: Change) -> None:
+        """Let the schedule rest; instants that pass meanwhile are not due, and nothing stands for them later."""
+        self.end(unit)
+        change.write(lambda db: update_task(db, unit.name, next_run_at=None))
+
+    def resume(self, unit: Unit, change: Change) -> None:
+        """Let a schedule that rested go on from now."""
+        unit.last_instant = max(unit.last_instant or 0, change.now_ms)
+        if not unit.schedule.empty:
+            self._arm(unit, change)
+
+    def redefine(self, unit: Unit, task: Task) -> None:
+        """Give a task another definition; a schedule that changed holds from now on, and catches up with nothing."""
+        before = unit.task
+        if before is None or same_instants(before, task):
+            unit.redefine(task)
+            if unit.timer is not None:
+                change, created = self._accounting(unit)
+                self._account(unit, task, change, created)
+                self._engine.commit(change)
+            return
+        self.fire_due(unit)
+        self.end(unit)
+        unit.redefine(task)
+        change, _ = self._accounting(unit)
+        unit.last_instant = max(unit.last_instant or 0, change.now_ms)
+        self._account_for_the_past(unit, task, change)
+        if unit.paused or unit.schedule.empty:
+            last = unit.last_instant
+            change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=None))
+        else:
+            self._arm(unit, change)
+        self._engine.commit(change)
+
+    def fire_due(self, unit: Unit) -> None:
+        """Fire what is due, and the loop has not come to; also what only waits for its share of the jitter."""
+        if unit.timer is not None:
+            first = next(unit.schedule.occurrences(unit.last_instant or 0), None)
+            if first is not None and first.at <= self._loop.now_ms():
+                unit.timer.cancel()
+                self._fire(unit, early_ms=unit.schedule.offset_ms)
 
     def end(self, unit: Unit) -> None:
         """Fire no more."""
@@ -49,18 +110,22 @@ class Timetable:
             unit.timer.cancel()
             unit.timer = None
 
-    def _arm(self, unit: Unit, change: Change) -> None:
+    def _arm(self, unit: Unit, change: Change, *, coming: Iterator[Occurrence] | None = None) -> None:
+        """Wait for the next instant: the first of `coming`, where these are known."""
         self.end(unit)
-        last = unit.last_instant
-        following = next_instant(unit.crons, max(change.now_ms, last or 0))
-        change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=following))
+        schedule, last = unit.schedule, unit.last_instant or 0
+        if coming is None:
+            coming = schedule.occurrences(last)
+        following = next(coming, None)
+        starts_at = None
         if following is not None:
-            unit.timer = self._loop.at(following, lambda: self._fire(unit))
+            running = following if following.runs else next((one for one in coming if one.runs), None)
+            starts_at = None if running is None else running.at + schedule.offset_ms
+            unit.timer = self._loop.at(following.at + schedule.offset_ms, lambda: self._fire(unit))
+        change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=starts_at))
 
-    def _fire(self, unit: Unit) -> None:
-        unit.timer = None
-        if self._engine.ending or unit.task is None or unit.last_instant is None:
-            return
+    def _accounting(self, unit: Unit) -> tuple[Change, list[LiveRun]]:
+        """A change that is to create runs for instants, and where to note these."""
         created: list[LiveRun] = []
 
         def on_failed(error: BaseException) -> bool:
@@ -74,21 +139,52 @@ class Timetable:
             self._engine.commit(retry)
             return True
 
-        change = self._engine.change(on_failed)
-        passed = gap(unit.crons, unit.last_instant, change.now_ms)
-        if passed is not None:
-            unit.last_instant = passed.newest
-            stale = change.now_ms - passed.newest > _CATCH_UP_WINDOW_MS
-            missed = passed.count if stale else passed.count - 1
-            if missed:
-                at = passed.newest if stale else passed.previous
-                self._record_missed(unit, unit.task, change, at, missed)
-            if not stale:
-                run = self._engine.create_task_run(unit, unit.task, change, trigger="cron", scheduled_at=passed.newest)
-                created.append(run)
-        self._arm(unit, change)
+        return self._engine.change(on_failed), created
+
+    def _fire(self, unit: Unit, early_ms: int = 0) -> None:
+        unit.timer = None
+        task = unit.task
+        if self._engine.ending or unit.paused or task is None:
+            return
+        change, created = self._accounting(unit)
+        self._account(unit, task, change, created, early_ms)
         self._engine.commit(change)
 
-    def _record_missed(self, unit: Unit, task: Task, change: Change, at: int | None, count: int) -> None:
+    def _account(self, unit: Unit, task: Task, change: Change, created: list[LiveRun], early_ms: int = 0) -> None:
+        """Account for all instants that have come, and wait for the next one."""
+        schedule, last = unit.schedule, unit.last_instant or 0
+        now_ms = change.now_ms - schedule.offset_ms + early_ms
+        coming = schedule.occurrences(last)
+        first = next(coming, None)
+        if first is None or first.at > now_ms:
+            self._arm(unit, change, coming=chain([] if first is None else [first], coming))
+            return
+        found = passed(schedule, last, now_ms, catch_up=task.catch_up, window_ms=task.catch_up_window_ms)
+        if found is not None:
+            unit.last_instant = found.newest
+            for at in found.skipped:
+                self._record(unit, task, change, at, "dst_skipped")
+            if found.missed:
+                self._record(unit, task, change, found.missed_at, "missed", found.missed)
+            coalesce = task.coalesce and len(found.runs) == 1  # several are what catch_up asked for
+            for at in found.runs:
+                run = self._engine.create_task_run(
+                    unit, task, change, trigger="cron", scheduled_at=at, coalesce=coalesce
+                )
+                created.append(run)
+        self._arm(unit, change)
+
+    def _account_for_the_past(self, unit: Unit, task: Task, change: Change) -> None:
+        """Let nobody wait for a single time that had passed when it was first seen."""
+        if task.at_ms is None or task.at_ms == unit.known_at_ms:
+            return
+        unit.known_at_ms = task.at_ms
+        if task.at_ms <= change.now_ms:
+            unit.last_instant = max(unit.last_instant or 0, change.now_ms)
+            self._record(unit, task, change, task.at_ms, "missed", 1)
+
+    def _record(
+        self, unit: Unit, task: Task, change: Change, at: int | None, reason: str, count: int | None = None
+    ) -> None:
         run = LiveRun(unit, task, new_ulid(change.now_ms), trigger="cron", created_at=change.now_ms, scheduled_at=at)
-        self._engine.record_refused(run, "missed", change, missed_count=count)
+        self._engine.record_refused(run, reason, change, missed_count=count)

@@ -1,14 +1,15 @@
 """What the scheduler keeps in memory: units (tasks and services) and their runs that have not ended."""
 
 import collections
-from zoneinfo import ZoneInfo
+from dataclasses import dataclass
 
-from supervisor.config.model import Service, Task
+from supervisor.config.diff import recipe
+from supervisor.config.model import Probe, Service, Task
 from supervisor.logline import stamp
 from supervisor.messages import Spawn
-from supervisor.scheduler import runs, services
-from supervisor.scheduler.cron import Cron
+from supervisor.scheduler import accounts, runs, services
 from supervisor.scheduler.loop import Timer
+from supervisor.scheduler.schedule import Schedule
 
 
 class LiveRun:
@@ -59,7 +60,21 @@ class LiveRun:
 class ServiceInstance:
     """One place of a service."""
 
-    __slots__ = ("failures", "healthy", "index", "run", "since", "started_once", "state", "timer")
+    __slots__ = (
+        "failures",
+        "healthy",
+        "index",
+        "line",
+        "probed",
+        "ready_at",
+        "ready_run",
+        "run",
+        "since",
+        "started_at",
+        "started_once",
+        "state",
+        "timer",
+    )
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -70,9 +85,29 @@ class ServiceInstance:
         self.failures = 0
         """Quick exits in a row."""
         self.healthy = False
+        self.probed = False
+        """Its present process was found ready, by what ``ready`` says."""
+        self.started_at: int | None = None
+        """When its present process was started, ms since the epoch."""
+        self.ready_at: int | None = None
+        """When that was found ready."""
+        self.line: str | None = None
+        """How it stands, in words for people."""
+        self.ready_run: str | None = None
+        """The run that was ready when the scheduler before stored that."""
         self.started_once = False
         self.timer: Timer | None = None
         """Health watch or restart delay."""
+
+
+@dataclass(frozen=True)
+class Roll:
+    """A rolling restart that is under way."""
+
+    index: int
+    """The instance that is being restarted; those before it are done."""
+    end: int
+    """Number of instances that it is about."""
 
 
 class Unit:
@@ -87,16 +122,39 @@ class Unit:
         """Runs of a task that wait for a slot, in their order."""
         self.waiting: dict[str, LiveRun] = {}
         """Retries of a task that wait for their delay."""
-        self.crons: list[Cron] = []
+        self.schedule = Schedule(definition if isinstance(definition, Task) else None)
+        self.schedule_is_new = False
+        """What it was before it has not been accounted for."""
+        self.known_at_ms: int | None = None
+        """The single time, milliseconds since the epoch, that has been seen before."""
         self.last_instant: int | None = None
         """The newest instant that was accounted for, milliseconds since the epoch."""
         self.timer: Timer | None = None
+        self.paused = False
+        """The schedule of a task rests."""
+        self.stopped = False
+        """No instance of a service is wanted."""
+        self.rolling: Roll | None = None
+        self.fatal_since: int | None = None
+        """People were told then (milliseconds since the epoch) that it is given up, and not yet that it is back."""
+        self.last_restart: str | None = None
+        """Id of the command that restarted it last."""
+        self.last_boot: str | None = None
+        """The boot of the host for which a task that runs once per boot ran last."""
+        self.configured = True
+        """False once it has left the configuration: its runs end, and no other ones come."""
         self.instances: list[ServiceInstance] = []
-        if isinstance(definition, Task):
-            zone = ZoneInfo(definition.timezone)
-            self.crons = [Cron(expression, zone) for expression in definition.crons]
-        else:
+        if isinstance(definition, Service):
+            self.stopped = not definition.autostart
             self.instances = [ServiceInstance(index) for index in range(definition.instances)]
+
+    def redefine(self, definition: Task | Service) -> None:
+        """Take another definition of the same kind. Runs that have not begun follow it; instances are the keeper's."""
+        self.definition = definition
+        if isinstance(definition, Task):
+            self.schedule = Schedule(definition)
+            for run in (*self.queue, *self.waiting.values()):
+                run.definition = definition
 
     @property
     def task(self) -> Task | None:
@@ -114,7 +172,17 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
     definition = run.definition
     command = definition.run
     argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
+    refusal, account = None, None
+    if definition.user is not None:
+        try:
+            account = accounts.resolve(definition.user)
+        except accounts.NoSuchAccount as err:
+            refusal = str(err)
+    steps = definition.stop_signal
+    if isinstance(steps, int):
+        steps = ((steps, definition.grace_ms),)
     env = {
+        **_base(definition, account),
         **definition.env,
         **definition.secrets,
         "RINGWARD_RUN_ID": run.id,
@@ -124,6 +192,11 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
         "RINGWARD_TRIGGER": run.trigger,
         "RINGWARD_DAEMON": daemon_id,
     }
+    notify = None
+    if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
+        notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"
+        if definition.live is not None and definition.live.kind == "notify":
+            env["WATCHDOG_USEC"] = str(1000 * definition.live.every_ms * definition.live.failures)
     if run.scheduled_at is not None:
         env["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
     return Spawn(
@@ -132,14 +205,37 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
         argv=argv,
         env=env,
         secrets=list(definition.secrets),
+        recipe=recipe(definition) if isinstance(definition, Service) else "",
         cwd=definition.working_dir,
         log=log,
         log_max_bytes=definition.log_max_bytes,
         log_on_full=definition.log_on_full,
         timeout_ms=definition.timeout_ms if isinstance(definition, Task) else None,
-        stop_signal=definition.stop_signal,
-        grace_ms=definition.grace_ms,
+        refusal=refusal,
+        clean_env=definition.clean_env,
+        uid=account.uid if account is not None and not account.ours else None,
+        gid=account.gid if account is not None else None,
+        groups=list(account.groups) if account is not None else [],
+        umask=definition.umask,
+        limits=definition.limits,
+        stop_signal=steps[0][0],
+        grace_ms=steps[0][1],
+        stop_then=[list(step) for step in steps[1:]],
+        leave=definition.leave_leftovers,
+        notify=notify,
         tty=definition.tty,
         merge_stderr=definition.merge_stderr,
         redraw=definition.redraw,
     )
+
+
+def _kind(probe: Probe | None) -> str | None:
+    return None if probe is None else probe.kind
+
+
+def _base(definition: Task | Service, account: accounts.Account | None) -> dict[str, str]:
+    """What a login would set."""
+    variables = {} if account is None else account.variables
+    if not definition.clean_env:
+        return variables
+    return {"PATH": accounts.CLEAN_PATH, **(variables or accounts.own_variables())}

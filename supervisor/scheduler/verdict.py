@@ -16,6 +16,7 @@ REASONS = {
     "overflow": "log_overflow",
     "shutdown": "daemon_stopped",
     "start_failed": "start_failed",
+    "unfit": "failed",
 }
 """End reasons by why we ended it."""
 
@@ -36,6 +37,8 @@ class Verdict:
     exit_code: int
     signal: int | None = None
     core_dumped: bool = False
+    line: str | None = None
+    """The line of output by which it has failed."""
 
     @property
     def succeeded(self) -> bool:
@@ -45,6 +48,8 @@ class Verdict:
     @property
     def text(self) -> str:
         """For a log line."""
+        if self.line is not None:
+            return f"{self.reason} by its output: {self.line}"
         if self.signal is not None:
             return f"{self.reason} by {signal_name(self.signal)}"
         return f"{self.reason} with exit code {self.exit_code}" if self.exit_code > 0 else self.reason

@@ -48,9 +48,10 @@ def now_ms() -> int:
 class Refusal(Exception):
     """What an operation of the fake scheduler answers instead of doing it."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> None:
         super().__init__(detail)
         self.status = status
+        self.errors = errors or []
 
 
 class Scheduler:
@@ -66,6 +67,7 @@ class Scheduler:
         self._db = db
         self._lock = lock
         self._listener: socket.socket | None = None
+        self._connections: set[socket.socket] = set()
         self.defaults()
         self.start()
 
@@ -85,6 +87,12 @@ class Scheduler:
             "notification_mark": lambda _args: {},
             "notifications_read": lambda _args: {},
             "schedule": lambda _args: {"items": []},
+            "service_start": lambda _args: {},
+            "service_stop": lambda _args: {},
+            "service_restart": lambda _args: {},
+            "task_pause": lambda _args: {},
+            "task_resume": lambda _args: {},
+            "reload": lambda _args: {"added": [], "changed": [], "removed": [], "warnings": []},
             "token_create": self._token_create,
             "token_delete": self._token_delete,
             "token_touch": lambda args: self._with_db(tokens.touch, args["hash"], now_ms()),
@@ -153,6 +161,9 @@ class Scheduler:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._listener = None
+        for sock in list(self._connections):
+            with contextlib.suppress(OSError):  # its thread has just closed it
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -160,11 +171,18 @@ class Scheduler:
                 sock, _ = listener.accept()
             except OSError:
                 return
+            self._connections.add(sock)
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
+        try:
+            self._converse(sock)
+        finally:
+            self._connections.discard(sock)
+
+    def _converse(self, sock: socket.socket) -> None:
         decoder = Decoder()
-        with sock:
+        with sock, contextlib.suppress(ConnectionResetError):
             while data := sock.recv(65536):
                 for frame in decoder.feed(data):
                     if frame["op"] == "hello":
@@ -182,7 +200,7 @@ class Scheduler:
         try:
             return {"ok": True, "result": self.operations[frame["op"]](frame["args"])}
         except Refusal as err:
-            return {"ok": False, "status": err.status, "detail": str(err), "errors": []}
+            return {"ok": False, "status": err.status, "detail": str(err), "errors": err.errors}
 
 
 class Bells:
@@ -379,6 +397,11 @@ class Daemon:
     def update(self, run_id: str, **columns: Any) -> None:
         with self.lock:
             runs.update_run(self.db, run_id, **columns)
+
+    def delete(self, run_id: str) -> None:
+        """Mark a run as deleted, whatever it is doing."""
+        with self.lock:
+            self.db.execute("INSERT INTO deleted_runs (run, deleted_at) SELECT seq, 1 FROM runs WHERE id = ?", [run_id])
 
     def end(self, run_id: str, reason: str = "succeeded", **columns: Any) -> None:
         """Store the end of a run, then announce it."""

@@ -82,15 +82,15 @@ def test_no_secret_is_in_the_audit(own: Daemon) -> None:
 
 
 def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
-    """While it is away entries wait, and then come in their order."""
+    """While it is away entries wait, and then come in their order; one whose answer was lost may come again."""
     session = cookie(login(own))
     until(lambda: own.scheduler.audit, "the log-in to be stored")
     own.scheduler.stop()
     statuses = [own.ask("POST", "/api/tasks/job/run", headers=session, unix=False).status for _ in range(2)]
     assert statuses == [503, 503]
     own.scheduler.start()
-    until(lambda: len(own.scheduler.audit) == 3, "the audit")
-    assert [entry.status for entry in own.scheduler.audit] == [204, 503, 503]
+    until(lambda: len({*own.scheduler.audit}) == 3, "the audit")
+    assert [entry.status for entry in dict.fromkeys(own.scheduler.audit)] == [204, 503, 503]
 
 
 def test_the_audit_outlives_the_worker(own: Daemon) -> None:

@@ -182,7 +182,7 @@ def test_delete(daemon: Daemon) -> None:
 
     daemon.scheduler.operations["run_delete"] = refuse
     assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 409
-    daemon.update(run.id, deleted_at=1)
+    daemon.delete(run.id)
     assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 404
     assert daemon.ask("DELETE", f"/api/runs/{new_ulid()}").status == 404
     assert daemon.ask("DELETE", "/api/runs/nothing").status == 422

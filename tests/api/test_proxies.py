@@ -135,7 +135,7 @@ def test_what_is_no_address(text: str) -> None:
 
 _STRANGER = """
 import json, socket, sys
-from api.serve import Worker
+from api.worker import Worker
 from api.exposure import Exposure
 from supervisor.messages import Boot
 

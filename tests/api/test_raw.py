@@ -1,6 +1,7 @@
 """The whole text of a log: its size, parts of it, and what the client has already."""
 
 import http.client
+import os
 
 import pytest
 
@@ -8,7 +9,7 @@ from api import rawlog
 from api.context import Files
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.paths import log_path, ring_path
-from logring.reader import LogReader
+from logring.reader import Extent, LogReader
 from store.runs import Run
 from tests.api.harness import Daemon, make_run, now_ms
 
@@ -135,22 +136,86 @@ def test_a_running_run(daemon: Daemon) -> None:
     daemon.end(run.id)
 
 
-def test_a_damaged_log(daemon: Daemon) -> None:
-    """Its size is not told, and it ends where the damage begins."""
-    run = ended(daemon, PIECES)
-    path = log_path(daemon.boot.data_dir, run.task_name, run.id)
-    with open(path, "r+b") as file:
-        file.seek(4096 + 9 * BLOCK + 5000)
-        file.write(b"\0" * 64)
+BLOCKS = 4096
+"""Where the blocks of a log file begin."""
+
+
+def damage(daemon: Daemon, run: Run, *places: int) -> None:
+    """Overwrite some bytes of the log file of a run, counted from its first block on."""
+    with open(log_path(daemon.boot.data_dir, run.task_name, run.id), "r+b") as file:
+        for place in places:
+            file.seek(BLOCKS + place)
+            file.write(b"\xff" * 64)
+
+
+def cut_off(daemon: Daemon, run: Run, asked: str = "") -> tuple[http.client.HTTPResponse, bytes]:
+    """An answer that breaks off, and what came of it."""
     connection = daemon.connect(unix=True)
-    connection.request("GET", url(run), headers={"Range": "bytes=0-1"})
+    connection.request("GET", url(run), headers={"Range": f"bytes={asked}"} if asked else {})
     response = connection.getresponse()
-    assert response.status == 200
-    assert response.getheader("Content-Length") is None
-    with pytest.raises(http.client.IncompleteRead) as cut_off:
+    with pytest.raises(http.client.IncompleteRead) as broken:
         response.read()
-    assert TEXT.startswith(cut_off.value.partial)
     connection.close()
+    return response, broken.value.partial
+
+
+def sizes(daemon: Daemon, run: Run) -> list[int]:
+    """How many bytes of the text each block has."""
+    reader = LogReader(None, log_path(daemon.boot.data_dir, run.task_name, run.id))
+    found = [extent for extent in reader.extents() if isinstance(extent, Extent)]
+    reader.close()
+    return [extent.size for extent in found]
+
+
+def test_a_damaged_block(daemon: Daemon) -> None:
+    """Everything before it comes, and then the connection ends; what stands behind it can be asked for."""
+    run = ended(daemon, PIECES)
+    each = sizes(daemon, run)
+    damage(daemon, run, 2 * BLOCK + 5000)
+    begin, end = sum(each[:2]), sum(each[:3])
+    response, came = cut_off(daemon, run)
+    assert (response.status, response.getheader("Content-Length")) == (200, str(len(TEXT)))
+    assert came == TEXT[:begin]
+    assert daemon.ask("HEAD", url(run)).headers["Content-Length"] == str(len(TEXT))
+    for asked, wanted in ((f"{end}-", TEXT[end:]), (f"{begin - 100}-{begin - 1}", TEXT[begin - 100 : begin])):
+        answer = daemon.get(url(run), {"Range": f"bytes={asked}"})
+        assert (answer.status, answer.body) == (206, wanted)
+    response, came = cut_off(daemon, run, f"{begin - 5}-{end + 5}")
+    assert (response.status, came) == (206, TEXT[begin - 5 : begin])
+    broken = daemon.get(url(run), {"Range": f"bytes={begin + 3}-"})
+    assert (broken.status, broken.media_type) == (500, "application/problem+json")
+    assert "block 2 is damaged" in broken.json["detail"]
+    assert not {"Content-Range", "ETag", "Accept-Ranges"} & set(broken.headers)
+    assert f"the log of {run.id} was sent only in part" in daemon.log.read_text()
+
+
+def test_a_damaged_header(daemon: Daemon) -> None:
+    """Nobody knows the size then; what stands before it comes, and then the connection ends."""
+    run = ended(daemon, PIECES)
+    begin = sum(sizes(daemon, run)[:1])
+    damage(daemon, run, BLOCK + 8)
+    response, came = cut_off(daemon, run, "0-1")
+    assert (response.status, response.getheader("Content-Length")) == (200, None)
+    assert came == TEXT[:begin]
+
+
+@pytest.mark.parametrize("place", [8, 5000])
+def test_damaged_from_the_first_block_on(daemon: Daemon, place: int) -> None:
+    """Then the answer says so: nothing of it was sent yet."""
+    run = ended(daemon, PIECES)
+    damage(daemon, run, place)
+    answer = daemon.get(url(run))
+    assert (answer.status, answer.media_type) == (500, "application/problem+json")
+    assert "block 0 is damaged" in answer.json["detail"]
+
+
+def test_a_log_that_was_cut_short(daemon: Daemon) -> None:
+    """What is left of it comes, and then the connection ends."""
+    run = ended(daemon, PIECES)
+    whole = sum(sizes(daemon, run)[:3])
+    os.truncate(log_path(daemon.boot.data_dir, run.task_name, run.id), BLOCKS + 3 * BLOCK + 1000)
+    response, came = cut_off(daemon, run)
+    assert (response.status, came) == (200, TEXT[:whole])
 
 
 def test_a_layout_is_remembered(daemon: Daemon, long: Run) -> None:

@@ -283,13 +283,16 @@ def test_all_invalid_parameters_at_once(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "?naming=camel", "/stop", "/log", "/log/raw", "/log/stream"], ids=lambda path: path or "run"
+    "path",
+    ["", "?naming=camel", "/stop", "/log", "/log/raw", "/log/stream", "/resources", "/ending"],
+    ids=lambda path: path or "run",
 )
 def test_unknown_and_deleted_runs(daemon: Daemon, path: str) -> None:
     """404 for a run that is not there, and for one that is marked as deleted, with all its sub-paths."""
     method = "POST" if path == "/stop" else "GET"
     assert daemon.ask(method, f"/api/runs/{new_ulid()}{path}").status == 404
-    gone = daemon.insert(full_run("gone", deleted_at=1))
+    gone = daemon.insert(full_run("gone"))
+    daemon.delete(gone.id)
     assert daemon.ask(method, f"/api/runs/{gone.id}{path}").status == 404
 
 

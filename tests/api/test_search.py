@@ -16,7 +16,7 @@ from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
 from logring.paths import log_path
 from store.ids import new_ulid
 from store.runs import Run
-from tests.api.harness import Daemon, Log, make_run, now_ms
+from tests.api.harness import Daemon, Log, make_run
 from tests.waiting import until
 
 
@@ -65,7 +65,7 @@ def three(shared: Daemon) -> list[Run]:
     log.write(b"alpha\n")
     log.finish()
     shared.end(gone.id)
-    shared.update(gone.id, deleted_at=now_ms())
+    shared.delete(gone.id)
     return found
 
 
@@ -175,7 +175,7 @@ def test_a_deleted_run_is_passed_over(daemon: Daemon) -> None:
     first = page(daemon, "passing", q="x", limit=3)
     assert [item["runId"] for item in first["items"]] == [runs[2][0].id] * 2 + [runs[1][0].id]
     daemon.end(runs[1][0].id)
-    daemon.update(runs[1][0].id, deleted_at=now_ms())
+    daemon.delete(runs[1][0].id)
     assert places(daemon, "passing", q="x", cursor=first["nextCursor"]) == [(runs[0][0].id, 0), (runs[0][0].id, 1)]
 
 

@@ -83,6 +83,27 @@ def test_a_worker_is_replaced(own: Daemon) -> None:
     assert own.workers() != [worker]
 
 
+def test_a_worker_that_does_not_serve_yet_can_be_ended(own: Daemon) -> None:
+    """However early it is told to: another one takes its place."""
+    (worker,) = until(own.workers, "a worker")
+    for number in (signal.SIGKILL, *[signal.SIGTERM] * 5):
+        os.kill(worker, number)
+        (worker,) = _successor(own, worker)
+    assert own.get("/healthz").status == 200
+
+
+def _successor(daemon: Daemon, worker: int) -> list[int]:
+    return until(lambda: found if (found := daemon.workers()) != [worker] else [], "another worker")
+
+
+def test_the_arbiter_stays_small(own: Daemon) -> None:
+    """What serves is loaded by the worker alone."""
+    own.get("/healthz")
+    (worker,) = own.workers()
+    assert "/gevent/" in Path(f"/proc/{worker}/maps").read_text()
+    assert "/gevent/" not in Path(f"/proc/{own.pid}/maps").read_text()
+
+
 def test_a_worker_that_hangs_ends_for_good(own: Daemon) -> None:
     """SIGABRT, which the arbiter sends to a worker without a sign of life, ends it at once, with a trace of where."""
     run = own.insert(make_run())

@@ -1,11 +1,8 @@
 """The live stream of a run's log, and the daemon's."""
 
 import os
-import re
-import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +12,8 @@ from logring.paths import log_path, ring_path
 from logring.writer import RingWriter
 from store.runs import Run
 from tests.api.harness import Daemon, Event, Log, Stream, make_run, now_ms
-from tests.waiting import until
+
+NOTIFICATIONS = "/api/notifications/stream"
 
 
 def running(daemon: Daemon) -> Run:
@@ -230,7 +228,7 @@ def test_deleted_meanwhile(daemon: Daemon) -> None:
     """Done says deleted."""
     run = running(daemon)
     stream = daemon.stream(path(run))
-    daemon.update(run.id, deleted_at=5)
+    daemon.delete(run.id)
     daemon.announce("run.deleted", runId=run.id)
     assert brief(list(stream.events())) == [done(-1, "deleted")]
     stream.close()
@@ -338,68 +336,29 @@ def test_rotation_under_a_stream(daemon: Daemon) -> None:
     stream.close()
 
 
-def test_a_client_that_goes_is_noticed(daemon: Daemon) -> None:
-    """An idle stream ends when its client hangs up: nothing of it is left."""
-    run = running(daemon)
-    (worker,) = daemon.workers()
-
-    def descriptors() -> int:
-        return len(os.listdir(f"/proc/{worker}/fd"))
-
-    first = daemon.stream(path(run))
-    before = descriptors()
-    streams = [daemon.stream(path(run)) for _ in range(30)]
-    assert descriptors() >= before + 30
-    for stream in streams:
-        stream.close()
-    until(lambda: descriptors() <= before, "the streams' sockets to be closed")
-    first.close()
-
-
-def test_idle_streams_are_small(own: Daemon) -> None:
-    """Two thousand that have nothing to send cost at most 40 MB."""
-    run = own.insert(make_run(task="stream", status="running", started_at=1))
-
-    def opened(count: int) -> list[Stream]:
-        streams = [own.stream(path(run)) for _ in range(count)]
-        assert all(stream.response.readline() == b"retry: 1000\n" for stream in streams)
-        return streams
-
-    first = opened(20)
-    (worker,) = own.workers()
-    before = memory_kb(worker)
-    streams = opened(400)
-    assert memory_kb(worker) - before < 400 * 20
-    for stream in (*first, *streams):
-        stream.close()
-
-
-def memory_kb(pid: int) -> int:
-    (found,) = re.findall(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(found)
-
-
 def test_heartbeats(daemon: Daemon) -> None:
-    """An idle stream says every 15 s that it is still there: a comment, for events a ping."""
+    """An idle stream says every 15 s that it is still there: a comment, for events a ping, unless it is not wanted."""
     run = running(daemon)
-    stream = daemon.stream(path(run))
+    quiet = [path(run), "/api/daemon/log/stream?from=0", "/api/events/stream?types=run.ended", NOTIFICATIONS]
+    streams = [daemon.stream(one) for one in quiet]
     happenings = daemon.stream("/api/events/stream")
-    assert [event.name for event in happenings.take(1)] == ["ping"]
-    lines = [stream.response.readline() for _ in range(3)]
-    assert lines == [b"retry: 1000\n", b"\n", b": \n"]
+    pinged = daemon.stream("/api/events/stream?types=ping")
+    for stream in (happenings, pinged):
+        assert [(event.name, event.id) for event in stream.take(1)] == [("ping", None)]
+        stream.close()
+    for stream in streams:
+        assert [stream.response.readline() for _ in range(3)] == [b"retry: 1000\n", b"\n", b": \n"]
+        stream.close()
+
+
+@pytest.mark.parametrize("url", ["/api/daemon/log/stream", "/api/events/stream", "/api/notifications/stream"])
+def test_nothing_between_keeps_a_stream_back(daemon: Daemon, url: str) -> None:
+    """Proxies are told to pass every stream on as it comes, and nobody to store it."""
+    stream = daemon.stream(url)
+    assert stream.response.headers["Content-Type"] == "text/event-stream"
+    assert stream.response.headers["Cache-Control"] == "no-store"
+    assert stream.response.headers["X-Accel-Buffering"] == "no"
     stream.close()
-    happenings.close()
-
-
-def test_a_client_that_reads_nothing_holds_nobody(daemon: Daemon, ended: Run) -> None:
-    """Others are served while one stream is stuck."""
-    with socket.create_connection(("127.0.0.1", daemon.port)) as stuck:
-        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        login = b"Authorization: Basic OmNvcnJlY3QgaG9yc2UgYmF0dGVyeQ==\r\n"
-        stuck.sendall(b"GET %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (path(ended, "?from=0").encode(), login))
-        assert stuck.recv(12) == b"HTTP/1.1 200"
-        assert len(events(daemon, ended, "?from=0&replayLimit=50000")) == 20_001
-        assert daemon.get("/healthz").status == 200
 
 
 def test_keepalive_after_a_stream(daemon: Daemon, ended: Run) -> None:

@@ -43,15 +43,23 @@ def test_days_of_a_task_without_runs(daemon: Daemon) -> None:
 
 
 def test_schedule(daemon: Daemon) -> None:
-    """The instants that the scheduler tells, with its notes."""
+    """The instants that the scheduler tells, with its notes, and when a run starts that does not start then."""
     daemon.scheduler.operations["schedule"] = lambda _arguments: {
-        "items": [[1000, "1970-01-01T01:00:01+01:00", None], [2000, "1970-01-01T01:00:02+01:00", "gap"]]
+        "items": [
+            [1000, "1970-01-01T01:00:01+01:00", None, 1000],
+            [2000, "1970-01-01T01:00:02+01:00", "gap", 2500],
+        ]
     }
     found = daemon.get("/api/tasks/backup/schedule?count=2").json["items"]
     assert daemon.scheduler.calls[-1] == ("schedule", {"task": "backup", "count": 2})
     assert found == [
         {"at": "1970-01-01T00:00:01.000Z", "local": "1970-01-01T01:00:01+01:00"},
-        {"at": "1970-01-01T00:00:02.000Z", "local": "1970-01-01T01:00:02+01:00", "note": "gap"},
+        {
+            "at": "1970-01-01T00:00:02.000Z",
+            "local": "1970-01-01T01:00:02+01:00",
+            "note": "gap",
+            "startsAt": "1970-01-01T00:00:02.500Z",
+        },
     ]
     daemon.get("/api/tasks/backup/schedule")
     assert daemon.scheduler.calls[-1][1]["count"] == 10

@@ -69,13 +69,14 @@ def test_service(daemon: Daemon) -> None:
     service = daemon.get("/api/tasks/site").json
     assert (service["kind"], service["state"]) == ("service", "backoff")
     assert service["instances"] == [
-        {"index": 0, "state": "running", "since": "1970-01-01T00:00:01.000Z", "failures": 0},
+        {"index": 0, "state": "running", "since": "1970-01-01T00:00:01.000Z", "failures": 0, "ready": False},
         {
             "index": 1,
             "state": "backoff",
             "runId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
             "since": "1970-01-01T00:00:01.000Z",
             "failures": 2,
+            "ready": False,
         },
     ]
     assert "lastRun" not in service
@@ -112,16 +113,15 @@ def test_daemon(daemon: Daemon) -> None:
 
 
 def test_daemon_while_the_scheduler_is_away(own: Daemon) -> None:
-    """It answers with what the scheduler left in the store; a configuration file that changed since is stale."""
-    path = own.log.with_name("config.toml")
-    path.write_text("")
+    """It answers with what the scheduler left in the store, staleness included."""
     with own.lock:
         meta.set_meta(
             own.db,
             "info",
             {
-                "config_path": str(path),
+                "config_path": "/etc/other.toml",
                 "config_loaded_at": 1000,
+                "config_stale": True,
                 "config_warnings": [],
                 "timezone": "UTC",
                 "tasks": 7,

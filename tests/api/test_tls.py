@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.api.credentials import basic
@@ -85,17 +86,18 @@ def test_a_client_that_goes_is_noticed(secure: Daemon) -> None:
     run = secure.insert(make_run())
     (worker,) = secure.workers()
 
-    def descriptors() -> int:
-        return len(os.listdir(f"/proc/{worker}/fd"))
+    def clients() -> int:
+        connections = psutil.Process(worker).net_connections("tcp")
+        return sum(one.laddr.port == secure.port and bool(one.raddr) for one in connections)
 
     headers = basic(PASSWORD)
     first = Stream(connect(secure), f"/api/runs/{run.id}/log/stream", headers)
-    before = descriptors()
+    until(lambda: clients() == 1, "those of other tests to go")
     streams = [Stream(connect(secure), f"/api/runs/{run.id}/log/stream", headers) for _ in range(10)]
-    assert descriptors() >= before + 10
+    assert clients() == 11
     for stream in streams:
         stream.close()
-    until(lambda: descriptors() <= before, "the streams' sockets to be closed")
+    until(lambda: clients() == 1, "the streams' sockets to be closed")
     first.close()
 
 

@@ -38,3 +38,21 @@ def test_memory_has_a_row_for_each_load() -> None:
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^memory: .*, (supervisor|rings)\b.* \d+\.\d+ MB +\d+\.\d+ MB", done.stdout, re.MULTILINE)
     assert rows == ["supervisor", "rings"] * 2
+
+
+def test_many_clients_get_everything() -> None:
+    """Every line and the end come to each of two hundred clients, also to those that come with the trigger."""
+    done = bench("--quick", "fanout", "streams", "herd")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^fan-out: .*, API worker +\d+ % of a core", done.stdout, re.MULTILINE)
+    assert re.search(r"^fan-out: .*, p99 +\d+\.\d ms", done.stdout, re.MULTILINE)
+    assert re.search(r"^memory: 200 idle streams, more +-?\d+\.\d MB", done.stdout, re.MULTILINE)
+    assert re.search(r"^200 streams at the trigger, .* 600 of 600 .* ok$", done.stdout, re.MULTILINE)
+
+
+def test_the_slowest_list_is_named() -> None:
+    """Of all filters with all sorts, for each bar the slowest by its path, and how many there are."""
+    done = bench("--quick", "filters")
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^slowest: /api/\S+ +\d+\.\d ms", done.stdout, re.MULTILINE)) == 2
+    assert len(re.findall(r"^lists of 20,000 runs with that bar: \d+, over it: \d+", done.stdout, re.MULTILINE)) == 2

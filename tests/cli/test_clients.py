@@ -270,6 +270,63 @@ class TestLists:
         assert duration("2026-11-21T11:58:00Z", None, now) == "2m"
 
 
+class TestEnding:
+    ENDING = f"/api/runs/{RUN}/ending"
+    FULL: ClassVar = {
+        "reason": "failed",
+        "exitCode": 139,
+        "signal": "SIGSEGV",
+        "coreDumped": True,
+        "oomKilled": True,
+        "requestedBy": "token ci",
+        "scheduledFor": "2026-11-21T03:00:00.000Z",
+        "missedCount": 2,
+        "retryAt": "2026-11-21T03:05:00.000Z",
+        "killedLeftovers": ["sleep (12)", "sh (13)"],
+        "lastLines": [line(7, "out"), line(8, "why", "system")],
+    }
+
+    def test_everything_that_is_known(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """One fact a line, then the last lines of the log."""
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+        daemon.on("GET", self.ENDING, self.FULL)
+        assert ringward("ending", RUN).stdout.splitlines() == [
+            "WHAT\tVALUE",
+            f"run\t{RUN}",
+            "reason\tfailed",
+            "exit code\t139",
+            "signal\tSIGSEGV, core dumped",
+            "out of memory\tyes",
+            "requested by\ttoken ci",
+            "scheduled for\t2026-11-21T03:00:00.000Z",
+            "missed times\t2",
+            "tried again\t2026-11-21T03:05:00.000Z",
+            "also killed\tsleep (12), sh (13)",
+            "",
+            "out",
+            "why",
+        ]
+        assert json.loads(ringward("ending", "--json", RUN).stdout) == self.FULL
+
+    def test_the_newest_run_that_has_ended(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Of a task; what has no value is not shown."""
+        daemon.on("GET", "/api/tasks/job/runs", runs_page(run()))
+        daemon.on("GET", self.ENDING, {"reason": "skipped", "exitCode": -1, "lastLines": []})
+        assert ringward("ending", "job").stdout == f"WHAT\tVALUE\nrun\t{RUN}\nreason\tskipped\n"
+        assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "ended"
+
+    def test_none_has_ended(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """It says so; a run that is running and a name that nothing has are errors too."""
+        daemon.on("GET", "/api/tasks/job/runs", runs_page())
+        result = ringward("ending", "job")
+        assert (result.exit_code, "no run of job has ended" in result.stderr) == (exit_codes.REFUSED, True)
+        daemon.on("GET", f"/api/runs/{RUN}", run(status="running"))
+        daemon.on("GET", self.ENDING, problem(409, "it has not ended"))
+        result = ringward("ending", RUN)
+        assert (result.exit_code, "it has not ended" in result.stderr) == (exit_codes.REFUSED, True)
+        assert ringward("ending", "nobody").exit_code == exit_codes.REFUSED
+
+
 class TestStop:
     def test_a_run_or_all_active_runs_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """Each is stopped and named."""

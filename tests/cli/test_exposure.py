@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.cli.boot.tls import certificate_names
-from supervisor.cli.failure import Failure
+from supervisor.config.problems import Unusable
 from tests.cli.test_up import Up, boot_of, shared_memory, up
 
 __all__ = ["shared_memory", "up"]  # fixtures
@@ -35,9 +35,8 @@ def test_the_names_of_a_certificate() -> None:
 )
 def test_what_is_no_pair(cert: str, key: str, reason: str) -> None:
     """The daemon does not start, and says which files and why."""
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(Unusable) as caught:
         certificate_names(cert, key)
-    assert caught.value.code == exit_codes.CONFIG
     assert cert in str(caught.value)
     assert reason in str(caught.value)
 
@@ -50,7 +49,7 @@ def test_a_locked_key(tmp_path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no openssl on this host")
-    with pytest.raises(Failure, match="passphrase"):
+    with pytest.raises(Unusable, match="passphrase"):
         certificate_names(CERT, str(locked))
 
 

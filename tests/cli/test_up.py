@@ -1,7 +1,6 @@
 """What ``ringward up`` settles before it becomes the root process."""
 
 import errno
-import importlib.metadata
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from supervisor.cli import exit_codes
 from supervisor.cli.boot import datadir, runtimedir, secret
 from supervisor.cli.failure import Failure
 from supervisor.cli.main import cli
+from supervisor.config.problems import Unusable
 from supervisor.messages import Boot
 
 CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
@@ -173,14 +173,13 @@ def test_addresses_on_the_command_line_are_checked(up: Up, listen: str) -> None:
     assert (result.exit_code, listen in result.stderr) == (exit_codes.USAGE, True)
 
 
-def test_the_other_supervisor_is_refused(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a distribution that has a package of the same name nothing is started."""
-
-    def version(name: str) -> str:
-        assert name == "supervisor"
-        return "4.3.0"
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
+@pytest.mark.parametrize(
+    "name", ["supervisor-4.3.0.dist-info", "supervisor-4.3.0-py3.11.egg-info", "Supervisor-4.3.0-py3.11.egg"]
+)
+def test_the_other_supervisor_is_refused(up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Beside a distribution that has a package of the same name nothing is started, however it was installed."""
+    (tmp_path / "site" / name).mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     result = up().result
     assert (result.exit_code, '"supervisor" 4.3.0' in result.stderr) == (exit_codes.CONFIG, True)
 
@@ -202,19 +201,18 @@ class TestPassword:
     @pytest.mark.parametrize(("value", "message"), [("", "is empty"), ("seven77", "shorter than 8")])
     def test_short_ones_are_refused(self, tmp_path: Path, value: str, message: str) -> None:
         """Also an empty variable: it was meant to set one."""
-        with pytest.raises(Failure, match=message):
+        with pytest.raises(Unusable, match=message):
             secret.settle({"RINGWARD_PASSWORD": value}, None)
         (tmp_path / "pw").write_text(f"{value}\n")
-        with pytest.raises(Failure, match=message):
+        with pytest.raises(Unusable, match=message):
             secret.settle({}, str(tmp_path / "pw"))
 
     def test_files_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
-        """With the path, and 78."""
+        """With the path."""
         (tmp_path / "binary").write_bytes(b"\xff" * 10)
         for name in ("missing", "binary", "."):
-            with pytest.raises(Failure, match=str(tmp_path)) as caught:
+            with pytest.raises(Unusable, match=str(tmp_path)):
                 secret.settle({}, str(tmp_path / name))
-            assert caught.value.code == exit_codes.CONFIG
 
 
 class TestDataDirectory:

@@ -240,7 +240,7 @@ run = "x"
         ("[tasks.a]\nrun = 'x'\ncron = ['@daily', '@never']", ":3: tasks.a.cron[1]: is no valid schedule"),
         ("[tasks.a]\nrun = 'x'\ntimeout = '0s'", "must be a duration from 1ms to"),
         ("[tasks.a]\nrun = 'x'\ntimeout = 90", 'write "90s"'),
-        ("[tasks.a]\nrun = 'x'\nrun_on_start = 'boot'", "must be true or false, without quotes"),
+        ("[tasks.a]\nrun = 'x'\nrun_on_start = 'yes'", 'must be true, false or "boot"'),
         ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGTRM'", 'did you mean "SIGTERM"?'),
         ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGSTOP'", "must be a signal that ends a process"),
         ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGRTMIN+99'", "must be the name of a signal"),

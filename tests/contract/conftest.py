@@ -6,10 +6,12 @@ import pytest
 from tests.contract.daemon import Contract
 
 
-@pytest.fixture(scope="session")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contract]:
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contract]:
     """One daemon for all of it; a test that changes runs has runs of its own, or puts them back."""
     one = Contract(tmp_path_factory.mktemp("contract"))
+    if request.param == "postgresql":
+        one.database = request.getfixturevalue("postgres").create()
     try:
         one.prepare()
         yield one

@@ -1,6 +1,7 @@
 """The daemon that is held against the tables, and what it has of runs."""
 
 import http.client
+import json
 import os
 import re
 import time
@@ -50,13 +51,21 @@ class Contract(Daemon):
     other; every second one has all optional fields, the others none of them. Of ``waits`` one runs, one is pending.
     """
 
+    database: str | None = None
+    """URL of a PostgreSQL database; None: SQLite."""
+
+    @property
+    def stored_in(self) -> str:
+        return self.database or str(self.data / "ringward.db")
+
     def environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if name != "RINGWARD_PASSWORD"}
 
     def prepare(self) -> None:
-        self.write(TASKS)
+        storage = f"[storage]\ndatabase = {json.dumps(self.database)}\n" if self.database else ""
+        self.write(storage + TASKS)
         self.data.mkdir(mode=0o700)
-        writer = open_writer(str(self.data / "ringward.db"))
+        writer = open_writer(self.stored_in)
         with writer.transaction():
             for task in ("kinds", "bulk"):
                 for run in kinds(task):

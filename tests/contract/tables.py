@@ -310,9 +310,3 @@ WITHOUT_SHAPES = (
     ("GET", "/api/tasks"),
     ("GET", "/api/tasks/{taskName}"),
 )
-ABSENT = (
-    ("POST", "/api/daemon/reload"),
-    ("POST", "/api/tasks/{taskName}/restart"),
-    ("POST", "/api/tasks/{taskName}/stop"),
-)
-"""What is not there yet. Whoever adds one takes it out of here."""

@@ -95,15 +95,33 @@ def label_steps(plan: Plan) -> None:
 
     plan.around(RootLink, "hello", always("begin"), always("hello"))
     plan.around(RootLink, "ask", always("before asking"), always("snapshot asked"))
-    plan.around(RootLink, "send", by_op("before"), by_op("after"))
+    plan.around(RootLink, "send", by_op("before"), always("queued"))
+    after_sending(plan)
     plan.around(Startup, "settle", always("before settling"), always("settled"))
     plan.around(Committer, "_feed", always("before storing"), always("given to the store"))
     plan.around(Committer, "_done", always("stored"), always("told"))
     plan.around(Announcer, "announce", always("before announcing"), always("announced"))
-    plan.around(ControlServer, "_send", always("before answering"), always("answered"))
+    plan.around(ControlServer, "_send", always("before answering"), always("answer queued"))
+    plan.around(ControlServer, "_flush", always("sending"), always("answered"))
     plan.around(Engine, "started", always("before started"), always("after started"))
     plan.around(Engine, "exited", always("before exited"), always("after exited"))
     plan.around(Engine, "_retry", always("before retry"), always("after retry"))
+
+
+def after_sending(plan: Plan) -> None:
+    """Frames to the root are sent at the end of a round: make a step of the end of that for each of them."""
+    from supervisor.messages import Decoder
+    from supervisor.scheduler.rootlink import RootLink
+
+    flush = RootLink._flush
+
+    def flushed(link: RootLink) -> None:
+        frames = list(Decoder().feed(bytes(link._unsent)))
+        flush(link)
+        for frame in frames:
+            plan.step(f"after {frame['op']}")
+
+    RootLink._flush = flushed  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import psutil
 
+from supervisor.root.cgroups import Cgroup, Cgroups, run_of_cgroup
 from tests.waiting import until
 
 RINGWARD = Path(sys.executable).parent / "ringward"
@@ -158,11 +159,16 @@ class Daemon:
         """Leave nothing behind."""
         if self.process is not None and self.process.poll() is None:
             children = psutil.Process(self.pid).children(recursive=True)
+            runs = {run_of_cgroup(child.pid) for child in children} - {""}
             self.process.kill()
             self.process.wait()
             for child in children:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     child.kill()
+            place = Cgroups.find() if runs else None
+            if place is not None:
+                for run in runs:
+                    until(Cgroup(f"{place.directory}/{run}").remove, f"the processes of {run} to end")
         shutil.rmtree(self._socket_dir, ignore_errors=True)
         identity = self.data / "id"
         if identity.exists():

@@ -176,7 +176,7 @@ def test_purged_while_the_daemon_was_down(daemon: Daemon) -> None:
     assert delete(daemon, gone) == 204
     assert daemon.stop() == 0
     writer = open_writer(str(daemon.data / "ringward.db"))
-    writer.execute("UPDATE runs SET deleted_at = deleted_at - 3600000 WHERE id = ?", [gone])
+    assert writer.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 3600000") == 1
     writer.close()
     daemon.start()
     assert bulk(daemon, "restore", ids=[gone])["affected"] == 0

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.daemon import Event, program
@@ -73,4 +74,24 @@ def test_frozen_logs(daemon: FrozenLogs, tmp_path: Path) -> None:
     assert daemon.texts(small["id"]) == ["hello"]
     stream.close()
     events.close()
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("cgroups", ["auto", "off"])
+def test_what_cannot_be_killed(daemon: FrozenLogs, cgroups: str) -> None:
+    """A process that waits for a dead disk is named, and its run ends without it; it ends when the disk is back."""
+    stuck = "touch '$LOGS/x' & echo $!; until grep -q '^State:.D' /proc/$!/status; do :; done"
+    daemon.write(f'[tasks.t]\nrun = "{stuck.replace("$LOGS", str(daemon.logs))}"\n', daemon=f'cgroups = "{cgroups}"')
+    daemon.start()
+    daemon.freeze()
+    try:
+        run_id = daemon.trigger("t")
+        assert daemon.ended(run_id)["endReason"] == "succeeded"
+        pid = int(daemon.texts(run_id)[0])
+        told = f"still there 10 s after SIGKILL (uninterruptible?): touch ({pid})"
+        assert told in "\n".join(daemon.texts(run_id, "system"))
+        assert psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
+    finally:
+        daemon.thaw()
+    until(lambda: not psutil.pid_exists(pid), "it to end")
     assert daemon.stop() == 0

@@ -2,6 +2,9 @@
 
 import sqlite3
 import time
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
 
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
@@ -10,15 +13,38 @@ MINUTE_MS = 60_000
 
 
 def test_an_instant_fires(daemon: Daemon) -> None:
-    """A task runs within a second of its instant, is told the instant, and its next run is announced."""
-    daemon.write('[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\ncron = "* * * * *"\n')
+    """A task runs at the instant that was announced, is told which one that is, and its next one is announced."""
+    daemon.write('[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\ncron = "*/5 * * * * *"\n')
     daemon.start()
     announced = daemon.task("t")["nextRunAt"]
-    run = until(lambda: daemon.runs("t"), "the next minute", deadline_s=90)[0]
-    assert (run["triggeredBy"], daemon.ended(run["id"])["endReason"]) == ("cron", "succeeded")
-    assert daemon.texts(run["id"]) == [announced]
-    assert announced.endswith(":00.000Z")
+    assert datetime.fromisoformat(announced).second % 5 == 0
+    assert announced.endswith(".000Z")
+
+    def fired() -> list[dict[str, Any]]:
+        return [run for run in daemon.runs("t") if daemon.texts(daemon.ended(run["id"])["id"]) == [announced]]
+
+    (run,) = until(fired, "the announced instant")
+    assert (run["triggeredBy"], run["createdAt"] >= announced) == ("cron", True)
     assert daemon.task("t")["nextRunAt"] > announced
+
+
+def test_intervals_and_single_times(daemon: Daemon) -> None:
+    """``every`` runs one interval after the other, exactly; ``at`` waits for its time, or says that it is past."""
+    daemon.write(
+        '[tasks.often]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\n'
+        '[tasks.once]\nrun = "true"\ntimezone = "UTC"\nat = 2126-01-01T00:00:00+01:00\n'
+        '[tasks.never]\nrun = "true"\nat = 2026-01-01T00:00:00Z\n'
+    )
+    daemon.start()
+    assert daemon.get("/api/tasks/once/schedule").json()["items"] == [
+        {"at": "2125-12-31T23:00:00.000Z", "local": "2125-12-31T23:00:00+00:00"}
+    ]
+    assert daemon.task("once")["nextRunAt"] == "2125-12-31T23:00:00.000Z"
+    assert until(lambda: daemon.runs("never"), "what stands for a time that is past")[0]["endReason"] == "missed"
+    runs = until(lambda: daemon.runs("often")[2:] and daemon.runs("often"), "three runs")
+    times = sorted(datetime.fromisoformat(daemon.texts(daemon.ended(run["id"])["id"])[0]) for run in runs)
+    assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}
+    assert "nextRunAt" not in daemon.task("never")
 
 
 def test_what_passed_while_the_daemon_was_down(daemon: Daemon) -> None:

@@ -1,11 +1,14 @@
 """Services through the real daemon."""
 
+import json
 import os
 import signal
+from pathlib import Path
 
 import psutil
 
 from tests.e2e.daemon import Daemon, program
+from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
 
 
@@ -87,3 +90,221 @@ def test_a_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
     assert daemon.run(run_id)["endReason"] == "daemon_stopped"
     assert daemon.texts(run_id) == ["ready", "bye"]
     assert {run["endReason"] for run in daemon.runs("stubborn") if run["status"] == "ended"} == {"daemon_stopped"}
+
+
+def ask(daemon: Daemon, action: str, name: str = "s") -> int:
+    return daemon.request("POST", f"/api/tasks/{name}/{action}").status
+
+
+def reaches(daemon: Daemon, state: str, name: str = "s") -> None:
+    until(lambda: daemon.task(name)["state"] == state, f"{name} to be {state}")
+
+
+def test_a_stopped_service_stays_down(daemon: Daemon) -> None:
+    """Over a killed scheduler too, until somebody starts it; the next daemon starts it as usual."""
+    daemon.write(f'[services.s]\nrun = {program("obeys_term")}\nrestart_delay = "0s"\ninstances = 2\n')
+    daemon.start()
+    first = until(lambda: running(daemon, "s"), "the service")
+    assert [ask(daemon, "stop"), ask(daemon, "stop")] == [204, 204]
+    reaches(daemon, "stopped")
+    assert {daemon.run(one)["endReason"] for one in first} == {"stopped"}
+    kill_helper(daemon, "ringward scheduler")
+    assert daemon.task("s")["state"] == "stopped"
+    assert ask(daemon, "start") == 204
+    until(lambda: running(daemon, "s"), "the service after its start")
+    assert len(daemon.runs("s")) == 4
+    assert ask(daemon, "stop") == 204
+    daemon.stop()
+    daemon.start()
+    until(lambda: running(daemon, "s"), "the service of the next daemon")
+
+
+DEAF = f'run = {program("ignores_term")}\ngraceful_stop = "1h"\n'
+"""Ends when the test says so."""
+
+
+def processes(daemon: Daemon, *run_ids: str) -> list[psutil.Process]:
+    """All processes of runs."""
+    children = psutil.Process(daemon.pid).children(recursive=True)
+    return [child for child in children if environment(child).get("RINGWARD_RUN_ID") in run_ids]
+
+
+def test_a_scheduler_that_dies_between_a_stop_and_its_end(daemon: Daemon) -> None:
+    """The end is taken in by the next one, and the service stays down, or comes up when that was asked."""
+    daemon.write(
+        f'[services.s]\n{DEAF}restart_delay = "0s"\n[services.late]\n{DEAF}restart_delay = "0s"\n'
+        f'[services.again]\n{DEAF}restart_delay = "1h"\n'
+    )
+    daemon.start()
+    names = ("s", "late", "again")
+    first, late, other = (until(lambda one=name: running(daemon, one), name)[0] for name in names)  # type: ignore[misc]
+    assert ask(daemon, "stop") == ask(daemon, "stop", "late") == ask(daemon, "restart", "again") == 204
+    assert {daemon.task(name)["state"] for name in names} == {"stopping"}
+    daemon.helper("ringward scheduler").kill()
+    for process in processes(daemon, first, other):
+        process.kill()
+    until(daemon.ready, "the next scheduler")
+    assert daemon.ended(first)["endReason"] == daemon.ended(other)["endReason"] == "stopped"
+    assert daemon.task("late")["state"] == "stopping"
+    for process in processes(daemon, late):
+        process.kill()
+    assert daemon.ended(late)["endReason"] == "stopped"
+    reaches(daemon, "stopped")
+    reaches(daemon, "stopped", "late")
+    until(lambda: [one for one in running(daemon, "again") if one != other], "its next incarnation")
+    assert len(daemon.runs("s")) == len(daemon.runs("late")) == 1
+
+
+def test_a_start_while_it_is_stopping(daemon: Daemon) -> None:
+    """It comes up again when it has ended, without its restart delay."""
+    daemon.write(f'[services.s]\n{DEAF}restart_delay = "1h"\n')
+    daemon.start()
+    (first,) = until(lambda: running(daemon, "s"), "the service")
+    assert ask(daemon, "stop") == 204
+    assert daemon.task("s")["state"] == "stopping"
+    assert ask(daemon, "start") == 204
+    assert daemon.task("s")["state"] == "stopping"
+    for process in processes(daemon, first):
+        process.kill()
+    until(lambda: [one for one in running(daemon, "s") if one != first], "its next incarnation")
+    assert daemon.run(first)["endReason"] == "stopped"
+
+
+def test_a_stop_reaches_deaf_children(daemon: Daemon) -> None:
+    """What a service has started ends with it, also what ignores SIGTERM, after graceful_stop."""
+    daemon.write(f'[services.s]\nrun = {program("leaves_deaf_child")}\ngraceful_stop = "200ms"\n')
+    daemon.start()
+    ids = until(lambda: running(daemon, "s"), "the service")
+    children = processes(daemon, *ids)
+    assert children
+    assert ask(daemon, "stop") == 204
+    reaches(daemon, "stopped")
+    assert not [one for one in children if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def test_fatal_and_back(daemon: Daemon, tmp_path: Path) -> None:
+    """A service that is given up is tried again after fatal_retry; people hear of it and of its end, once each."""
+    flag = tmp_path / "repaired"
+    daemon.write(
+        f"[services.s]\nrun = \"test -e '{flag}' && exec sleep 1000; exit 1\"\n"
+        'restart_delay = "1ms"\nrestart_attempts = 1\nfatal_retry = "20ms"\nhealthy_after = "3s"\n'
+    )
+    daemon.start()
+    until(lambda: len(daemon.runs("s")) > 4, "more attempts than it has")
+    flag.touch()
+    until(lambda: "service.recovered" in kinds(daemon), "it to be back")
+    assert kinds(daemon) == ["service.recovered", "service.fatal"]
+    assert daemon.task("s")["state"] == "running"
+    assert daemon.get("/api/notifications").json()["items"][1]["count"] == 1
+
+
+def kinds(daemon: Daemon) -> list[str]:
+    return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+
+
+ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
+
+
+def test_a_rolling_restart(daemon: Daemon) -> None:
+    """At any time all instances but one run; in the end all of them are new, also over a killed scheduler."""
+    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n{ROLLING}healthy_after = '50ms'\n")
+    daemon.start()
+    before = until(lambda: running(daemon, "s"), "the service")
+    assert ask(daemon, "restart?rolling=true") == 204
+    assert ask(daemon, "restart") == 409
+    until(lambda: daemon.task("s").get("rolling", {}).get("done"), "the first one")
+    kill_helper(daemon, "ringward scheduler")
+
+    def done() -> bool:
+        task = daemon.task("s")
+        assert [one["state"] for one in task["instances"]].count("running") >= 2
+        return "rolling" not in task
+
+    until(done, "its end")
+    after = until(lambda: running(daemon, "s"), "all of them")
+    assert not set(before) & set(after)
+    assert len(daemon.runs("s")) == 6
+
+
+def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
+    """At the second instance: the third one goes on as it was, and people are told."""
+    flag = tmp_path / "broken"
+    daemon.write(
+        f"[services.s]\nrun = \"echo up; test $RINGWARD_INSTANCE = 1 && test -e '{flag}' && exit 1; exec sleep 1000\"\n"
+        f"{ROLLING}healthy_after = '3s'\n"
+    )
+    daemon.start()
+    before = until(lambda: running(daemon, "s"), "the service")
+    flag.touch()
+    assert ask(daemon, "restart?rolling=true") == 204
+    until(lambda: "service.rolling" in kinds(daemon), "it to end")
+    task = daemon.task("s")
+    assert [one["state"] for one in task["instances"]] == ["running", "fatal", "running"]
+    assert task["instances"][2]["runId"] == before[2]
+    assert "rolling" not in task
+
+
+def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> None:
+    """Lower priorities start earlier and stop later; one without autostart waits for people."""
+    said = tmp_path / "said"
+    daemon.write(
+        "".join(
+            f"[services.{name}]\nrun = \"trap 'echo {name} >> {said}; exit' TERM; echo up; sleep 1000 & wait\"\n"
+            f"priority = {priority}\n"
+            for name, priority in (("web", 300), ("db", 1), ("cache", 20))
+        )
+        + '[services.later]\nrun = "exec sleep 1000"\nautostart = false\n'
+    )
+    daemon.start()
+    until(lambda: all(running(daemon, name) for name in ("web", "db", "cache")), "all three")
+    started = sorted((daemon.runs(name)[0]["startedAt"], number) for number, name in enumerate(("db", "cache", "web")))
+    assert [number for _, number in started] == [0, 1, 2]
+    assert daemon.task("later")["state"] == "stopped"
+    assert ask(daemon, "start", "later") == 204
+    reaches(daemon, "running", "later")
+    assert daemon.stop() == 0
+    assert said.read_text().split() == ["web", "cache", "db"]
+
+
+def test_a_paused_schedule(daemon: Daemon) -> None:
+    """It is paused over restarts of scheduler and daemon, and goes on when it is resumed."""
+    daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    assert "nextRunAt" in daemon.task("t")
+    assert ask(daemon, "pause", "t") == 204
+    kill_helper(daemon, "ringward scheduler")
+    daemon.stop()
+    daemon.start()
+    task = daemon.task("t")
+    assert task["paused"]
+    assert "nextRunAt" not in task
+    assert ask(daemon, "resume", "t") == 204
+    task = daemon.task("t")
+    assert not task["paused"]
+    assert "nextRunAt" in task
+    assert [ask(daemon, "pause"), ask(daemon, "start", "t"), ask(daemon, "stop", "nothing")] == [409, 409, 404]
+
+
+def test_the_commands(daemon: Daemon) -> None:
+    """The command line does the same, says what became of it as JSON, and ends with 1 when it is refused."""
+    daemon.write(f'[services.s]\nrun = {program("obeys_term")}\n[tasks.t]\nrun = "true"\n')
+    daemon.start()
+    (first,) = until(lambda: running(daemon, "s"), "the service")
+    assert daemon.cli("stop", "s").stdout == f"{first}\n"
+    reaches(daemon, "stopped")
+    assert json.loads(daemon.cli("start", "--json", "s").stdout)["name"] == "s"
+    until(lambda: running(daemon, "s"), "the service")
+    assert daemon.cli("restart", "--rolling", "s").returncode == 0
+    assert json.loads(daemon.cli("pause", "--json", "t").stdout)["paused"] is True
+    assert json.loads(daemon.cli("resume", "--json", "t").stdout)["paused"] is False
+    wrong = daemon.cli("start", "t")
+    assert (wrong.returncode, "t is a task" in wrong.stderr) == (1, True)
+    unknown = daemon.cli("pause", "nothing")
+    assert (unknown.returncode, "there is no task, service or run nothing" in unknown.stderr) == (1, True)

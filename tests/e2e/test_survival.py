@@ -1,7 +1,9 @@
 """Helpers die, instances do not notice; every numbered line comes back."""
 
 import signal
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -46,6 +48,24 @@ def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> Non
     assert side.read_text().split() == [str(number) for number in range(200)]
     assert [run["id"] for run in daemon.runs("s")] == [service["id"]]
     assert daemon.run(service["id"])["status"] == "running"
+
+
+def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
+    """However often the scheduler is killed: each instant has its run, no two have the same."""
+    daemon.write(
+        '[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\n'
+        "max_concurrent = 1000\ncatch_up = 1000\nkeep_runs = 1000\n"
+    )
+    daemon.start()
+    for number in range(4):
+        until(lambda number=number: len(daemon.runs("t")) > 2 * number, "more runs")  # type: ignore[misc]
+        kill_helper(daemon, "ringward scheduler")
+    last = daemon.task("t")["nextRunAt"]
+    until(lambda: daemon.task("t")["nextRunAt"] > last, "one more run")
+    runs = [daemon.ended(run["id"]) for run in daemon.runs("t")]
+    assert {run["endReason"] for run in runs} == {"succeeded"}
+    times = sorted(datetime.fromisoformat(daemon.texts(run["id"])[0]) for run in runs)
+    assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}
 
 
 def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:

@@ -1,6 +1,7 @@
 """Tasks through the real daemon."""
 
 import signal
+import sqlite3
 from pathlib import Path
 
 import psutil
@@ -199,6 +200,23 @@ def test_run_on_start(daemon: Daemon) -> None:
     daemon.start()
     run = until(lambda: daemon.runs("t"), "the run")[0]
     assert run["triggeredBy"] == "startup"
+
+
+def test_once_per_boot(daemon: Daemon) -> None:
+    """run_on_start = "boot" runs a task at the first start of the daemon after each boot of the host."""
+    daemon.write('[tasks.t]\nrun = "true"\nrun_on_start = "boot"\n[tasks.each]\nrun = "true"\nrun_on_start = true\n')
+    daemon.start()
+    assert until(lambda: daemon.runs("t"), "the run")[0]["triggeredBy"] == "startup"
+    daemon.stop()
+    daemon.start()
+    until(lambda: len(daemon.runs("each")) == 2, "the second run of the other task")
+    assert len(daemon.runs("t")) == 1
+    daemon.stop()
+    with sqlite3.connect(daemon.data / "ringward.db") as db:
+        db.execute("UPDATE tasks SET last_boot = 'the boot before' WHERE name = 't'")
+    db.close()
+    daemon.start()
+    until(lambda: len(daemon.runs("t")) == 2, "the run after the next boot")
 
 
 def test_what_cannot_be_triggered(daemon: Daemon) -> None:

@@ -188,6 +188,11 @@ def _blocks(reader: LogReader) -> None:
                     raise Defect("blocks without end")
                 if not isinstance(block, LogError):
                     block.contradiction()
+            for count, extent in enumerate(reader.extents(start=start)):
+                if count > 1000:
+                    raise Defect("extents without end")
+                if not isinstance(extent, LogError) and extent.size < 0:
+                    raise Defect(f"{extent}")
         for _piece in reader.raw():
             pass
 

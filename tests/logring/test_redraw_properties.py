@@ -1,6 +1,6 @@
 """What holds of the redraw reducer whatever it is fed."""
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logring.cells import MAX_ROW
@@ -35,7 +35,6 @@ def joined(settled: list[bytes | Drawn]) -> list[bytes]:
     return found
 
 
-@settings(deadline=None)
 @given(hostile, st.integers(1, 40), st.booleans())
 @example(b"\x1b[A" + b"a\n" * 50 + b"\x1b[9Ax", 1, True)
 @example(b"first\r" + b"12345\r" * 20 + b"1\r\n", 3, False)
@@ -47,7 +46,6 @@ def test_the_pieces_do_not_matter(data: bytes, size: int, full: bool) -> None:
     assert joined(reduced(pieces(data, size), full=full)) == joined(reduced([data], full=full))
 
 
-@settings(deadline=None)
 @given(plain, st.booleans(), st.integers(1, 400))
 def test_plain_text_is_untouched(data: bytes, full: bool, size: int) -> None:
     """Text without carriage returns, backspaces and escape sequences is stored byte for byte."""
@@ -55,7 +53,6 @@ def test_plain_text_is_untouched(data: bytes, full: bool, size: int) -> None:
     assert not needs(data, full)
 
 
-@settings(deadline=None)
 @given(plain, st.booleans(), st.integers(1, 400))
 def test_line_ends_with_carriage_returns_are_untouched(data: bytes, full: bool, size: int) -> None:
     """CRLF is a line end, and stored as it came."""
@@ -64,7 +61,6 @@ def test_line_ends_with_carriage_returns_are_untouched(data: bytes, full: bool, 
     assert not needs(data, full)
 
 
-@settings(deadline=None)
 @given(hostile, st.integers(1, 400), st.booleans())
 def test_everything_is_bounded(data: bytes, size: int, full: bool) -> None:
     """Histories, regions and settled lines have the sizes that they may have, whatever comes."""
@@ -83,7 +79,6 @@ def test_everything_is_bounded(data: bytes, size: int, full: bool) -> None:
             assert drawn.frames[-1][0] == drawn.text
 
 
-@settings(deadline=None)
 @given(hostile, st.booleans())
 def test_what_needs_nothing_is_not_changed(data: bytes, full: bool) -> None:
     """Where the cheap test finds nothing, the reducer finds nothing either."""

@@ -3,7 +3,7 @@
 import re
 
 import pyte
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from logring.pen import NO_PEN, pen_after, pen_with, sgr
@@ -21,7 +21,6 @@ PARTS = [
 # fmt: on
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(PARTS), max_size=40).map(b"".join))
 def test_it_shows_what_another_terminal_shows(data: bytes) -> None:
     """Row by row, whatever moves and erases."""
@@ -36,7 +35,6 @@ def test_it_shows_what_another_terminal_shows(data: bytes) -> None:
     assert rows + [""] * (LINES - len(rows)) == [row.rstrip() for row in other.display]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([0, 1, 2, 4, 7, 22, 24, 27, 31, 39, 44, 49, 97, 100, 38, 5, 48]), max_size=12))
 def test_a_pen_is_what_sets_it(codes: list[int]) -> None:
     """The parameters that a pen is kept as set the same pen again, from whatever was set before."""

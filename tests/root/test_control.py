@@ -16,6 +16,7 @@ from supervisor.root.helpers import Helper
 from supervisor.root.instances import Instance
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
+from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
 from tests.root.test_shortage import BOOT
 
@@ -60,7 +61,7 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
 
 def test_time_outs_of_the_past_take_no_memory() -> None:
     """Short runs with long time-outs: only the timers of those that live are kept."""
-    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, lambda: None)
+    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set))
     for number in range(10_000):
         lives.live = {str(number): Instance(spawn(str(number)), 1, 1, 1, None)}
         lives._at(1000.0 + number, str(number))

@@ -1,6 +1,5 @@
 """Descriptors run out, or something may not be looked at: the root goes on and leaves nothing open."""
 
-import builtins
 import errno
 import gc
 import os
@@ -15,7 +14,7 @@ import pytest
 
 from supervisor.messages import Boot
 from supervisor.osport import UnixListener
-from supervisor.root import leftovers, spawn
+from supervisor.root import processes, spawn
 from supervisor.root.helpers import Helper
 from tests.root.test_spawn import wanted
 
@@ -123,14 +122,15 @@ def test_a_connection_without_a_descriptor_is_hung_up_on(tmp_path: Path, shortag
     listener.close()
 
 
-def test_hidden_processes_stay_unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hidepid=1 other users' processes cannot be read: that costs names in a log line, nothing else."""
-    really = builtins.open
+def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hidepid=1 other users' processes cannot be read: they are taken for nobody's, nothing else."""
+    really = os.open
 
-    def hidden(path: Any, *arguments: Any, **options: Any) -> Any:
+    def hidden(path: Any, *arguments: Any, **options: Any) -> int:
         if str(path) == "/proc/1/stat":
             raise PermissionError(errno.EPERM, "Operation not permitted")
         return really(path, *arguments, **options)
 
-    monkeypatch.setattr(builtins, "open", hidden)
-    assert leftovers.members(os.getpgrp()) is not None
+    monkeypatch.setattr(os, "open", hidden)
+    assert processes.look(1) is None
+    assert processes.look(os.getpid()) is not None

@@ -1,12 +1,17 @@
 import contextlib
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.messages import Spawn
+from supervisor.root import shim
 from supervisor.root import spawn as spawning
+from supervisor.root.cgroups import Cgroup, Cgroups
 
 SHELLS = ["dash", "bash", "busybox"]
 
@@ -18,6 +23,7 @@ def wanted(
     *,
     tty: bool = False,
     merge: bool = False,
+    **more: Any,
 ) -> Spawn:
     return Spawn(
         run="R",
@@ -31,6 +37,7 @@ def wanted(
         grace_ms=1,
         tty=tty,
         merge_stderr=merge,
+        **more,
     )
 
 
@@ -44,25 +51,40 @@ def read_all(fd: int) -> bytes:
 
 
 class Outcome:
-    def __init__(self, spawn: Spawn, nofile: int | None = None) -> None:
-        started = spawning.start(spawn, {"PATH": os.environ["PATH"]}, nofile)
+    def __init__(self, spawn: Spawn, nofile: int | None = None, cgroup: Cgroup | None = None) -> None:
+        started = spawning.start(spawn, {"PATH": os.environ["PATH"]}, nofile, cgroup)
         _, status = os.waitpid(started.pid, 0)
         self.code = os.waitstatus_to_exitcode(status)
         self.out, self.err = (b"" if fd is None else read_all(fd) for fd in started.pipes)
-        self.word = "" if started.status_fd is None else os.read(started.status_fd, 64).decode().strip()
+        self.word = "" if started.status_fd is None else os.read(started.status_fd, 256).decode().strip()
         for fd in (*started.pipes, started.status_fd, started.pidfd):
             if fd is not None:
                 os.close(fd)
 
 
 @pytest.fixture(params=SHELLS)
-def _shell(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the shells that a distribution has as /bin/sh."""
+def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each of the shells that a distribution has as /bin/sh, where every user finds it."""
     found = shutil.which(request.param)
     assert found, f"{request.param} is not installed: .ci/run installs it"
-    shell = tmp_path / "sh"  # busybox takes its applet from the name
-    shell.symlink_to(found)
-    monkeypatch.setattr(spawning, "_SHELL", str(shell))
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        shell = f"{directory}/sh"  # busybox takes its applet from the name
+        os.symlink(found, shell)
+        monkeypatch.setattr(shim, "SHELL", shell)
+        yield
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Cgroup]:
+    """A cgroup for one run."""
+    place = Cgroups.find()
+    if place is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    made = place.make(f"test-{os.getpid()}")
+    yield made
+    made.remove()
+    place.close()
 
 
 @pytest.mark.usefixtures("_shell")
@@ -137,6 +159,96 @@ class TestShim:
         assert (outcome.code, outcome.out, outcome.err) == (0, b"1\n2\nto tty\nto stderr\n", b"")
         assert outcome.word == ""
 
+    def test_a_text_joins_its_cgroup_first(self, cgroup: Cgroup) -> None:
+        """Without a second shell; the text of the run keeps its line numbers, and no descriptor stays."""
+        text = "cat /proc/self/cgroup; ls -l /proc/self/fd | grep -c cgroup.procs; umask; ulimit -Sn; exit 3"
+        outcome = Outcome(wanted([shim.SHELL, "-e", "-c", f"set +e; {text}"], umask=0o027), 99, cgroup)
+        lines = outcome.out.decode().splitlines()
+        assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]
+        assert lines[-3:] == ["0", "0027", "99"]
+        assert (outcome.code, outcome.word, outcome.err) == (3, "", b"")
+        wrong = wanted([shim.SHELL, "-e", "-c", "true\nfi\n"])
+        assert Outcome(wrong, None, cgroup).err == Outcome(wrong).err != b""
+        assert cgroup.remove()
+
+    def test_a_command_joins_its_cgroup_first(self, cgroup: Cgroup, tmp_path: Path) -> None:
+        """And has no descriptor of it."""
+        outcome = Outcome(wanted(["sh", "-c", "cat /proc/self/cgroup; ls /proc/self/fd"], str(tmp_path)), None, cgroup)
+        assert f"/{os.path.basename(cgroup.path)}\n" in outcome.out.decode()
+        assert (outcome.code, outcome.word) == (0, "")
+
+    def test_a_cgroup_that_is_gone(self, cgroup: Cgroup, tmp_path: Path) -> None:
+        """A run that cannot join is not started."""
+        cgroup.remove()
+        with pytest.raises(FileNotFoundError):
+            Outcome(wanted(["true"], str(tmp_path)), None, cgroup)
+
+    def test_limits(self) -> None:
+        """Every one of them, in the units of this shell."""
+        mb = 1 << 20
+        limits = {
+            "memory": 512 * mb,
+            "cpu_time": 77,
+            "nofile": 66,
+            "nproc": 4000,
+            "core": 0,
+            "file_size": 3 * mb,
+            "stack": 2 * mb,
+            "memlock": 1 << 16,
+            "nice": 3,
+            "oom_score_adj": 300,
+        }
+        script = "cat /proc/self/limits /proc/self/oom_score_adj; nice"
+        outcome = Outcome(wanted(["sh", "-c", script], limits=limits))
+        assert (outcome.code, outcome.word) == (0, "")
+        text = outcome.out.decode()
+        shown = {line[:25].strip(): line[26:].split()[:2] for line in text.splitlines()}
+        expected = {
+            "Max address space": 512 * mb,
+            "Max cpu time": 77,
+            "Max open files": 66,
+            "Max processes": 4000,
+            "Max core file size": 0,
+            "Max file size": 3 * mb,
+            "Max stack size": 2 * mb,
+            "Max locked memory": 1 << 16,
+        }
+        assert {name: shown[name] for name in expected} == {name: [str(n), str(n)] for name, n in expected.items()}
+        assert text.splitlines()[-2:] == ["300", "3"]
+
+    def test_a_limit_that_cannot_be_set(self) -> None:
+        """It is told which."""
+        assert Outcome(wanted(["true"], limits={"nofile": 1 << 30})).word == "limit nofile"
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
+    @pytest.mark.parametrize("by", ["setpriv", "python"])
+    def test_another_user(self, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All ids are changed, and what goes wrong afterwards is told as ever."""
+        if by == "python":
+            monkeypatch.setattr(shim, "_SETPRIV", None)
+        other: dict[str, Any] = {"uid": 65534, "gid": 65533, "groups": [65533, 4]}
+        show = "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm))' /proc/self/status; pwd"
+        outcome = Outcome(wanted(["sh", "-c", show], "/", **other))
+        words = outcome.out.decode().split()
+        ids = ["Uid:", *["65534"] * 4, "Gid:", *["65533"] * 4, "Groups:", "4", "65533"]
+        assert words == [*ids, "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "/"]
+        assert outcome.word == "user"
+        assert shim.explain(wanted(["true"], **other), "user\n") is None
+        for argv, cwd, word in ((["/no/such"], None, "exec 127"), (["true"], "/root/no", "cwd")):
+            spawn = wanted(argv, cwd, **other)
+            outcome = Outcome(spawn)
+            assert outcome.word == f"user\n{word}"
+            assert shim.explain(spawn, outcome.word) is not None
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="others cannot set limits that keep root from changing the user")
+    def test_a_user_that_one_cannot_become(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing runs as the wrong one."""
+        monkeypatch.setattr(shim, "_SETPRIV", "/bin/false")
+        spawn = wanted(["sh", "-c", "echo here"], uid=65534, gid=65534)
+        outcome = Outcome(spawn)
+        assert (outcome.out, outcome.word) == (b"", "")
+        assert "cannot become user 65534" in (shim.explain(spawn, outcome.word) or "")
+
     def test_what_cannot_start_in_a_terminal_is_told(self) -> None:
         """As with pipes."""
         assert Outcome(wanted(["/no/such/command"], tty=True)).word == "exec 127"
@@ -146,7 +258,7 @@ def test_a_plain_shell_command_needs_no_shim() -> None:
     """The common case executes /bin/sh once."""
     outcome = Outcome(wanted(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
     assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
-    assert not spawning.needs_shim(wanted(["/bin/sh"]), None)
+    assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False, limited=False) == (["/bin/sh"], False)
 
 
 def test_signals_are_as_if_nobody_had_touched_them() -> None:

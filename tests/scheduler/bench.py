@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from store.database import Database, open_writer
+from store.errors import StoreError
 from store.ids import new_ulid
 from store.runs import Run, get_run
 from store.tasks import upsert_task
@@ -17,11 +18,13 @@ from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.keeper import Keeper
-from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.loop import Clock, Loop
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.startup import make_units
 from supervisor.scheduler.units import LiveRun, Unit
+from supervisor.scheduler.watching import OnWord
+from supervisor.watcher.order import Order
 
 Done = Callable[[Any], None]
 
@@ -43,8 +46,12 @@ class Store:
     def work(self) -> None:
         """Do the first piece of work."""
         run, done = self.jobs.pop(0)
-        with self.database.transaction():
-            result = run(self.database)
+        result: Any
+        try:
+            with self.database.transaction():
+                result = run(self.database)
+        except StoreError as err:
+            result = err
         done(result)
 
     def fail(self, error: BaseException) -> None:
@@ -81,10 +88,28 @@ class Root:
         return [frame["spawn"]["run"] if op == "spawn" else frame["run"] for frame in found]
 
 
+class Orders:
+    """Keeps what the watcher was asked, for a test to say what it sees."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, tuple[Order, OnWord]] = {}
+
+    def order(self, order: Order, on_word: OnWord) -> None:
+        self.open[order.key] = order, on_word
+
+    def forget(self, key: str) -> None:
+        self.open.pop(key, None)
+
+    def says(self, key: str, op: str, why: str | None = None) -> None:
+        """The watcher says this about an order."""
+        self.open[key][1]({"op": op, "key": key, "why": why})
+
+
 class Bench:
     """An engine and its keeper on a configuration."""
 
-    def __init__(self, directory: Path, text: str) -> None:
+    def __init__(self, directory: Path, text: str, clock: Clock | None = None) -> None:
+        self.clock = clock
         config_path = directory / "ringward.toml"
         config_path.write_text(text)
         config_path.chmod(0o600)
@@ -103,19 +128,28 @@ class Bench:
             token="token",
             started_at=1,
         )
-        log = Log("test", "error")
-        self.loop = Loop()
+        self.boot = boot
+        self.log = Log("test", "error")
         self.root = Root()
         self.store = Store(open_writer(boot.database))
-        self.committer = Committer(self.loop, cast(StoreThread, self.store), cast(Announcer, _Announcer()), log)
-        self.config = config = load(str(config_path))
-        notices = Notices(config.notify)
-        self.engine = Engine(self.loop, boot, cast(RootLink, self.root), self.committer, notices, log)
-        self.keeper = Keeper(self.loop, self.engine, notices, log, first=True)
-        self.engine.connect(self.keeper)
-        self.units: dict[str, Unit] = make_units(self.store.database, config, first=True)
+        self.config = load(str(config_path))
+        self.take_up(first=True)
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, "{}")
+
+    def take_up(self, *, first: bool) -> None:
+        """Have a scheduler with what the store says; one that was there before is forgotten, with all that it knew."""
+        self.loop = Loop(self.clock)
+        store, announcer = cast(StoreThread, self.store), cast(Announcer, _Announcer())
+        self.committer = Committer(self.loop, store, announcer, self.log)
+        notices = Notices(self.config.notify)
+        root = cast(RootLink, self.root)
+        self.engine = Engine(self.loop, self.boot, root, self.committer, notices, self.log)
+        self.orders = Orders()
+        self.keeper = Keeper(self.loop, self.engine, self.orders, notices, self.log, first=first)
+        self.engine.connect(self.keeper)
+        self.units: dict[str, Unit] = make_units(self.store.database, self.config, first=first)
+        self.keeper.holding.know(self.units, {})
 
     def trigger(self, name: str) -> LiveRun:
         unit = self.units[name]

@@ -195,7 +195,7 @@ def test_undo_window(asked: Asked) -> None:
     """What was deleted longer ago than the window is not restored, whether it was purged or not."""
     assert asked.ask("bulk_delete")["result"] == {"affected": 20}
     assert asked.deleted == 1
-    asked.jobs.db.execute("UPDATE runs SET deleted_at = deleted_at - 60000 WHERE rowid <= 5")
+    asked.jobs.db.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 60000 WHERE run <= 5")
     assert asked.ask("bulk_restore")["result"] == {"affected": 15}
     assert asked.ask("bulk_restore")["result"] == {"affected": 0}
 

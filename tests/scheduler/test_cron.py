@@ -1,10 +1,11 @@
 from datetime import UTC, datetime
+from itertools import islice
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.scheduler.catchup import Gap, gap
-from supervisor.scheduler.cron import Cron, next_instant, upcoming, validate
+from supervisor.config.model import DstGap, DstOverlap
+from supervisor.scheduler.cron import Cron, local_text, validate
 
 PRAGUE = ZoneInfo("Europe/Prague")
 
@@ -14,18 +15,13 @@ def ms(text: str) -> int:
 
 
 def instants(expression: str, zone: ZoneInfo, start: str, count: int) -> list[str]:
-    cron = Cron(expression, zone)
-    found, at = [], ms(start)
-    for _ in range(count):
-        following = cron.after(at)
-        assert following is not None
-        at = following
-        found.append(datetime.fromtimestamp(at / 1000, UTC).strftime("%d %H:%M"))
-    return found
+    found = (one for one in Cron(expression, zone).occurrences(ms(start)) if one.runs)
+    return [datetime.fromtimestamp(one.at / 1000, UTC).strftime("%d %H:%M") for one in islice(found, count)]
 
 
 @pytest.mark.parametrize(
-    "expression", ["* * * * *", "@daily", "*/15 1-5 * JAN,FEB mon-fri", "0 0 L * *", "5 4 * * 5#3"]
+    "expression",
+    ["* * * * *", "@daily", "*/15 1-5 * JAN,FEB mon-fri", "0 0 L * *", "5 4 * * 5#3", "*/10 0 3 * * *", "0 0 31 2 mon"],
 )
 def test_valid(expression: str) -> None:
     """What Vixie cron and its usual extensions accept is accepted."""
@@ -36,10 +32,16 @@ def test_valid(expression: str) -> None:
     ("expression", "word"),
     [
         ("* * * *", "5 belong"),
-        ("* * * * * *", "5 belong"),
-        ("@reboot", "unknown macro"),
+        ("* * * * * * *", "5 belong"),
+        ("@reboot", "run_on_start"),
+        ("@every 5m", 'every = "5m"'),
+        ("@fortnightly", "unknown macro"),
+        ("60 * * * * *", "range"),
+        ("0 0 31 2 *", "never"),
+        ("0 0 31 2,4,6,9,11 *", "never"),
+        ("0 0 0 30 2 *", "never"),
         ("60 * * * *", "range"),
-        ("0 0 30 2 *", "never occur"),
+        ("0 0 30 2 *", "never"),
         ("*/99 * * * *", "step"),
         ("R R * * *", "say the time"),
         ("H * * * *", "say the time"),
@@ -71,45 +73,69 @@ def test_intervals_follow_real_time() -> None:
     assert instants("*/30 * * * *", PRAGUE, "2026-03-28T23:59+00:00", 4) == expected
 
 
-def test_several_expressions_are_one_schedule() -> None:
-    """The next instant of a task is the earliest of all its expressions."""
-    crons = [Cron("0 3 * * *", PRAGUE), Cron("0 2 * * *", PRAGUE)]
-    assert next_instant(crons, ms("2026-06-01T00:00+02:00")) == ms("2026-06-01T02:00+02:00")
-    assert next_instant([], 0) is None
+@pytest.mark.parametrize(
+    ("expression", "days"),
+    [
+        ("0 0 13 * fri", [5, 12, 13, 19]),
+        ("0 0 */2 * fri", [5, 19, 3, 17]),
+        ("0 0 13 * *", [13, 13, 13, 13]),
+        ("0 0 * * fri", [5, 12, 19, 26]),
+        ("0 0 1-7 * */7", [7, 5, 2, 6]),
+    ],
+)
+def test_both_days(expression: str, days: list[int]) -> None:
+    """Either matches when both are restricted; when one begins with *, both have to: as in Vixie cron."""
+    found = instants(expression, ZoneInfo("UTC"), "2026-06-01T12:00+00:00", 4)
+    assert [int(text[:2]) for text in found] == days
 
 
-def test_a_gap_is_counted() -> None:
-    """What passed unseen is counted, and its two newest instants are known."""
-    crons = [Cron("0 * * * *", ZoneInfo("UTC"))]
-    last, now = ms("2026-06-01T00:00+00:00"), ms("2026-06-01T05:30+00:00")
-    assert gap(crons, last, now) == Gap(5, ms("2026-06-01T05:00+00:00"), ms("2026-06-01T04:00+00:00"))
-    assert gap(crons, ms("2026-06-01T05:00+00:00"), now) is None
-    assert gap(crons, ms("2026-06-01T04:00+00:00"), now) == Gap(1, ms("2026-06-01T05:00+00:00"), None)
+def test_seconds() -> None:
+    """Six fields begin with the second; a time of day in the gap still runs once."""
+    found = Cron("*/20 59 1 * * *", PRAGUE).occurrences(ms("2026-06-01T00:00+02:00"))
+    assert [one.at for one in islice(found, 4)] == [
+        ms(f"2026-06-{day:02d}T01:59:{second:02d}+02:00") for day, second in ((1, 0), (1, 20), (1, 40), (2, 0))
+    ]
+    assert instants("*/20 30 2 * * *", PRAGUE, "2026-03-28T12:00+00:00", 2) == ["29 01:00", "30 00:30"]
 
 
-def test_upcoming() -> None:
-    """The instants of several expressions in order, each once, with their local times."""
-    crons = [Cron("0 3 * * *", PRAGUE), Cron("0 */3 * * *", PRAGUE)]
-    found = upcoming(crons, ms("2026-07-01T00:30+02:00"), 5)
-    assert [one.local for one in found] == [f"2026-07-01T{hour:02d}:00:00+02:00" for hour in (3, 6, 9, 12, 15)]
-    assert [one.at for one in found] == [ms(one.local) for one in found]
-    assert {one.note for one in found} == {None}
-    assert upcoming([], ms("2026-07-01T00:00Z"), 5) == []
+def shown(gap: DstGap, overlap: DstOverlap, start: str, count: int) -> list[tuple[str, bool, str | None]]:
+    found = Cron("30 2 * * *", PRAGUE, gap, overlap).occurrences(ms(start))
+    return [(local_text(one.at, PRAGUE)[8:], one.runs, one.note) for one in islice(found, count)]
+
+
+@pytest.mark.parametrize(("gap", "runs"), [("run", True), ("skip", False)])
+def test_what_becomes_of_a_time_that_does_not_exist(gap: DstGap, runs: bool) -> None:
+    """It stands at the end of the gap, and runs or does not."""
+    found = shown(gap, "first", "2026-03-28T12:00Z", 2)
+    assert found == [("29T03:00:00+02:00", runs, "gap"), ("30T02:30:00+02:00", True, None)]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "first", "second"), [("first", True, False), ("second", False, True), ("both", True, True)]
+)
+def test_what_becomes_of_a_time_that_comes_twice(overlap: DstOverlap, first: bool, second: bool) -> None:
+    """Both stand in the schedule, and those that are wanted run."""
+    assert shown("run", overlap, "2026-10-24T12:00Z", 3) == [
+        ("25T02:30:00+02:00", first, "repeated"),
+        ("25T02:30:00+01:00", second, "repeated"),
+        ("26T02:30:00+01:00", True, None),
+    ]
+
+
+def test_a_time_at_the_end_of_a_gap() -> None:
+    """What the gap moves onto a time that is in the expression anyway makes no second run."""
+    found = list(islice(Cron("30 2,3 * * *", PRAGUE).occurrences(ms("2026-03-28T12:00Z")), 2))
+    assert [local_text(one.at, PRAGUE)[11:16] for one in found] == ["03:00", "03:30"]
+    found = list(islice(Cron("0,30 2,3 * * *", PRAGUE, "skip").occurrences(ms("2026-03-28T12:00Z")), 2))
+    assert [(local_text(one.at, PRAGUE)[11:16], one.runs, one.note) for one in found] == [
+        ("03:00", True, None),
+        ("03:30", True, None),
+    ]
 
 
 @pytest.mark.parametrize(
     ("expression", "start", "expected"),
     [
-        (
-            "30 2 * * *",
-            "2026-03-28T12:00Z",
-            [("2026-03-29T03:00:00+02:00", "gap"), ("2026-03-30T02:30:00+02:00", None)],
-        ),
-        (
-            "30 2 * * *",
-            "2026-10-24T12:00Z",
-            [("2026-10-25T02:30:00+02:00", "repeated"), ("2026-10-26T02:30:00+01:00", None)],
-        ),
         (
             "30 * * * *",
             "2026-10-25T00:00Z",
@@ -118,7 +144,8 @@ def test_upcoming() -> None:
         ("0 * * * *", "2026-03-29T00:30Z", [("2026-03-29T03:00:00+02:00", None), ("2026-03-29T04:00:00+02:00", None)]),
     ],
 )
-def test_notes(expression: str, start: str, expected: list[tuple[str, str | None]]) -> None:
-    """An instant whose local time does not exist, or comes twice, says so."""
-    found = upcoming([Cron(expression, PRAGUE)], ms(start), 2)
-    assert [(one.local, one.note) for one in found] == expected
+def test_real_time(expression: str, start: str, expected: list[tuple[str, str | None]]) -> None:
+    """An expression with * runs whatever the clocks show; times that come twice say so."""
+    found = list(islice(Cron(expression, PRAGUE).occurrences(ms(start)), 2))
+    assert [(local_text(one.at, PRAGUE), one.note) for one in found] == expected
+    assert all(one.runs for one in found)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from supervisor.messages import Exited
 from supervisor.scheduler.login_limit import LoginLimit
 from supervisor.scheduler.overlap import Admission, admit
-from supervisor.scheduler.retry import delay_ms
+from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.verdict import Verdict, judge
 
 OK = (0,)
@@ -53,6 +53,24 @@ def test_delays_grow_and_are_capped(kind: str, attempt: int) -> None:
     """No delay shrinks with the attempts, falls below its base or passes its maximum."""
     delay = delay_ms(kind, 100, 60_000, attempt)
     assert 100 <= delay <= delay_ms(kind, 100, 60_000, attempt + 1) <= 60_000
+
+
+@pytest.mark.parametrize(
+    ("retry_on", "reason", "code", "again"),
+    [
+        (("failed", "timeout"), "failed", 1, True),
+        (("failed", "timeout"), "crashed", -2, False),
+        ((75, "timeout"), "failed", 75, True),
+        ((75, "timeout"), "failed", 1, False),
+        ((75, "timeout"), "timeout", 143, True),
+        ((143,), "timeout", 143, False),
+        ((0,), "succeeded", 0, False),
+        (("failed",), "stopped", 1, False),
+    ],
+)
+def test_what_is_tried_again(retry_on: tuple[str | int, ...], reason: str, code: int, again: bool) -> None:
+    """An end reason that is named, or a failure with an exit code that is; never success, nor what was asked for."""
+    assert tried_again(retry_on, reason, code) is again
 
 
 def test_delays_by_kind() -> None:

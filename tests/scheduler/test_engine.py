@@ -36,7 +36,7 @@ def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
     """What was only decided stays pending in the store, for the next start; a service's run ends."""
     one = bench('[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\n')
     change = one.engine.change()
-    one.keeper.up(one.units["s"], change)
+    one.keeper.start(one.units["s"], change)
     one.engine.commit(change)
     service = next(iter(one.units["s"].active.values()))
     run = one.trigger("t")
@@ -89,7 +89,7 @@ def test_health_does_not_need_a_witness(bench: Make) -> None:
     """A service that lived long enough was healthy, also when it ended while no scheduler was there to see it."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "10s"\n')
     change = one.engine.change()
-    one.keeper.up(one.units["s"], change)
+    one.keeper.start(one.units["s"], change)
     one.engine.commit(change)
     instance = one.units["s"].instances[0]
     one.store.work_all()
@@ -102,7 +102,7 @@ def test_zero_is_healthy_at_once(bench: Make) -> None:
     """healthy_after = 0 means what it says, however fast the end follows the start."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "0s"\n')
     change = one.engine.change()
-    one.keeper.up(one.units["s"], change)
+    one.keeper.start(one.units["s"], change)
     one.engine.commit(change)
     instance = one.units["s"].instances[0]
     one.store.work_all()

@@ -1,10 +1,7 @@
 import os
-import time
 from collections.abc import Callable
 
-import pytest
-
-from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.loop import Clock, Loop
 from supervisor.scheduler.timetable import Timetable
 from tests.scheduler.bench import Bench
 
@@ -57,24 +54,80 @@ def test_cancelled_timers_take_no_memory() -> None:
     assert fired == list(range(9000, -1, -1000))
 
 
-def test_a_clock_that_was_set_back(bench: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+class SetClock(Clock):
+    """Clocks that the test sets."""
+
+    def __init__(self) -> None:
+        self.wall, self.boot = 1_790_000_000_000, 1000.0
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def boot_s(self) -> float:
+        return self.boot
+
+    def passes(self, seconds: float) -> None:
+        self.wall += int(seconds * 1000)
+        self.boot += seconds
+
+
+def test_a_clock_that_was_set() -> None:
+    """Each step is told once, with its size; time that passes is none, also while the host sleeps."""
+    clock = SetClock()
+    loop = Loop(clock)
+    steps: list[int] = []
+    loop.on_clock_step = steps.append
+    clock.passes(3600)
+    loop.round(0)
+    assert steps == []
+    for step_ms in (-3_600_000, 7_200_000, 999, -500):
+        clock.wall += step_ms
+        loop.round(0)
+        clock.passes(0.5)
+        loop.round(0)
+    assert steps == [-3_600_000, 7_200_000]
+
+
+def test_a_step_is_told_before_what_it_makes_due() -> None:
+    """What waits for a time can be put right before it comes to it."""
+    clock = SetClock()
+    loop = Loop(clock)
+    called: list[str] = []
+    loop.on_clock_step = lambda _by_ms: called.append("step")
+    loop.at(clock.wall + 60_000, lambda: called.append("timer"))
+    clock.wall += 60_000
+    loop.round(0)
+    assert called == ["step", "timer"]
+
+
+def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
     """A schedule does not wait for a time that was only reached because the clock was wrong."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     unit = one.units["t"]
     timetable = Timetable(one.loop, one.engine)
-    now_s = time.time()
-    seen: list[float] = []
-    one.loop.on_clock_back = lambda: seen.append(time.time())
-    monkeypatch.setattr(time, "time", lambda: now_s + 365 * 86400)
-    monkeypatch.setattr(Loop, "now_ms", staticmethod(lambda: int(time.time() * 1000)))
-    one.loop.round(0)
-    timetable.begin(unit)
-    monkeypatch.setattr(time, "time", lambda: now_s)
-    one.loop.round(0)
-    assert seen == [now_s]
-    timetable.begin(unit)
-    assert unit.last_instant == int(now_s * 1000)
-    assert one.loop._wall.next_s() is not None
-    assert now_s < (one.loop._wall.next_s() or 0) <= now_s + 60
-    one.loop.round(0)
-    assert seen == [now_s]
+    now_ms = one.loop.now_ms()
+    unit.last_instant = now_ms + 365 * DAY_MS
+    timetable.clock_stepped(unit, -365 * DAY_MS)
+    assert now_ms <= unit.last_instant <= one.loop.now_ms()
+    assert now_ms / 1000 < (one.loop._wall.next_s() or 0) <= one.loop.now_ms() / 1000 + 60
+
+
+def test_what_comes_last_in_a_round() -> None:
+    """It is called once, after all handlers and timers, what is urgent first; outside of a round at once."""
+    loop = Loop()
+    called: list[str] = []
+    send, urgent = (lambda: called.append("send")), (lambda: called.append("urgent"))
+
+    def timer() -> None:
+        called.append("timer")
+        loop.last(send)
+        loop.last(urgent, before_others=True)
+        loop.last(send)
+
+    loop.after(0, timer)
+    loop.after(0, timer)
+    loop.round(0)
+    assert called == ["timer", "timer", "urgent", "send"]
+    loop.last(send)
+    loop.round(0)
+    assert called[4:] == ["send"]

@@ -94,7 +94,7 @@ def test_a_service_that_is_given_up(bench: Make) -> None:
     """Once, when it becomes fatal; not again when a scheduler starts and finds it so."""
     one = bench('[services.s]\nrun = "false"\nrestart_attempts = 0\n')
     change = one.engine.change()
-    one.keeper.up(one.units["s"], change)
+    one.keeper.start(one.units["s"], change)
     one.engine.commit(change)
     one.store.work_all()
     (run,) = one.units["s"].active.values()
@@ -158,7 +158,7 @@ def test_a_schedule(bench: Make) -> None:
     answer = asked(one, "schedule", task="t", count=3)
     items = answer["result"]["items"]
     assert len(items) == 3
-    assert all("T03:00:00" in local for _, local, _ in items)
+    assert all("T03:00:00" in local for _, local, _, _ in items)
     assert items[0][0] < items[1][0] < items[2][0]
     assert asked(one, "schedule", task="n", count=3)["result"] == {"items": []}
     assert asked(one, "schedule", task="s", count=3)["status"] == 409

@@ -62,12 +62,70 @@ def test_lost_means_crashed_only_when_it_ran() -> None:
 
 
 def test_a_stopped_service_does_not_come_back() -> None:
-    """After DOWN, no sequence of events but UP starts an instance."""
-    for events in itertools.product(set(services.Event) - {services.Event.UP}, repeat=3):
-        state, _ = services.step(services.State.RUNNING, services.Event.DOWN)
-        for event in events:
-            state, actions = services.step(state, event)
-            assert services.Action.START not in actions
+    """After DOWN, from whatever state, no sequence of events but those of people starts an instance."""
+    asked = {services.Event.UP, services.Event.RESTART}
+    for begin in services.State:
+        for events in itertools.product(set(services.Event) - asked, repeat=3):
+            state, _ = services.step(begin, services.Event.DOWN)
+            for event in events:
+                state, actions = services.step(state, event)
+                assert services.Action.START not in actions
+
+
+EXITS = (services.Event.AGAIN, services.Event.FINAL, services.Event.HOPELESS)
+
+
+@pytest.mark.parametrize("state", list(services.State))
+@pytest.mark.parametrize("asked", [services.Event.UP, services.Event.RESTART])
+@pytest.mark.parametrize("exited", EXITS)
+def test_who_asks_for_it_gets_it(state: services.State, asked: services.Event, exited: services.Event) -> None:
+    """From whatever state, UP and RESTART end in a start: at once, or when what still ends has ended."""
+    begin = state
+    state, actions = services.step(state, asked)
+    if state in services.ENDING:
+        state, actions = services.step(state, exited)
+    if asked is services.Event.RESTART or begin not in (services.State.STARTING, services.State.RUNNING):
+        assert services.Action.START in actions
+    assert state in (services.State.STARTING, services.State.RUNNING)
+
+
+def test_the_last_word_counts() -> None:
+    """While an instance ends, UP, RESTART and DOWN only change what comes afterwards."""
+    last = {
+        services.Event.UP: services.State.RESTARTING,
+        services.Event.RESTART: services.State.RESTARTING,
+        services.Event.DOWN: services.State.STOPPING,
+    }
+    for state, (event, following) in itertools.product(services.ENDING, last.items()):
+        after, actions = services.step(state, event)
+        assert after is following
+        assert set(actions) <= {services.Action.RESET_FAILURES}
+
+
+def test_a_process_is_only_stopped_where_there_may_be_one() -> None:
+    """STOP is for those that start or run, and for a process that appears where none is wanted."""
+    stopping = {key[0] for key, (_, actions) in services.TABLE.items() if services.Action.STOP in actions}
+    assert stopping == {services.State.STARTING, services.State.RUNNING, services.State.STOPPED}
+    for state, event in services.TABLE:
+        if state in services.ENDING:
+            assert services.Action.STOP not in services.step(state, event)[1]
+
+
+def test_waiting_and_its_end() -> None:
+    """Those who wait do so from the moment on they come into their state; leaving it in any other way ends the wait."""
+    waiting = {services.State.BACKOFF, services.State.FATAL}
+    for (state, event), (following, actions) in services.TABLE.items():
+        assert (services.Action.WAIT in actions) == (following in waiting and state not in waiting)
+        left = state in waiting and following not in waiting and event is not services.Event.DELAY_OVER
+        assert (services.Action.CANCEL_WAIT in actions) == left
+
+
+def test_what_users_see() -> None:
+    """Whatever ends at our request is shown as stopping; the others under their own names."""
+    assert {state.shown for state in services.ENDING} == {"stopping"}
+    assert services.State.HELD.shown == "starting"
+    hidden = {"restarting", "failing", "held"}
+    assert {state.shown for state in services.State} == {state.value for state in services.State} - hidden
 
 
 def test_starting_is_entered_with_a_start() -> None:

@@ -7,10 +7,14 @@ import pytest
 from store.database import Database, open_reader, open_writer
 from store.errors import Closed
 
+from .backends import BACKENDS, database
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "ringward.db")
+
+@pytest.fixture(params=BACKENDS)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """What is opened: a file that is not there yet, or the URL of an empty schema."""
+    with database(request, tmp_path) as where:
+        yield where
 
 
 @pytest.fixture

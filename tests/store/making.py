@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from store.database import Database
 from store.ids import new_ulid
-from store.runs import Run
+from store.runs import Run, delete_run, insert_run
 
 T0 = 1_780_000_000_000  # ms since the epoch
 
@@ -24,3 +25,26 @@ def make_run(**fields: Any) -> Run:
         "created_at": T0,
     }
     return Run(**(base | fields))
+
+
+def store_run(db: Database, run: Run) -> None:
+    """Store a run, deleted if it is."""
+    insert_run(db, run._replace(deleted_at=None))
+    if run.deleted_at is not None:
+        assert delete_run(db, run.id, run.deleted_at)
+
+
+def restore_run(db: Database, run_id: str) -> None:
+    """Undo the deletion of a run."""
+    db.execute("DELETE FROM deleted_runs WHERE run = (SELECT seq FROM runs WHERE id = ?)", [run_id])
+
+
+def counted(db: Database) -> list[tuple[object, ...]]:
+    """What `run_counts` has to hold, counted run by run."""
+    keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs"
+    where = "WHERE state < 100 AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq) GROUP BY 1, 2, 3, 4, 5, 6, 7"
+    return sorted(
+        row
+        for scope, width in (("''", 27), ("''", 22), ("task_name", 27))
+        for row in db.rows(f"SELECT {scope}, {width}, created_at >> {width}, {keys} {where}")
+    )

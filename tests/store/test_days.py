@@ -6,7 +6,7 @@ from store.days import DAY_MS, KEPT_DAYS, Day, Total
 from store.errors import Conflict
 from store.tasks import upsert_task
 
-from .making import T0, make_run
+from .making import T0, make_run, restore_run
 
 TODAY = T0 // DAY_MS
 
@@ -44,8 +44,8 @@ def test_what_comes_after_the_end(writer: Database, reader: Database) -> None:
     """A change to an ended run counts nothing twice; deleting it takes nothing away, nor does removing its row."""
     run_id = end(writer)
     before = days.days(reader, "a", 0)
-    runs.update_run(writer, run_id, deleted_at=T0 + 1)
-    runs.update_run(writer, run_id, deleted_at=None)
+    assert runs.delete_run(writer, run_id, T0 + 1)
+    restore_run(writer, run_id)
     runs.update_run(writer, run_id, lines=5)
     writer.execute("DELETE FROM runs")
     assert days.days(reader, "a", 0) == before == [Day(TODAY, "succeeded", 1, 1, 100, 100)]

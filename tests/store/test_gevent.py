@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .backends import on_sqlite
+
 PROGRAM = """
 import gevent.monkey
 gevent.monkey.patch_all()
@@ -61,6 +63,7 @@ print("fine")
 """
 
 
+@on_sqlite
 def test_gevent(path: str) -> None:
     """Under monkey patching, greenlets and pool threads share a few connections, and a slow query stops no greenlet."""
     done = subprocess.run(

@@ -6,11 +6,12 @@ import pytest
 import ulid
 
 from store import ids
-from store.ids import is_ulid, new_ulid
+from store.ids import derived_ulid, is_ulid, new_ulid
 
 
-def test_form() -> None:
+def test_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id is a ULID as the interface describes it, with the given time in it."""
+    monkeypatch.setattr(ids, "_state", ids._State())
     made = new_ulid(1_999_999_999_999)
     assert is_ulid(made)
     assert ulid.ULID.from_str(made).milliseconds == 1_999_999_999_999
@@ -31,6 +32,16 @@ def test_exhausted_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = new_ulid(7000), new_ulid(7000)
     assert first < second
     assert ulid.ULID.from_str(second).milliseconds == 7001
+
+
+def test_derived() -> None:
+    """An id that belongs to a text is the same again, another one for another text, and has its seed's time."""
+    seed = new_ulid()
+    made = derived_ulid(seed, "one")
+    assert made == derived_ulid(seed, "one")
+    assert is_ulid(made)
+    assert made[:10] == seed[:10]
+    assert made[10:] not in (seed[10:], derived_ulid(seed, "two")[10:])
 
 
 def test_threads() -> None:

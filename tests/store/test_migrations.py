@@ -9,9 +9,31 @@ from store.migrations import Migration, check_readable, known, migrate
 from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
 from store.run_record import COLUMNS
 
+from .backends import on_sqlite
+
 
 def schema(db: Database) -> list[tuple[str, str]]:
-    return [(name, sql) for name, sql in db.rows("SELECT name, sql FROM sqlite_master ORDER BY name")]
+    """Names and definitions of tables and indexes."""
+    with db.snapshot() as view:
+        if view.sqlite:
+            return [(name, sql) for name, sql in view.rows("SELECT name, sql FROM sqlite_master ORDER BY name")]
+        found = view.rows("SELECT tablename, '' FROM pg_tables WHERE schemaname = current_schema()")
+        found += view.rows("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()")
+        return [(name, sql) for name, sql in sorted(found)]
+
+
+def columns(db: Database, table: str) -> list[tuple[str, bool]]:
+    """Names of the columns, each with whether it may be missing."""
+    with db.snapshot() as view:
+        if view.sqlite:
+            rows = view.rows(f"PRAGMA table_info({table})")
+            return [(name, not required and not key) for _, name, _, required, _, key in rows]
+        rows = view.rows(
+            "SELECT column_name, is_nullable FROM information_schema.columns"
+            " WHERE table_schema = current_schema() AND table_name = ? ORDER BY ordinal_position",
+            [table],
+        )
+        return [(name, nullable == "YES") for name, nullable in rows]
 
 
 def note(db: Database, version: int, readable_from: int) -> None:
@@ -27,11 +49,13 @@ def test_numbers() -> None:
 def test_again(path: str, writer: Database) -> None:
     """Opening a migrated database again changes nothing."""
     before = schema(writer), writer.rows("SELECT * FROM schema_migration")
+    writer.close()
     again = open_writer(path)
     assert (schema(again), again.rows("SELECT * FROM schema_migration")) == before
     again.close()
 
 
+@on_sqlite
 def test_at_once(path: str) -> None:
     """Several that create the database at the same time end with one schema, each step applied once."""
     with ThreadPoolExecutor(4) as pool:
@@ -41,6 +65,7 @@ def test_at_once(path: str) -> None:
         writer.close()
 
 
+@on_sqlite
 def test_newer(path: str, writer: Database) -> None:
     """A database of a newer release is refused for writing and left as it is."""
     note(writer, 9000, 9000)
@@ -74,10 +99,10 @@ def test_failing(writer: Database) -> None:
     version = len(known())
 
     def good(db: Connection) -> None:
-        db.execute("CREATE TABLE one (a)")
+        db.execute("CREATE TABLE one (a TEXT)")
 
     def bad(db: Connection) -> None:
-        db.execute("CREATE TABLE two (a)")
+        db.execute("CREATE TABLE two (a TEXT)")
         db.execute("INSERT INTO one VALUES (1)")
         db.execute("ALTER TABLE runs ADD COLUMN extra TEXT")
         db.execute("no SQL")
@@ -89,25 +114,23 @@ def test_failing(writer: Database) -> None:
     assert "one" in names
     assert "two" not in names
     assert writer.rows("SELECT * FROM one") == []
-    assert "extra" not in {row[1] for row in writer.rows("PRAGMA table_info(runs)")}
+    assert "extra" not in dict(columns(writer, "runs"))
     assert writer.rows("SELECT max(version) FROM schema_migration") == [(version + 1,)]
     steps[-1] = Migration(version + 2, "better", good_again, 1)
     assert migrate(writer._take(), steps) == ["better"]
 
 
 def good_again(db: Connection) -> None:
-    db.execute("CREATE TABLE two (a)")
+    db.execute("CREATE TABLE two (a TEXT)")
 
 
 @pytest.mark.parametrize("model", [TaskModel, InstanceModel, OutboxModel, SessionModel, MetaModel])
 def test_models(writer: Database, model: type[TaskModel]) -> None:
     """Each model has the columns of its table, in their order, with the same ones allowed to be missing."""
-    table = writer.rows(f"PRAGMA table_info({model._meta.table_name})")
-    columns = [(name, not required and not key) for _, name, _, required, _, key in table]
-    assert [(field.name, field.null) for field in model._meta.sorted_fields] == columns
+    assert [(field.name, field.null) for field in model._meta.sorted_fields] == columns(writer, model._meta.table_name)
 
 
 def test_run_columns(writer: Database) -> None:
-    """A run has all columns of its table but the derived duration."""
-    names = [row[1] for row in writer.rows("PRAGMA table_info(runs)")]
-    assert [name for name in names if name != "duration"] == list(COLUMNS)
+    """A run has all columns of its table but its number and the derived duration."""
+    names = [name for name, _ in columns(writer, "runs")]
+    assert [name for name in names if name not in ("seq", "duration")] == list(COLUMNS)

@@ -4,9 +4,9 @@ from store.database import Database
 from store.errors import Conflict, InstantTaken, StoreError
 from store.ids import new_ulid
 from store.phases import END_REASONS
-from store.runs import Run, get_run, has_runs, insert_run, runs_from, unfinished_runs, update_run
+from store.runs import Run, delete_run, get_run, has_runs, insert_run, runs_from, unfinished_runs, update_run
 
-from .making import T0, make_run
+from .making import T0, make_run, restore_run
 
 FULL = make_run(
     task_name="über:all.of_it-1",
@@ -30,6 +30,10 @@ FULL = make_run(
     user_us=1,
     system_us=2,
     max_rss_bytes=2**33,
+    read_bytes=2**34,
+    write_bytes=0,
+    oom_kills=2,
+    leftovers='["sleep (7)"]',
     missed_count=3,
 )
 
@@ -80,6 +84,7 @@ def test_end_reasons(writer: Database, reason: str) -> None:
         {"id": "x"},
         {"task_name": "x"},
         {"created_at": 1},
+        {"deleted_at": 1},
         {"state": 1},
         {"status": "ended"},
         {"end_reason": "failed"},
@@ -114,7 +119,8 @@ def test_unique_instants(writer: Database) -> None:
     insert_run(writer, first)
     with pytest.raises(InstantTaken, match=f"a at {T0}"):
         insert_run(writer, make_run(scheduled_at=T0))
-    update_run(writer, first.id, status="ended", end_reason="failed", deleted_at=T0)
+    update_run(writer, first.id, status="ended", end_reason="failed")
+    assert delete_run(writer, first.id, T0)
     with pytest.raises(InstantTaken):
         insert_run(writer, make_run(scheduled_at=T0))
     for free in (
@@ -132,14 +138,18 @@ def test_unique_instants(writer: Database) -> None:
 
 def test_deleted(writer: Database) -> None:
     """A run that is marked as deleted is not found unless asked for."""
-    run = make_run(status="ended", end_reason="failed", deleted_at=T0 + 1)
+    run = make_run(status="ended", end_reason="failed")
     insert_run(writer, run)
-    assert get_run(writer, run.id) is None
-    assert get_run(writer, run.id, include_deleted=True) == run
-    assert not has_runs(writer, "a")
-    update_run(writer, run.id, deleted_at=None)
-    assert get_run(writer, run.id) == run._replace(deleted_at=None)
     assert has_runs(writer, "a")
+    assert delete_run(writer, run.id, T0 + 1)
+    assert get_run(writer, run.id) is None
+    assert get_run(writer, run.id, include_deleted=True) == run._replace(deleted_at=T0 + 1)
+    assert not has_runs(writer, "a")
+    restore_run(writer, run.id)
+    assert get_run(writer, run.id) == run
+    assert has_runs(writer, "a")
+    with pytest.raises(ValueError, match="deleted"):
+        insert_run(writer, make_run(status="ended", end_reason="failed", deleted_at=T0))
 
 
 def test_unfinished(writer: Database) -> None:
@@ -167,7 +177,7 @@ def test_from_a_place_on(writer: Database) -> None:
     """A task's visible runs, newest first, ties by id; the place itself may be gone."""
     ids = sorted(new_ulid() for _ in range(6))
     for run_id, created_at in zip(ids, (T0, T0, T0 + 1, T0 + 1, T0 + 1, T0 + 2), strict=True):
-        insert_run(writer, make_run(id=run_id, created_at=created_at))
+        insert_run(writer, make_run(id=run_id, created_at=created_at, status="ended", end_reason="failed"))
     insert_run(writer, make_run(task_name="b"))
 
     def found(created_at: int, run_id: str, limit: int = 9) -> list[str]:
@@ -176,6 +186,6 @@ def test_from_a_place_on(writer: Database) -> None:
     assert found(2**63 - 1, "~") == ids[::-1]
     assert found(2**63 - 1, "~", 2) == [ids[5], ids[4]]
     assert found(T0 + 1, ids[3]) == ids[3::-1]
-    update_run(writer, ids[3], deleted_at=T0)
+    assert delete_run(writer, ids[3], T0)
     assert found(T0 + 1, ids[3]) == ids[2::-1]
     assert found(T0 - 1, "~") == []

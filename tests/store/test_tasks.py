@@ -1,7 +1,7 @@
 import pytest
 
 from store.database import Database
-from store.runs import insert_run, update_run
+from store.runs import delete_run, insert_run
 from store.tasks import (
     Instance,
     TaskRecord,
@@ -40,10 +40,10 @@ def test_refused(writer: Database) -> None:
 
 
 def test_forget(writer: Database) -> None:
-    """A task that is not configured any more disappears from the list, keeps its row, and can come back."""
+    """What is not configured any more disappears from the list, keeps its row, and can come back; it is as new then."""
     for name in ("c", "B", "a"):
         upsert_task(writer, name, "task", "{}")
-    update_task(writer, "a", last_instant=T0, next_run_at=T0 + 9)
+    update_task(writer, "a", last_instant=T0, next_run_at=T0 + 9, paused=True, fatal_since=T0)
     assert forget_missing(writer, ["B", "c", "new"]) == 1
     assert forget_missing(writer, {"B", "c"}) == 0
     assert [task.name for task in all_tasks(writer)] == ["B", "c"]
@@ -55,6 +55,7 @@ def test_forget(writer: Database) -> None:
     gone = get_task(writer, "a")
     assert gone is not None
     assert (gone.last_instant, gone.next_run_at) == (T0, None)
+    assert (gone.paused, gone.fatal_since) == (False, None)
     upsert_task(writer, "a", "task", "{}")
     assert len(all_tasks(writer)) == 3
     assert forget_missing(writer, []) == 3
@@ -80,10 +81,10 @@ def test_last_runs(writer: Database) -> None:
     assert last_runs(writer) == {"a": runs[2], "b": other}
     update_task(writer, "a", last_run_id=runs[1].id)
     assert last_runs(writer, "a") == {"a": runs[1]}
-    update_run(writer, runs[1].id, deleted_at=T0)
+    delete_run(writer, runs[1].id, T0)
     assert last_runs(writer, "a") == {"a": runs[2]}
     for run in runs:
-        update_run(writer, run.id, deleted_at=T0)
+        delete_run(writer, run.id, T0)
     assert last_runs(writer) == {"b": other}
 
 

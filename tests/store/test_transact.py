@@ -12,6 +12,7 @@ from store.meta import get_meta, set_meta
 from store.runs import insert_run
 from store.transact import StoreThread
 
+from .backends import on_sqlite
 from .making import T0, make_run
 
 DEADLINE_S = 30
@@ -118,6 +119,7 @@ def test_a_failure_hurts_nobody_else(store: StoreThread, path: str) -> None:
     reader.close()
 
 
+@on_sqlite
 @pytest.mark.parametrize("alone", [True, False])
 def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
     """On a full disk the function that needs room gets the error; small ones of the same batch are stored."""
@@ -142,9 +144,10 @@ def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
     assert keys(path) == (set() if alone else {"a", "b"})
 
 
+@on_sqlite
 def test_locked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While somebody else writes, every function of a batch gets Busy after one wait; later ones are stored."""
-    monkeypatch.setattr("store.connection.BUSY_WAIT_S", 0.05)
+    monkeypatch.setattr("store.sqlite.BUSY_WAIT_S", 0.05)
     store, other = StoreThread(open_writer(path)), open_writer(path)
     got: list[Any] = []
     with other.transaction():

@@ -3,7 +3,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +185,16 @@ def control(tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
-@pytest.mark.usefixtures("control")
-def test_a_command_is_answered(tmp_path: Path) -> None:
-    """Results come back, refusals are raised with the status that says the same in HTTP."""
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[ControlClient]:
     client = ControlClient(str(tmp_path / "control.sock"), "token")
+    yield client
+    client.close()
+
+
+@pytest.mark.usefixtures("control")
+def test_a_command_is_answered(client: ControlClient) -> None:
+    """Results come back, refusals are raised with the status that says the same in HTTP."""
     assert client.call("echo", a=1) == {"a": 1}
     with pytest.raises(Refused) as refusal:
         client.call("no")
@@ -195,18 +202,16 @@ def test_a_command_is_answered(tmp_path: Path) -> None:
     assert refusal.value.errors == [{"location": "x", "message": "y"}]
 
 
-def test_a_repeated_request_is_done_once(control: Server, tmp_path: Path) -> None:
+def test_a_repeated_request_is_done_once(control: Server, client: ControlClient) -> None:
     """The same request id gets the same answer without a second call."""
-    client = ControlClient(str(tmp_path / "control.sock"), "token")
     request = {"id": "one", "deadline": time.monotonic() + 10, "op": "echo", "args": {"a": 1}}
     first, second = client._exchange(request), client._exchange(request)
     assert first == second
     assert len(control.calls) == 1
 
 
-def test_a_late_request_is_refused(control: Server, tmp_path: Path) -> None:
+def test_a_late_request_is_refused(control: Server, client: ControlClient) -> None:
     """What nobody waits for any more is not carried out."""
-    client = ControlClient(str(tmp_path / "control.sock"), "token")
     answer = client._exchange({"id": "late", "deadline": time.monotonic() - 1, "op": "echo", "args": {}})
     assert answer is not None
     assert answer["status"] == 503
@@ -238,7 +243,7 @@ def test_a_server_that_ends_hangs_up(tmp_path: Path) -> None:
         assert client.recv(1) == b""
 
 
-def test_a_client_that_goes_while_it_is_answered(control: Server, tmp_path: Path) -> None:
+def test_a_client_that_goes_while_it_is_answered(control: Server, client: ControlClient, tmp_path: Path) -> None:
     """Answers that nobody takes any more end their connection, and nothing else."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(tmp_path / "control.sock"))
@@ -246,8 +251,132 @@ def test_a_client_that_goes_while_it_is_answered(control: Server, tmp_path: Path
         requests = [encode({"id": str(number), **request}) for number in range(200)]
         sock.sendall(encode({"op": "hello", "token": "token"}) + b"".join(requests))
         until(lambda: len(control.calls) == 200, "the requests to be carried out")
-    client = ControlClient(str(tmp_path / "control.sock"), "token")
     assert client.call("echo", a=1) == {"a": 1}
+
+
+def test_a_client_that_goes_while_it_asks(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """Half a request is none, and holds nobody up."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(tmp_path / "control.sock"))
+        request = encode({"id": "x", "deadline": 1e12, "op": "echo", "args": {"a": 1}})
+        sock.sendall(encode({"op": "hello", "token": "token"}) + request[:-1])
+        until(lambda: control.server._connections, "the connection to be taken")
+    assert client.call("echo", a=2) == {"a": 2}
+    assert control.calls == [{"a": 2}]
+
+
+def test_a_connection_serves_one_call_after_the_other(control: Server, client: ControlClient) -> None:
+    """Also after one that was refused."""
+    assert client.call("echo", a=1) == {"a": 1}
+    with pytest.raises(Refused):
+        client.call("no")
+    assert client.call("echo", a=2) == {"a": 2}
+    assert len(control.server._connections) == 1
+
+
+def test_many_calls_at_once(control: Server, client: ControlClient) -> None:
+    """Each gets its own answer, over a connection of its own; afterwards a few are kept."""
+
+    def calls(number: int) -> list[Any]:
+        return [client.call("echo", a=f"{number}.{step}")["a"] for step in range(20)]
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(calls, range(20)))
+    assert answers == [[f"{number}.{step}" for step in range(20)] for number in range(20)]
+    assert len(control.calls) == 400
+    until(lambda: len(control.server._connections) <= 8, "the other connections to end")
+
+
+def test_a_scheduler_that_was_replaced(client: ControlClient, tmp_path: Path) -> None:
+    """Its connections are gone; the next command goes to the new one, once."""
+    predecessor = Server(tmp_path / "control.sock")
+    client.call("echo", a=1)
+    predecessor.close()
+    successor = Server(tmp_path / "control.sock")
+    try:
+        assert client.call("echo", a=2) == {"a": 2}
+        assert successor.calls == [{"a": 2}]
+        assert len(successor.server._connections) == 1
+    finally:
+        successor.close()
+
+
+def test_a_scheduler_that_does_not_come_back(client: ControlClient, tmp_path: Path) -> None:
+    """Then a command over a kept connection was certainly not done, either."""
+    server = Server(tmp_path / "control.sock")
+    client.call("echo", a=1)
+    server.close()
+    with pytest.raises(Unavailable):
+        client.call("echo", a=2)
+
+
+def test_an_answer_after_the_time(control: Server, client: ControlClient) -> None:
+    """Nobody waits for it any more, and no later call takes it for its own."""
+    client.call("echo", a=1)
+    with pytest.raises(TimeoutError):
+        client._exchange({"id": "slow", "deadline": 1e12, "op": "hold", "args": {}}, 0.05)
+    until(lambda: control.held, "the request")
+    control.held[0](done(a="late"))
+    assert client.call("echo", a=2) == {"a": 2}
+
+
+class Fickle:
+    """Answers with what it is given, one request for each; then hangs up. The first connection may be kept."""
+
+    def __init__(self, path: Path, answers: list[Callable[[Any], bytes]]) -> None:
+        self.ids: list[str] = []
+        self._answers = answers
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._answers:
+            sock, _ = self._listener.accept()
+            decoder, hanging_on = Decoder(), True
+            with sock:
+                while hanging_on and self._answers and (data := sock.recv(65536)):
+                    for frame in decoder.feed(data):
+                        if frame["op"] != "hello":
+                            self.ids.append(frame["id"])
+                            answer = self._answers.pop(0)(frame["id"])
+                            sock.sendall(answer)
+                            hanging_on = answer == _good(frame["id"])
+
+    def close(self) -> None:
+        self._thread.join()
+        self._listener.close()
+
+
+def _good(request: Any) -> bytes:
+    return encode({"id": request, **done(a=1)})
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(lambda _request: b"", id="none"),
+        pytest.param(lambda request: _good(request)[:-1], id="half"),
+        pytest.param(lambda _request: _good("other"), id="another's"),
+        pytest.param(lambda request: _good(request) * 2, id="two"),
+        pytest.param(lambda _request: b"\xff\xff\xff\xff", id="no frame"),
+    ],
+)
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_connection_that_breaks(
+    tmp_path: Path, client: ControlClient, broken: Callable[[Any], bytes], kept: bool
+) -> None:
+    """Without the one answer to its request it is given up, and the same request is repeated over another one."""
+    server = Fickle(tmp_path / "control.sock", [*([_good] if kept else []), broken, _good])
+    if kept:
+        assert client.call("first") == {"a": 1}
+        server.ids.clear()
+    assert client.call("echo") == {"a": 1}
+    server.close()
+    assert len(server.ids) == 2
+    assert server.ids[0] == server.ids[1]
 
 
 def test_titles_are_what_ps_shows() -> None:

@@ -4,10 +4,8 @@ import grp
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from supervisor.cli import exit_codes
-from supervisor.cli.boot.tls import certificate_names
-from supervisor.cli.failure import Failure
 from supervisor.config.model import Http
+from supervisor.config.problems import Unusable
 
 
 @dataclass(frozen=True)
@@ -24,12 +22,14 @@ def settle(http: Http) -> Exposed:
     """Check what can be checked only here.
 
     Raises:
-        Failure: a certificate that cannot be used, an unknown group.
+        Unusable: a certificate that cannot be used, an unknown group.
     """
     hosts = list(http.hosts)
     if http.external_url is not None:
         hosts.append(urlsplit(http.external_url).hostname or "")
     if http.tls_cert is not None and http.tls_key is not None:
+        from supervisor.cli.boot.tls import certificate_names  # with OpenSSL: 8 ms of every start
+
         hosts += certificate_names(http.tls_cert, http.tls_key)
     return Exposed(list(dict.fromkeys(hosts)), _gid(http.socket_group))
 
@@ -40,4 +40,4 @@ def _gid(name: str | None) -> int | None:
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
-        raise Failure(f"socket_group: there is no group {name} on this host", exit_codes.CONFIG) from None
+        raise Unusable(f"socket_group: there is no group {name} on this host") from None

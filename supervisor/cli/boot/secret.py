@@ -4,8 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.config.problems import Unusable
 
 VARIABLE = "RINGWARD_PASSWORD"
 MIN_CHARS = 8
@@ -28,7 +27,7 @@ def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
     """The password: RINGWARD_PASSWORD, else the first line of `password_file`, else a new one.
 
     Raises:
-        Failure: the one that is configured cannot be read or is too short.
+        Unusable: the one that is configured cannot be read or is too short.
     """
     if VARIABLE in environ:
         return _checked(environ[VARIABLE], f"set by {VARIABLE}", VARIABLE)
@@ -45,13 +44,13 @@ def _first_line(path: str) -> str:
         return data.decode().split("\n", 1)[0].removesuffix("\r")
     except OSError as err:
         message = f"the password file {path} cannot be read: {err.strerror or err}"
-        raise Failure(message, exit_codes.CONFIG) from err
+        raise Unusable(message) from err
     except UnicodeDecodeError as err:
-        raise Failure(f"the password file {path} is no UTF-8 text", exit_codes.CONFIG) from err
+        raise Unusable(f"the password file {path} is no UTF-8 text") from err
 
 
 def _checked(value: str, origin: str, place: str) -> Password:
     if len(value) < MIN_CHARS:
         what = "is empty" if not value else f"is shorter than {MIN_CHARS} characters"
-        raise Failure(f"the password in {place} {what}", exit_codes.CONFIG)
+        raise Unusable(f"the password in {place} {what}")
     return Password(value, origin)

@@ -3,8 +3,7 @@
 import ipaddress
 import ssl
 
-from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.config.problems import Unusable
 
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of X509_VERIFY_PARAM_set_flags(3): an expired certificate has its names all the same."""
@@ -14,7 +13,7 @@ def certificate_names(cert: str, key: str) -> list[str]:
     """The names and addresses of a certificate.
 
     Raises:
-        Failure: the two files cannot be used.
+        Unusable: the two files cannot be used.
     """
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -24,14 +23,14 @@ def certificate_names(cert: str, key: str) -> list[str]:
         client.load_verify_locations(cert)
     except OSError as err:  # ssl.SSLError is one
         message = f"tls_cert {cert} and tls_key {key} cannot be used: {err.strerror or err}"
-        raise Failure(message, exit_codes.CONFIG) from err
+        raise Unusable(message) from err
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
     return _names(_handshake(server, client, cert))
 
 
 def _no_passphrase() -> str:
-    raise Failure("tls_key is locked with a passphrase, which the daemon does not have", exit_codes.CONFIG)
+    raise Unusable("tls_key is locked with a passphrase, which the daemon does not have")
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, cert: str) -> ssl.SSLObject:
@@ -48,7 +47,7 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, cert: str) -> ssl
             except ssl.SSLWantReadError:
                 continue
     except ssl.SSLError as err:
-        raise Failure(f"no client will accept tls_cert {cert}: {err.reason or err}", exit_codes.CONFIG) from err
+        raise Unusable(f"no client will accept tls_cert {cert}: {err.reason or err}") from err
     return ends[0]
 
 

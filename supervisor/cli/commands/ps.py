@@ -33,6 +33,10 @@ def _row(item: dict[str, Any]) -> list[str]:
     state = item.get("state") or ("running" if running else "queued" if pending else "idle")
     if item.get("paused"):
         state = f"paused ({state})"
+    if line := _line(item.get("instances") or []):
+        state = f"{state} ({line})"
+    if rolling := item.get("rolling"):
+        state = f"{state} (rolling {rolling['done']}/{rolling['total']})"
     return [
         str(item["name"]),
         str(item["kind"]),
@@ -42,3 +46,10 @@ def _row(item: dict[str, Any]) -> list[str]:
         when(item.get("nextRunAt")),
         f"{running}+{pending}" if pending else str(running),
     ]
+
+
+def _line(instances: list[dict[str, Any]]) -> str | None:
+    """How the first instance stands that is not ready, in its own words; else the first that says anything."""
+    told = [one for one in instances if one.get("detail")]
+    waiting = [one for one in told if not one.get("ready")]
+    return str((waiting or told)[0]["detail"]) if told else None

@@ -6,7 +6,7 @@ import click
 
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
-_COLUMNS = ("RUN", "TASK", "RESULT", "TRIGGER", "STARTED", "TOOK")
+COLUMNS = ("RUN", "TASK", "RESULT", "TRIGGER", "STARTED", "TOOK")
 
 
 @click.command("runs", epilog="Example: ringward runs backup --status failed,timeout --limit 10")
@@ -30,10 +30,11 @@ def command(settings: Settings, task: str | None, limit: int, status: str | None
     if as_json:
         show_json(runs)
     else:
-        show_table(_COLUMNS, [_row(run) for run in runs])
+        show_table(COLUMNS, [row(run) for run in runs])
 
 
-def _row(run: dict[str, Any]) -> list[str]:
+def row(run: dict[str, Any]) -> list[str]:
+    """A run (naming A) in cells, for COLUMNS."""
     from supervisor.cli.tables import duration, outcome, when
 
     attempt = run.get("retryAttempt", 0)

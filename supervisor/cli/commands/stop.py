@@ -1,4 +1,4 @@
-"""``ringward stop``: end runs."""
+"""``ringward stop``: end runs, and keep services down."""
 
 import click
 
@@ -7,23 +7,32 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 
 @click.command("stop", epilog="Example: ringward stop backup")
 @client_options
-@click.argument("what", metavar="RUN|TASK")
+@click.argument("what", metavar="RUN|TASK|SERVICE")
 @click.option("--force", is_flag=True, help="Kill at once, without waiting for a graceful end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ids of the runs as JSON.")
 @pass_settings
 def command(settings: Settings, what: str, force: bool, as_json: bool) -> None:
-    """Stop a run, or all active runs of a task.
+    """Stop a run, all active runs of a task, or a service.
 
-    The instances of a service are recycled: they start again after restart_delay.
+    A service stays down until it is started, or the daemon is. A single run of a service is recycled: its instance
+    starts again after restart_delay.
     """
-    from supervisor.cli.lookups import find_run, runs_of
+    from supervisor.cli.lookups import ask_of, find_run, find_task, runs_of
     from supervisor.cli.tables import show_json
 
     api = settings.api()
     run = find_run(api, what)
-    runs = [run] if run else list(runs_of(api, what, status="pending,running"))
-    for run in runs:
-        api.post(f"/api/runs/{run['id']}/stop", {"force": "true"} if force else None)
+    service = False
+    if run:
+        runs = [run]
+    else:
+        service = (find_task(api, what) or {}).get("kind") == "service"
+        runs = list(runs_of(api, what, status="pending,running"))
+        if service:
+            ask_of(api, what, "stop")
+    if force or not service:
+        for run in runs:
+            api.post(f"/api/runs/{run['id']}/stop", {"force": "true"} if force else None)
     if as_json:
         show_json({"stopped": [run["id"] for run in runs]})
         return

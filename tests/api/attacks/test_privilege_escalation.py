@@ -62,7 +62,7 @@ def test_what_only_admins_may() -> None:
     """Tokens, the audit, the daemon's log, reload."""
     admins = {operation.path for operation in OPERATIONS if operation.role is Role.ADMIN}
     assert {"/api/tokens", "/api/tokens/{tokenName}", "/api/audit", "/api/daemon/log/stream"} <= admins
-    assert all(path in admins for path in ("/api/daemon/reload",) if path in {one.path for one in OPERATIONS})
+    assert "/api/daemon/reload" in admins
 
 
 @pytest.mark.parametrize("operation", GUARDED, ids=ids)

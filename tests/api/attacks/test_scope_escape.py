@@ -56,6 +56,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "listTasks",
         "listRuns",
         "summarizeRuns",
+        "getResources",
         "streamEvents",
         "getMetrics",
         "bulkDeleteRuns",
@@ -128,6 +129,16 @@ def test_metrics(daemon: Daemon) -> None:
     text = daemon.get("/metrics", scoped(daemon, "viewer"), unix=False).body.decode()
     assert "mine-1" in text
     assert '"other"' not in text
+
+
+def test_resources(daemon: Daemon) -> None:
+    """What other tasks' runs take is not told."""
+    running = [daemon.insert(make_run(task=name, status="running", started_at=1)) for name in ("mine-1", "other")]
+    seen = daemon.get("/api/resources", scoped(daemon, "viewer"), unix=False).json["items"]
+    for run in running:
+        daemon.end(run.id)
+    assert running[0].id in {one["runId"] for one in seen}
+    assert {one["taskName"] for one in seen} == {"mine-1"}
 
 
 @pytest.mark.parametrize("name", ["delete", "rerun", "restore", "stop"])

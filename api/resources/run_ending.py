@@ -1,0 +1,105 @@
+"""Why and how a run ended, in one answer."""
+
+import json
+import signal
+
+from msgspec import UNSET, UnsetType
+
+from api import sse
+from api.context import Context
+from api.errors import ApiError
+from api.identity import Role
+from api.operation import Call, Operation, json_of
+from api.resources.runs import the_run
+from api.schemas import Line
+from api.schemas_runs import Ending
+from api.stream import read_page, unreadable
+from api.times import rfc3339
+from logring.errors import LogError
+from logring.reader import LogReader
+from store.database import Database
+from store.runs import Run, RunFilter, list_runs
+
+_LINES = 20
+_PAGE_BYTES = 1 << 20
+"""More than so many lines of the greatest length take."""
+_MOST_WAITING = 1000
+
+
+def _time(at_ms: int | None) -> str | UnsetType:
+    return UNSET if at_ms is None else rfc3339(at_ms)
+
+
+def _signal_name(number: int) -> str:
+    """SIGTERM and the like; most real-time signals are named after the first (signal(7))."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def _retry_due(db: Database, run: Run) -> int | None:
+    """When the retry of a run is due; None: none waits."""
+    waiting = RunFilter(task=run.task_name, phases=("pending",), retries_only=True)
+    found, _total = list_runs(db, waiting, "created_at", "desc", _MOST_WAITING, 0, now_ms=0)
+    return next((one.due_at for one in found if one.retry_of_run_id == run.id), None)
+
+
+def _last_lines(context: Context, run: Run) -> list[Line]:
+    """The end of its log. What cannot be read is told in the daemon's log: the rest is worth knowing all the same."""
+
+    def read() -> list[Line]:
+        reader = LogReader(*context.hub.paths(run))
+        try:
+            head = reader.head()
+            lines: list[Line] = []
+            position = max(head.first_available, head.lines - _LINES)
+            while position < head.lines:
+                page = read_page(reader, position, _LINES, _PAGE_BYTES)
+                lines += map(sse.line, page.lines)
+                position = max(page.next, position + 1)
+            return lines
+        finally:
+            reader.close()
+
+    try:
+        return context.files(read)
+    except (LogError, OSError) as err:
+        unreadable(run.id, err)
+        return []
+
+
+def get_ending(context: Context, call: Call) -> None:
+    """The verdict on a run that has ended."""
+    run = the_run(context, call.path["runId"])
+    if run.end_reason is None:
+        raise ApiError(409, f"The run {run.id} has not ended")
+    call.answer(
+        Ending(
+            reason=run.end_reason,
+            exit_code=run.exit_code,
+            signal=UNSET if run.signal is None else _signal_name(run.signal),
+            core_dumped=UNSET if run.signal is None else run.core_dumped,
+            oom_killed=True if run.oom_kills else UNSET,
+            killed_leftovers=json.loads(run.leftovers) if run.leftovers else UNSET,
+            requested_by=run.requested_by or UNSET,
+            scheduled_for=_time(run.scheduled_at),
+            missed_count=run.missed_count or UNSET,
+            retry_at=_time(context.reads(_retry_due, run)),
+            last_lines=_last_lines(context, run),
+        )
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/runs/{runId}/ending",
+        id="getRunEnding",
+        role=Role.VIEWER,
+        summary="Why and how a run ended, with the last lines of its log.",
+        handler=get_ending,
+        answers={200: json_of(Ending)},
+        refusals=(404, 409, 422),
+    ),
+)

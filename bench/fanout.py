@@ -1,0 +1,166 @@
+"""Many clients of one run: while it prints 1,000 lines/s, idle, and in the very moment of the trigger.
+
+The clients are one process of their own (`bench.listeners`), which does little enough not to be what is measured.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.client import Failed
+from bench.daemon import Daemon, toml
+from bench.measure import Row, between, quantile
+
+_CLIENTS = 200
+_LINES_PER_S = 1000
+_IDLE = 2000
+_WARM_UP = 20
+_HERD_LINES = 100
+_WAIT_S = 60.0
+
+Listeners = subprocess.Popen[str]
+
+
+def fanout(quick: bool) -> list[Row]:
+    """200 clients of a run that prints 1,000 lines/s: what it costs the worker, and how late lines are."""
+    count = _LINES_PER_S * (3 if quick else 15)
+    code = (
+        "import os, time\n"
+        f"start = time.monotonic() + 1\nfor i in range({count}):\n"
+        f"    time.sleep(max(0, start + i / {_LINES_PER_S} - time.monotonic()))\n"
+        "    os.write(1, b'%d\\n' % time.monotonic_ns())"
+    )
+    with Daemon(f"[tasks.clock]\nrun = {toml([sys.executable, '-I', '-S', '-c', code])}\n") as daemon:
+        client = daemon.client()
+        run = client.trigger("clock")
+        with _listening(daemon, "follow", _CLIENTS, f"/api/runs/{run['id']}/log/stream?from=0") as listeners:
+            _said(listeners)
+            worker = _worker(daemon)
+            start_s, used_s = time.monotonic(), _cpu_s(worker)
+            found = _said(listeners)
+            share = 100 * (_cpu_s(worker) - used_s) / (time.monotonic() - start_s)
+        client.close()
+    if found["lines"] != count or found["complete"] != _CLIENTS:
+        raise Failed(f"{found['complete']} of {_CLIENTS} clients have all of {found['lines']} of {count} lines")
+    theirs = 100 * found["cpu"] / found["took"]
+    what = f"fan-out: {_CLIENTS} clients, {_LINES_PER_S} lines/s"
+    return [
+        Row(f"{what}, API worker", f"{share:.0f} % of a core", "", "", "<= 30 % of a core", share <= 30),
+        Row(
+            f"{what}, p99",
+            f"{found['p99'] * 1000:.1f} ms",
+            "",
+            "",
+            "<= 60 ms",
+            found["p99"] <= 0.06,
+            f"p50 {found['p50'] * 1000:.1f}, max {found['max'] * 1000:.1f} ms; clients {theirs:.0f} % of a core",
+        ),
+    ]
+
+
+def idle_streams(quick: bool) -> list[Row]:
+    """What 2,000 streams cost that have nothing to send; the floor: the same worker with 20 of them."""
+    count = 200 if quick else _IDLE
+    with Daemon('[tasks.silent]\nrun = "exec sleep 1000000"\n') as daemon:
+        client = daemon.client()
+        run = client.trigger("silent")
+        target = f"/api/runs/{run['id']}/log/stream"
+        with _listening(daemon, "hold", _WARM_UP, target) as first:
+            _said(first)
+            before = _memory_mb(daemon)
+            with _listening(daemon, "hold", count, target) as listeners:
+                _said(listeners)
+                after = _memory_mb(daemon)
+        client.close()
+    more, bar = after - before, 40 * count / _IDLE
+    each = f"{more / count * 1024:.1f} KB each"
+    what = f"memory: {count} idle streams, more"
+    return [Row(what, f"{more:.1f} MB", f"{before:.1f} MB", "", f"<= {bar:g} MB", more <= bar, each)]
+
+
+def herd(quick: bool) -> list[Row]:
+    """200 streams that are asked for with the answer to the trigger: each gets every line, and ``done``."""
+    rounds = 3 if quick else 25
+    took: list[float] = []
+    complete = 0
+    with (
+        Daemon(f"[tasks.short]\nrun = {toml(['seq', '1', _HERD_LINES])}\n") as daemon,
+        _listening(daemon, "herd", _CLIENTS, "short") as listeners,
+    ):
+        assert listeners.stdin is not None
+        for _ in range(rounds):
+            print(file=listeners.stdin, flush=True)
+            found = _said(listeners)
+            if found["lines"] != _HERD_LINES:
+                raise Failed(f"{found['lines']} lines of {_HERD_LINES}")
+            complete += int(found["complete"])
+            took.append(found["took"] * 1000)
+    every = rounds * _CLIENTS
+    return [
+        Row(
+            f"{_CLIENTS} streams at the trigger, with every line and done",
+            f"{complete} of {every}",
+            "",
+            "",
+            "all",
+            complete == every,
+            f"{quantile(took, 0.5):.0f} ms until all have ended, {between(took, '{:.0f} ms')}",
+        )
+    ]
+
+
+@contextmanager
+def _listening(daemon: Daemon, mode: str, count: int, target: str) -> Iterator[Listeners]:
+    command = [sys.executable, "-m", "bench.listeners", mode, daemon.port, daemon.authorization, count, target]
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        cwd=Path(__file__).parent.parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(_WAIT_S)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def _said(listeners: Listeners) -> dict[str, Any]:
+    assert listeners.stdout is not None
+    line = listeners.stdout.readline()
+    if not line:
+        raise Failed("the listeners ended")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def _worker(daemon: Daemon) -> psutil.Process:
+    for one in daemon.processes():
+        if one.cmdline()[1:] == ["gunicorn", "worker"]:
+            return one
+    raise Failed("there is no worker")
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _memory_mb(daemon: Daemon) -> float:
+    """Of the worker: PSS."""
+    return float(_worker(daemon).memory_full_info().pss) / (1 << 20)

@@ -1,0 +1,82 @@
+"""A made-up history: a million runs of some hundred tasks, stored as fast as the database can."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+
+from store.database import Database
+from store.ids import new_ulid
+from store.phases import END_REASONS
+from store.run_record import COLUMNS
+from store.sqlite import SqliteConnection
+from store.tasks import upsert_task
+
+DAY = 86_400_000
+SPAN_DAYS = 90
+T0 = 1_780_000_000_000
+"""When the first run was created, ms since the epoch; the last one `SPAN_DAYS` later."""
+_REASONS = {"succeeded": 850, "failed": 90, "skipped": 18, "timeout": 10, "stopped": 10, "start_failed": 10}
+_REASONS |= {"missed": 6, "log_overflow": 3, "crashed": 3}
+_TRIGGERS = {"cron": 850, "api": 100, "service": 30, "startup": 10, "cloud": 10}
+
+
+def task_name(number: int) -> str:
+    """Of a made-up task, from 0 on; the lower, the busier."""
+    return f"job-{number:03}"
+
+
+def _rows(n: int, tasks: int) -> Iterator[tuple[Any, ...]]:
+    """Ended runs, spread evenly over the days, of tasks that are not equally busy."""
+    rnd = random.Random(1)
+    reasons = rnd.choices(list(_REASONS), list(_REASONS.values()), k=n)
+    triggers = rnd.choices(list(_TRIGGERS), list(_TRIGGERS.values()), k=n)
+    step = SPAN_DAYS * DAY / n
+    for i, (reason, trigger) in enumerate(zip(reasons, triggers, strict=True)):
+        created = T0 + int(i * step)
+        code = 0 if reason == "succeeded" else -2 if reason == "crashed" else rnd.choice([1, 2, 137, 143])
+        started: int | None = created + rnd.randrange(50)
+        took: int | None = int(rnd.expovariate(1 / 30_000))
+        if reason in ("skipped", "missed", "start_failed"):
+            code, started, took = -1, None, None
+        values = dict.fromkeys(COLUMNS, None) | {
+            "id": new_ulid(created),
+            "task_name": task_name(int(rnd.random() ** 2 * tasks)),
+            "kind": "task",
+            "state": END_REASONS[reason],
+            "exit_code": code,
+            "instance_index": 0,
+            "retry_attempt": int(rnd.random() < 0.03),
+            "triggered_by": trigger,
+            "created_at": created,
+            "started_at": started,
+            "ended_at": None if started is None or took is None else started + took,
+            "core_dumped": 0,
+            "lines": rnd.randrange(1000),
+            "missed_count": None,
+        }
+        yield (*values.values(), took)
+
+
+def fill(writer: Database, n: int, tasks: int) -> None:
+    """Store n ended runs of so many tasks without triggers and indexes, then make up for both."""
+    with writer.transaction() as db:
+        assert isinstance(db, SqliteConnection)
+        raw: apsw.Connection = db._raw  # noqa: SLF001 - the driver's executemany
+        made = db.rows("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
+        for name, _ in made:
+            db.execute(f"DROP INDEX {name}")
+        with db.without_triggers():
+            columns = ", ".join((*COLUMNS, "duration"))
+            raw.executemany(
+                f"INSERT INTO runs ({columns}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})", _rows(n, tasks)
+            )
+            for _, sql in made:
+                db.execute(sql)
+            keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
+            for scope, width in (("''", 27), ("''", 22), ("task_name", 27)):
+                db.execute(f"INSERT INTO run_counts SELECT {scope}, {width}, created_at >> {width}, {keys}")
+        for i in range(tasks):
+            upsert_task(writer, task_name(i), "task", "{}")
+    writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,216 @@
+"""What runs take, sampled while they run: a few hundred samples of each run, however long it takes.
+
+Two tables, so that many runs can be sampled often with few writes. A pass over all running runs is one row of
+`run_passes`, with a number that only grows. Now and then, and at its end, the readings of a run move into its own row
+of `run_samples`, which says up to which pass it has them; there the older ones are thinned out. So what is known of a
+run is its row and the passes after it.
+
+A sample says how much processor time was used since the start, not since the sample before: whatever is thinned out,
+the mean between any two that are left is exact.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from store.connection import Connection
+from store.database import Database
+
+STEP_MS = 5_000
+MOST = 240
+"""Samples of a run."""
+RECENT = 60
+"""So many of the newest are never thinned out."""
+_THINNED = 120
+"""At most so many older ones are left when there were too many."""
+
+
+class Reading(NamedTuple):
+    """A run's processes together, as they were found in one pass.
+
+    Attributes:
+        at: ms since the epoch.
+        user_ms: Processor time in user mode since the start of the run, ms.
+        system_ms: The same in the kernel.
+        rss_bytes: Memory that is resident.
+        processes: How many there are.
+        read_bytes: Read from disks since the start of the run; None: this host does not tell.
+        written_bytes: Written to disks since then.
+    """
+
+    at: int
+    user_ms: int
+    system_ms: int
+    rss_bytes: int
+    processes: int
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+class Point(NamedTuple):
+    """A sample that is kept.
+
+    Attributes:
+        at: End of the interval that it stands for, ms since the epoch.
+        cpu_ms: Processor time since the start of the run, ms.
+        rss_bytes: The most in the interval.
+        processes: The most in the interval.
+    """
+
+    at: int
+    cpu_ms: int
+    rss_bytes: int
+    processes: int
+
+
+class Usage(NamedTuple):
+    """What is known of a run: sums since its start up to the last sample, and the samples, oldest first.
+
+    Attributes:
+        last_pass: Number of the last pass that is in its row.
+        peak_rss_bytes: The most that its processes had together in a sample.
+    """
+
+    last_pass: int
+    user_ms: int
+    system_ms: int
+    peak_rss_bytes: int
+    read_bytes: int | None
+    written_bytes: int | None
+    points: list[Point]
+
+
+_COLUMNS = ", ".join(Usage._fields)
+_SELECT = f"SELECT run_id, {_COLUMNS} FROM run_samples"  # noqa: S608 - constants
+_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in Usage._fields)
+_KEEP = (
+    f"INSERT INTO run_samples (run_id, {_COLUMNS}) VALUES (?{', ?' * len(Usage._fields)})"  # noqa: S608 - constants
+    f" ON CONFLICT (run_id) DO UPDATE SET {_CHANGES}"
+)
+_SOME = 500
+"""Runs that one query asks for: SQLite takes 32,766 parameters, others fewer."""
+
+
+def add_pass(db: Database, number: int, readings: Mapping[str, Reading]) -> None:
+    """Store a pass: what was found of each run, by its id."""
+    body = json.dumps(readings, separators=(",", ":"))
+    db.execute("INSERT INTO run_passes (number, body) VALUES (?, ?)", [number, body])
+
+
+def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading]]) -> None:
+    """Move readings into the rows of their runs.
+
+    Args:
+        db: The writer.
+        last_pass: Number of the last pass that is among them.
+        readings: By run id, oldest first: all those that the run's row has not got.
+    """
+    known = _rows(db, readings)
+    for run_id, found in readings.items():
+        usage = _grown(known.get(run_id), last_pass, found)
+        if usage is not None:
+            db.execute(_KEEP, [run_id, *usage[:-1], _packed(_thinned(usage.points))])
+
+
+def settle_passes(db: Database, run_ids: Collection[str]) -> None:
+    """Move what passes have of these runs into their rows, drop all passes, and let their numbers begin anew at 1."""
+    passes = _passes(db, 0)
+    known = _rows(db, run_ids)
+    settle(db, 0, {run_id: _after(known.get(run_id), run_id, passes) for run_id in run_ids})
+    db.execute("DELETE FROM run_passes")
+
+
+def drop_passes(db: Database, before: int) -> None:
+    """Drop the passes with a lower number: all runs have them in their rows, or have ended."""
+    db.execute("DELETE FROM run_passes WHERE number < ?", [before])
+
+
+def of_ended(db: Database, run_id: str) -> Usage | None:
+    """What is known of a run that has ended; None: it was never sampled."""
+    return _rows(db, [run_id]).get(run_id)
+
+
+def of_running(db: Database, run_ids: Collection[str]) -> dict[str, Usage]:
+    """What is known of runs that have not ended, by their ids; those that were not sampled yet are missing."""
+    with db.snapshot() as view:
+        known = _rows(view, run_ids)
+        oldest = min((known[run_id].last_pass if run_id in known else 0 for run_id in run_ids), default=0)
+        passes = _passes(view, oldest) if run_ids else []
+    found = {}
+    for run_id in run_ids:
+        row = known.get(run_id)
+        usage = _grown(row, 0 if row is None else row.last_pass, _after(row, run_id, passes))
+        if usage is not None:
+            found[run_id] = usage._replace(points=_thinned(usage.points))
+    return found
+
+
+def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usage]:
+    """What the runs' own rows have."""
+    found = {}
+    wanted = list(run_ids)
+    for begin in range(0, len(wanted), _SOME):
+        some = wanted[begin : begin + _SOME]
+        for run_id, *values, points in db.rows(f"{_SELECT} WHERE run_id IN ({', '.join('?' * len(some))})", some):
+            found[run_id] = Usage._make((*values, _unpacked(points)))
+    return found
+
+
+def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, Any]]]:
+    """Numbers and bodies of the passes with a higher number, in their order."""
+    rows = db.rows("SELECT number, body FROM run_passes WHERE number > ? ORDER BY number", [after])
+    return [(number, json.loads(body)) for number, body in rows]
+
+
+def _after(known: Usage | None, run_id: str, passes: Iterable[tuple[int, dict[str, Any]]]) -> list[Reading]:
+    """What passes have of a run and its row has not."""
+    after = 0 if known is None else known.last_pass
+    return [Reading(*body[run_id]) for number, body in passes if number > after and run_id in body]
+
+
+def _grown(known: Usage | None, last_pass: int, readings: Sequence[Reading]) -> Usage | None:
+    """What is known with some readings more; None: still nothing."""
+    if not readings:
+        return known and known._replace(last_pass=last_pass)
+    points = [Point(one.at, one.user_ms + one.system_ms, one.rss_bytes, one.processes) for one in readings]
+    peak = max(point.rss_bytes for point in points)
+    if known is not None:
+        points = known.points + points
+        peak = max(peak, known.peak_rss_bytes)
+    last = readings[-1]
+    return Usage(last_pass, last.user_ms, last.system_ms, peak, last.read_bytes, last.written_bytes, points)
+
+
+def _thinned(points: list[Point]) -> list[Point]:
+    """The newest as they are; those before, when they are too many, one for each of the shortest intervals that do."""
+    if len(points) <= MOST:
+        return points
+    older = points[:-RECENT]
+    width = STEP_MS
+    while len(older) > _THINNED:
+        width *= 2
+        older = _merged(older, width)
+    return older + points[-RECENT:]
+
+
+def _merged(points: list[Point], width: int) -> list[Point]:
+    merged: list[Point] = []
+    for point in points:
+        if merged and merged[-1].at // width == point.at // width:
+            before = merged.pop()
+            rss, processes = max(before.rss_bytes, point.rss_bytes), max(before.processes, point.processes)
+            merged.append(point._replace(rss_bytes=rss, processes=processes))
+        else:
+            merged.append(point)
+    return merged
+
+
+def _packed(points: list[Point]) -> str:
+    """As it is stored: the first time, then the points, their times counted from there."""
+    first = points[0].at
+    return json.dumps([first, *((at - first, *rest) for at, *rest in points)], separators=(",", ":"))
+
+
+def _unpacked(text: str) -> list[Point]:
+    first, *points = json.loads(text)
+    return [Point(first + after, *rest) for after, *rest in points]

@@ -1,0 +1,294 @@
+"""SQLite: peewee's APSWDatabase around apsw, which carries its own SQLite.
+
+Why apsw: SQLite 3.7.0 to 3.51.2, which most distributions still ship, can damage a WAL database when two connections
+write or checkpoint in the same moment. Besides that fixed version, only the writer checkpoints: a reader has
+`wal_autocheckpoint = 0` and does not checkpoint on close either.
+
+The file, its -wal and its -shm are 0600 under any umask: SQLite gives the latter two the mode of the first.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+
+from store.connection import Connection, Durability, Row, Value
+from store.errors import (
+    Busy,
+    Closed,
+    Conflict,
+    DiskFailed,
+    DiskFull,
+    NotReady,
+    QueryTimeout,
+    ReadOnly,
+    StoreError,
+    Unusable,
+)
+from store.migrations import check_readable
+from store.orm import APSWDatabase, PeeweeException
+
+APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
+BUSY_WAIT_S = 5.0
+PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
+
+_WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
+    ("wal_autocheckpoint", 4000),  # pages: a commit in about a hundred pays for it
+    ("journal_size_limit", 64 << 20),  # bytes: what the WAL shrinks to after a burst
+    ("cache_size", -32_000),  # KiB at most; it grows with use
+    ("temp_store", "MEMORY"),
+    ("trusted_schema", 0),
+)
+_READER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
+    ("query_only", 1),
+    ("wal_autocheckpoint", 0),
+    ("cache_size", -8_000),
+    ("temp_store", "MEMORY"),
+    ("trusted_schema", 0),
+)
+# One entry for each SQLite result code that means something to a caller (https://sqlite.org/rescode.html).
+_BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
+    (apsw.FullError, DiskFull),  # SQLITE_FULL: ENOSPC, EDQUOT
+    (apsw.IOError, DiskFailed),  # SQLITE_IOERR: EIO and its like
+    (apsw.BusyError, Busy),
+    (apsw.LockedError, Busy),
+    (apsw.InterruptError, QueryTimeout),
+    (apsw.ReadOnlyError, ReadOnly),
+    (apsw.ConstraintError, Conflict),
+    (apsw.NotADBError, Unusable),
+    (apsw.CorruptError, Unusable),
+    (apsw.CantOpenError, Unusable),
+    (apsw.PermissionsError, Unusable),
+    (apsw.ConnectionClosedError, Closed),
+)
+
+
+class SqliteConnection(Connection):
+    """One connection to a file.
+
+    Args:
+        path: The database file, which exists.
+        readonly: Open without the right to write, checkpoint or change the schema.
+        limit_s: Stop a query, or all queries of one `snapshot` together, after this many seconds; None: never.
+    """
+
+    sqlite = True
+
+    def __init__(self, path: str, *, readonly: bool, limit_s: float | None = None) -> None:
+        super().__init__(path, remembers=readonly)  # data_version tells of the commits of other connections only
+        self._limit_s = limit_s
+        self._deadline: float | None = None
+        self._in_snapshot = False
+        flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+        # thread_safe=False: peewee would keep the connection in a threading.local, which under gevent is one per
+        # greenlet. The holder of this object is the one who may use it, whatever its thread.
+        self._orm: Any = APSWDatabase(path, thread_safe=False, lock_type="IMMEDIATE", timeout=BUSY_WAIT_S, flags=flags)
+        try:
+            self._orm.connect()
+            self._raw: apsw.Connection = self._orm.connection()
+            self._raw.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+            self._raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(readonly))
+            for name, value in _READER_PRAGMAS if readonly else _WRITER_PRAGMAS:
+                self._raw.execute(f"PRAGMA {name} = {value}")
+        except (apsw.Error, PeeweeException) as err:
+            self._orm.close()
+            raise _translated(err, path) from err
+        if limit_s is not None:
+            self._raw.set_progress_handler(self._expired, PROGRESS_STEPS)
+
+    def in_transaction(self) -> bool:
+        """See :class:`Connection`."""
+        return bool(self._raw.in_transaction)
+
+    def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
+        """See :class:`Connection`."""
+        self._start_clock()
+        try:
+            return self._raw.execute(sql, params).fetchall()
+        except apsw.Error as err:
+            raise _translated(err, self.place) from err
+
+    def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
+        """See :class:`Connection`."""
+        self.rows(sql, params)
+        return self._raw.changes()
+
+    def fetch(self, query: Any) -> list[Any]:
+        """See :class:`Connection`."""
+        self._start_clock()
+        try:
+            return list(query.execute(self._orm))
+        except (apsw.Error, PeeweeException) as err:
+            raise _translated(err, self.place) from err
+
+    def apply(self, query: Any) -> int:
+        """See :class:`Connection`."""
+        self._start_clock()
+        try:
+            query.execute(self._orm)
+        except (apsw.Error, PeeweeException) as err:
+            raise _translated(err, self.place) from err
+        return self._raw.changes()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """See :class:`Connection`."""
+        if self.in_transaction():
+            yield
+            return
+        self.rows("BEGIN")
+        self._in_snapshot = True
+        try:
+            yield
+        finally:
+            self._in_snapshot = False
+            if self.in_transaction():
+                self._raw.execute("ROLLBACK")
+
+    def _begin(self) -> None:
+        self.rows("BEGIN IMMEDIATE")  # a lock taken later could fail in the middle
+
+    def _commit(self) -> None:
+        self.rows("COMMIT")
+
+    @contextmanager
+    def without_triggers(self) -> Iterator[None]:
+        """See :class:`Connection`."""
+        self._raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+        try:
+            yield
+        finally:
+            self._raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+
+    def _generation(self) -> Hashable:
+        number: int = self.rows("PRAGMA data_version")[0][0]
+        return number
+
+    def usable(self) -> bool:
+        """A file does not go away."""
+        return True
+
+    def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
+        """SQLite always says what became of a commit: there is none in doubt."""
+        return False
+
+    def close(self) -> None:
+        """See :class:`Connection`."""
+        try:
+            self._orm.close()
+        except (apsw.Error, PeeweeException) as err:
+            raise _translated(err, self.place) from err
+
+    def _start_clock(self) -> None:
+        if self._limit_s is not None and not self._in_snapshot:
+            self._deadline = time.monotonic() + self._limit_s
+
+    def _expired(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+
+def place(path: str) -> str:
+    """How messages call it."""
+    return path
+
+
+def connect_writer(path: str, durability: Durability) -> Connection:
+    """Open the file for writing; create it when it is absent.
+
+    Raises:
+        StoreError: See `store.database.open_writer`.
+    """
+    try:
+        _make_private(path)
+    except OSError as err:  # ENOENT (no directory), EACCES, EROFS, EISDIR, ENOSPC
+        raise Unusable(f"({path}: {err.strerror})") from err
+    connection = SqliteConnection(path, readonly=False)
+    try:
+        _claim(connection)
+        connection.rows("PRAGMA journal_mode = WAL")
+        connection.rows(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_reader(path: str, limit_s: float | None) -> Connection:
+    """Open the file for reading.
+
+    Raises:
+        StoreError: See `store.database.open_reader`.
+    """
+    try:
+        if os.stat(path).st_size == 0:
+            raise NotReady(f"({path} is empty)")
+    except FileNotFoundError as err:
+        raise NotReady(f"({path} does not exist)") from err
+    except OSError as err:
+        raise Unusable(f"({path}: {err.strerror})") from err
+    connection = SqliteConnection(path, readonly=True, limit_s=limit_s)
+    try:
+        _check_set_up(connection)
+        check_readable(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _translated(error: BaseException, path: str) -> StoreError:
+    """The store error for one of the driver's, or for one that peewee wrapped around it."""
+    cause = getattr(error, "orig", error)  # where peewee keeps what it wrapped
+    for code, kind in _BY_CODE:
+        if isinstance(cause, code):
+            return kind(f"({path}: {cause})")
+    return StoreError(f"({path}: {type(cause).__name__}: {cause})")
+
+
+def _make_private(path: str) -> None:
+    """Create the file with mode 0600, or give that mode to what is there.
+
+    An existing file is not opened: closing any descriptor of a file drops all of this process's POSIX locks on it,
+    those of other SQLite connections too.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        for name in (path, f"{path}-wal", f"{path}-shm"):
+            try:
+                if stat.S_IMODE(os.stat(name).st_mode) != 0o600:
+                    os.chmod(name, 0o600)
+            except FileNotFoundError:
+                continue
+    else:
+        try:
+            os.fchmod(fd, 0o600)  # the umask may have taken bits away
+        finally:
+            os.close(fd)
+
+
+def _application_id(connection: Connection) -> int:
+    row = connection.row("PRAGMA application_id")
+    return int(row[0]) if row else 0
+
+
+def _claim(connection: Connection) -> None:
+    """Write our mark into an empty database; refuse another application's."""
+    if connection.row("SELECT 1 FROM sqlite_master LIMIT 1") is None and _application_id(connection) == 0:
+        connection.rows(f"PRAGMA application_id = {APPLICATION_ID}")
+    _check_application(connection)
+
+
+def _check_set_up(connection: Connection) -> None:
+    if _application_id(connection) == 0:
+        raise NotReady(f"({connection.place} was not set up yet)")
+    _check_application(connection)
+
+
+def _check_application(connection: Connection) -> None:
+    if _application_id(connection) != APPLICATION_ID:
+        raise Unusable(f"({connection.place} belongs to another application)")

@@ -1,0 +1,75 @@
+"""``ringward ending``: why and how a run ended."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
+_COLUMNS = ("WHAT", "VALUE")
+
+
+@click.command("ending", epilog="Example: ringward ending backup")
+@client_options
+@click.argument("what", metavar="TASK|RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
+@pass_settings
+def command(settings: Settings, what: str, as_json: bool) -> None:
+    """Show why and how a run ended, and the last lines of its log.
+
+    It is the run with that id, or the newest run of a task that has ended.
+    """
+    from supervisor.cli.tables import show_json, show_table
+    from supervisor.cli.terminal import LogPrinter
+
+    api = settings.api()
+    run_id = _find(api, what)
+    found = api.get(f"/api/runs/{run_id}/ending")
+    if as_json:
+        show_json(found)
+        return
+    show_table(_COLUMNS, [["run", run_id], *_rows(found)])
+    if found["lastLines"]:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        printer = LogPrinter(sys.stdout.buffer)
+        for line in found["lastLines"]:
+            printer.line(line)
+        printer.finish()
+
+
+def _find(api: "Api", what: str) -> str:
+    """The id of the run that is meant.
+
+    Raises:
+        Failure: there is no such run, or none of that task has ended.
+    """
+    from supervisor.cli.failure import Failure
+    from supervisor.cli.lookups import find_run, runs_of
+
+    run = find_run(api, what) or next(runs_of(api, what, status="ended", limit=1), None)
+    if run is None:
+        raise Failure(f"no run of {what} has ended yet")
+    return str(run["id"])
+
+
+def _rows(found: dict[str, Any]) -> list[list[str]]:
+    from supervisor.cli.tables import when
+
+    code, signal = found["exitCode"], found.get("signal")
+    facts = {
+        "reason": found["reason"],
+        "exit code": None if code < 0 else code,
+        "signal": f"{signal}, core dumped" if found.get("coreDumped") else signal,
+        "out of memory": "yes" if found.get("oomKilled") else None,
+        "requested by": found.get("requestedBy"),
+        "scheduled for": found.get("scheduledFor") and when(found["scheduledFor"]),
+        "missed times": found.get("missedCount"),
+        "tried again": found.get("retryAt") and when(found["retryAt"]),
+        "also killed": ", ".join(found.get("killedLeftovers", ())) or None,
+    }
+    return [[name, str(value)] for name, value in facts.items() if value is not None]

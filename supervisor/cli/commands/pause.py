@@ -1,0 +1,24 @@
+"""``ringward pause``: let the schedule of a task rest."""
+
+import click
+
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+
+@click.command("pause", epilog="Example: ringward pause backup")
+@client_options
+@click.argument("task")
+@click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")
+@pass_settings
+def command(settings: Settings, task: str, as_json: bool) -> None:
+    """Let the schedule of a task rest until it is resumed, also over restarts of the daemon.
+
+    What runs goes on, and the task can still be run.
+    """
+    from supervisor.cli.lookups import ask_of, find_task
+    from supervisor.cli.tables import show_json
+
+    api = settings.api()
+    ask_of(api, task, "pause")
+    if as_json:
+        show_json(find_task(api, task))

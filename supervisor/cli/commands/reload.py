@@ -1,0 +1,64 @@
+"""``ringward reload``: bring an edited configuration into force."""
+
+from typing import Any
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+_CONFLICT = 409
+"""The file is valid, but needs another daemon."""
+
+
+@click.command("reload", epilog="Example: ringward reload --dry-run")
+@client_options
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, problems with file, line and key.")
+@pass_settings
+def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
+    """Bring an edited configuration into force: the daemon reads it again and applies what differs.
+
+    An invalid file changes nothing. What has not changed is not touched; running tasks end as they began.
+    """
+    from supervisor.cli.client import Refused
+    from supervisor.cli.commands.validate import counted
+    from supervisor.cli.tables import show_json
+
+    try:
+        found = settings.api().post("/api/daemon/reload", {"dry_run": "true"} if dry_run else None)
+    except Refused as err:
+        if not err.errors:
+            raise
+        if as_json:
+            show_json({"valid": err.status == _CONFLICT, "problems": [error.get("value") for error in err.errors]})
+            return _code(err.status)
+        lines = [f"{error['location']}: {error['message']}" for error in err.errors]
+        raise Failure("\n".join([*lines, counted(len(lines), "problem")]), _code(err.status), plain=True) from err
+    if as_json:
+        show_json({name: found[name] for name in ("added", "changed", "removed", "warnings")})
+        return exit_codes.OK
+    _show(found, dry_run=dry_run)
+    return exit_codes.OK
+
+
+def _code(status: int) -> int:
+    return exit_codes.REFUSED if status == _CONFLICT else exit_codes.CONFIG
+
+
+def _show(found: dict[str, Any], *, dry_run: bool) -> None:
+    for name in found["added"]:
+        click.echo(f"added    {name}")
+    for one in found["changed"]:
+        click.echo(f"changed  {one['name']}")
+        for reason in one["reasons"]:
+            click.echo(f"           {reason}")
+    for name in found["removed"]:
+        click.echo(f"removed  {name}")
+    for warning in found["warnings"]:
+        click.echo(f"ringward: {warning}", err=True)
+    if not (found["added"] or found["changed"] or found["removed"]):
+        click.echo("nothing has changed")
+    elif dry_run:
+        click.echo("nothing was done")

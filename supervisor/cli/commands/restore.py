@@ -1,0 +1,25 @@
+"""``ringward restore``: bring deleted runs back."""
+
+from typing import Any
+
+import click
+
+from supervisor.cli.selection import changed, selecting, selection_of
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+
+@click.command("restore", epilog="Example: ringward restore --task backup")
+@client_options
+@selecting
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@pass_settings
+def command(settings: Settings, /, *, as_json: bool, **selecting: Any) -> int:
+    """Restore deleted runs until undo_window has passed: the named ones, or all that the options select."""
+    from supervisor.cli.tables import show_json
+
+    selection = selection_of(**selecting)
+    answer = selection.change(settings.api(), "restore")
+    if as_json:
+        show_json(answer)
+        return 0 if answer["affected"] >= len(selection.ids) else 1
+    return changed(selection, answer["affected"], "restored", "cannot be restored: not deleted, or gone for good")

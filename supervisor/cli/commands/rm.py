@@ -1,0 +1,35 @@
+"""``ringward rm``: delete runs."""
+
+from typing import Any
+
+import click
+
+from supervisor.cli.selection import asking, changed, selecting, selection_of
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+
+@click.command("rm", epilog="Example: ringward rm --task backup --status failed,timeout --before 2026-11-01T00:00:00Z")
+@client_options
+@selecting
+@asking
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@pass_settings
+def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, **selecting: Any) -> int:
+    """Delete runs that have ended, with their logs: the named ones, or all that the options select.
+
+    Until undo_window has passed, ringward restore brings them back.
+    """
+    from supervisor.cli.tables import show_json
+
+    selection = selection_of(**selecting)
+    api = settings.api()
+    if dry_run:
+        selection.preview(api, ended=True, as_json=as_json)
+        return 0
+    if not yes:
+        selection.confirm(api, "Delete", ended=True)
+    answer = selection.change(api, "delete")
+    if as_json:
+        show_json(answer)
+        return 0 if answer["affected"] >= len(selection.ids) else 1
+    return changed(selection, answer["affected"], "deleted", "cannot be deleted: unknown, or not ended")

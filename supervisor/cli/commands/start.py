@@ -1,0 +1,25 @@
+"""``ringward start``: start a service."""
+
+import click
+
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+
+@click.command("start", epilog="Example: ringward start web")
+@client_options
+@click.argument("service")
+@click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")
+@pass_settings
+def command(settings: Settings, service: str, as_json: bool) -> None:
+    """Start a service.
+
+    What of it runs goes on; an instance that is being stopped comes up afterwards; one that was given up is tried
+    again. It does not wait until the service runs.
+    """
+    from supervisor.cli.lookups import ask_of, find_task
+    from supervisor.cli.tables import show_json
+
+    api = settings.api()
+    ask_of(api, service, "start")
+    if as_json:
+        show_json(find_task(api, service))

@@ -1,0 +1,185 @@
+"""Which runs a command is about: those that are named, or all that match filters."""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
+F = TypeVar("F", bound=Callable[..., Any])
+Run = dict[str, Any]
+
+_RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+_TRIGGERS = ("cron", "api", "cloud", "service", "startup")
+_NOT_ENDED = ("pending", "running")
+_TIMEOUT_S = 600.0
+"""Hundreds of thousands of runs take a while, and the answer comes when all is done."""
+_LISTED = 1000
+_SHOWN = 10
+
+
+def selecting(function: F) -> F:
+    """Add the arguments that say which runs a command is about; :func:`selection_of` takes them."""
+    for add in reversed(
+        (
+            click.argument("runs", metavar="[RUN]...", nargs=-1),
+            click.option("--task", metavar="NAME", help="All runs of this task or service."),
+            click.option("--status", metavar="LIST", help="All in these phases or with these end reasons: a,b."),
+            click.option("--trigger", type=click.Choice(_TRIGGERS), help="All that this started."),
+            click.option("--after", metavar="TIME", help="All created at this time or later (RFC 3339)."),
+            click.option("--before", metavar="TIME", help="All created at this time or earlier."),
+            click.option("--search", metavar="TEXT", help="All with this in the task's name or the id."),
+            click.option("--all", "everything", is_flag=True, help="All runs there are."),
+        )
+    ):
+        function = add(function)
+    return function
+
+
+def asking(function: F) -> F:
+    """Add the options of a command that asks before it changes many: ``dry_run`` and ``yes``."""
+    function = click.option("-y", "--yes", is_flag=True, help="Do not ask whether all those are meant.")(function)
+    return click.option("-n", "--dry-run", is_flag=True, help="Only show which runs are meant.")(function)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs.
+
+    Attributes:
+        ids: Of those that are named.
+        filters: What all are like that are meant, by the API's names; None: those that are named.
+    """
+
+    ids: tuple[str, ...]
+    filters: dict[str, str] | None
+
+    def change(self, api: "Api", operation: str) -> Any:
+        """Have a bulk operation done, and return its answer.
+
+        Raises:
+            Failure: a filter is not valid, or there is no answer.
+        """
+        from supervisor.cli.client import Refused
+
+        body: dict[str, Any] = {"ids": list(self.ids)}
+        if self.filters is not None:
+            body = {"match_all": True, "filter": self.filters}
+        try:
+            return api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S)
+        except Refused as err:
+            raise _about(err) from err
+
+    def listed(self, api: "Api", limit: int = _LISTED, *, ended: bool) -> tuple[list[Run], int]:
+        """The newest of the runs that are meant, and how many there are; `ended`: of those that have ended.
+
+        Raises:
+            Failure: a filter is not valid, or there is no answer.
+        """
+        from supervisor.cli.client import Refused
+        from supervisor.cli.lookups import find_run
+
+        if self.filters is None:
+            named = [run for one in self.ids if (run := find_run(api, one))]
+            named = [run for run in named if run["status"] == "ended" or not ended]
+            return named[:limit], len(named)
+        query: dict[str, str | int | None] = {**self.filters, "naming": "camel", "limit": limit}
+        if ended:
+            words = self.filters.get("status", "ended").split(",")
+            query["status"] = ",".join(word for word in words if word.strip() not in _NOT_ENDED)
+            if not query["status"]:
+                return [], 0
+        try:
+            page = api.get("/api/runs", query)
+        except Refused as err:
+            raise _about(err) from err
+        return page["items"] if "items" in page else page["runs"], int(page["total"])
+
+    def preview(self, api: "Api", *, ended: bool, as_json: bool) -> None:
+        """Print which runs are meant.
+
+        Raises:
+            Failure: a filter is not valid, or there is no answer.
+        """
+        from supervisor.cli.tables import show_json
+
+        runs, total = self.listed(api, ended=ended)
+        if as_json:
+            show_json({"runs": runs, "total": total})
+        else:
+            _show(runs, total)
+
+    def confirm(self, api: "Api", verb: str, *, ended: bool) -> None:
+        """Ask whether all those are meant, if somebody is there and not every one was named.
+
+        Raises:
+            Failure: they are not.
+        """
+        if self.filters is None or not is_interactive():
+            return
+        runs, total = self.listed(api, _SHOWN, ended=ended)
+        _show(runs, total)
+        if not click.confirm(f"{verb} {counted(total)}?", err=True):
+            raise Failure("nothing was done")
+
+
+def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | None) -> Selection:
+    """What the arguments of :func:`selecting` mean.
+
+    Raises:
+        click.UsageError: they mean nothing, or contradict each other.
+    """
+    names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
+    given = {names.get(name, name): value for name, value in filters.items() if value}
+    if bool(runs) + bool(given) + everything != 1:
+        raise click.UsageError("name runs, or give options that select some, or --all")
+    ids = tuple(dict.fromkeys(one.upper() for one in runs))
+    for one in ids:
+        if not _RUN_ID.fullmatch(one):
+            raise click.UsageError(f"{one} is no id of a run; ringward runs shows them")
+    return Selection(ids, None if ids else given)
+
+
+def is_interactive() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _show(runs: list[Run], total: int) -> None:
+    """List runs, and say how many more there are."""
+    from supervisor.cli.commands.runs import COLUMNS, row
+    from supervisor.cli.tables import show_table
+
+    if runs:
+        show_table(COLUMNS, [row(run) for run in runs])
+    sys.stdout.flush()
+    if total > len(runs):
+        click.echo(f"... and {total - len(runs)} more", err=True)
+
+
+def changed(selection: Selection, affected: int, done: str, why_not: str) -> int:
+    """Tell how many runs were changed; the exit code: those that are named are all meant."""
+    click.echo(f"{counted(affected)} {done}")
+    missing = len(selection.ids) - affected
+    if missing <= 0:
+        return exit_codes.OK
+    click.echo(f"ringward: {counted(missing)} {why_not}", err=True)
+    return exit_codes.REFUSED
+
+
+def counted(count: int) -> str:
+    """So many runs."""
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _about(err: Failure) -> Failure:
+    """A filter that the daemon does not take is a mistake on the command line."""
+    return Failure(err.message, exit_codes.USAGE) if getattr(err, "status", 0) == 422 else err

@@ -1,0 +1,102 @@
+"""What services wait for: the type of the value, and whether all of them together make sense."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from supervisor.config.model import Dependency, Service, Until
+from supervisor.config.problems import Invalid, nearest, quoted
+from supervisor.config.values import NAME, Text
+
+_UNTIL: Mapping[str, Until] = {"started": "started", "ready": "ready", "succeeded": "succeeded"}
+_KEYS = ("name", "until")
+
+
+@dataclass(frozen=True)
+class Depends:
+    """A service or task, and until when it is waited for."""
+
+    def parse(self, value: object, directory: str) -> Dependency:
+        """See :class:`supervisor.config.values.ValueType`."""
+        if not isinstance(value, dict):
+            return Dependency(_name(value, directory))
+        wrong = [
+            Invalid("unknown key", nearest(key, _KEYS), show=False, path=(key,)) for key in value if key not in _KEYS
+        ]
+        if "name" not in value:
+            wrong.append(Invalid("must have a name", show=False))
+        until = value.get("until")
+        if until is not None and until not in _UNTIL:
+            wrong.append(Invalid(f"must be {' or '.join(map(quoted, _UNTIL))}", path=("until",)))
+        if wrong:
+            raise wrong[0]
+        return Dependency(_name(value["name"], directory), None if until is None else _UNTIL[until])
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a name, or a table such as { name = "database", until = "ready" }'
+
+
+def _name(value: object, directory: str) -> str:
+    text = Text(limit=100, empty=False, what="the name of a task or service").parse(value, directory)
+    if not NAME.fullmatch(text):
+        raise Invalid("must be the name of a task or service")
+    return text
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One thing that is."""
+
+    service: str
+    index: int | None
+    """Of the dependency; None: all of them."""
+    message: str
+    remedy: str | None
+
+
+def unsound(services: Mapping[str, Service], tasks: Collection[str], known: Collection[str]) -> Iterator[Wrong]:
+    """What is wrong with the dependencies of all services.
+
+    Args:
+        services: those whose values are valid.
+        tasks: names of tasks.
+        known: names of all tasks and services, also of those with invalid values.
+    """
+    for service in services.values():
+        for index, one in enumerate(service.depends_on):
+            if one.name not in known:
+                remedy = nearest(one.name, known)
+                yield Wrong(service.name, index, f"there is no task or service {quoted(one.name)}", remedy)
+            elif one.name in tasks and one.until in ("started", "ready"):
+                yield Wrong(service.name, index, f"{one.name} is a task", 'a task is waited for until = "succeeded"')
+            elif one.name in services and one.until == "succeeded":
+                yield Wrong(
+                    service.name, index, f"{one.name} is a service", 'a service has until = "started" or "ready"'
+                )
+    for cycle in _cycles(services):
+        yield Wrong(
+            cycle[0], None, f"they wait for each other: {' -> '.join((*cycle, cycle[0]))}", "remove one of them"
+        )
+
+
+def _cycles(services: Mapping[str, Service]) -> Iterator[list[str]]:
+    """A cycle for each dependency that closes one, in the order of a walk."""
+    done: set[str] = set()
+    for first in services:
+        path: list[str] = []
+        waiting = [_following(services, first)] if first not in done else []
+        path += [first] if waiting else []
+        while waiting:
+            name = next(waiting[-1], None)
+            if name is None:
+                waiting.pop()
+                done.add(path.pop())
+            elif name in path:
+                yield path[path.index(name) :]
+            elif name not in done:
+                path.append(name)
+                waiting.append(_following(services, name))
+
+
+def _following(services: Mapping[str, Service], name: str) -> Iterator[str]:
+    return (one.name for one in services[name].depends_on if one.name in services)

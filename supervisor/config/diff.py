@@ -1,0 +1,249 @@
+"""What differs between two configurations, and what each difference does to a running daemon. Pure.
+
+Every key has one effect. The tables below have every field of the model; a test compares them.
+"""
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from supervisor.config.model import Config, Service, Task
+from supervisor.config.schema import keys_of
+
+
+class Effect(enum.Enum):
+    """What a changed key does."""
+
+    AT_ONCE = "at once"
+    """It holds as soon as the reload is stored."""
+    NEXT_RUN = "next run"
+    """Runs that have been started finish under the value of before."""
+    NEXT_START = "next start"
+    """It says what happens when the daemon starts."""
+    SCHEDULE = "schedule"
+    """The next instant is sought anew, from now on."""
+    RESTART = "restart"
+    """The processes of the service were started with it, so they are replaced."""
+    INSTANCES = "instances"
+    """Instances are added or taken away."""
+    API = "api"
+    """The API server is replaced."""
+    SCHEDULER = "scheduler"
+    """The scheduler is replaced."""
+    DAEMON = "daemon"
+    """It cannot change while the daemon runs."""
+
+
+_E = Effect
+
+TASK: Mapping[str, Effect] = {
+    "run": _E.NEXT_RUN,
+    "shell": _E.NEXT_RUN,
+    "working_dir": _E.NEXT_RUN,
+    "env": _E.NEXT_RUN,
+    "clean_env": _E.NEXT_RUN,
+    "secrets": _E.NEXT_RUN,
+    "user": _E.NEXT_RUN,
+    "umask": _E.NEXT_RUN,
+    "limits": _E.NEXT_RUN,
+    "description": _E.AT_ONCE,
+    "group": _E.AT_ONCE,
+    "tags": _E.AT_ONCE,
+    "crons": _E.SCHEDULE,
+    "every_ms": _E.SCHEDULE,
+    "at_ms": _E.SCHEDULE,
+    "timezone": _E.SCHEDULE,
+    "dst_gap": _E.SCHEDULE,
+    "dst_overlap": _E.SCHEDULE,
+    "jitter_ms": _E.AT_ONCE,
+    "catch_up": _E.AT_ONCE,
+    "catch_up_window_ms": _E.AT_ONCE,
+    "run_on_start": _E.NEXT_START,
+    "max_concurrent": _E.AT_ONCE,
+    "on_overlap": _E.AT_ONCE,
+    "queue_max": _E.AT_ONCE,
+    "coalesce": _E.AT_ONCE,
+    "timeout_ms": _E.NEXT_RUN,
+    "stop_signal": _E.NEXT_RUN,
+    "grace_ms": _E.NEXT_RUN,
+    "leave_leftovers": _E.NEXT_RUN,
+    "retry_attempts": _E.NEXT_RUN,
+    "retry_delay_ms": _E.NEXT_RUN,
+    "retry_backoff": _E.NEXT_RUN,
+    "retry_max_delay_ms": _E.NEXT_RUN,
+    "retry_on": _E.NEXT_RUN,
+    "exit_codes": _E.NEXT_RUN,
+    "failure_output": _E.NEXT_RUN,
+    "tty": _E.NEXT_RUN,
+    "merge_stderr": _E.NEXT_RUN,
+    "redraw": _E.NEXT_RUN,
+    "log_max_bytes": _E.NEXT_RUN,
+    "log_on_full": _E.NEXT_RUN,
+    "keep_runs": _E.AT_ONCE,
+    "keep_for_ms": _E.AT_ONCE,
+    "api_trigger": _E.AT_ONCE,
+}
+SERVICE: Mapping[str, Effect] = {
+    "run": _E.RESTART,
+    "shell": _E.RESTART,
+    "working_dir": _E.RESTART,
+    "env": _E.RESTART,
+    "clean_env": _E.RESTART,
+    "secrets": _E.RESTART,
+    "user": _E.RESTART,
+    "umask": _E.RESTART,
+    "limits": _E.RESTART,
+    "description": _E.AT_ONCE,
+    "group": _E.AT_ONCE,
+    "tags": _E.AT_ONCE,
+    "instances": _E.INSTANCES,
+    "restart": _E.AT_ONCE,
+    "restart_delay_ms": _E.AT_ONCE,
+    "restart_backoff": _E.AT_ONCE,
+    "restart_max_delay_ms": _E.AT_ONCE,
+    "restart_attempts": _E.AT_ONCE,
+    "healthy_after_ms": _E.AT_ONCE,
+    "fatal_retry_ms": _E.AT_ONCE,
+    "ready": _E.RESTART,
+    "live": _E.RESTART,
+    "depends_on": _E.AT_ONCE,
+    "autostart": _E.NEXT_START,
+    "priority": _E.AT_ONCE,
+    "stop_signal": _E.RESTART,
+    "grace_ms": _E.RESTART,
+    "leave_leftovers": _E.RESTART,
+    "exit_codes": _E.AT_ONCE,
+    "failure_output": _E.RESTART,
+    "tty": _E.RESTART,
+    "merge_stderr": _E.RESTART,
+    "redraw": _E.RESTART,
+    "log_max_bytes": _E.RESTART,
+    "log_on_full": _E.RESTART,
+    "keep_runs": _E.AT_ONCE,
+    "keep_for_ms": _E.AT_ONCE,
+}
+SECTIONS: Mapping[str, Mapping[str, Effect]] = {
+    "daemon": {
+        "data_dir": _E.DAEMON,
+        "timezone": _E.AT_ONCE,
+        "shutdown_timeout_ms": _E.AT_ONCE,
+        "log_level": _E.API,
+        "cgroups": _E.AT_ONCE,
+    },
+    "http": {
+        "listen": _E.DAEMON,
+        "socket": _E.DAEMON,
+        "socket_group": _E.DAEMON,
+        "workers": _E.API,
+        "password_file": _E.API,
+        "tls_cert": _E.API,
+        "tls_key": _E.API,
+        "behind_proxy": _E.API,
+        "hosts": _E.API,
+        "external_url": _E.API,
+        "base_path": _E.API,
+        "metrics_open": _E.API,
+    },
+    "storage": {
+        "database": _E.DAEMON,
+        "durability": _E.SCHEDULER,
+        "min_free_bytes": _E.AT_ONCE,
+        "compress_after_ms": _E.AT_ONCE,
+        "max_log_bytes": _E.AT_ONCE,
+        "undo_window_ms": _E.AT_ONCE,
+    },
+    "notify": {
+        "coalesce_window_ms": _E.AT_ONCE,
+        "history_keep": _E.AT_ONCE,
+    },
+}
+GONE: Mapping[str, Effect] = {"keep_runs": _E.AT_ONCE, "keep_for_ms": _E.AT_ONCE}
+"""Of ``[defaults]``: what holds for tasks and services that left the configuration."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One key whose value differs."""
+
+    key: str
+    """As the file has it."""
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class UnitChange:
+    """A task or service of the same name and kind that differs."""
+
+    old: Task | Service
+    new: Task | Service
+    keys: tuple[Changed, ...]
+
+    def has(self, *effects: Effect) -> bool:
+        """Whether any key has one of these effects."""
+        return any(changed.effect in effects for changed in self.keys)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs; units in the order of their names."""
+
+    added: tuple[Task | Service, ...] = ()
+    changed: tuple[UnitChange, ...] = ()
+    turned: tuple[tuple[Task | Service, Task | Service], ...] = ()
+    """A task that became a service, or the other way round: before and after."""
+    removed: tuple[Task | Service, ...] = ()
+    sections: Mapping[str, tuple[Changed, ...]] = field(default_factory=dict)
+    """Of daemon, http, storage, notify and defaults, those in which anything differs."""
+
+    def section_has(self, effect: Effect) -> bool:
+        """Whether any key outside of tasks and services has this effect."""
+        return any(changed.effect is effect for keys in self.sections.values() for changed in keys)
+
+
+def diff(old: Config, new: Config) -> Difference:
+    """What makes `new` of `old`."""
+    before, after = _units(old), _units(new)
+    added, changed, turned = [], [], []
+    for name, unit in sorted(after.items()):
+        known = before.get(name)
+        if known is None:
+            added.append(unit)
+        elif known.kind != unit.kind:
+            turned.append((known, unit))
+        elif known != unit:
+            effects = TASK if isinstance(unit, Task) else SERVICE
+            changed.append(UnitChange(known, unit, _changed(unit.kind, effects, known, unit)))
+    sections = {
+        name: _changed(name, effects, getattr(old, name), getattr(new, name)) for name, effects in SECTIONS.items()
+    }
+    sections["defaults"] = _changed("task", GONE, old, new)
+    return Difference(
+        added=tuple(added),
+        changed=tuple(changed),
+        turned=tuple(turned),
+        removed=tuple(unit for name, unit in sorted(before.items()) if name not in after),
+        sections={name: keys for name, keys in sections.items() if keys},
+    )
+
+
+def recipe(unit: Task | Service) -> str:
+    """Stands for all that the processes of a service are started with: as long as it is the same, they may stay."""
+    effects = TASK if isinstance(unit, Task) else SERVICE
+    parts = [[name, getattr(unit, name)] for name, effect in effects.items() if effect is Effect.RESTART]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=asdict).encode()).hexdigest()
+
+
+def _units(config: Config) -> dict[str, Task | Service]:
+    return {**config.tasks, **config.services}
+
+
+def _changed(place: str, effects: Mapping[str, Effect], old: Any, new: Any) -> tuple[Changed, ...]:
+    """In the order of the documentation."""
+    return tuple(
+        Changed(key.name, effects[key.attribute])
+        for key in keys_of(place).values()
+        if key.attribute in effects and getattr(old, key.attribute) != getattr(new, key.attribute)
+    )

@@ -1,0 +1,156 @@
+"""The types of values that say how an instance of a service is found to do its work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from supervisor.config.model import Probe
+from supervisor.config.problems import Invalid, InvalidParts, nearest
+from supervisor.config.values import CommandLine, Duration, Integer, Text, ValueType
+
+INSTANCE = "{instance}"
+"""In addresses: the number of the instance."""
+_SCHEMES = ("http", "https")
+
+
+@dataclass(frozen=True)
+class ProbeUrl:
+    """An address that answers over HTTP."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(limit=2000, empty=False, what=self.describe()).parse(value, directory)
+        try:
+            parts = urlsplit(text.replace(INSTANCE, "0"))
+            sound = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+        except ValueError:  # a port beyond 65535, an unfinished bracket
+            sound = False
+        if not sound or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:
+            raise Invalid(f"must be {self.describe()}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a URL such as "http://127.0.0.1:8080/healthz"'
+
+
+@dataclass(frozen=True)
+class ProbeAddress:
+    """A host and a port that accepts connections."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(limit=300, empty=False, what=self.describe()).parse(value, directory)
+        try:
+            parts = urlsplit("//" + text.replace(INSTANCE, "0"))
+            sound = bool(parts.hostname) and bool(parts.port) and parts.netloc == text.replace(INSTANCE, "0")
+        except ValueError:  # a port beyond 65535, an unfinished bracket
+            sound = False
+        if not sound or "@" in text:
+            raise Invalid(f"must be {self.describe()}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a host and a port such as "127.0.0.1:5432"'
+
+
+@dataclass(frozen=True)
+class LinePattern:
+    """A regular expression for one line of output."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        from logring.search import BadPattern, Pattern  # RE2: only when there is an expression to check
+
+        try:
+            Pattern(text, regex=True)
+        except BadPattern as err:
+            raise Invalid(f"is no regular expression for a line: {err}", show=False) from err
+        return text
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a regular expression (RE2) such as "listening on port [0-9]+"'
+
+
+@dataclass(frozen=True)
+class _Yes:
+    def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
+        if value is not True:
+            raise Invalid("must be true", "or leave it out")
+        return ""
+
+    def describe(self) -> str:
+        return "true"
+
+
+_KINDS: Mapping[str, ValueType] = {
+    "notify": _Yes(),
+    "http": ProbeUrl(),
+    "tcp": ProbeAddress(),
+    "exec": CommandLine(),
+    "log": LinePattern(),
+}
+_SETTINGS: Mapping[str, ValueType] = {
+    "every": Duration(low_ms=50),
+    "timeout": Duration(low_ms=1),
+    "failures": Integer(1, 1000),
+}
+
+
+def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
+    if name not in types:
+        raise Invalid("unknown key", nearest(name, types), show=False)
+    return types[name]
+
+
+@dataclass(frozen=True)
+class ProbeTable:
+    """A probe of one of several kinds, and its times."""
+
+    kinds: tuple[str, ...]
+    every: str
+    timeout: str
+    failures: int = 0
+    """0: it has no such key."""
+
+    def parse(self, value: object, directory: str) -> Probe:
+        """See :class:`ValueType`."""
+        if not isinstance(value, dict):
+            raise Invalid(f"must be {self.describe()}")
+        types = {name: kind for name, kind in _KINDS.items() if name in self.kinds}
+        types |= {name: kind for name, kind in _SETTINGS.items() if name != "failures" or self.failures}
+        said: dict[str, Any] = {}
+        wrong: list[Invalid] = []
+        for name, content in value.items():
+            try:
+                said[name] = _known(name, types).parse(content, directory)
+            except Invalid as err:
+                for part in err.parts:
+                    part.path = (name, *part.path)
+                wrong += err.parts
+        chosen = [name for name in self.kinds if name in value]
+        if len(chosen) != 1:
+            found = f"not {' and '.join(chosen)}" if chosen else "it has none"
+            wrong.append(Invalid(f"must have exactly one of {', '.join(self.kinds)}, {found}", show=False))
+        if wrong:
+            raise InvalidParts(wrong)
+        every, timeout = (Duration().parse(default, directory) for default in (self.every, self.timeout))
+        return Probe(
+            kind=chosen[0],  # type: ignore[arg-type]  # one of `kinds`
+            target=said[chosen[0]],
+            every_ms=said.get("every", every),
+            timeout_ms=said.get("timeout", timeout),
+            failures=said.get("failures", self.failures),
+        )
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'
+
+
+READY = ProbeTable(("notify", "http", "tcp", "exec", "log"), every="1s", timeout="60s")
+LIVE = ProbeTable(("notify", "http", "tcp", "exec"), every="10s", timeout="2s", failures=3)

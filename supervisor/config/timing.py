@@ -1,0 +1,69 @@
+"""The types of values that say when a task runs."""
+
+import re
+from datetime import datetime
+from typing import Literal
+
+from supervisor.config.problems import Invalid
+from supervisor.config.values import Flag, Integer, Text, choice
+
+RETRY_REASONS = ("failed", "timeout", "crashed", "start_failed", "log_overflow")
+"""End reasons after which a task can be tried again."""
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
+_EXAMPLE = '"2026-12-24T18:00:00+01:00"'
+
+
+class Moment:
+    """A point in time, as milliseconds since the epoch: RFC 3339, as a string or as TOML writes times."""
+
+    def parse(self, value: object, directory: str) -> int:
+        """See :class:`supervisor.config.values.ValueType`."""
+        moment = value
+        if not isinstance(moment, datetime):
+            text = Text(limit=64, empty=False, what=self.describe()).parse(value, directory)
+            try:
+                moment = datetime.fromisoformat(text.upper())
+            except ValueError:
+                raise Invalid(f"must be {self.describe()}") from None
+            if not _MOMENT.match(text):  # of what else ISO 8601 has
+                raise Invalid(f"must be {self.describe()}")
+        if moment.tzinfo is None:
+            raise Invalid("must say its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
+        return int(moment.timestamp() * 1000)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return f"a time with its offset from UTC such as {_EXAMPLE}"
+
+
+class OnStart:
+    """Whether a task runs when the daemon starts: always, never, or once per boot of the host."""
+
+    def parse(self, value: object, directory: str) -> bool | Literal["boot"]:
+        """See :class:`supervisor.config.values.ValueType`."""
+        if value == "boot":
+            return "boot"
+        try:
+            return Flag().parse(value, directory)
+        except Invalid:
+            raise Invalid(f"must be {self.describe()}") from None
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'true, false or "boot"'
+
+
+class RetryCause:
+    """An end reason, or the exit code of a failed run."""
+
+    def parse(self, value: object, directory: str) -> str | int:
+        """See :class:`supervisor.config.values.ValueType`."""
+        if isinstance(value, int):
+            return Integer(0, 255).parse(value, directory)
+        reason: str = choice(*RETRY_REASONS).parse(value, directory)
+        return reason
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return f"an exit code, or {choice(*RETRY_REASONS).describe()}"

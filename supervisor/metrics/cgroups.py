@@ -1,0 +1,95 @@
+"""What a run takes, from the cgroup of its own, where it has one: exact, and for the price of a few files."""
+
+import os
+import re
+
+from supervisor.metrics.taken import Taken
+
+_CONTROL_FILES = ("cpu.stat", "memory.stat")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""How blanks are written in mountinfo (proc_pid_mountinfo(5))."""
+
+
+def mount_of(proc: str = "/proc") -> tuple[str, str] | None:
+    """Which cgroup the version 2 hierarchy shows as its root, and where it is mounted; None: nowhere."""
+    try:
+        with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                fields, _, kind = line.partition(" - ")
+                if kind.startswith("cgroup2 "):
+                    root, place = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
+                    return root.rstrip("/"), place
+    except OSError:  # ENOENT: no /proc
+        return None
+    return None
+
+
+def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:
+    """The directory of the cgroup that is the run's own and has what it takes; None: there is none.
+
+    Args:
+        run_id: The run, whose name its cgroup has.
+        pid: Of its main process.
+        mount: See `mount_of`.
+        proc: Where /proc is mounted.
+    """
+    if mount is None:
+        return None
+    root, place = mount
+    try:
+        with open(f"{proc}/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+            paths = [line[3:].rstrip("\n") for line in file if line.startswith("0::")]
+    except OSError:  # ENOENT, ESRCH: it has ended
+        return None
+    if not paths or not paths[0].startswith(f"{root}/") or os.path.basename(paths[0]) != run_id:
+        return None
+    directory = place + paths[0].removeprefix(root)
+    has = all(os.path.exists(f"{directory}/{name}") for name in _CONTROL_FILES)
+    return directory if has else None
+
+
+def taken(directory: str) -> Taken | None:
+    """What the processes of a cgroup take together; None: it is gone.
+
+    Memory is that which /proc calls resident, without counting anything twice: not the whole of memory.current, of
+    which most may be files that were only read.
+    """
+    try:
+        cpu = _numbers(f"{directory}/cpu.stat")
+        memory = _numbers(f"{directory}/memory.stat")
+        processes = _text(f"{directory}/cgroup.procs").count("\n")
+    except OSError:  # ENOENT, ENODEV: it was removed
+        return None
+    io = _io(f"{directory}/io.stat")
+    return Taken(
+        user_ms=cpu.get("user_usec", 0) // 1000,
+        system_ms=cpu.get("system_usec", 0) // 1000,
+        rss_bytes=memory.get("anon", 0) + memory.get("file_mapped", 0),
+        processes=processes,
+        read_bytes=None if io is None else io[0],
+        written_bytes=None if io is None else io[1],
+    )
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def _numbers(path: str) -> dict[str, int]:
+    pairs = (line.split() for line in _text(path).splitlines())
+    return {name: int(value) for name, value in pairs}
+
+
+def _io(path: str) -> tuple[int, int] | None:
+    """Bytes of all devices: read, written; None without that controller."""
+    try:
+        words = _text(path).split()
+    except OSError:  # ENOENT: the controller is off
+        return None
+    sums = {"rbytes": 0, "wbytes": 0}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in sums:
+            sums[name] += int(value)
+    return sums["rbytes"], sums["wbytes"]

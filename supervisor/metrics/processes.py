@@ -1,0 +1,198 @@
+"""Which processes belong to which run, and what they take: one pass over /proc for all runs.
+
+A process belongs to a run when it is its main process, is in that one's session or process group, descends from a
+process of the run, or was found as one before. One that left both and lost its parent is a child of the supervisor
+then (the supervisor is a subreaper); it is told by the run id in its environment.
+
+A process is known by its id and its start time, so one that has got the id of another is not taken for it. Those that
+belong to no run are remembered for a minute, and not read again: the price of a pass is that of the runs' processes and
+of those that are new on the host.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from supervisor.metrics.taken import TICKS, Process, RunProcesses, Taken
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_READ_BYTES = 4096
+_MARKER = b"RINGWARD_RUN_ID="
+_ENVIRON_BYTES = 1 << 20
+_PORTION = 50
+"""Processes that are looked at before others have a turn: some two milliseconds."""
+_REMEMBERED_S = 60.0
+_SETTLED_TICKS = 10 * TICKS
+"""A younger process may be of a run that nobody has told us of yet."""
+_GONE = frozenset(b"ZX")
+"""States of a process that takes nothing any more."""
+
+
+def boot_ticks() -> int:
+    """Now, as start times of processes are counted: clock ticks since the host was booted."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
+
+
+class Processes:
+    """The processes of all runs that it was told of.
+
+    Args:
+        supervisor: Process id of the supervisor.
+        proc: Where /proc is mounted.
+    """
+
+    def __init__(self, supervisor: int, proc: str = "/proc") -> None:
+        self._supervisor = supervisor
+        self._proc = proc
+        self._runs: dict[str, RunProcesses] = {}
+        self._others: set[int] = set()
+        self._forget_at_s = 0.0
+
+    def add(self, run_id: str, pid: int, seen: int, before: Taken | None = None) -> None:
+        """Look for the processes of a run from now on.
+
+        Args:
+            run_id: The run.
+            pid: Of its main process.
+            seen: When that process was certainly there, see `boot_ticks`: one that started later is another.
+            before: What was told of the run already; sums go on from there.
+        """
+        run = self._runs[run_id] = RunProcesses(pid, seen)
+        if before is not None:
+            run.go_on_from(before)
+
+    def remove(self, run_id: str) -> None:
+        """Look for them no more."""
+        self._runs.pop(run_id, None)
+
+    def look(self, run_ids: frozenset[str], found: dict[str, Taken]) -> Iterator[None]:
+        """One pass; yields now and then, so that others have a turn.
+
+        Args:
+            run_ids: Runs that are looked at.
+            found: What each takes is put there in the end; a run whose main process is gone has nothing.
+        """
+        runs = {run_id: self._runs[run_id] for run_id in run_ids if run_id in self._runs}
+        processes: dict[int, Process] = {}
+        for number, pid in enumerate(self._candidates(), 1):
+            if (process := self._read(pid)) is not None:
+                processes[pid] = process
+            if number % _PORTION == 0:
+                yield
+        members = self._sorted(runs, processes)
+        number = 0
+        for run_id, run in runs.items():
+            own = members[run_id]
+            if run_id not in self._runs or not own:
+                continue
+            for process in own.values():
+                self._read_io(process)
+                number += 1
+                if number % _PORTION == 0:
+                    yield
+            if run_id in self._runs:
+                found[run_id] = run.take(own)
+
+    def _candidates(self) -> list[int]:
+        """Ids of the processes that may belong to a run."""
+        now_s = time.monotonic()
+        if now_s >= self._forget_at_s:
+            self._others.clear()
+            self._forget_at_s = now_s + _REMEMBERED_S
+        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        self._others &= pids
+        return sorted(pids - self._others)
+
+    def _read(self, pid: int) -> Process | None:
+        data = self._text(pid, "stat")
+        # Field 2, the name, may hold blanks and parentheses.
+        fields = data[data.rfind(b")") + 2 :].split()
+        if len(fields) < 22:
+            return None
+        return Process(
+            pid=pid,
+            parent=int(fields[1]),
+            group=int(fields[2]),
+            session=int(fields[3]),
+            start=int(fields[19]),
+            user=int(fields[11]) + int(fields[13]),
+            system=int(fields[12]) + int(fields[14]),
+            rss=int(fields[21]) * _PAGE_BYTES,
+            alive=fields[0][0] not in _GONE,
+        )
+
+    def _text(self, pid: int, name: str, size: int = _READ_BYTES) -> bytes:
+        """A file of a process; empty when it is gone, or we may not read it."""
+        with suppress(OSError):  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's
+            fd = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(fd, size)
+            finally:
+                os.close(fd)
+        return b""
+
+    def _read_io(self, process: Process) -> None:
+        for line in self._text(process.pid, "io").splitlines():
+            name, _, value = line.partition(b": ")
+            if name == b"read_bytes":
+                process.read = int(value)
+            elif name == b"write_bytes":
+                process.written = int(value)
+
+    def _sorted(self, runs: dict[str, RunProcesses], processes: dict[int, Process]) -> dict[str, dict[int, Process]]:
+        """The processes of each run."""
+        belongs: dict[int, str | None] = {self._supervisor: None, os.getpid(): None}
+        leaders: dict[int, str] = {}
+        for run_id, run in runs.items():
+            main = processes.get(run.pid)
+            if main is None or main.start > run.seen or run.start not in (None, main.start):
+                continue
+            run.start = main.start
+            leaders[run.pid] = belongs[run.pid] = run_id
+            for pid, before in run.members.items():
+                now = processes.get(pid)
+                if now is not None and now.start == before.start:
+                    belongs[pid] = run_id
+        settled = boot_ticks() - _SETTLED_TICKS
+        members: dict[str, dict[int, Process]] = {run_id: {} for run_id in runs}
+        for pid, process in processes.items():
+            owner = self._owner(process, processes, belongs, leaders)
+            if owner in members:
+                members[owner][pid] = process
+            elif owner is None and process.start < settled:
+                self._others.add(pid)
+        return members
+
+    def _owner(
+        self,
+        process: Process,
+        processes: dict[int, Process],
+        belongs: dict[int, str | None],
+        leaders: dict[int, str],
+    ) -> str | None:
+        """The run of a process; those of its ancestors are found out with it."""
+        line: list[int] = []
+        one: Process | None = process
+        owner: str | None = None
+        while one is not None:
+            if one.pid in belongs:
+                owner = belongs[one.pid]
+                break
+            line.append(one.pid)
+            belongs[one.pid] = None
+            owner = leaders.get(one.session) or leaders.get(one.group)
+            if owner is None and one.parent == self._supervisor:
+                owner = self._marked(one.pid)
+            if owner is not None:
+                break
+            one = processes.get(one.parent)
+        belongs.update(dict.fromkeys(line, owner))
+        return owner
+
+    def _marked(self, pid: int) -> str | None:
+        """The run that a process says it was started for."""
+        for entry in self._text(pid, "environ", _ENVIRON_BYTES).split(b"\0"):
+            if entry.startswith(_MARKER):
+                return entry[len(_MARKER) :].decode(errors="replace")
+        return None

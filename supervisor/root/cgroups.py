@@ -1,0 +1,219 @@
+"""A cgroup of its own for each run (cgroups(7), version 2), where we may make some.
+
+::
+
+    <our cgroup>/ringward/      the daemon itself, only where there are controllers to be had
+    <our cgroup>/runs/RUN ID/   one run
+
+Processes hand their cgroup on to all their descendants, whatever those do, so nothing escapes. ``rmdir`` succeeds when
+nobody but zombies is left, which is how the end of a run is told; ``cgroup.kill`` ends everybody at once.
+
+Controllers (memory, cpu) can be had for the runs only when no process is left in our own cgroup beside them, so
+the daemon moves into a leaf first; at the root of the hierarchy it need not. All files here are the kernel's: no disk
+is touched, and nothing waits for one.
+"""
+
+import contextlib
+import errno
+import os
+import re
+from dataclasses import dataclass
+
+_CONTROLLERS = ("memory", "cpu")
+_LEAF = "ringward"
+_RUNS = "runs"
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""How blanks are written in mountinfo (proc_pid_mountinfo(5))."""
+_PERIOD_US = 100_000
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the processes of a cgroup have used together."""
+
+    user_us: int
+    system_us: int
+    oom_kills: int
+    """How many of them the kernel killed because the cgroup's memory was used up."""
+
+
+class Cgroup:
+    """The cgroup of one run."""
+
+    __slots__ = ("_memory", "limits", "path")
+
+    def __init__(self, path: str, *, memory: bool = False) -> None:
+        self.path = path
+        self.limits: set[str] = set()
+        """Of memory and cpu those that it limits."""
+        self._memory = memory
+
+    @property
+    def procs(self) -> str:
+        """The file by which a process joins."""
+        return f"{self.path}/cgroup.procs"
+
+    def limit(self, memory_bytes: int | None, cpus: float | None) -> None:
+        """Limit what its processes may use together.
+
+        Raises:
+            OSError: the kernel refused, or lacks the controller.
+        """
+        if memory_bytes is not None:
+            _write(f"{self.path}/memory.max", str(memory_bytes))
+            self.limits.add("memory")
+        if cpus is not None:
+            _write(f"{self.path}/cpu.max", f"{max(_PERIOD_US // 100, round(cpus * _PERIOD_US))} {_PERIOD_US}")
+            self.limits.add("cpu")
+
+    def members(self) -> list[int]:
+        """Ids of the processes in it and below; zombies are not among them."""
+        found: list[int] = []
+        for directory, _, _ in os.walk(self.path):
+            with contextlib.suppress(OSError):  # ENODEV, ENOENT: removed meanwhile; EOPNOTSUPP: threaded
+                found += map(int, _read(f"{directory}/cgroup.procs").split())
+        return found
+
+    def kill(self) -> bool:
+        """SIGKILL to everybody in it and below; False where the kernel cannot do that (before 5.14)."""
+        try:
+            _write(f"{self.path}/cgroup.kill", "1")
+        except OSError:  # ENOENT, EOPNOTSUPP
+            return False
+        return True
+
+    def remove(self) -> bool:
+        """Remove it; False while there are processes in it."""
+        try:
+            os.rmdir(self.path)
+        except FileNotFoundError:
+            return True
+        except OSError:  # EBUSY: processes, or cgroups that they made
+            for directory, names, _ in os.walk(self.path, topdown=False):
+                for name in names:
+                    with contextlib.suppress(OSError):
+                        os.rmdir(f"{directory}/{name}")
+            try:
+                os.rmdir(self.path)
+            except OSError:
+                return False
+        return True
+
+    def usage(self) -> Usage | None:
+        """What was used until now; None when that cannot be read."""
+        try:
+            cpu = _numbers(_read(f"{self.path}/cpu.stat"))
+            events = _numbers(_read(f"{self.path}/memory.events")) if self._memory else {}
+        except OSError:  # ENOENT, ENODEV: removed
+            return None
+        return Usage(cpu.get("user_usec", 0), cpu.get("system_usec", 0), events.get("oom_kill", 0))
+
+
+class Cgroups:
+    """Where the cgroups of runs are made."""
+
+    def __init__(self, directory: str, controllers: frozenset[str]) -> None:
+        self.directory = directory
+        self.controllers = controllers
+        """Of memory and cpu those that limit runs."""
+
+    @classmethod
+    def find(cls, proc: str = "/proc") -> "Cgroups | None":
+        """Prepare our place in the hierarchy; None when there is no hierarchy, or we may not write in it."""
+        own = _own_directory(proc)
+        if own is None:
+            return None
+        if os.path.basename(own) == _LEAF:  # we were executed anew, or the service manager put us there
+            own = os.path.dirname(own)
+        runs = f"{own}/{_RUNS}"
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(runs)
+            if _read(f"{runs}/cgroup.type").strip() != "domain" or not os.access(f"{runs}/cgroup.procs", os.W_OK):
+                return None
+        except OSError:  # EROFS, EACCES, EPERM: not ours to change
+            return None
+        return cls(runs, _enable(own, runs))
+
+    def make(self, run: str) -> Cgroup:
+        """The cgroup for a run.
+
+        Raises:
+            OSError: the kernel refused: too many, or no memory.
+        """
+        path = f"{self.directory}/{run}"
+        os.mkdir(path)
+        return Cgroup(path, memory="memory" in self.controllers)
+
+    def close(self) -> None:
+        """Remove the place, when no run is left there."""
+        with contextlib.suppress(OSError):  # EBUSY: what is left on purpose, or another daemon's
+            os.rmdir(self.directory)
+
+
+def run_of_cgroup(pid: int, proc: str = "/proc") -> str:
+    """The run in whose cgroup a process is; empty when it is in none. Never waits for that process."""
+    try:
+        lines = _read(f"{proc}/{pid}/cgroup").splitlines()
+    except OSError:  # ENOENT, ESRCH: it has ended
+        return ""
+    parts = next((line.split("/") for line in lines if line.startswith("0::")), [])
+    return parts[parts.index(_RUNS) + 1] if _RUNS in parts[:-1] else ""
+
+
+def _own_directory(proc: str) -> str | None:
+    """Where the cgroup of this process is to be found."""
+    try:
+        lines = _read(f"{proc}/self/cgroup").splitlines()
+        mounts = _read(f"{proc}/self/mountinfo").splitlines()
+    except OSError:  # no /proc
+        return None
+    path = next((line[3:] for line in lines if line.startswith("0::")), None)
+    if path is None or path.startswith("/.."):  # outside of our cgroup namespace
+        return None
+    for line in mounts:
+        fields, _, kind = line.partition(" - ")
+        if kind.startswith("cgroup2 "):
+            root, place = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
+            root = root.rstrip("/")
+            if f"{path}/".startswith(f"{root}/"):
+                return (place + path.removeprefix(root)).rstrip("/")
+    return None
+
+
+def _enable(own: str, runs: str) -> frozenset[str]:
+    """Have the controllers that limit runs, as far as they can be had."""
+    try:
+        there = set(_read(f"{own}/cgroup.controllers").split())
+        wanted = [name for name in _CONTROLLERS if name in there]
+        if not wanted:
+            return frozenset()
+        if os.path.exists(f"{own}/cgroup.type"):  # not at the root, where processes may stay
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(f"{own}/{_LEAF}")
+            _write(f"{own}/{_LEAF}/cgroup.procs", "0")
+        for directory in (own, runs):
+            _write(f"{directory}/cgroup.subtree_control", " ".join(f"+{name}" for name in wanted))
+    except OSError as err:
+        # EBUSY: others' processes stand beside us; EACCES, EROFS, EPERM: not delegated.
+        if err.errno not in (errno.EBUSY, errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.EINVAL):
+            raise
+        return frozenset()
+    return frozenset(wanted)
+
+
+def _numbers(text: str) -> dict[str, int]:
+    return {name: int(value) for name, _, value in (line.partition(" ") for line in text.splitlines())}
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

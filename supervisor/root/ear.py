@@ -1,0 +1,126 @@
+"""What a run says of itself: sd_notify(3), datagrams to the ``NOTIFY_SOCKET`` that it was given.
+
+Each run that wants one has a socket of its own, in the abstract namespace, since a run may be another user's, who can
+enter none of our directories. Who sent a datagram, the kernel says (SCM_CREDENTIALS, unix(7)); what is not from the
+run is thrown away. The root only remembers what was said, for every scheduler to come.
+
+Descriptors that come along are closed: so whoever waits with ``BARRIER=1`` hears that we have read everything.
+"""
+
+import array
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from logring.mask import Mask
+from supervisor.messages import Spawn
+
+BATCH = 64
+"""Datagrams that are read at once. After a full batch nobody listens for a while, so that a flood harms nobody."""
+REST_S = 0.1
+
+_MAX_BYTES = 4096
+_MAX_STATUS = 200
+_UCRED = struct.Struct("3i")
+_FDS = 16
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
+
+
+class Ear:
+    """The socket of one run, and what was heard on it.
+
+    Args:
+        spawn: the run; `notify` is the address.
+
+    Raises:
+        OSError: the address is taken, or there are no more descriptors.
+    """
+
+    def __init__(self, spawn: Spawn) -> None:
+        self.ready_at: int | None = None
+        """When it said that it is ready, ms since the epoch."""
+        self.status: str | None = None
+        """The newest of its words about what it does, on one line."""
+        self.resume_at_s: float | None = None
+        """Monotonic time from which on it is listened to again, after a flood."""
+        self._mask = Mask(spawn.env[name].encode("utf-8", "surrogateescape") for name in spawn.secrets)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            self._sock.bind("\0" + (spawn.notify or "")[1:])
+        except OSError:
+            self._sock.close()
+            raise
+
+    def fileno(self) -> int:
+        """For epoll."""
+        return self._sock.fileno()
+
+    def listen(self, belongs: Callable[[int], bool], now_ms: int) -> tuple[dict[str, Any], bool]:
+        """Take what came.
+
+        Args:
+            belongs: whether a process is one of the run.
+            now_ms: wall clock.
+
+        Returns:
+            What is new: ``ready_at``, ``status``, ``alive`` (it has fed its watchdog). And whether more may be there.
+        """
+        news: dict[str, Any] = {}
+        known: dict[int, bool] = {}
+        for _ in range(BATCH):
+            try:
+                data, ancillary, _flags, _address = self._sock.recvmsg(_MAX_BYTES, _ANCILLARY_BYTES)
+            except BlockingIOError:  # EAGAIN: that was all
+                return news, False
+            pid = _sender(ancillary)
+            if pid not in known:
+                known[pid] = pid > 0 and belongs(pid)
+            if known[pid]:
+                self._take(data, news, now_ms)
+        return news, True
+
+    def heard(self) -> dict[str, Any] | None:
+        """All that holds still, as in :meth:`listen`; None: nothing."""
+        known = {"ready_at": self.ready_at, "status": self.status}
+        return {name: value for name, value in known.items() if value is not None} or None
+
+    def _take(self, data: bytes, news: dict[str, Any], now_ms: int) -> None:
+        for line in data.split(b"\n"):
+            name, _, value = line.partition(b"=")
+            if name == b"READY" and value == b"1" and self.ready_at is None:
+                self.ready_at = news["ready_at"] = now_ms
+            elif name == b"WATCHDOG" and value == b"1":
+                news["alive"] = True
+            elif name == b"STATUS":
+                self._say(value.decode(errors="replace"), news)
+            elif name == b"STOPPING" and value == b"1":
+                self._say(self.status or "stopping", news)
+
+    def _say(self, text: str, news: dict[str, Any]) -> None:
+        clean = self._mask.clean(text.encode()).decode(errors="replace")
+        shown = "".join(char if char.isprintable() else " " for char in clean).strip()[:_MAX_STATUS] or None
+        if shown != self.status:
+            self.status = news["status"] = shown
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._sock.close()
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """Who sent a datagram, in our process ids; 0 when that cannot be known. Descriptors in it are closed."""
+    pid = 0
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= _UCRED.size:
+            pid = _UCRED.unpack_from(data)[0]
+        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds = array.array("i")
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+            for fd in fds:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+    return pid

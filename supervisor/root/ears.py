@@ -1,0 +1,66 @@
+"""Listening to what runs say of themselves, in the loop of the control thread."""
+
+import time
+from collections.abc import Callable
+
+from supervisor.messages import Frame
+from supervisor.root.ear import REST_S
+from supervisor.root.instances import Instance
+from supervisor.root.tree import Trees
+from supervisor.root.watch import Watch
+
+
+class Ears:
+    """Those of all runs; what is new goes to the scheduler as ``notified``.
+
+    Args:
+        send: takes a frame to the scheduler.
+        at: have :meth:`tend` called for a run at that time (monotonic seconds).
+    """
+
+    def __init__(
+        self, watch: Watch, trees: Trees, send: Callable[[Frame], None], at: Callable[[float, str], None]
+    ) -> None:
+        self._watch = watch
+        self._trees = trees
+        self._send = send
+        self._at = at
+
+    def open(self, instance: Instance) -> None:
+        """Listen to a run, if it has an ear."""
+        if instance.ear is not None:
+            self._watch.add(instance.ear.fileno(), lambda _mask: self._readable(instance))
+
+    def tend(self, instance: Instance, now_s: float) -> None:
+        """Listen again, when the rest after a flood is over."""
+        ear = instance.ear
+        if ear is not None and ear.resume_at_s is not None and now_s >= ear.resume_at_s:
+            ear.resume_at_s = None
+            self.open(instance)
+
+    def close(self, instance: Instance) -> None:
+        """Take what it said at last, and hear no more."""
+        ear = instance.ear
+        if ear is None:
+            return
+        self._listen(instance)
+        if ear.resume_at_s is None:
+            self._watch.remove(ear.fileno())
+        ear.close()
+        instance.ear = None
+
+    def _readable(self, instance: Instance) -> None:
+        ear = instance.ear
+        if ear is not None and self._listen(instance):
+            self._watch.remove(ear.fileno())
+            ear.resume_at_s = time.monotonic() + REST_S
+            self._at(ear.resume_at_s, instance.run)
+
+    def _listen(self, instance: Instance) -> bool:
+        """Take what came, up to a batch; returns whether more may be there."""
+        if instance.ear is None:
+            return False
+        news, more = instance.ear.listen(lambda pid: self._trees.has(instance, pid), time.time_ns() // 1_000_000)
+        if news:
+            self._send({"op": "notified", "run": instance.run, **news})
+        return more

@@ -1,0 +1,133 @@
+"""Looking at other processes through /proc, and signalling one without ever hitting another of the same id.
+
+/proc/PID/stat never waits for the memory of the process, unlike its command line.
+"""
+
+import contextlib
+import os
+import signal
+from typing import NamedTuple
+
+_GONE = frozenset(b"ZX")
+_LISTED = os.path.exists("/proc/thread-self/children")
+"""Whether the kernel lists children (CONFIG_PROC_CHILDREN)."""
+_READ_BYTES = 4096
+_ENVIRON_BYTES = 1 << 20
+
+
+class Process(NamedTuple):
+    """A living process, known by its id and its start."""
+
+    pid: int
+    name: str
+    parent: int
+    group: int
+    session: int
+    start: int
+    """In clock ticks since the host was booted."""
+
+    def __str__(self) -> str:
+        """For a log."""
+        return f"{self.name} ({self.pid})"
+
+
+def look(pid: int) -> Process | None:
+    """The process of this id; None when there is none, or a zombie."""
+    data = read(pid, "stat")
+    # Field 2, the name, may hold blanks and parentheses (proc_pid_stat(5)).
+    head, _, tail = data.rpartition(b")")
+    fields = tail.split()
+    if len(fields) < 20 or fields[0][0] in _GONE:
+        return None
+    name = head.partition(b"(")[2].decode(errors="replace")
+    return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def read(pid: int, name: str, size: int = _READ_BYTES) -> bytes:
+    """A file of a process; empty when it is gone, or not for us."""
+    with contextlib.suppress(OSError):  # ENOENT, ESRCH: it has ended; EACCES, EPERM: not permitted; EMFILE
+        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = []
+            while size > 0 and (part := os.read(fd, size)):
+                parts.append(part)
+                size -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+    return b""
+
+
+def children(pid: int) -> list[int]:
+    """Ids of its children, zombies among them; none when it is gone."""
+    if not _LISTED:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent(int(name)) == pid]
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # ENOENT: gone
+        return []
+    found: list[int] = []
+    for thread in threads:
+        found += map(int, read(pid, f"task/{thread}/children", _ENVIRON_BYTES).split())
+    return found
+
+
+def parent(pid: int) -> int:
+    """The parent of a process or zombie; 0 when it is gone, or has none."""
+    fields = read(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def family(pids: list[int]) -> dict[int, Process]:
+    """Those of `pids` that live, and all their living descendants."""
+    found: dict[int, Process] = {}
+    waiting = list(pids)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found and (process := look(pid)) is not None:
+            found[pid] = process
+            waiting += children(pid)
+    return found
+
+
+def variable(pid: int, name: str) -> str:
+    """A variable of the environment that a process was started with (proc_pid_environ(5)); empty when it has none."""
+    start = f"{name}=".encode()
+    for entry in read(pid, "environ", _ENVIRON_BYTES).split(b"\0"):
+        if entry.startswith(start):
+            return entry[len(start) :].decode(errors="replace")
+    return ""
+
+
+def send(process: Process, number: int) -> bool:
+    """Signal a process, if it is still the one that was looked at; False when we may not.
+
+    The pidfd is opened first (pidfd_open(2)): when the process looks the same then, the pidfd is of that one.
+    """
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except OSError:  # ESRCH: it has ended; EMFILE: it is found again in the next sweep
+        return True
+    try:
+        now = look(process.pid)
+        if now is not None and now.start == process.start:
+            signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:  # ESRCH: it has ended
+        return True
+    except PermissionError:  # EPERM: it is another user's now
+        return False
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def io_bytes(pid: int) -> tuple[int, int] | None:
+    """Bytes that a process and its children, as far as it waited for them, read from and wrote to disks.
+
+    Also of a zombie. None when we may not know, or the kernel does not count (proc_pid_io(5)).
+    """
+    pairs = dict(line.partition(b": ")[::2] for line in read(pid, "io").splitlines())
+    try:
+        return int(pairs[b"read_bytes"]), int(pairs[b"write_bytes"])
+    except KeyError:
+        return None

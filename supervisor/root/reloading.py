@@ -1,0 +1,52 @@
+"""SIGHUP: a wish to have the configuration read again, or the end of the terminal that we run on.
+
+Both come as the same signal, from the kernel or from a shell that forwards it. They are told apart by looking at the
+terminal: when it has hung up, poll(2) says so. A daemon that was started to survive that (nohup(1) ignores SIGHUP for
+what it starts) or whose standard error is no terminal always takes it as the wish.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from supervisor.root.sdnotify import notify
+
+
+class Terminal:
+    """The terminal that a descriptor is, if it is one whose end is ours, too; made before SIGHUP is caught."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._ends_us = os.isatty(fd) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was one and has hung up."""
+        if not self._ends_us:
+            return False
+        poll = select.poll()
+        poll.register(self._fd, 0)  # POLLHUP and POLLERR come unasked
+        return bool(poll.poll(0))
+
+
+class Reloading:
+    """Passes the wish on to the scheduler, and tells the service manager when it has been carried out."""
+
+    def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
+        """`send` gives a frame to the scheduler, when there is one; one that starts reads the configuration anyway."""
+        self._send = send
+        self._under_way = False
+
+    def begin(self) -> None:
+        """Have the configuration read again."""
+        self._under_way = True
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._send({"op": "reload"})
+
+    def end(self) -> None:
+        """It was read, or a scheduler has just started; repeated calls do nothing."""
+        if self._under_way:
+            self._under_way = False
+            notify("READY=1\nSTATUS=running")

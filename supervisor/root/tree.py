@@ -1,0 +1,141 @@
+"""Which processes belong to which run: everything that descends from its main process.
+
+We are a subreaper (prctl(2)), so what loses its parent becomes our child. A process of a run is thus below its main
+process, or below one of our children that we did not start: an orphan. Whose an orphan is tell its session and process
+group, its cgroup, or the marker in its environment. Where there are no cgroups, one that has left session and group
+and emptied its environment belongs to nobody.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+from supervisor.root.cgroups import run_of_cgroup
+from supervisor.root.instances import Instance, Phase
+from supervisor.root.processes import Process, children, family, look, parent, send, variable
+
+_GENERATIONS = 1000
+_PASSES = 20
+"""Sweeps of one call; what forks faster than that is met again at the next one."""
+
+
+class Trees:
+    """The processes of all runs."""
+
+    def __init__(self, daemon_id: str, helpers: Callable[[], set[int]]) -> None:
+        """`helpers` gives the ids of those children of ours that are no runs."""
+        self._daemon_id = daemon_id
+        self._helpers = helpers
+        self.mains: set[int] = set()
+        """Ids of the main processes that are not reaped."""
+        self._owners: dict[tuple[int, int], str] = {}
+        """Runs by process and start."""
+
+    def reap_strangers(self) -> None:
+        """Reap the zombies that are neither helpers nor main processes of runs."""
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # ECHILD: no children at all
+            return
+        if found is not None:
+            self._strangers()
+
+    def _strangers(self) -> list[int]:
+        """Ids of our living children that we did not start; dead ones are reaped."""
+        ours = self.mains | self._helpers()
+        living = []
+        for pid in children(os.getpid()):
+            if pid in ours:
+                continue
+            with contextlib.suppress(ChildProcessError):  # ECHILD: it went between the two
+                if not os.waitpid(pid, os.WNOHANG)[0]:
+                    living.append(pid)
+        return living
+
+    def _orphans(self, instance: Instance) -> list[int]:
+        """Ids of the orphans that come from an instance."""
+        found, owners = [], {}
+        for pid in self._strangers():
+            process = look(pid)
+            if process is None:
+                continue
+            owner = self._owners.get((pid, process.start)) or self._owner(process, instance)
+            if owner:
+                owners[pid, process.start] = owner
+            if owner == instance.run:
+                found.append(pid)
+        self._owners = owners
+        return found
+
+    def _owner(self, process: Process, instance: Instance) -> str:
+        if instance.pid in (process.session, process.group):
+            return instance.run
+        if run := run_of_cgroup(process.pid):
+            return run
+        if variable(process.pid, "RINGWARD_DAEMON") != self._daemon_id:
+            return ""
+        return variable(process.pid, "RINGWARD_RUN_ID")
+
+    def members(self, instance: Instance) -> dict[int, Process]:
+        """The living processes of an instance, by id; its main process, while it lives, is one."""
+        roots = self._orphans(instance)
+        if instance.phase is Phase.RUNNING:
+            roots.append(instance.pid)
+        found = family(roots)
+        if instance.cgroup is not None:
+            for pid in instance.cgroup.members():
+                if pid not in found and (process := look(pid)) is not None:
+                    found[pid] = process
+        return found
+
+    def has(self, instance: Instance, pid: int) -> bool:
+        """Whether a process, perhaps a zombie, belongs to an instance whose main process is not reaped."""
+        if instance.cgroup is not None and pid in instance.cgroup.members():
+            return True
+        for _ in range(_GENERATIONS):
+            if pid == instance.pid:
+                return True
+            above = parent(pid)
+            if above == os.getpid():
+                process = look(pid)
+                return process is not None and self._owner(process, instance) == instance.run
+            if above <= 1:
+                return False
+            pid = above
+        return False
+
+    def signal(self, instance: Instance, *numbers: int) -> None:
+        """Send these signals to each process of an instance, once."""
+        self._signal_group(instance, numbers)
+        self._signal_members(instance, self.members(instance), numbers)
+
+    def kill(self, instance: Instance) -> None:
+        """SIGKILL to each process of an instance, until a pass finds no new one."""
+        if instance.cgroup is not None:
+            instance.cgroup.kill()
+        self._signal_group(instance, (signal.SIGKILL,))
+        seen: set[tuple[int, int]] = set()
+        for _ in range(_PASSES):
+            members = self.members(instance)
+            new = {pid: process for pid, process in members.items() if (pid, process.start) not in seen}
+            if not new:
+                return
+            seen.update((pid, process.start) for pid, process in new.items())
+            self._signal_members(instance, new, (signal.SIGKILL,))
+
+    @staticmethod
+    def _signal_group(instance: Instance, numbers: tuple[int, ...]) -> None:
+        """The group's id cannot be another's, since its main process is ours and not reaped, dead or alive."""
+        for number in numbers:
+            # ESRCH: all are gone; EPERM: every member changed its user, which is found out for each of them.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(instance.pid, number)
+
+    @staticmethod
+    def _signal_members(instance: Instance, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
+        for process in members.values():
+            if process.group == instance.pid and signal.SIGKILL not in numbers:
+                continue
+            if not all(send(process, number) for number in numbers):
+                instance.untouchable.add(process.pid)

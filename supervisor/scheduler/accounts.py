@@ -1,0 +1,92 @@
+"""Users and groups as numbers, and the variables that a login would set."""
+
+import grp
+import os
+import pwd
+from dataclasses import dataclass
+
+CLEAN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH of runs that have nothing of the daemon's environment."""
+
+
+class NoSuchAccount(Exception):
+    """A user or group does not exist, or must not be used; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who runs something."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    """All groups, as initgroups(3) would set them."""
+    variables: dict[str, str]
+    """HOME, USER, LOGNAME and SHELL; none for a user that is only a number."""
+
+    @property
+    def ours(self) -> bool:
+        """True for the user and the group that the daemon has."""
+        return (self.uid, self.gid) == (os.geteuid(), os.getegid())
+
+
+def resolve(text: str) -> Account:
+    """The account that ``name`` or ``name:group`` means; asks the name service.
+
+    Raises:
+        NoSuchAccount: there is no such user or group, or we may not become it.
+    """
+    name, _, group = text.partition(":")
+    entry = _user(name)
+    if entry is not None:
+        gid = _group(group) if group else entry.pw_gid
+        account = Account(entry.pw_uid, gid, tuple(os.getgrouplist(entry.pw_name, gid)), _variables(entry))
+    elif _is_number(name) and group:
+        account = Account(int(name), _group(group), (_group(group),), {})
+    else:
+        raise NoSuchAccount(f"there is no user {name}" + (" (a number needs a group)" if _is_number(name) else ""))
+    if os.geteuid() != 0 and not account.ours:
+        raise NoSuchAccount(f"only root can run something as {text}, and the daemon runs as user {os.geteuid()}")
+    return account
+
+
+def own_variables() -> dict[str, str]:
+    """What a login of the daemon's own user would set; nothing, when nobody knows that user."""
+    try:
+        return _variables(pwd.getpwuid(os.geteuid()))
+    except KeyError:
+        return {}
+
+
+def _user(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        pass
+    try:
+        return pwd.getpwuid(int(name)) if _is_number(name) else None
+    except KeyError:
+        return None
+
+
+def _is_number(name: str) -> bool:
+    """Whether this can be the number of a user or a group (32 bits, of which the last value means none)."""
+    return name.isascii() and name.isdigit() and int(name) < 2**32 - 1
+
+
+def _group(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        if _is_number(name):
+            return int(name)
+        raise NoSuchAccount(f"there is no group {name}") from None
+
+
+def _variables(entry: pwd.struct_passwd) -> dict[str, str]:
+    return {
+        "HOME": entry.pw_dir or "/",
+        "USER": entry.pw_name,
+        "LOGNAME": entry.pw_name,
+        "SHELL": entry.pw_shell or "/bin/sh",
+    }

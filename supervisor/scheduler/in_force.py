@@ -1,0 +1,61 @@
+"""What goes by the configuration besides tasks and services, and has to be told of another one."""
+
+from supervisor.config.diff import Difference, Effect
+from supervisor.logline import Log
+from supervisor.messages import Boot
+from supervisor.scheduler.bulk_commands import BulkCommands
+from supervisor.scheduler.housekeeping import Housekeeping
+from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.reload import Settled
+from supervisor.scheduler.retention import Retention
+from supervisor.scheduler.rootlink import RootLink
+from supervisor.scheduler.settings import for_the_api
+from supervisor.scheduler.shutdown import Shutdown
+
+
+class InForce:
+    """Tells everybody."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        root: RootLink,
+        boot: Boot,
+        log: Log,
+        notices: Notices,
+        housekeeping: Housekeeping,
+        retention: Retention,
+        many: BulkCommands,
+        shutdown: Shutdown,
+    ) -> None:
+        """`boot`: what the root has."""
+        self._loop = loop
+        self._root = root
+        self._boot = boot
+        self._log = log
+        self._notices = notices
+        self._housekeeping = housekeeping
+        self._retention = retention
+        self._many = many
+        self._shutdown = shutdown
+
+    def settings(self, boot: Boot) -> None:
+        """Have the root go by other boot settings."""
+        if boot != self._boot:
+            self._root.send({"op": "settings", "boot": boot.to_dict(), "api": for_the_api(self._boot, boot)})
+            self._boot = boot
+        self._log.set_level(boot.log_level)
+        self._shutdown.configure(boot.shutdown_timeout_ms)
+
+    def apply(self, settled: Settled, difference: Difference) -> None:
+        """A reload has brought `settled` into force."""
+        config = settled.config
+        self.settings(settled.boot)
+        self._notices.configure(config.notify)
+        self._housekeeping.configure(config.storage, config.daemon.log_level)
+        self._retention.configure(config)
+        self._many.undo_window_ms = config.storage.undo_window_ms
+        if difference.section_has(Effect.SCHEDULER):
+            # Whoever asked is answered first; the root starts the next one at once.
+            self._loop.after(0, self._loop.end)

@@ -1,0 +1,132 @@
+"""All instants of a task: what ``cron``, ``every`` or ``at`` says, as one series in order. Pure.
+
+Instants are nominal: ``jitter`` moves the start of a run, not the instant that it stands for.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from heapq import merge
+from itertools import groupby, islice
+from typing import NamedTuple, Protocol
+from zoneinfo import ZoneInfo
+
+from supervisor.config.model import Task
+from supervisor.scheduler.cron import Cron, Occurrence, local_text
+
+
+class _Source(Protocol):
+    def occurrences(self, mark_ms: int, after_ms: int) -> Iterator[Occurrence]:
+        """Those later than both; `mark_ms` is the last one that was accounted for."""
+
+
+class _Crons:
+    def __init__(self, crons: list[Cron]) -> None:
+        self._crons = crons
+
+    def occurrences(self, mark_ms: int, after_ms: int) -> Iterator[Occurrence]:
+        after_ms = max(mark_ms, after_ms)
+        if len(self._crons) == 1:
+            yield from self._crons[0].occurrences(after_ms)
+            return
+        several = merge(*(cron.occurrences(after_ms) for cron in self._crons))
+        for at, same in groupby(several, lambda occurrence: occurrence.at):
+            found = list(same)
+            # What one of them does not want to run another one may.
+            yield next((one for one in found if one.runs), found[0])._replace(at=at)
+
+
+class _Every:
+    """A fixed interval, counted from the last instant that was accounted for."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+
+    def occurrences(self, mark_ms: int, after_ms: int) -> Iterator[Occurrence]:
+        passed = max(0, after_ms - mark_ms) // self._interval_ms
+        at = mark_ms + passed * self._interval_ms
+        while True:
+            at += self._interval_ms
+            yield Occurrence(at, runs=True)
+
+
+class _Once:
+    def __init__(self, at_ms: int) -> None:
+        self._at_ms = at_ms
+
+    def occurrences(self, mark_ms: int, after_ms: int) -> Iterator[Occurrence]:
+        if self._at_ms > max(mark_ms, after_ms):
+            yield Occurrence(self._at_ms, runs=True)
+
+
+class Schedule:
+    """When a task runs."""
+
+    def __init__(self, task: Task | None) -> None:
+        """Of a task; None: one that never comes."""
+        self._zone = ZoneInfo(task.timezone if task is not None else "UTC")
+        self._source: _Source | None = None
+        self.follows_clock = True
+        """False: real time counts, whatever the wall clock is set to."""
+        self.offset_ms = 0
+        """How long after an instant its run starts."""
+        if task is None:
+            return
+        self.follows_clock = task.every_ms is None
+        self.offset_ms = _share(task.name, task.jitter_ms)
+        if task.every_ms is not None:
+            self._source = _Every(task.every_ms)
+        elif task.at_ms is not None:
+            self._source = _Once(task.at_ms)
+        elif task.crons:
+            self._source = _Crons([Cron(text, self._zone, task.dst_gap, task.dst_overlap) for text in task.crons])
+
+    @property
+    def empty(self) -> bool:
+        """Only people run it."""
+        return self._source is None
+
+    def occurrences(self, mark_ms: int, after_ms: int = 0) -> Iterator[Occurrence]:
+        """The instants later than `mark_ms`, the last one that was accounted for, and than `after_ms`; in order."""
+        return iter(()) if self._source is None else self._source.occurrences(mark_ms, after_ms)
+
+    def local(self, at_ms: int) -> str:
+        """An instant on the clocks of the task's time zone, RFC 3339 with its offset."""
+        return local_text(at_ms, self._zone)
+
+
+class Instant(NamedTuple):
+    """An instant to come."""
+
+    at: int
+    """Milliseconds since the epoch."""
+    local: str
+    """On the clocks of the task's time zone, RFC 3339 with its offset."""
+    note: str | None
+    """See :class:`supervisor.scheduler.cron.Occurrence`."""
+    starts_at: int
+    """When its run starts."""
+
+
+def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -> list[Instant]:
+    """The next `count` instants that run and have not been accounted for (None: none has ever been)."""
+    mark_ms = now_ms if mark_ms is None else mark_ms
+    coming = (one for one in schedule.occurrences(mark_ms, now_ms - schedule.offset_ms) if one.runs)
+    return [
+        Instant(one.at, schedule.local(one.at), one.note, one.at + schedule.offset_ms) for one in islice(coming, count)
+    ]
+
+
+def same_instants(one: Task, other: Task) -> bool:
+    """Whether two definitions have the same instants."""
+    return instants_key(one) == instants_key(other)
+
+
+def instants_key(task: Task) -> tuple[object, ...]:
+    """All that says when a task runs."""
+    return (task.crons, task.timezone, task.every_ms, task.at_ms, task.dst_gap, task.dst_overlap)
+
+
+def _share(name: str, window_ms: int) -> int:
+    """A part of the window, always the same for one name."""
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+    return number * window_ms >> 64

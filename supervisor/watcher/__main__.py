@@ -1,0 +1,52 @@
+"""``python -m supervisor.watcher --fd N``: started by the scheduler, with which it speaks over the descriptor.
+
+Ends when that closes, because the scheduler is gone then, and ends whatever it started itself before.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+from supervisor.messages import Decoder, encode
+from supervisor.osport import set_title
+from supervisor.watcher.lines import Bell
+from supervisor.watcher.order import Order
+from supervisor.watcher.watch import Watch
+
+_NICE = 5
+
+
+async def _serve(sock: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=sock)
+    decoder = Decoder()
+    watch: Watch | None = None
+    try:
+        while data := await reader.read(65536):
+            for frame in decoder.feed(data):
+                if frame["op"] == "hello":
+                    watch = Watch(lambda word: writer.write(encode(word)), Bell(frame["bell"], frame["token"]))
+                elif watch is not None and frame["op"] == "watch":
+                    watch.begin(Order(**frame["order"]))
+                elif watch is not None:
+                    watch.forget(frame["key"])
+    except ConnectionResetError:  # the scheduler was killed
+        pass
+    finally:
+        if watch is not None:
+            await watch.close()
+
+
+def main() -> int:
+    """Watch until the scheduler goes; returns the exit status."""
+    os.umask(0o077)
+    os.nice(_NICE)
+    set_title("ringward watcher")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a whole terminal: the daemon decides what that means
+    asyncio.run(_serve(socket.socket(fileno=int(sys.argv[2]))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

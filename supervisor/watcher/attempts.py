@@ -1,0 +1,75 @@
+"""One attempt to see whether a service does its work, over HTTP or TCP."""
+
+import asyncio
+import os
+import ssl
+from urllib.parse import SplitResult, urlsplit
+
+from supervisor.watcher.order import Order
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_SUCCESS = range(200, 400)
+
+
+class NotYet(Exception):
+    """An attempt has failed; its text says why."""
+
+
+async def http(order: Order) -> None:
+    """A GET that is answered with a status from 200 to 399; redirections are not followed, certificates not checked.
+
+    Raises:
+        NotYet: it is not, or by something else than HTTP.
+    """
+    url = urlsplit(order.target)
+    context = _unchecked() if url.scheme == "https" else None
+    status = await _status(url, order.target, context)
+    if status not in _SUCCESS:
+        raise NotYet(f"GET {order.target} answers {status}")
+
+
+async def _status(url: SplitResult, shown: str, context: ssl.SSLContext | None) -> int:
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    request = f"GET {path} HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: ringward\r\nConnection: close\r\n\r\n"
+    try:
+        port = url.port or _DEFAULT_PORTS[url.scheme]
+        reader, writer = await asyncio.open_connection(url.hostname, port, ssl=context)
+    except (OSError, UnicodeError) as err:
+        raise NotYet(f"GET {shown}: {_reason(err)}") from err
+    try:
+        writer.write(request.encode())
+        words = (await reader.readline()).split(None, 2)
+    except (OSError, ValueError) as err:  # ValueError: no end of a line in 64 KiB
+        raise NotYet(f"GET {shown}: {_reason(err)}") from err
+    finally:
+        writer.transport.abort()
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise NotYet(f"GET {shown}: the answer is no HTTP")
+    return int(words[1])
+
+
+def _unchecked() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def tcp(order: Order) -> None:
+    """A connection that is accepted.
+
+    Raises:
+        NotYet: it is not.
+    """
+    address = urlsplit(f"//{order.target}")
+    try:
+        _reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    except (OSError, UnicodeError) as err:
+        raise NotYet(f"connecting to {order.target}: {_reason(err)}") from err
+    writer.transport.abort()
+
+
+def _reason(err: Exception) -> str:
+    if isinstance(err, OSError) and err.errno is not None and err.errno > 0:
+        return os.strerror(err.errno)
+    return (str(err) or type(err).__name__).partition("\n")[0]

@@ -1,0 +1,100 @@
+"""Waiting for a line of a run's output."""
+
+import asyncio
+import contextlib
+
+from logring.errors import LogError
+from logring.layout import SYSTEM
+from logring.reader import LogReader
+from logring.search import Pattern, search
+from supervisor.doorbell import DoorbellClient
+from supervisor.watcher.attempts import NotYet
+from supervisor.watcher.order import Order
+
+_POLL_S = 0.25
+_SHOWN = 200
+_MAX_BYTES = 4 << 20
+"""So much is searched at a time; then others have their turn."""
+
+
+class Bell:
+    """Wakes who follows a ring; without a doorbell they look every 250 ms."""
+
+    def __init__(self, path: str, token: str) -> None:
+        self._path = path
+        self._token = token
+        self._client: DoorbellClient | None = None
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def add(self, name: str, event: asyncio.Event) -> None:
+        """Set `event` when there is news in the ring of that name."""
+        self._waiting.setdefault(name, set()).add(event)
+        with contextlib.suppress(OSError):
+            self._connected().subscribe(name)
+
+    def remove(self, name: str, event: asyncio.Event) -> None:
+        """Leave it alone."""
+        waiting = self._waiting.get(name, set())
+        waiting.discard(event)
+        if not waiting and self._waiting.pop(name, None) is not None and self._client is not None:
+            with contextlib.suppress(OSError):
+                self._client.unsubscribe(name)
+
+    def _connected(self) -> DoorbellClient:
+        """Raises OSError: nobody listens."""
+        if self._client is None:
+            self._client = DoorbellClient(self._path, self._token)
+            asyncio.get_running_loop().add_reader(self._client.fileno(), self._rings)
+        return self._client
+
+    def _rings(self) -> None:
+        if self._client is None:
+            return
+        names = self._client.receive()
+        if names is None:
+            asyncio.get_running_loop().remove_reader(self._client.fileno())
+            self._client.close()
+            self._client = None
+            return
+        for name in names:
+            for event in self._waiting.get(name, ()):
+                event.set()
+
+
+async def line(order: Order, run: str, bell: Bell) -> str:
+    """The first line that the run has printed and that matches, without control characters, cut when it is long.
+
+    Raises:
+        NotYet: its log has ended, or cannot be read.
+    """
+    pattern = Pattern(order.target, regex=True)
+    reader = LogReader(order.ring, order.file)
+    news = asyncio.Event()
+    bell.add(run, news)
+    position = 0
+    try:
+        while True:
+            news.clear()
+            sealed = reader.head().sealed
+            found = search(reader, pattern, position, limit=1, max_bytes=_MAX_BYTES)
+            for hit in found.hits:
+                if hit.stream != SYSTEM:
+                    return shown(hit.text)
+            position = found.next
+            if not found.exhausted:
+                await asyncio.sleep(0)
+            elif sealed:
+                raise NotYet("its log has ended without such a line")
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), _POLL_S)
+    except (LogError, OSError) as err:
+        raise NotYet(f"its log cannot be read: {err}") from err
+    finally:
+        bell.remove(run, news)
+        reader.close()
+
+
+def shown(text: bytes) -> str:
+    """Some bytes of output for people."""
+    return "".join(char if char.isprintable() else " " for char in text.decode(errors="replace"))[:_SHOWN]

@@ -1,0 +1,189 @@
+"""Requests for streams and logs as no decent client sends them."""
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from store.runs import Run
+from tests.api.harness import Daemon
+from tests.api.streaming import connect, memory_kb, open_streams, path, request, running
+from tests.waiting import until
+
+
+@pytest.fixture(scope="module")
+def ended(shared: Daemon) -> Run:
+    """An ended run with a hundred lines."""
+    run = running(shared)
+    log = shared.log_of(run)
+    log.write(b"".join(b"%d\n" % number for number in range(100)))
+    log.finish()
+    shared.end(run.id, lines=100)
+    return run
+
+
+@pytest.fixture
+def live(daemon: Daemon) -> Iterator[Run]:
+    """A run that has printed two lines and goes on."""
+    run = running(daemon)
+    log = daemon.log_of(run)
+    log.write(b"0\n1\n")
+    yield run
+    log.finish()
+    daemon.end(run.id, lines=2)
+
+
+def answered(daemon: Daemon, *requests: bytes) -> bytes:
+    """Everything that comes on one connection, to its end."""
+    with connect(daemon) as sock:
+        sock.sendall(b"".join(requests))
+        found = b""
+        while data := sock.recv(65536):
+            found += data
+        return found
+
+
+def read_until(sock: socket.socket, end: bytes) -> bytes:
+    found = b""
+    while end not in found:
+        data = sock.recv(65536)
+        assert data, found
+        found += data
+    return found
+
+
+@pytest.mark.parametrize(
+    ("header", "lines"),
+    [
+        ("-1", 100),
+        ("-2", 2),
+        ("-9223372036854775809", 2),
+        ("9223372036854775806", 0),
+        ("9223372036854775807", 2),
+        ("9" * 4000, 2),
+        ("+5", 2),
+        ("0x10", 2),
+        ("1e1", 2),
+        ("1_0", 2),
+        ("5,6", 2),
+        ("5 6", 2),
+        ("٣", 2),
+        ("", 2),
+        (" 97\t", 2),
+    ],
+)
+def test_last_event_ids(daemon: Daemon, ended: Run, header: str, lines: int) -> None:
+    """Only a decimal number of a line counts, with blanks around it; anything else is as if it was not there."""
+    found = answered(daemon, request(path(ended, "?from=-2"), f"Last-Event-ID: {header}", "Connection: close"))
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert (found.count(b"event: line\n"), found.count(b"event: done\n")) == (lines, 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "lines"),
+    [
+        ("from=9223372036854775807", 0),
+        ("from=-9223372036854775808", 100),
+        ("from=9223372036854775808", None),
+        ("from=-9223372036854775809", None),
+        ("replayLimit=9223372036854775807", None),
+        ("from=1&from=2", None),
+        ("from=%00", None),
+        ("from=1%0d%0aX:1", None),
+    ],
+)
+def test_anchors_at_the_edge(daemon: Daemon, ended: Run, query: str, lines: int | None) -> None:
+    """What no 64 bits hold is refused; everything else begins at the nearest line."""
+    found = answered(daemon, request(path(ended, f"?{query}"), "Connection: close"))
+    assert found.startswith(b"HTTP/1.1 422 " if lines is None else b"HTTP/1.1 200 ")
+    assert found.count(b"event: line\n") == (lines or 0)
+
+
+@pytest.mark.parametrize("header", ["X-Nothing: 1", "Connection: keep-alive"])
+def test_http_1_0(daemon: Daemon, ended: Run, header: str) -> None:
+    """An old client gets the same events, not in chunks, and the end of the connection as their end."""
+    found = answered(daemon, request(path(ended, "?from=-1"), header, version="1.0"))
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert b"chunked" not in head.lower()
+    assert body.startswith(b"retry: 1000\n\nid: 99\nevent: line\n")
+    assert body.endswith(b"\nretry: 3600000\n\n")
+
+
+def test_pipelined_streams(daemon: Daemon, ended: Run) -> None:
+    """Fifty streams asked for at once on one connection come one after the other, and then what was asked next."""
+    last = request("/healthz", "Connection: close")
+    found = answered(daemon, request(path(ended, "?from=-1")) * 50, last)
+    assert (found.count(b"event: line\n"), found.count(b"event: done\n")) == (50, 50)
+    assert found.count(b"HTTP/1.1 200 OK") == 51
+    assert found.endswith(b'"status":"ok"}')
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (["Content-Length: 5"], b"GET /"),
+        (["Transfer-Encoding: chunked"], b"5\r\nGET /\r\n0\r\n\r\n"),
+        (["Expect: 100-continue", "Content-Length: 5"], b"hello"),
+    ],
+)
+def test_a_stream_with_a_body(daemon: Daemon, ended: Run, headers: list[str], body: bytes) -> None:
+    """What is sent as the body of a GET is passed over, and never taken for the next request."""
+    found = answered(daemon, request(path(ended, "?from=-1"), *headers), body, request("/healthz", "Connection: close"))
+    assert found.count(b"event: done\n") == 1
+    assert found.endswith(b'"status":"ok"}')
+    assert b" 4" not in b"".join(line for line in found.split(b"\r\n") if line.startswith(b"HTTP/"))
+
+
+def test_head_of_a_live_stream(daemon: Daemon, live: Run) -> None:
+    """It has an end, holds nothing, and leaves the connection usable."""
+    for target in (path(live), "/api/events/stream", "/api/notifications/stream", "/api/daemon/log/stream"):
+        found = answered(daemon, request(target, method="HEAD"), request("/healthz", "Connection: close"))
+        first, _, second = found.partition(b"\r\n\r\n")
+        assert b"text/event-stream" in first
+        assert second.startswith(b"HTTP/1.1 200 OK")
+    assert open_streams(daemon) == 0
+
+
+def test_gone_with_a_request_behind_the_stream(daemon: Daemon, live: Run) -> None:
+    """Who asks for more while a stream goes on, and goes, is noticed when there is something to send."""
+    sock = connect(daemon)
+    sock.sendall(request(path(live)) + request("/healthz"))
+    read_until(sock, b'"text":"1"}\n\n')
+    assert open_streams(daemon) == 1
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+    daemon.end(live.id, lines=2)
+    until(lambda: open_streams(daemon) == 0, "the stream to end")
+
+
+def log_files(pid: int) -> int:
+    """How many log files a process has open."""
+    names = os.listdir(f"/proc/{pid}/fd")
+    return sum(os.path.realpath(f"/proc/{pid}/fd/{name}").endswith(".log") for name in names)
+
+
+def test_a_download_that_is_not_taken(own: Daemon) -> None:
+    """Who takes the whole text of a large log slowly, or only its first bytes, costs neither memory nor descriptors."""
+    run = running(own)
+    log = own.log_of(run, file_blocks=2000)
+    piece = b"".join(b"line %d of a log that is large\n" % number for number in range(30_000))
+    for _ in range(80):
+        log.write(piece)
+    log.finish()
+    own.end(run.id, lines=2_400_000)
+    own.get("/healthz")
+    (worker,) = own.workers()
+    before_kb, files = memory_kb(worker), log_files(worker)
+    slow = [connect(own, receives=4096) for _ in range(8)]
+    for sock in slow:
+        sock.sendall(request(f"/api/runs/{run.id}/log/raw"))
+        assert b"Content-Length: %d\r\n" % (80 * len(piece)) in read_until(sock, b"\r\n\r\n").title()
+    assert log_files(worker) == files + 8
+    fast = own.ask_raw("GET", f"/api/runs/{run.id}/log/raw")
+    assert fast.body == piece * 80
+    assert memory_kb(worker) - before_kb < 12 * 1024
+    for sock in slow:
+        sock.close()
+    until(lambda: log_files(worker) == files, "the log to be closed")

@@ -1,0 +1,88 @@
+"""A ring that many follow in one worker."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api import sse
+from api.stream import LIVE_BYTES, Feed
+from logring.layout import STDOUT
+from logring.writer import RingWriter
+
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Iterator[RingWriter]:
+    """A ring without a log file, whose oldest lines go when it is full."""
+    writer = RingWriter(str(tmp_path / "run.ring"), RUN, file_blocks=0, block_size=65536, blocks=4)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def feed(ring: RingWriter) -> Iterator[Feed]:
+    made = Feed(RUN, ring.path, alone=True)
+    yield made
+    made.close()
+
+
+def catch_up(feed: Feed, position: int, render: sse.Render) -> tuple[bytes, int]:
+    """What a follower that stands at `position` sends, and where it stands then."""
+    sent = b""
+    while position < feed.head().lines:
+        chunk = feed.chunk(position, render)
+        assert chunk is not None
+        sent += chunk[0]
+        position = chunk[1]
+    return sent, position
+
+
+def test_each_line_is_rendered_once(ring: RingWriter, feed: Feed) -> None:
+    """However many follow the ring, and however often they are woken."""
+    rendered: Counter[int] = Counter()
+
+    def render(record: Any) -> bytes:
+        rendered[record.n] += 1
+        return sse.log_line(record)
+
+    followers = [0] * 200
+    sent = [b""] * 200
+    for turn in range(50):
+        ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(turn * 20, turn * 20 + 20)), 1000 + turn)
+        feed.rang()
+        for index in range(len(followers)):
+            data, followers[index] = catch_up(feed, followers[index], render)
+            sent[index] += data
+    assert rendered == Counter(range(1000))
+    assert len(set(sent)) == 1
+    assert sent[0].count(b"event: line\n") == 1000
+
+
+def test_what_is_kept_is_bounded(ring: RingWriter, feed: Feed) -> None:
+    """Followers that stand at as many places cost no more than a few chunks; each still gets every line."""
+    ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(8000)), 1000)
+    feed.rang()
+    for start in range(0, 8000, 100):
+        data, position = catch_up(feed, start, sse.log_line)
+        assert position == 8000
+        assert data.count(b"event: line\n") == 8000 - start
+    kept = [data for data, _following in feed._chunks.values()]
+    assert len(kept) <= 4
+    assert sum(map(len, kept)) < 4 * 8 * LIVE_BYTES
+
+
+def test_one_that_is_too_slow(ring: RingWriter, feed: Feed) -> None:
+    """Its next chunk begins with the hole, counted, and goes on with the first line that is there."""
+    for number in range(60_000):
+        ring.append(STDOUT, b"line %d\n" % number, 1000)
+    feed.rang()
+    first = feed.head().first_available
+    assert first > 10_000
+    data, position = catch_up(feed, 5, sse.log_line)
+    assert position == 60_000
+    assert data.startswith(sse.dropped(4, first - 5) + b"id: %d\n" % first)
+    assert data.count(b"event: line\n") == 60_000 - first

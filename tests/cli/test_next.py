@@ -1,0 +1,57 @@
+"""``ringward next``."""
+
+import json
+
+from supervisor.cli import exit_codes
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import FakeDaemon, problem
+
+GAP = {"at": "2026-03-29T01:00:00.000Z", "local": "2026-03-29T03:00:00+02:00", "note": "gap"}
+LATER = {
+    "at": "2026-03-29T00:00:00.000Z",
+    "local": "2026-03-29T01:00:00+01:00",
+    "startsAt": "2026-03-29T00:07:00.000Z",
+}
+
+
+def rows(text: str) -> list[list[str]]:
+    return [row.split("\t") for row in text.splitlines()]
+
+
+def test_of_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """As many as are wanted, with what daylight saving time does to them, and with the start that jitter gives."""
+    daemon.on("GET", "/api/tasks/backup/schedule", {"items": [LATER, GAP]})
+    assert rows(ringward("next", "backup", "-n", "2").stdout) == [
+        ["TASK", "STARTS", "LOCAL TIME", "NOTE"],
+        ["backup", "2026-03-29T00:07:00.000Z", "2026-03-29T01:00:00+01:00", ""],
+        ["backup", "2026-03-29T01:00:00.000Z", "2026-03-29T03:00:00+02:00", "gap: its local time does not exist"],
+    ]
+    assert daemon.asked("/api/tasks/backup/schedule")[0].query == {"count": "2"}
+    assert json.loads(ringward("next", "--json", "backup").stdout)[1] == {"taskName": "backup", **GAP}
+
+
+def test_of_all_tasks(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The soonest first; tasks without a next time are not asked for."""
+    daemon.on(
+        "GET",
+        "/api/tasks",
+        {
+            "items": [
+                {"name": "b", "kind": "task", "nextRunAt": "2026-03-29T01:00:00.000Z"},
+                {"name": "a", "kind": "task", "nextRunAt": "2026-03-29T00:07:00.000Z"},
+                {"name": "paused", "kind": "task"},
+            ]
+        },
+    )
+    daemon.on("GET", "/api/tasks/a/schedule", {"items": [LATER]})
+    daemon.on("GET", "/api/tasks/b/schedule", {"items": [GAP]})
+    assert [row[0] for row in rows(ringward("next").stdout)[1:]] == ["a", "b"]
+    assert [row[0] for row in rows(ringward("next", "-n", "1").stdout)[1:]] == ["a"]
+
+
+def test_of_an_unknown_task(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """It is refused, and named."""
+    daemon.on("GET", "/api/tasks/x/schedule", problem(404, "There is no task x"))
+    result = ringward("next", "x")
+    assert result.exit_code == exit_codes.REFUSED
+    assert "x" in result.stderr

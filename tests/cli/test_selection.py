@@ -1,0 +1,189 @@
+"""Commands on many runs: what they ask the daemon for, and what they ask who called them."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from supervisor.cli import exit_codes
+from supervisor.cli.main import cli
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import FakeDaemon, problem
+from tests.cli.test_clients import OTHER, RUN, run
+
+DELETE, RESTORE, RERUN = (f"/api/runs/bulk/{name}" for name in ("delete", "restore", "rerun"))
+TRIGGERED = {"triggered": [{"run_id": OTHER, "task_name": "job"}]}
+
+
+def sent(daemon: FakeDaemon, path: str) -> Any:
+    """The body of the only request."""
+    (request,) = daemon.asked(path)
+    return json.loads(request.body)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "selector"),
+    [
+        ([RUN, OTHER.lower(), RUN], {"ids": [RUN, OTHER]}),
+        (["--all"], {"match_all": True, "filter": {}}),
+        (["--task", "job"], {"match_all": True, "filter": {"task_name": "job"}}),
+        (
+            ["--status", "failed,timeout", "--trigger", "cron", "--search", "x"],
+            {"match_all": True, "filter": {"status": "failed,timeout", "triggered_by": "cron", "search": "x"}},
+        ),
+        (
+            ["--after", "2026-11-01T00:00:00Z", "--before", "2026-11-02T00:00:00Z"],
+            {
+                "match_all": True,
+                "filter": {"created_after": "2026-11-01T00:00:00Z", "created_before": "2026-11-02T00:00:00Z"},
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["rm", "restore", "rerun"])
+def test_what_is_selected(
+    ringward: Ringward, daemon: FakeDaemon, command: str, arguments: list[str], selector: dict[str, Any]
+) -> None:
+    """Runs by name, or by every filter that is given; where nobody can be asked the command goes on."""
+    path = {"rm": DELETE, "restore": RESTORE, "rerun": RERUN}[command]
+    daemon.on("POST", path, TRIGGERED if command == "rerun" else {"affected": 2})
+    assert ringward(command, *arguments).exit_code == 0
+    assert sent(daemon, path) == selector
+    assert len(daemon.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--yes"],
+        [RUN, "--task", "job"],
+        [RUN, "--all"],
+        ["--all", "--task", "job"],
+        ["job"],
+        [f"{RUN}0"],
+        ["--trigger=me"],
+    ],
+)
+def test_what_means_nothing(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
+    """Nothing is deleted by mistake: no selection, two at once, or what is no id is a usage error."""
+    assert ringward("rm", *arguments).exit_code == exit_codes.USAGE
+    assert daemon.requests == []
+
+
+def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """What the daemon does not understand is a usage error, in its words."""
+    refusal = problem(422, "Not valid", [{"location": "body.filter.status", "message": "no phase"}])
+    daemon.on("POST", DELETE, refusal)
+    result = ringward("rm", "--status", "faild")
+    assert result.exit_code == exit_codes.USAGE
+    assert "body.filter.status: no phase" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "affected", "code", "out", "err"),
+    [
+        ([RUN, OTHER], 2, 0, "2 runs deleted\n", ""),
+        ([RUN, OTHER], 1, 1, "1 run deleted\n", "1 run cannot be deleted"),
+        ([RUN], 0, 1, "0 runs deleted\n", "1 run cannot be deleted"),
+        (["--all"], 0, 0, "0 runs deleted\n", ""),
+        ([RUN, OTHER, "--json"], 1, 1, '{\n  "affected": 1\n}\n', ""),
+    ],
+)
+def test_what_was_done(
+    ringward: Ringward, daemon: FakeDaemon, arguments: list[str], affected: int, code: int, out: str, err: str
+) -> None:
+    """How many; and when it is not all that were named, that, with exit code 1."""
+    daemon.on("POST", DELETE, {"affected": affected})
+    result = ringward("rm", *arguments)
+    assert (result.exit_code, result.stdout) == (code, out)
+    assert err in result.stderr
+    assert bool(err) == bool(result.stderr)
+
+
+def test_nothing_to_run_again(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Says so, with exit code 1; else the new runs and their tasks."""
+    daemon.on("POST", RERUN, TRIGGERED, {"triggered": []})
+    result = ringward("rerun", RUN)
+    assert (result.exit_code, result.stdout) == (0, f"RUN\tTASK\n{OTHER}\tjob\n")
+    result = ringward("rerun", RUN)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "nothing to run again" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [(None, "ended"), ("failed", "failed"), ("running,failed", "failed"), ("ended,pending", "ended")],
+)
+def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, asked: str) -> None:
+    """Shows what would be deleted, so only what has ended, and how many more; changes nothing."""
+    daemon.on("GET", "/api/runs", {"items": [run()], "total": 7})
+    options = ["--status", status] if status else ["--task", "job"]
+    result = ringward("rm", "--dry-run", *options)
+    assert result.exit_code == 0
+    assert RUN in result.stdout
+    assert "and 6 more" in result.stderr
+    (request,) = daemon.requests
+    expected = {"status": asked, "naming": "camel", "limit": "1000", **({} if status else {"task_name": "job"})}
+    assert request.query == expected
+    shown = json.loads(ringward("rm", "--dry-run", "--json", *options).stdout)
+    assert shown == {"runs": [run()], "total": 7}
+
+
+def test_dry_run_of_what_cannot_be(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """What has not ended is never deleted: there is nothing to show, and nobody to ask."""
+    result = ringward("rm", "--dry-run", "--status", "running,pending")
+    assert (result.exit_code, result.stdout, daemon.requests) == (0, "", [])
+
+
+def test_dry_run_of_named_runs(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Each is looked up; unknown ones and such as have not ended are left out, but a running one can be run again."""
+    daemon.on("GET", f"/api/runs/{RUN}", run(status="running", endReason=None, endedAt=None))
+    assert json.loads(ringward("rm", "-n", "--json", RUN, OTHER).stdout)["total"] == 0
+    assert json.loads(ringward("rerun", "-n", "--json", RUN, OTHER).stdout)["total"] == 1
+    assert {request.method for request in daemon.requests} == {"GET"}
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, daemon: FakeDaemon) -> FakeDaemon:
+    """Somebody is there to be asked, and seven runs match whatever filter."""
+    monkeypatch.setattr("supervisor.cli.selection.is_interactive", lambda: True)
+    daemon.on("GET", "/api/runs", {"items": [run()], "total": 7})
+    daemon.on("POST", DELETE, {"affected": 7})
+    daemon.on("POST", RERUN, TRIGGERED)
+    return daemon
+
+
+def answered(terminal: FakeDaemon, answer: str, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["--data", str(terminal.socket.parent), *arguments], input=answer)
+
+
+@pytest.mark.parametrize(("command", "path"), [("rm", DELETE), ("rerun", RERUN)])
+def test_asked_before_many(terminal: FakeDaemon, command: str, path: str) -> None:
+    """Nothing happens without a yes, which names how many it is about; what is named or said yes to is not asked."""
+    for answer, code in (("n\n", exit_codes.REFUSED), ("\n", exit_codes.REFUSED), ("", exit_codes.INTERRUPTED)):
+        result = answered(terminal, answer, command, "--task", "job")
+        assert result.exit_code == code
+        assert "7 runs? [y/N]" in result.stderr
+        assert RUN in result.stdout
+        assert not terminal.asked(path)
+    assert answered(terminal, "y\n", command, "--task", "job").exit_code == 0
+    assert len(terminal.asked(path)) == 1
+    looked = len(terminal.asked("/api/runs"))
+    assert answered(terminal, "", command, "--all", "--yes").exit_code == 0
+    answered(terminal, "", command, RUN)
+    assert len(terminal.asked(path)) == 3
+    assert len(terminal.asked("/api/runs")) == looked
+
+
+def test_completion() -> None:
+    """Shells learn commands, options and their values."""
+
+    def completed(*words: str) -> str:
+        env = {"_RINGWARD_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+        return CliRunner().invoke(cli, prog_name="ringward", env=env).stdout
+
+    assert {"plain,restore", "plain,rerun"} <= set(completed("ringward", "re").split())
+    assert "plain,--dry-run" in completed("ringward", "rm", "--dr")
+    assert "plain,startup" in completed("ringward", "rm", "--trigger", "st")

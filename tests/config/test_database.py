@@ -1,0 +1,53 @@
+"""``[storage] database``."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.load import load
+from supervisor.config.model import DatabaseServer
+from supervisor.config.problems import ConfigError
+
+
+def loaded(directory: Path, value: str, environ: dict[str, str] | None = None) -> DatabaseServer | None:
+    file = directory / "ringward.toml"
+    file.write_text(f"[storage]\ndatabase = {value}\n")
+    file.chmod(0o600)
+    return load(str(file), environ or {}).storage.database
+
+
+def test_sqlite(tmp_path: Path) -> None:
+    """Said or not, it is SQLite."""
+    assert loaded(tmp_path, '"sqlite"') is None
+    (tmp_path / "ringward.toml").write_text("")
+    assert load(str(tmp_path / "ringward.toml"), {}).storage.database is None
+
+
+def test_variables(tmp_path: Path) -> None:
+    """A URL may come from variables and files; the variables are known, so that no run inherits them."""
+    (tmp_path / "secret").write_text("from-file\n")
+    environ = {"HOST": "db", "WORD": "geheim"}
+    server = loaded(tmp_path, '"postgresql://me:${WORD}@${HOST:-x}/${file:secret}"', environ)
+    assert server is not None
+    assert server.url == "postgresql://me:geheim@db/from-file"
+    assert server.variables == ("HOST", "WORD")
+    assert "geheim" not in repr(server)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('"postgres://me:geheim@db/x"', "write postgresql://"),
+        ('"mysql://me:geheim@db/x"', 'must be "sqlite" or a URL'),
+        ('"postgresql://me:geh eim@db/geheim"', "cannot be read as a URL"),
+        ('"postgresql://me:geheim@[db/x"', "cannot be read as a URL"),
+        ('"postgresql://me:geheim#@db/x"', "cannot be read as a URL"),
+        ('["postgresql://me:geheim@db/x"]', 'must be "sqlite" or a URL'),
+    ],
+)
+def test_refused(tmp_path: Path, value: str, message: str) -> None:
+    """What is no such URL is refused, without repeating it."""
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, value)
+    assert message in str(caught.value)
+    assert "geheim" not in str(caught.value)

@@ -1,0 +1,101 @@
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from supervisor.config import diff as module
+from supervisor.config.diff import Difference, Effect, diff, recipe
+from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
+from supervisor.config.schema import keys_of
+
+UNITS = '[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'
+TABLES: dict[type, Mapping[str, Effect]] = {
+    Task: module.TASK,
+    Service: module.SERVICE,
+    Daemon: module.SECTIONS["daemon"],
+    Http: module.SECTIONS["http"],
+    Storage: module.SECTIONS["storage"],
+    Notify: module.SECTIONS["notify"],
+}
+NO_KEYS = {"path", "files", "include", "read", "tasks", "services"}
+"""Fields of a configuration that say where it comes from, or hold the rest."""
+PLACES = {Task: "task", Service: "service", Daemon: "daemon", Http: "http", Storage: "storage", Notify: "notify"}
+
+
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def before(config: Load) -> Config:
+    return config(UNITS)
+
+
+@pytest.mark.parametrize("record", TABLES, ids=lambda record: record.__name__)
+def test_every_field_has_an_effect(record: type[Any]) -> None:
+    """A new key cannot be forgotten: its table has every field of the model, and no other."""
+    assert set(TABLES[record]) == {field.name for field in fields(record)} - {"name"}
+
+
+def test_every_field_outside_of_records_has_an_effect() -> None:
+    """Sections are compared as records; what is left of a configuration belongs to those that left it."""
+    assert {field.name for field in fields(Config)} == NO_KEYS | set(module.SECTIONS) | set(module.GONE)
+
+
+@pytest.mark.parametrize("record", TABLES, ids=lambda record: record.__name__)
+def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
+    """Whatever differs is found, under the name that the file has, with its effect."""
+    places: dict[type, Any] = {Task: before.tasks.get("t"), Service: before.services.get("s")}
+    known = places.get(record) or getattr(before, PLACES[record])
+    for name, effect in TABLES[record].items():
+        after = replace(known, **{name: object()})
+        if record is Task:
+            found = diff(before, replace(before, tasks={"t": after})).changed[0].keys
+        elif record is Service:
+            found = diff(before, replace(before, services={"s": after})).changed[0].keys
+        else:
+            place = PLACES[record]
+            found = diff(before, replace(before, **{place: after})).sections[place]
+        key = next(key for key in keys_of(PLACES[record]).values() if key.attribute == name)
+        assert [(one.key, one.effect) for one in found] == [(key.name, effect)]
+
+
+def test_the_same_is_no_difference(before: Config) -> None:
+    """Where it was read from and when does not count."""
+    other = replace(before, path="/elsewhere", files=(), include=("x",), read={"/x": (1, 2, 3)})
+    assert diff(before, other) == Difference()
+
+
+def test_added_and_removed(before: Config, config: Load) -> None:
+    """By name, in their order; nothing else is touched."""
+    after = config('[tasks.b]\nrun = "true"\n[tasks.a]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n')
+    found = diff(before, after)
+    assert [unit.name for unit in found.added] == ["a", "b"]
+    assert [unit.name for unit in found.removed] == ["t"]
+    assert (found.changed, found.turned, found.sections) == ((), (), {})
+
+
+def test_a_task_that_became_a_service(before: Config, config: Load) -> None:
+    """Is neither changed nor added."""
+    found = diff(before, config('[services.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'))
+    assert [(old.kind, new.kind) for old, new in found.turned] == [("task", "service")]
+    assert (found.added, found.changed, found.removed) == ((), (), ())
+
+
+def test_defaults(before: Config, config: Load) -> None:
+    """Are found in every task that takes them, and in what they mean to those that are gone."""
+    found = diff(before, config(f"[defaults]\nkeep_runs = 7\n{UNITS}"))
+    assert [(change.new.name, change.keys[0].key) for change in found.changed] == [
+        ("s", "keep_runs"),
+        ("t", "keep_runs"),
+    ]
+    assert [one.key for one in found.sections["defaults"]] == ["keep_runs"]
+
+
+def test_a_recipe_changes_only_with_what_a_process_is_started_with(before: Config) -> None:
+    """Policies may change under a living process, its environment may not."""
+    service = before.services["s"]
+    for name, effect in module.SERVICE.items():
+        other = replace(service, **{name: json.loads('"other"')})
+        assert (recipe(other) != recipe(service)) is (effect is Effect.RESTART), name

@@ -1,0 +1,141 @@
+"""Values that say how a process is started and ended, and the files that they are read from."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.envfile import parse_variables
+from supervisor.config.model import Config
+from supervisor.config.problems import Invalid, Problem
+from supervisor.config.process import Cpus, Limits, StopSignal, Umask, User
+
+Load = Callable[..., Config]
+Problems = Callable[..., list[Problem]]
+
+
+def test_a_ladder_of_signals() -> None:
+    """One signal, or several, each with its time in milliseconds."""
+    assert StopSignal().parse("int", "/") == signal.SIGINT
+    steps = [["SIGINT", "10s"], ["SIGRTMIN+3", "0s"]]
+    assert StopSignal().parse(steps, "/") == ((signal.SIGINT, 10_000), (signal.SIGRTMIN + 3, 0))
+
+
+@pytest.mark.parametrize("value", [[], ["SIGINT"], [["SIGINT"]], [["SIGSTOP", "1s"]], [["SIGINT", 5]], 15])
+def test_no_ladder(value: object) -> None:
+    """What is no signal, no step or no time is refused."""
+    with pytest.raises(Invalid):
+        StopSignal().parse(value, "/")
+
+
+def test_limits() -> None:
+    """Sizes become bytes, times seconds, and no limit -1."""
+    said = {"memory": "1gb", "cpu": 1, "cpu_time": "1500ms", "core": "unlimited", "nice": -5, "stack": "64kb"}
+    parsed = {"memory": 1 << 30, "cpu": 1.0, "cpu_time": 2, "core": -1, "nice": -5, "stack": 65536}
+    assert Limits().parse(said, "/") == parsed
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ({"memroy": "1gb"}, ("memroy",)),
+        ({"memory": "unlimited"}, ("memory",)),
+        ({"cpu": 0}, ("cpu",)),
+        ({"cpu": True}, ("cpu",)),
+        ({"nofile": 1}, ("nofile",)),
+        ({"nice": 20}, ("nice",)),
+        ({"oom_score_adj": -1001}, ("oom_score_adj",)),
+        ("512mb", ()),
+    ],
+)
+def test_no_limits(said: object, path: tuple[str, ...]) -> None:
+    """An unknown name or a value that cannot be is refused, and named."""
+    with pytest.raises(Invalid) as caught:
+        Limits().parse(said, "/")
+    assert [part.path for part in caught.value.parts] == [path]
+
+
+def test_small_values() -> None:
+    """Umask, user and processors."""
+    assert Umask().parse("027", "/") == 0o027
+    assert Umask().parse("0777", "/") == 0o777
+    assert User().parse("backup:adm", "/") == "backup:adm"
+    assert Cpus().parse(0.5, "/") == 0.5
+    for kind, wrong in ((Umask(), 27), (Umask(), "088"), (Umask(), "1000"), (User(), "a:b:c"), (User(), "a b")):
+        with pytest.raises(Invalid):
+            kind.parse(wrong, "/")
+
+
+def test_a_file_of_variables() -> None:
+    """Comments, quotes, escapes, values over several lines, and the last one of a name."""
+    text = """\
+# comment
+  # another
+A=1
+export B = two words   # comment
+C='it is # as $it \\n stands'
+D="a\\tb\\n\\"c\\" \\$d \\\\ \\x"
+E="one
+two"
+F=
+G=a#b
+A=last\r
+"""
+    assert parse_variables(text) == {
+        "A": "last",
+        "B": "two words",
+        "C": "it is # as $it \\n stands",
+        "D": 'a\tb\n"c" $d \\ \\x',
+        "E": "one\ntwo",
+        "F": "",
+        "G": "a#b",
+    }
+    assert parse_variables("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("A=1\n\nnothing", 3), ("A='x", 1), ('A=1\nB="x" y', 2), ("1A=2", 1), ("=2", 1)]
+)
+def test_a_file_that_cannot_be_read(text: str, line: int) -> None:
+    """The line is named, and what it holds is not shown."""
+    with pytest.raises(Invalid, match=f"^line {line} ") as caught:
+        parse_variables(text)
+    assert not caught.value.show
+
+
+def test_where_variables_come_from(config: Load, tmp_path: Path) -> None:
+    """What a unit says holds against [defaults], and at each of the two what is said against a file."""
+    (tmp_path / "one").write_text("A=1\nB=1\nC=1\nD=1\n")
+    (tmp_path / "two").write_text("C=2\nD=2\nE=2\n")
+    loaded = config(
+        """
+        [defaults]
+        env_file = "one"
+        env = { B = "default" }
+        limits = { nice = 1, nofile = 100 }
+        [tasks.a]
+        run = "x"
+        env_file = ["two"]
+        env = { D = "said" }
+        limits = { nice = 2 }
+        """
+    )
+    task = loaded.tasks["a"]
+    assert task.env == {"A": "1", "B": "default", "C": "2", "D": "said", "E": "2"}
+    assert task.limits == {"nice": 2, "nofile": 100}
+    assert {str(tmp_path / name) for name in ("one", "two")} <= loaded.read.keys()
+
+
+def test_files_that_are_wrong(problems: Problems, tmp_path: Path) -> None:
+    """Each is a problem of the key that names it, and no value of a secret is shown."""
+    (tmp_path / "short").write_text("TOKEN=abc\n")
+    (tmp_path / "own").write_text("RINGWARD_X=abc\n")
+    found = problems(
+        '[tasks.a]\nrun = "x"\nsecrets_file = "short"\nenv_file = ["own", "missing"]\n',
+    )
+    texts = [str(problem) for problem in found]
+    assert len(texts) == 3
+    assert any("secrets_file" in text and "TOKEN is too short" in text and "abc" not in text for text in texts)
+    assert any("RINGWARD_X names beginning with RINGWARD_" in text for text in texts)
+    assert any("missing: cannot be read" in text for text in texts)

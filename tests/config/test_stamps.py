@@ -1,0 +1,70 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.load import load
+from supervisor.config.stamps import is_current
+
+MAIN = '[daemon]\ninclude = ["conf.d/*.toml"]\n[tasks.t]\nrun = "true"\nsecrets = { TOKEN = "${file:token}" }\n'
+
+
+def secure(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+@pytest.fixture
+def main(tmp_path: Path) -> Path:
+    (tmp_path / "conf.d").mkdir()
+    secure(tmp_path / "conf.d" / "a.toml", '[tasks.a]\nrun = "true"\n')
+    secure(tmp_path / "token", "secret-secret\n")
+    secure(tmp_path / "ringward.toml", MAIN)
+    return tmp_path / "ringward.toml"
+
+
+def other_time(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+def replaced(path: Path) -> None:
+    new = path.parent / "new"
+    new.write_bytes(path.read_bytes())
+    new.replace(path)
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "the main file": other_time,
+    "an included file": lambda main: other_time(main.parent / "conf.d/a.toml"),
+    "a substituted file": lambda main: other_time(main.parent / "token"),
+    "one file more": lambda main: secure(main.parent / "conf.d/b.toml", ""),
+    "one file less": lambda main: (main.parent / "conf.d/a.toml").unlink(),
+    "the main file is gone": lambda main: main.unlink(),
+    "another file in its place": replaced,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_is_seen(main: Path, change: Callable[[Path], None]) -> None:
+    """Whatever would be read differently makes the configuration stale."""
+    config = load(str(main), {})
+    assert is_current(config)
+    change(main)
+    assert not is_current(config)
+
+
+def test_what_it_does_not_read_does_not_matter(main: Path) -> None:
+    """Other files beside it may come and go."""
+    config = load(str(main), {})
+    secure(main.parent / "conf.d" / "notes.txt", "hello")
+    secure(main.parent / "other.toml", "")
+    assert is_current(config)
+
+
+def test_a_file_that_includes_itself(main: Path) -> None:
+    """The main file may match its own globs: it is not included, and not missed."""
+    secure(main, '[daemon]\ninclude = ["*.toml"]\n[tasks.t]\nrun = "true"\n')
+    config = load(str(main), {})
+    assert config.files == (str(main),)
+    assert is_current(config)

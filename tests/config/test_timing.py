@@ -1,0 +1,116 @@
+"""When a task runs, as the configuration says it."""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.load import load
+from supervisor.config.model import Task
+from supervisor.config.problems import ConfigError
+
+AT = int(datetime.fromisoformat("2026-12-24T17:00:00Z").timestamp() * 1000)
+Write = Callable[..., Path]
+
+
+def task(write: Write, keys: str, defaults: str = "") -> Task:
+    path = write(f"[defaults]\n{defaults}\n[tasks.a]\nrun = 'x'\n{keys}\n")
+    return load(str(path), {}).tasks["a"]
+
+
+def problem(write: Write, keys: str, defaults: str = "") -> str:
+    with pytest.raises(ConfigError) as caught:
+        task(write, keys, defaults)
+    return str(caught.value)
+
+
+def test_the_defaults(write: Write) -> None:
+    """Without any key nothing runs by itself, and what is missed later is caught up with for a day."""
+    one = task(write, "")
+    assert (one.crons, one.every_ms, one.at_ms, one.run_on_start) == ((), None, None, False)
+    assert (one.dst_gap, one.dst_overlap, one.jitter_ms) == ("run", "first", 0)
+    assert (one.catch_up, one.catch_up_window_ms, one.coalesce) == (1, 86_400_000, True)
+    assert one.retry_on == ("failed", "timeout", "crashed", "start_failed", "log_overflow")
+
+
+def test_all_keys(write: Write) -> None:
+    """Each holds as it is written."""
+    one = task(
+        write,
+        """
+        every = "90s"
+        dst_gap = "skip"
+        dst_overlap = "both"
+        jitter = "10m"
+        catch_up = 0
+        catch_up_window = "0"
+        run_on_start = "boot"
+        coalesce = false
+        retry_on = ["timeout", 75]
+        """,
+    )
+    assert (one.every_ms, one.dst_gap, one.dst_overlap, one.jitter_ms) == (90_000, "skip", "both", 600_000)
+    assert (one.catch_up, one.catch_up_window_ms, one.run_on_start, one.coalesce) == (0, 0, "boot", False)
+    assert one.retry_on == ("timeout", 75)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"2026-12-24T18:00:00+01:00"',
+        '"2026-12-24T17:00:00.000Z"',
+        '"2026-12-24 17:00:00z"',
+        "2026-12-24T18:00:00+01:00",
+        "2026-12-24 17:00:00Z",
+    ],
+)
+def test_a_single_time(write: Write, text: str) -> None:
+    """RFC 3339, as a string or as TOML has times."""
+    assert task(write, f"at = {text}").at_ms == AT
+
+
+@pytest.mark.parametrize("text", ['"2026-12-24T18:00:00"', "2026-12-24T18:00:00"])
+def test_a_single_time_without_an_offset(write: Write, text: str) -> None:
+    """It is refused, with what is missing."""
+    said = problem(write, f"at = {text}")
+    assert ":5: tasks.a.at: must say its offset from UTC" in said
+    assert "write Z or an offset" in said
+
+
+@pytest.mark.parametrize(
+    "text", ['"2026-W52-4T18:00Z"', '"2026-12-24"', "2026-12-24", "18:00:00", "1", '"2026-13-24T18:00:00Z"']
+)
+def test_no_single_time(write: Write, text: str) -> None:
+    """Dates alone, times alone and words are refused."""
+    assert ":5: tasks.a.at: must be a time with its offset from UTC" in problem(write, f"at = {text}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("cron = '@daily'\nevery = '1h'", ":6: tasks.a.every: does not go together with cron"),
+        ("at = 2026-12-24T17:00:00Z\ncron = '@daily'", ":6: tasks.a.cron: does not go together with at"),
+        ("every = '90'", ":5: tasks.a.every"),
+        ("every = '500ms'", ":5: tasks.a.every: must be a duration from 1s"),
+        ("cron = '0 0 31 2 *'", ":5: tasks.a.cron: is no valid schedule: [0 0 31 2 *] is a date that never comes"),
+        ("cron = '@reboot'", 'write run_on_start = "boot"'),
+        ("dst_gap = 'both'", ":5: tasks.a.dst_gap"),
+        ("retry_on = ['missed']", ':5: tasks.a.retry_on[0]: must be "failed" or'),
+        ("retry_on = [256]", ":5: tasks.a.retry_on[0]: must be a whole number from 0 to 255"),
+        ("retry_on = [true]", ":5: tasks.a.retry_on[0]"),
+        ("catch_up = -1", ":5: tasks.a.catch_up: must be a whole number from 0"),
+    ],
+)
+def test_what_is_refused(write: Write, keys: str, expected: str) -> None:
+    """With file, line, key and what would do."""
+    assert expected in problem(write, keys)
+
+
+def test_one_schedule_replaces_another_default(write: Write) -> None:
+    """A task that says when it runs takes no other kind of schedule from [defaults]; two there are refused."""
+    one = task(write, "every = '1h'", "cron = '@daily'")
+    assert (one.crons, one.every_ms) == ((), 3_600_000)
+    assert task(write, "", "cron = '@daily'").crons == ("@daily",)
+    said = problem(write, "", "cron = '@daily'\nevery = '1h'")
+    assert ":3: defaults.every: does not go together with cron" in said

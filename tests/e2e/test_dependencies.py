@@ -1,0 +1,162 @@
+"""What services wait for, in the whole daemon."""
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.daemon import Daemon
+from tests.e2e.test_readiness import instance, is_ready
+from tests.e2e.test_survival import kill_helper
+from tests.waiting import until
+
+SLEEPS = 'run = "exec sleep 1000"\n'
+
+
+def held(daemon: Daemon, name: str, why: str) -> bool:
+    one = instance(daemon, name)
+    return one["state"] == "starting" and "runId" not in one and one.get("detail") == why
+
+
+def ask(daemon: Daemon, action: str, name: str) -> None:
+    assert daemon.request("POST", f"/api/tasks/{name}/{action}").status == 204
+
+
+def running(daemon: Daemon, name: str) -> bool:
+    return bool(daemon.task(name)["state"] == "running")
+
+
+def test_until_it_is_ready(daemon: Daemon, tmp_path: Path) -> None:
+    """A service waits for a ready one, says so, over a killed scheduler, and starts when that is ready."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f'[services.app]\n{SLEEPS}depends_on = ["db"]\npriority = 1\n'
+        f'[services.db]\n{SLEEPS}ready = {{ exec = "test -e \'{flag}\'", every = "50ms", timeout = "1h" }}\n'
+    )
+    daemon.start()
+    why = "waits for db to be ready: it is starting"
+    until(lambda: held(daemon, "app", why), "the dependent to say so")
+    assert why in daemon.cli("ps").stdout.replace("\n", " ") or "waits" in daemon.cli("ps").stdout
+    kill_helper(daemon, "ringward scheduler")
+    until(lambda: held(daemon, "app", why), "the dependent to say so again")
+    flag.touch()
+    until(lambda: running(daemon, "app"), "the dependent")
+    assert len(daemon.runs("app")) == len(daemon.runs("db")) == 1
+    ask(daemon, "restart", "db")
+    until(lambda: len(daemon.runs("db")) == 2 and is_ready(daemon, "db"), "the dependency again")
+    assert len(daemon.runs("app")) == 1
+
+
+def test_a_dependency_that_is_given_up(daemon: Daemon, tmp_path: Path) -> None:
+    """Its dependents wait and say so; starting one of them starts what it needs again."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f'[services.app]\n{SLEEPS}depends_on = [{{ name = "db", until = "ready" }}]\n'
+        f"[services.db]\nrun = \"test -e '{flag}' && exec sleep 1000; exit 1\"\n"
+        'restart_attempts = 0\nhealthy_after = "1s"\n'
+    )
+    daemon.start()
+    until(lambda: held(daemon, "app", "waits for db to be ready: it is fatal"), "the dependent to say so")
+    flag.touch()
+    ask(daemon, "start", "app")
+    until(lambda: running(daemon, "db") and running(daemon, "app"), "both")
+    ask(daemon, "stop", "app")
+    ask(daemon, "stop", "db")
+    until(lambda: daemon.task("app")["state"] == daemon.task("db")["state"] == "stopped", "both to be stopped")
+    ask(daemon, "start", "app")
+    until(lambda: running(daemon, "db") and running(daemon, "app"), "both again")
+
+
+def test_a_stop_while_it_waits(daemon: Daemon) -> None:
+    """There is nothing to wait for: it is stopped at once."""
+    daemon.write(
+        f'[services.app]\n{SLEEPS}depends_on = ["db"]\n'
+        f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
+    )
+    daemon.start()
+    until(lambda: "detail" in instance(daemon, "app"), "the dependent to wait")
+    ask(daemon, "stop", "app")
+    assert daemon.task("app")["state"] == "stopped"
+    assert daemon.runs("app") == []
+
+
+def test_until_a_task_has_succeeded(daemon: Daemon, tmp_path: Path) -> None:
+    """A task that has not run yet is run, once for all dependents; when it fails they wait until a run succeeds."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f"[tasks.migrate]\nrun = \"test -e '{flag}'\"\n"
+        f'[services.a]\n{SLEEPS}depends_on = ["migrate"]\n[services.b]\n{SLEEPS}depends_on = ["a", "migrate"]\n'
+    )
+    daemon.start()
+    until(lambda: held(daemon, "a", "waits for migrate to succeed: it has failed"), "the failure")
+    assert [run["triggeredBy"] for run in daemon.runs("migrate")] == ["service"]
+    kill_helper(daemon, "ringward scheduler")
+    assert len(daemon.runs("migrate")) == 1
+    flag.touch()
+    daemon.ended(daemon.trigger("migrate"))
+    until(lambda: running(daemon, "a") and running(daemon, "b"), "both")
+    kill_helper(daemon, "ringward scheduler")
+    assert len(daemon.runs("migrate")) == 2
+    assert running(daemon, "b")
+
+
+def test_edges_come_and_go(daemon: Daemon) -> None:
+    """A reload brings dependencies into force: one that goes frees who waits for it; nothing that runs is touched."""
+    base = f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
+    daemon.write(f'{base}[services.app]\n{SLEEPS}depends_on = ["db"]\n')
+    daemon.start()
+    until(lambda: "detail" in instance(daemon, "app"), "the dependent to wait")
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace('depends_on = ["db"]\n', ""))
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: running(daemon, "app"), "the dependent")
+    daemon.config.write_text(
+        text.replace(
+            'depends_on = ["db"]\n',
+            'depends_on = ["db"]\n[services.late]\n' + SLEEPS + 'depends_on = ["zz"]\n[services.zz]\n' + SLEEPS,
+        )
+    )
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: running(daemon, "late"), "one that depends on another new one")
+    assert len(daemon.runs("app")) == 1
+
+
+def test_a_hundred_services(daemon: Daemon, tmp_path: Path) -> None:
+    """In a random graph each starts after all that it depends on, and stops before them."""
+    choose = random.Random(4)
+    journal = tmp_path / "journal"
+    program = (
+        "import os, signal, sys",
+        "def note(what): os.write(fd, f'{what} {os.environ[\"RINGWARD_TASK\"]}\\n'.encode())",
+        f"fd = os.open({str(journal)!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)",
+        "signal.signal(signal.SIGTERM, lambda *_: (note('down'), sys.exit(0)))",
+        "note('up')",
+        "print('ready', flush=True)",
+        "while True: signal.pause()",
+    )
+    run = json.dumps([sys.executable, "-I", "-S", "-c", "\n".join(program)])
+    edges: dict[int, list[int]] = {n: sorted(choose.sample(range(n), min(n, choose.randrange(4)))) for n in range(100)}
+    order = list(range(100))
+    choose.shuffle(order)
+    text = "".join(
+        f'[services.s{n}]\nrun = {run}\ngraceful_stop = "60s"\nready = {{ log = "^ready$", timeout = "1h" }}\n'
+        f"depends_on = {json.dumps([f's{one}' for one in edges[n]])}\n"
+        for n in order
+    )
+    daemon.write(text, daemon='shutdown_timeout = "10m"')
+    daemon.start()
+
+    def all_running() -> bool:
+        items: list[dict[str, Any]] = daemon.get("/api/tasks").json()["items"]
+        return len(items) == 100 and all(item["state"] == "running" for item in items)
+
+    until(all_running, "all of them", 120)
+    assert daemon.stop() == 0
+    lines = journal.read_text().splitlines()
+    place = {line: number for number, line in enumerate(lines)}
+    assert len(place) == len(lines) == 200
+    for one, others in edges.items():
+        for other in others:
+            assert place[f"up s{other}"] < place[f"up s{one}"]
+            assert place[f"down s{one}"] < place[f"down s{other}"]

@@ -1,0 +1,192 @@
+"""The whole daemon on a real PostgreSQL server."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psutil
+import pytest
+
+from tests.e2e.daemon import Daemon
+from tests.postgres import PASSWORD, PostgresServer
+from tests.waiting import until
+
+TASKS = """
+[tasks.hello]
+run = "echo hello; sleep 0.01"
+[tasks.fails]
+run = "exit 3"
+[tasks.long]
+run = "echo begun; exec sleep 600"
+[tasks.env]
+run = "env"
+"""
+
+
+class OnPostgres(Daemon):
+    """A daemon whose database URL comes from the environment."""
+
+    url = ""
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "DATABASE_URL": self.url, "PGPASSWORD": PASSWORD}
+
+    def begin(self, text: str = TASKS) -> None:
+        self.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{text}')
+        self.start()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
+    one = OnPostgres(tmp_path)
+    one.url = postgres.create()
+    yield one
+    one.clean()
+    postgres.drop(one.url)
+
+
+def page(daemon: Daemon, **query: str | int) -> tuple[list[str], int]:
+    """Ids and total of a list."""
+    found = daemon.get(f"/api/tasks/hello/runs?{urlencode(query)}").json()
+    return [run["id"] for run in found["items"] or []], found["total"]
+
+
+def restart_scheduler(daemon: Daemon) -> None:
+    before = daemon.helper("ringward scheduler")
+    before.kill()
+    until(lambda: daemon.helper("ringward scheduler").pid != before.pid, "another scheduler")
+    until(daemon.ready, "the daemon to be ready again")
+
+
+def test_runs_lists_logs_and_deletion(daemon: OnPostgres) -> None:
+    """Triggered runs are listed, filtered, sorted, deleted and restored, with exact totals and whole logs."""
+    daemon.begin()
+    assert daemon.get("/api/daemon").json()["store"] == "postgresql"
+    assert not (daemon.data / "ringward.db").exists()
+    ids = [daemon.ended(daemon.trigger("hello"))["id"] for _ in range(5)]
+    failed = daemon.ended(daemon.trigger("fails"))
+    assert (failed["endReason"], failed["exitCode"]) == ("failed", 3)
+    assert daemon.texts(ids[0]) == ["hello"]
+    for field in ("taskName", "status", "startedAt", "exitCode", "createdAt"):
+        assert page(daemon, sortField=field, sortDirection="asc") == (ids, 5)
+        assert page(daemon, sortField=field, sortDirection="desc") == (ids[::-1], 5)
+    assert sorted(page(daemon, sortField="duration")[0]) == ids
+    assert page(daemon, limit=2, offset=3, sortField="createdAt", sortDirection="asc") == (ids[3:], 5)
+    assert page(daemon, status="failed") == ([], 0)
+    assert page(daemon, status="succeeded", exitCodeMin=0, triggeredBy="api", search="hel")[1] == 5
+    assert page(daemon, search=ids[2][-8:]) == ([ids[2]], 1)
+    chosen = {"match_all": False, "ids": ids[:3]}
+    assert daemon.request("POST", "/api/runs/bulk/delete", chosen).json()["affected"] == 3
+    assert page(daemon) == (ids[:2:-1], 2)
+    assert daemon.get("/api/runs/summary").json()["total"] == 3
+    assert daemon.request("POST", "/api/runs/bulk/restore", chosen).json()["affected"] == 3
+    assert page(daemon) == (ids[::-1], 5)
+    summary = daemon.get("/api/runs/summary").json()
+    assert (summary["total"], summary["failed"]) == (6, 1)
+
+
+def test_nothing_shows_the_password(daemon: OnPostgres) -> None:
+    """Neither the environment of a run, nor arguments, nor the daemon's log, nor its API."""
+    daemon.begin()
+    run = daemon.ended(daemon.trigger("env"))
+    texts = daemon.texts(run["id"])
+    assert any(line.startswith("PATH=") for line in texts)
+    assert not [line for line in texts if line.startswith(("DATABASE_URL=", "PGPASSWORD="))]
+    family = [psutil.Process(daemon.pid), *psutil.Process(daemon.pid).children(recursive=True)]
+    shown = "\n".join(
+        [
+            *texts,
+            *(" ".join(one.cmdline()) for one in family),
+            daemon.get("/api/daemon").body.decode(),
+            daemon.output.read_text(),
+        ]
+    )
+    assert not [secret for secret in (PASSWORD, PASSWORD.replace(" ", "%20")) if secret in shown]
+
+
+def test_a_killed_scheduler(daemon: OnPostgres) -> None:
+    """The next scheduler takes over: what ran goes on, what was stored is there."""
+    daemon.begin()
+    long = daemon.trigger("long")
+    until(lambda: daemon.texts(long), "its first line")
+    done = daemon.ended(daemon.trigger("hello"))
+    restart_scheduler(daemon)
+    assert daemon.run(long)["status"] == "running"
+    assert daemon.run(done["id"]) == done
+    daemon.request("POST", f"/api/runs/{long}/stop")
+    assert daemon.ended(long)["endReason"] == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shutdown", "crash"])
+def test_a_server_that_goes_and_comes_back(
+    daemon: OnPostgres, postgres: PostgresServer, number: signal.Signals
+) -> None:
+    """Runs go on meanwhile and triggers are refused; then all is as it was, with the ends of what ended since."""
+    go = daemon.directory / "go"
+    waits = f"echo begun; while [ ! -e '{go}' ]; do sleep 0.01; done; exit 7"
+    daemon.begin(f'[tasks.t]\nrun = "{waits}"\nmax_concurrent = 9\n')
+    before = daemon.trigger("t")
+    until(lambda: daemon.texts(before), "its first line")
+    postgres.stop(number)
+    try:
+        refused = daemon.request("POST", "/api/tasks/t/run")
+        assert refused.status == 503, refused.body
+        assert daemon.get("/api/runs").status == 503
+        go.touch()
+        until(lambda: "cannot be written" in daemon.output.read_text(), "a message")
+        assert daemon.process is not None
+        assert daemon.process.poll() is None
+    finally:
+        postgres.start()
+    until(daemon.ready, "the daemon to find its database again")
+    run = daemon.ended(before)
+    assert (run["endReason"], run["exitCode"]) == ("failed", 7)
+    again = daemon.ended(daemon.trigger("t"))
+    assert {one["id"] for one in daemon.runs("t") if one["status"] == "ended"} >= {before, again["id"]}
+
+
+def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A daemon that starts before its server says so, waits, and begins when it comes; it can be ended meanwhile."""
+    postgres.stop()
+    try:
+        daemon.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
+        daemon.launch()
+        until(lambda: "waiting for the database" in daemon.output.read_text(), "a message")
+        assert daemon.stop() == 0
+        daemon.launch()
+        until(lambda: daemon.output.read_text().count("waiting for the database") == 2, "another message")
+    finally:
+        postgres.start()
+    until(daemon.ready, "the daemon to begin")
+    assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
+
+
+def test_two_daemons(daemon: OnPostgres, tmp_path: Path) -> None:
+    """A second daemon on the same database does not start, and says why; the first goes on."""
+    daemon.begin()
+    other = OnPostgres(tmp_path / "other")
+    other.directory.mkdir()
+    other.url = daemon.url
+    try:
+        other.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
+        other.launch()
+        assert other.process is not None
+        assert other.process.wait(60) == 73
+        assert "belongs to another daemon" in other.output.read_text()
+    finally:
+        other.clean()
+    assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
+
+
+def test_a_database_of_somebody_else(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A schema that has tables of another application is refused, by name, and left alone."""
+    name = daemon.url.rpartition("%3D")[2]
+    postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
+    daemon.write(f"[storage]\ndatabase = {json.dumps(daemon.url)}\n{TASKS}")
+    daemon.launch()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 73
+    assert "another application" in daemon.output.read_text()
+    assert postgres.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == [("theirs",)]

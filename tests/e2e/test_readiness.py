@@ -1,0 +1,245 @@
+"""Readiness, as the whole daemon finds it out."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.daemon import Daemon, free_port
+from tests.e2e.test_survival import kill_helper
+from tests.waiting import until
+
+QUICK = 'restart_delay = "1ms"\nhealthy_after = "0s"\nrestart_attempts = 1\n'
+
+
+def instance(daemon: Daemon, name: str = "s", index: int = 0) -> dict[str, Any]:
+    found: list[dict[str, Any]] = until(lambda: daemon.task(name).get("instances"), f"the record of {name}")
+    return found[index]
+
+
+def is_ready(daemon: Daemon, name: str = "s", index: int = 0) -> bool:
+    one = instance(daemon, name, index)
+    return bool(one["ready"]) and one["state"] == "running"
+
+
+def watcher(daemon: Daemon) -> psutil.Process | None:
+    children = daemon.helper("ringward scheduler").children()
+    return next((child for child in children if " ".join(child.cmdline()) == "ringward watcher"), None)
+
+
+def script(*lines: str) -> str:
+    """A TOML list that runs these lines of Python."""
+    return json.dumps([sys.executable, "-I", "-u", "-c", "\n".join(lines)])
+
+
+def on_flag(flag: Path, *lines: str) -> str:
+    """Runs these lines when the file is there, and then waits."""
+    wait = f"while not os.path.exists({str(flag)!r}): time.sleep(0.01)"
+    return script("import os, socket, subprocess, sys, time", wait, *lines, "time.sleep(1000)")
+
+
+SAY = "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto({!r}, '\\0' + os.environ['NOTIFY_SOCKET'][1:])"
+HTTP = (
+    "import http.server",
+    "class H(http.server.BaseHTTPRequestHandler):",
+    "    def do_GET(self):",
+    "        self.send_response(200 if os.path.exists({flag!r}) else 503)",
+    "        self.end_headers()",
+    "http.server.HTTPServer(('127.0.0.1', {port}), H).serve_forever()",
+)
+
+
+def cases(flag: Path, port: int) -> dict[str, tuple[str, str]]:
+    listen = f"s = socket.create_server(('127.0.0.1', {port}))"
+    http = "\n".join(HTTP).format(flag=str(flag), port=port)
+    words = (SAY.format(b"STATUS=warming\nREADY=1"), f"open({str(flag) + '.said'!r}, 'w')")
+    return {
+        "notify": (on_flag(flag, *words), "notify = true"),
+        "tcp": (on_flag(flag, listen), f'tcp = "127.0.0.1:{port}"'),
+        "http": (script("import os", http), f'http = "http://127.0.0.1:{port}/healthz"'),
+        "exec": ('"exec sleep 1000"', f"exec = \"test -e '{flag}' && test $RINGWARD_INSTANCE = 0\""),
+        "log": (on_flag(flag, "print('x\\nlistening on 80')"), 'log = "^listening on [0-9]+$"'),
+    }
+
+
+KINDS = ("notify", "tcp", "http", "exec", "log")
+
+
+def configured(daemon: Daemon, flag: Path, kind: str, more: str) -> None:
+    run, probe = cases(flag, free_port())[kind]
+    daemon.write(f'[services.s]\nrun = {run}\nready = {{ {probe}, every = "50ms", {more} }}\n{QUICK}')
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ready(daemon: Daemon, tmp_path: Path, kind: str) -> None:
+    """An instance is starting until its probe succeeds, whatever dies meanwhile, and running from then on."""
+    flag = tmp_path / "flag"
+    configured(daemon, flag, kind, 'timeout = "1h"')
+    daemon.start()
+    until(lambda: instance(daemon).get("runId") and daemon.runs("s")[0]["status"] == "running", "its process")
+    assert (instance(daemon)["state"], instance(daemon)["ready"]) == ("starting", False)
+    if kind != "notify":
+        first = until(lambda: watcher(daemon), "the watcher")
+        first.kill()
+        until(lambda: (watcher(daemon) or first).pid != first.pid, "another watcher")
+    kill_helper(daemon, "ringward scheduler")
+    assert instance(daemon)["state"] == "starting"
+    flag.touch()
+    until(lambda: is_ready(daemon), "readiness")
+    assert len(daemon.runs("s")) == 1
+    flag.unlink()
+    kill_helper(daemon, "ringward scheduler")
+    assert is_ready(daemon)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_never_ready(daemon: Daemon, tmp_path: Path, kind: str) -> None:
+    """One that is not ready in time is stopped, which is a quick failure; its log says what was missing."""
+    configured(daemon, tmp_path / "flag", kind, 'timeout = "200ms"')
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
+    runs = daemon.runs("s")
+    assert [run["endReason"] for run in runs] == ["failed"] * 2
+    (said,) = [text for text in daemon.texts(runs[0]["id"], "system") if "not ready within 200ms" in text]
+    assert said.endswith(": stopping")
+    assert not daemon.task("s")["instances"][0]["ready"]
+
+
+def test_ready_while_the_scheduler_is_away(daemon: Daemon, tmp_path: Path) -> None:
+    """What a run says by sd_notify is not lost."""
+    flag = tmp_path / "flag"
+    configured(daemon, flag, "notify", 'timeout = "1h"')
+    daemon.start()
+    until(lambda: daemon.runs("s") and daemon.runs("s")[0]["status"] == "running", "its process")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    flag.touch()
+    until(lambda: Path(f"{flag}.said").exists(), "its words")
+    scheduler.kill()
+    until(lambda: is_ready(daemon), "readiness")
+    until(lambda: instance(daemon).get("detail") == "warming", "its status")
+
+
+def test_who_may_say_it(daemon: Daemon, tmp_path: Path) -> None:
+    """A grandchild that has a session of its own may; a stranger may not, however much it sends."""
+    flag = tmp_path / "flag"
+    grandchild = f"import os, socket; {SAY.format(b'READY=1')}"
+    spawn = f"subprocess.run(['sh', '-c', 'setsid \"$0\" -I -c \"$1\"; :', sys.executable, {grandchild!r}])"
+    daemon.write(f'[services.s]\nrun = {on_flag(flag, spawn)}\nready = {{ notify = true, timeout = "1h" }}\n')
+    daemon.start()
+    until(lambda: daemon.runs("s") and daemon.runs("s")[0]["status"] == "running", "its process")
+    run = daemon.runs("s")[0]["id"]
+    identity = (daemon.data / "id").read_text().strip()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+        stranger.setblocking(False)
+        sent = 0
+        while sent < 500:
+            try:
+                stranger.sendto(b"READY=1\nSTATUS=from a stranger", f"\0ringward/{identity}/{run}")
+                sent += 1
+            except BlockingIOError:  # the queue is full: it is emptied in its own time
+                assert daemon.task("s")["state"] == "starting"
+    flag.touch()
+    until(lambda: is_ready(daemon), "readiness")
+    assert "detail" not in instance(daemon)
+
+
+def test_a_flood_of_words(daemon: Daemon) -> None:
+    """A service that says a lot harms nobody: commands are answered, another one starts, and its last word counts."""
+    flood = (
+        "import os, socket, time",
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)",
+        "s.connect('\\0' + os.environ['NOTIFY_SOCKET'][1:])",
+        "for n in range(2000): s.send(b'READY=1\\nSTATUS=word %d' % n)",
+        "time.sleep(1000)",
+    )
+    daemon.write(
+        f"[services.s]\nrun = {script(*flood)}\nready = {{ notify = true }}\n"
+        '[services.other]\nrun = "exec sleep 1000"\nautostart = false\n'
+    )
+    daemon.start()
+    until(lambda: is_ready(daemon), "readiness")
+    assert daemon.request("POST", "/api/tasks/other/start").status == 204
+    until(lambda: daemon.task("other")["state"] == "running", "the other one")
+    until(lambda: instance(daemon).get("detail") == "word 1999", "its last word")
+
+
+def test_rolling(daemon: Daemon, tmp_path: Path) -> None:
+    """Each instance's turn comes when the one before is ready, and it ends at the first that does not get there."""
+    broken = tmp_path / "broken"
+    daemon.write(
+        '[services.s]\nrun = "exec sleep 1000"\ninstances = 3\nrestart_attempts = 0\n'
+        f'ready = {{ exec = "test $RINGWARD_INSTANCE = 0 || test ! -e \'{broken}\'", every = "50ms",'
+        ' timeout = "5s" }\n'
+    )
+    daemon.start()
+    until(lambda: all(is_ready(daemon, "s", n) for n in range(3)), "all three")
+    before = [instance(daemon, "s", n)["runId"] for n in range(3)]
+    assert daemon.request("POST", "/api/tasks/s/restart?rolling=true").status == 204
+    until(lambda: "rolling" not in daemon.task("s"), "the rolling restart")
+    after = [instance(daemon, "s", n)["runId"] for n in range(3)]
+    assert all(is_ready(daemon, "s", n) for n in range(3))
+    assert not set(before) & set(after)
+    broken.touch()
+    assert daemon.request("POST", "/api/tasks/s/restart?rolling=true").status == 204
+    until(lambda: instance(daemon, "s", 1)["state"] == "fatal", "the second one")
+    assert "rolling" not in daemon.task("s")
+    assert is_ready(daemon, "s", 0)
+    assert instance(daemon, "s", 2)["runId"] == after[2]
+
+
+def test_many_probes(daemon: Daemon) -> None:
+    """Sixty-four instances are all found ready, though many others never answer."""
+    port = free_port()
+    serve = ("import socket, time", f"s = socket.create_server(('127.0.0.1', {port}))", "time.sleep(1000)")
+    daemon.write(
+        f'[services.deaf]\nrun = "exec sleep 1000"\ninstances = 32\nready = {{ exec = "sleep 1000", timeout = "1h" }}\n'
+        '[services.s]\nrun = "exec sleep 1000"\ninstances = 64\n'
+        'ready = { exec = "exit 0", timeout = "1h" }\n'
+        f'[services.one]\nrun = {script(*serve)}\nready = {{ tcp = "127.0.0.1:{port}" }}\n'
+    )
+    daemon.start()
+    until(lambda: is_ready(daemon, "one"), "the one", 120)
+    until(lambda: all(is_ready(daemon, "s", index) for index in range(64)), "all of them", 120)
+    children = psutil.Process(daemon.pid).children(recursive=True)
+    assert daemon.stop() == 0
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+LIVE_KINDS = ("notify", "tcp", "http", "exec")
+
+
+@pytest.mark.parametrize("kind", LIVE_KINDS)
+def test_not_alive(daemon: Daemon, tmp_path: Path, kind: str) -> None:
+    """One that is not alive any more so many times in a row is restarted; its run has failed, and its log says why."""
+    flag, port = tmp_path / "flag", free_port()
+    feed = "\n".join(("import os, socket, time", f"while os.path.exists({str(flag)!r}):", "    time.sleep(0.05)"))
+    feed += f"\n    {SAY.format(b'WATCHDOG=1')}\ntime.sleep(1000)"
+    serve = f"s = socket.create_server(('127.0.0.1', {port}))\nwhile os.path.exists({str(flag)!r}): time.sleep(0.01)"
+    run, probe = {
+        "notify": (script(feed), "notify = true"),
+        "tcp": (script("import os, socket, time", serve, "s.close()", "time.sleep(1000)"), f'tcp = "127.0.0.1:{port}"'),
+        "http": (
+            script("import os", "\n".join(HTTP).format(flag=str(flag), port=port)),
+            f'http = "http://127.0.0.1:{port}/"',
+        ),
+        "exec": ('"exec sleep 1000"', f'exec = ["test", "-e", "{flag}"]'),
+    }[kind]
+    flag.touch()
+    daemon.write(
+        f'[services.s]\nrun = {run}\nlive = {{ {probe}, every = "500ms", failures = 6 }}\nrestart_delay = "1h"\n'
+    )
+    daemon.start()
+    until(lambda: instance(daemon)["state"] == "running", "its process")
+    kill_helper(daemon, "ringward scheduler")
+    flag.unlink()
+    until(lambda: daemon.runs("s")[0]["status"] == "ended", "its end")
+    (run_record,) = daemon.runs("s")
+    assert run_record["endReason"] == "failed"
+    (said,) = [text for text in daemon.texts(run_record["id"], "system") if "not alive" in text]
+    assert ("no WATCHDOG=1 for 3s" if kind == "notify" else "6 times in a row") in said
+    assert instance(daemon)["state"] == "backoff"

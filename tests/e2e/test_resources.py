@@ -1,0 +1,76 @@
+"""What runs take, through the real daemon."""
+
+import signal
+from typing import Any
+
+from tests.e2e.daemon import Daemon, program
+from tests.e2e.test_survival import kill_helper
+from tests.waiting import until
+
+_MB = 1 << 20
+
+
+def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:
+    answer = daemon.get(f"/api/runs/{run_id}/resources")
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def sampled(daemon: Daemon, run_id: str, count: int) -> dict[str, Any]:
+    """What a run takes, when it has so many samples."""
+
+    def look() -> dict[str, Any] | None:
+        found = resources(daemon, run_id)
+        return found if len(found["samples"]) >= count else None
+
+    return until(look, f"{count} samples")
+
+
+def test_a_run_that_takes_much(daemon: Daemon) -> None:
+    """Its processes are sampled with all that they take; a killed scheduler and the end of the run lose nothing."""
+    daemon.write(f'[tasks.t]\nrun = {program("burns")}\ngraceful_stop = "100ms"\n[tasks.short]\nrun = "true"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    short = daemon.ended(daemon.trigger("short"))["id"]
+
+    first = sampled(daemon, run_id, 1)
+    assert first["samples"][0]["processes"] == 4
+    assert first["samples"][0]["cpuPercent"] > 0
+    assert first["maxRssBytes"] >= first["samples"][0]["rssBytes"] > 64 * _MB
+    assert first["cpuUserMs"] > 0
+    (live,) = daemon.get("/api/resources").json()["items"]
+    assert (live["runId"], live["taskName"]) == (run_id, "t")
+    assert live["samples"][:1] == first["samples"][:1]
+
+    kill_helper(daemon, "ringward scheduler")
+    count = len(resources(daemon, run_id)["samples"])
+    assert resources(daemon, run_id)["samples"][:1] == first["samples"][:1]
+    second = sampled(daemon, run_id, count + 1)
+    assert second["samples"][-1]["processes"] == 4
+    assert second["cpuUserMs"] > first["cpuUserMs"]
+
+    daemon.request("POST", f"/api/runs/{run_id}/stop")
+    daemon.ended(run_id)
+    last = resources(daemon, run_id)
+    assert last["samples"][: len(second["samples"])] == second["samples"]
+    assert last["cpuUserMs"] >= second["cpuUserMs"]
+    assert last["maxRssBytes"] >= second["maxRssBytes"]
+    assert daemon.get("/api/resources").json()["items"] == []
+    of_short = resources(daemon, short)
+    assert (of_short["samples"], of_short["maxRssBytes"] > 0) == ([], True)
+
+
+def test_a_killed_supervisor(daemon: Daemon) -> None:
+    """What was known of a run that crashed with it is not lost."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    before = sampled(daemon, run_id, 1)
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    assert daemon.ended(run_id)["endReason"] == "crashed"
+    found = resources(daemon, run_id)
+    assert found["samples"][:1] == before["samples"][:1]
+    assert found["maxRssBytes"] >= before["maxRssBytes"] > 0

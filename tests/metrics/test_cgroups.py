@@ -1,0 +1,70 @@
+"""What runs take, read from cgroups that a test makes up."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.metrics.cgroups import cgroup_of, mount_of, taken
+from supervisor.metrics.taken import Taken
+
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+FILES = {
+    "cpu.stat": "usage_usec 3500000\nuser_usec 2000999\nsystem_usec 1499001\nnr_periods 0\n",
+    "memory.stat": "anon 1000\nfile 900000\nkernel 5\nshmem 40\nfile_mapped 200\n",
+    "cgroup.procs": "100\n101\n102\n",
+    "io.stat": "8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n8:16 rbytes=100 wbytes=200 rios=1\n",
+}
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """Where process 100 is in the cgroup of the run, which /proc/self sees below a root of its own."""
+    for pid in ("self", "100"):
+        (tmp_path / "proc" / pid).mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(
+        "25 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        f"41 31 0:38 /machine {tmp_path}/my\\040groups rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+    )
+    (tmp_path / "proc/100/cgroup").write_text(f"9:pids:/elsewhere\n0::/machine/runs/{RUN}\n")
+    return tmp_path / "proc"
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Path:
+    path = tmp_path / "my groups/runs" / RUN
+    path.mkdir(parents=True)
+    for name, text in FILES.items():
+        (path / name).write_text(text)
+    return path
+
+
+def test_the_cgroup_of_a_run(proc: Path, group: Path) -> None:
+    """It has the run's name, and is found wherever the hierarchy is mounted."""
+    mount = mount_of(str(proc))
+    assert cgroup_of(RUN, 100, mount, str(proc)) == str(group)
+    assert taken(str(group)) == Taken(2000, 1499, 1200, 3, 110, 220)
+
+
+def test_without_the_io_controller(group: Path) -> None:
+    """Bytes are left out."""
+    (group / "io.stat").unlink()
+    assert taken(str(group)) == Taken(2000, 1499, 1200, 3, None, None)
+
+
+def test_none_of_its_own(proc: Path, group: Path) -> None:
+    """Another's, one without the controllers, one that nothing shows, no process, no hierarchy: there is none."""
+    mount = mount_of(str(proc))
+    assert cgroup_of("01ARZ3NDEKTSV4RRFFQ69G5FAW", 100, mount, str(proc)) is None
+    assert cgroup_of(RUN, 101, mount, str(proc)) is None
+    assert cgroup_of(RUN, 100, None, str(proc)) is None
+    assert cgroup_of(RUN, 100, ("/other", "/"), str(proc)) is None
+    (group / "memory.stat").unlink()
+    assert cgroup_of(RUN, 100, mount, str(proc)) is None
+    (proc / "self/mountinfo").write_text("25 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    assert mount_of(str(proc)) is None
+    assert mount_of("/no/such/directory") is None
+
+
+def test_one_that_was_removed(group: Path) -> None:
+    """It takes nothing any more."""
+    assert taken(f"{group}-gone") is None

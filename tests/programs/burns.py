@@ -1,0 +1,41 @@
+"""Holds 64 MB and burns processor time, with three children; says "ready" first. All end with the main process.
+
+One child stays, one has a session of its own, one has left its session and lost its parent.
+"""
+
+import os
+import signal
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+main = os.getpid()
+
+
+def burn() -> None:
+    while True:
+        sum(range(100_000))
+        os.kill(main, 0)
+
+
+def child(*, leaves: bool, orphan: bool = False) -> None:
+    if os.fork():
+        return
+    if leaves:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+    if orphan and os.fork():
+        os._exit(0)
+    try:
+        burn()
+    except ProcessLookupError:
+        os._exit(0)
+
+
+child(leaves=False)
+child(leaves=True)
+child(leaves=True, orphan=True)
+held = bytearray(os.urandom(1 << 20) * 64)
+print("ready", flush=True)
+while held:
+    sum(range(100_000))

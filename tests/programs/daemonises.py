@@ -1,0 +1,23 @@
+"""Become a daemon as in the book, and go: daemonises.py PID_FILE [bare].
+
+Forks twice, in a session of its own, with all its descriptors closed; `bare` empties its environment, too. The pid of
+what stays is in the file before this ends.
+"""
+
+import os
+import sys
+
+path, bare = sys.argv[1], sys.argv[2:] == ["bare"]
+if os.fork():
+    os.wait()
+    sys.exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+with open(path + ".new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(path + ".new", path)
+os.closerange(0, 100)
+if bare:
+    os.execve("/bin/sleep", ["sleep", "1000"], {})
+os.execv("/bin/sleep", ["sleep", "1000"])

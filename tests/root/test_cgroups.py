@@ -1,0 +1,162 @@
+"""Cgroups: where they are made, and what they tell."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.root.cgroups import Cgroup, Cgroups, Usage, run_of_cgroup
+from supervisor.root.processes import Process, look, send
+from tests.waiting import until
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Cgroup]:
+    place = Cgroups.find()
+    if place is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    made = place.make(f"test-{os.getpid()}")
+    yield made
+    made.kill()
+    until(made.remove, "the cgroup to be empty")
+    place.close()
+
+
+def sleeper(cgroup: Cgroup) -> subprocess.Popen[bytes]:
+    """A process in a cgroup."""
+    child = subprocess.Popen(["sleep", "1000"])
+    Path(cgroup.procs).write_text(str(child.pid))
+    return child
+
+
+def test_who_is_in_it(cgroup: Cgroup) -> None:
+    """Members of cgroups below it count, zombies do not, and only an empty one can be removed."""
+    below = Cgroup(f"{cgroup.path}/below")
+    os.mkdir(below.path)
+    children = [sleeper(cgroup), sleeper(below)]
+    assert sorted(cgroup.members()) == sorted(child.pid for child in children)
+    assert not cgroup.remove()
+    assert cgroup.kill()
+    until(cgroup.remove, "both to be zombies")
+    assert cgroup.remove()
+    assert [child.wait() for child in children] == [-9, -9]
+
+
+def test_what_was_used(cgroup: Cgroup) -> None:
+    """Processor time of those for whom nobody waited counts, too."""
+    burn = f"echo 0 >{cgroup.procs}; for i in $(seq 100000); do :; done"
+    subprocess.run(["sh", "-c", burn], check=True)
+    usage = cgroup.usage()
+    assert usage is not None
+    assert usage.user_us > 0
+    assert usage.oom_kills == 0
+    assert Cgroup("/nonexistent").usage() is None
+
+
+class Fake:
+    """A hierarchy of plain files that look like the kernel's."""
+
+    def __init__(self, base: Path) -> None:
+        self.proc = base / "proc"
+        self.mount = base / "cgroup fs"
+        self.unit = self.mount / "system.slice" / "ringward.service"
+        (self.proc / "self").mkdir(parents=True)
+        for directory in (self.unit, self.unit / "runs", self.unit / "ringward"):
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "cgroup.type").write_text("domain\n")
+            (directory / "cgroup.procs").touch()
+            (directory / "cgroup.subtree_control").touch()
+        (self.unit / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+        self.at("/system.slice/ringward.service")
+
+    def at(self, path: str) -> None:
+        """Say in which cgroup we are."""
+        (self.proc / "self" / "cgroup").write_text(f"1:name=systemd:/elsewhere\n0::{path}\n")
+        place = str(self.mount).replace(" ", "\\040")
+        lines = ["24 1 0:22 / /proc rw - proc proc rw", f"25 1 0:23 / {place} rw shared:1 - cgroup2 cgroup2 rw"]
+        (self.proc / "self" / "mountinfo").write_text("\n".join(lines))
+
+    def find(self) -> Cgroups | None:
+        return Cgroups.find(str(self.proc))
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    return Fake(tmp_path)
+
+
+def test_a_delegated_unit(fake: Fake) -> None:
+    """We move into a leaf, and have the controllers for the runs."""
+    place = fake.find()
+    assert place is not None
+    assert place.directory == f"{fake.unit}/runs"
+    assert place.controllers == {"memory", "cpu"}
+    assert (fake.unit / "ringward" / "cgroup.procs").read_text() == "0"
+    for directory in (fake.unit, fake.unit / "runs"):
+        assert (directory / "cgroup.subtree_control").read_text() == "+memory +cpu"
+
+
+def test_in_the_leaf_already(fake: Fake) -> None:
+    """One that is executed anew finds the same place."""
+    fake.at("/system.slice/ringward.service/ringward")
+    place = fake.find()
+    assert place is not None
+    assert place.directory == f"{fake.unit}/runs"
+
+
+def test_no_controllers(fake: Fake) -> None:
+    """Without those, runs have cgroups that limit nothing, and we stay where we are."""
+    (fake.unit / "cgroup.controllers").write_text("hugetlb\n")
+    place = fake.find()
+    assert place is not None
+    assert place.controllers == frozenset()
+    assert (fake.unit / "ringward" / "cgroup.procs").read_text() == ""
+
+
+def test_no_place(fake: Fake, tmp_path: Path) -> None:
+    """No hierarchy, one that is out of our sight, or one in which runs would be threads: runs have no cgroups."""
+    (fake.unit / "runs" / "cgroup.type").write_text("domain invalid\n")
+    assert fake.find() is None
+    fake.at("/../elsewhere")
+    assert fake.find() is None
+    (fake.proc / "self" / "mountinfo").write_text("24 1 0:22 / /proc rw - proc proc rw\n")
+    assert fake.find() is None
+    assert Cgroups.find(str(tmp_path / "nothing")) is None
+
+
+def test_limits_of_a_cgroup(tmp_path: Path) -> None:
+    """Memory in bytes, processors as time in a tenth of a second, and how often the kernel had to kill."""
+    for name in ("memory.max", "cpu.max"):
+        (tmp_path / name).touch()
+    (tmp_path / "cpu.stat").write_text("usage_usec 30\nuser_usec 10\nsystem_usec 20\n")
+    (tmp_path / "memory.events").write_text("low 0\nmax 7\noom 1\noom_kill 2\n")
+    cgroup = Cgroup(str(tmp_path), memory=True)
+    cgroup.limit(64 << 20, 1.5)
+    assert (tmp_path / "memory.max").read_text() == str(64 << 20)
+    assert (tmp_path / "cpu.max").read_text() == "150000 100000"
+    assert cgroup.limits == {"memory", "cpu"}
+    assert cgroup.usage() == Usage(10, 20, 2)
+
+
+def test_a_recycled_id_is_not_signalled() -> None:
+    """A process that started at another time than the one that was looked at is another one."""
+    child = subprocess.Popen(["sleep", "1000"])
+    seen = look(child.pid)
+    assert seen is not None
+    assert send(seen._replace(start=seen.start - 1), 9)
+    assert child.poll() is None
+    assert isinstance(seen, Process)
+    assert send(seen, 9)
+    assert child.wait() == -9
+
+
+def test_the_run_of_a_process(tmp_path: Path) -> None:
+    """Also of one that is in a cgroup which the run made; a process elsewhere is of no run."""
+    (tmp_path / "7").mkdir()
+    path = tmp_path / "7" / "cgroup"
+    for text, run in (("/x/runs/R1", "R1"), ("/runs/R1/below", "R1"), ("/x/runs", ""), ("/user.slice", "")):
+        path.write_text(f"3:memory:/runs/R0\n0::{text}\n")
+        assert run_of_cgroup(7, str(tmp_path)) == run
+    assert run_of_cgroup(8, str(tmp_path)) == ""

@@ -1,0 +1,110 @@
+"""What a run says of itself, as the root hears it."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from supervisor.messages import Spawn
+from supervisor.root.ear import BATCH, Ear
+
+SECRET = "hunter2hunter2"
+
+
+@pytest.fixture
+def ear() -> Iterator[Ear]:
+    made = Ear(
+        Spawn(
+            run="R",
+            task="t",
+            argv=["true"],
+            env={"TOKEN": SECRET},
+            secrets=["TOKEN"],
+            log="/nonexistent",
+            log_max_bytes=1,
+            stop_signal=15,
+            grace_ms=0,
+            notify=f"@ringward/test/{os.getpid()}",
+        )
+    )
+    yield made
+    made.close()
+
+
+def say(text: bytes, *fds: int) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect(f"\0ringward/test/{os.getpid()}")
+        socket.send_fds(sock, [text], list(fds))
+
+
+def ours(pid: int) -> bool:
+    return pid == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("words", "news"),
+    [
+        (b"READY=1", {"ready_at": 7}),
+        (b"READY=1\nSTATUS=warm\nMAINPID=1", {"ready_at": 7, "status": "warm"}),
+        (b"READY=0", {}),
+        (b"WATCHDOG=1\n", {"alive": True}),
+        (b"STOPPING=1", {"status": "stopping"}),
+        (b"STATUS=\x1b[31m red\xff\x00", {"status": "[31m red�"}),
+        (f"STATUS=with {SECRET}".encode(), {"status": "with ***"}),
+        (b"STATUS=" + b"x" * 4000, {"status": "x" * 200}),
+        (b"nonsense", {}),
+        (b"", {}),
+    ],
+)
+def test_words(ear: Ear, words: bytes, news: dict[str, object]) -> None:
+    """Those that mean something are taken, whatever else is said with them."""
+    say(words)
+    assert ear.listen(ours, 7) == (news, False)
+
+
+def test_all_that_holds_is_remembered(ear: Ear) -> None:
+    """Readiness is said once; of the status the newest counts."""
+    assert ear.heard() is None
+    say(b"READY=1\nSTATUS=one")
+    ear.listen(ours, 7)
+    say(b"READY=1\nSTATUS=two\nWATCHDOG=1")
+    assert ear.listen(ours, 9)[0] == {"status": "two", "alive": True}
+    assert ear.heard() == {"ready_at": 7, "status": "two"}
+
+
+def test_strangers(ear: Ear) -> None:
+    """What they say is thrown away."""
+    say(b"READY=1")
+    assert ear.listen(lambda _pid: False, 7) == ({}, False)
+    assert ear.heard() is None
+
+
+def test_descriptors_are_closed(ear: Ear) -> None:
+    """Who waits for that, hears that everything was read."""
+    theirs, mine = os.pipe()
+    say(b"BARRIER=1", mine)
+    os.close(mine)
+    os.set_blocking(theirs, False)
+    with pytest.raises(BlockingIOError):
+        os.read(theirs, 1)
+    ear.listen(ours, 7)
+    assert os.read(theirs, 1) == b""
+    os.close(theirs)
+
+
+def test_a_flood_comes_in_batches(ear: Ear) -> None:
+    """One call takes a bounded number, and says that there may be more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect(f"\0ringward/test/{os.getpid()}")
+        sock.setblocking(False)
+        sent = 0
+        try:
+            while sent < 10 * BATCH:
+                sock.send(b"WATCHDOG=1")
+                sent += 1
+        except BlockingIOError:  # the kernel's own bound
+            pass
+        news, more = ear.listen(ours, 7)
+    assert news == {"alive": True}
+    assert more == (sent >= BATCH)

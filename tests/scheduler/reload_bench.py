@@ -1,0 +1,151 @@
+"""A bench whose configuration can be reloaded; its root carries out what it is told at once."""
+
+from pathlib import Path
+from typing import Any
+
+from store.tasks import Instance, TaskRecord, all_tasks, get_task, instances, update_task, upsert_task
+from supervisor.logline import Log
+from supervisor.messages import Boot
+from supervisor.scheduler.config_files import ConfigFiles
+from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.public import definition_text
+from supervisor.scheduler.reload import Reloader, Settled
+from supervisor.scheduler.settings import settle
+from supervisor.scheduler.timetable import Timetable
+from supervisor.scheduler.units import LiveRun
+from tests.scheduler.bench import Bench
+from tests.waiting import until
+
+
+class ReloadBench(Bench):
+    """Everything that is configured has begun."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        super().__init__(directory, text)
+        self.path = directory / "ringward.toml"
+        self.recipes: dict[str, str] = {}
+        """Of the runs whose processes live."""
+        self.starts: list[str] = []
+        """Names of what was started, in order."""
+        boot = Boot(
+            daemon_id="D",
+            data_dir=str(directory),
+            runtime_dir=str(directory),
+            config_path=str(self.path),
+            listen=[],
+            http_socket="",
+            workers=1,
+            shutdown_timeout_ms=1,
+            log_level="error",
+            password="",
+            password_ephemeral=True,
+            token="token",
+            started_at=1,
+            overridden=["data_dir", "listen"],
+        )
+        self.boot = settle(self.config, boot)
+        log = Log("test", "error")
+        self.timetable = Timetable(self.loop, self.engine)
+        self.applied: list[Settled] = []
+        self.info: dict[str, Any] = {}
+        self.files = ConfigFiles(self.loop, self.config, stale=False)
+        self.reloader = Reloader(
+            self.engine,
+            self.keeper,
+            self.timetable,
+            Notices(self.config.notify),
+            self.files,
+            self.units,
+            self.info,
+            log,
+            apply=lambda settled, _difference: self.applied.append(settled),
+            settled=Settled(self.config, self.boot),
+        )
+        change = self.engine.change()
+        for unit in self.units.values():
+            text = definition_text(unit.definition)
+            upsert_task(self.store.database, unit.name, unit.definition.kind, text)
+            update_task(self.store.database, unit.name, stopped=unit.stopped)
+            if unit.service is not None:
+                self.keeper.begin(unit, change)
+        self.engine.commit(change)
+        for unit in self.units.values():
+            self.timetable.begin(unit)
+        self.settle()
+
+    def settle(self) -> None:
+        """Store everything, and let the root do everything, until nothing is left."""
+        while self.store.jobs or self.root.sent:
+            self.store.work_all()
+            for frame in self.root.sent[:]:
+                self.root.sent.remove(frame)
+                if frame["op"] == "spawn":
+                    run_id = frame["spawn"]["run"]
+                    self.recipes[run_id] = frame["spawn"]["recipe"]
+                    self.starts.append(frame["spawn"]["task"])
+                    self.started(run_id)
+                elif frame["op"] == "stop":
+                    self.recipes.pop(frame["run"], None)
+                    self.exited(frame["run"], status=15, cause="stop")
+            self.loop.round(0)
+
+    def write(self, text: str) -> None:
+        """Edit the configuration."""
+        self.path.write_text(text)
+
+    def ask(self, *, dry_run: bool = False) -> list[dict[str, Any]]:
+        """Begin a reload; the answer will be in the list."""
+        answers: list[dict[str, Any]] = []
+        self.reloader.reload(answers.append, by="me", dry_run=dry_run)
+        return answers
+
+    def read(self) -> None:
+        """Go on until what was read is about to be stored."""
+
+        def reached() -> bool:
+            self.loop.round(0.001)
+            return bool(self.store.jobs)
+
+        until(reached, "the definitions to be stored")
+
+    def stored(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        """Go on until the answer is there."""
+
+        def answered() -> bool:
+            self.loop.round(0.001)
+            self.settle()
+            return bool(answers)
+
+        until(answered, "the answer")
+        return answers[0]
+
+    def reload(self, text: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Edit and reload; the answer."""
+        self.write(text)
+        return self.stored(self.ask(dry_run=dry_run))
+
+    def done(self, text: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Edit and reload, which works; the report."""
+        answer = self.reload(text, dry_run=dry_run)
+        assert answer["ok"], answer
+        found: dict[str, Any] = answer["result"]
+        return found
+
+    def task_row(self, name: str) -> TaskRecord:
+        found = get_task(self.store.database, name)
+        assert found is not None
+        return found
+
+    def tasks(self) -> list[TaskRecord]:
+        return all_tasks(self.store.database)
+
+    def instances(self) -> list[Instance]:
+        return instances(self.store.database)
+
+    def alive(self, name: str) -> list[LiveRun]:
+        return [run for run in self.engine.live.values() if run.unit.name == name]
+
+    def fresh(self, directory: Path) -> "ReloadBench":
+        """Another one, started on the same text."""
+        directory.mkdir()
+        return ReloadBench(directory, self.path.read_text())

@@ -1,0 +1,97 @@
+"""Services on the bench: taken up, asked of, and ended as a test says."""
+
+from typing import Any
+
+from store.tasks import Instance, TaskRecord, get_task, instances
+from supervisor.scheduler.services import State
+from supervisor.scheduler.timetable import Timetable
+from supervisor.scheduler.unit_commands import UnitCommands
+from supervisor.scheduler.units import ServiceInstance, Unit
+from tests.scheduler.bench import Bench
+from tests.waiting import until
+
+Answer = dict[str, Any]
+DONE: Answer = {"ok": True, "result": {}}
+
+
+def taken_up(one: Bench, name: str = "s") -> Unit:
+    """The service, its instances running as far as it wants any."""
+    unit = one.units[name]
+    change = one.engine.change()
+    one.keeper.begin(unit, change)
+    one.engine.commit(change)
+    run_all(one)
+    return unit
+
+
+def run_all(one: Bench) -> None:
+    """The root says of everything that it was told to start that it did."""
+    one.store.work_all()
+    for run_id in one.root.take("spawn"):
+        one.started(run_id)
+    one.store.work_all()
+    one.loop.round(0)  # what is healthy at once
+    one.store.work_all()
+
+
+def run_of(instance: ServiceInstance) -> str:
+    assert instance.run is not None
+    return instance.run.id
+
+
+def states(unit: Unit) -> list[State]:
+    return [instance.state for instance in unit.instances]
+
+
+def ends(one: Bench, instance: ServiceInstance, *, status: int = 0, cause: str | None = None) -> None:
+    """The process of an instance is gone."""
+    one.exited(run_of(instance), status=status, cause=cause)
+    one.store.work_all()
+
+
+def fails(one: Bench, instance: ServiceInstance) -> None:
+    """It ends quickly and badly, sooner than any healthy_after."""
+    instance.healthy = False
+    one.exited(run_of(instance), status=1 << 8, ran_ms=-1)
+    one.store.work_all()
+
+
+def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer]:
+    """Ask without waiting; the answer will be in the list."""
+    answers: list[Answer] = []
+    commands = UnitCommands(one.engine, one.keeper, Timetable(one.loop, one.engine), one.units)
+    commands.operations()[operation]({"task": name, "by": "me", **arguments}, answers.append)
+    return answers
+
+
+def asked(one: Bench, operation: str, name: str = "s", **arguments: Any) -> Answer:
+    """Ask, and take the answer, which is there when all is stored."""
+    answers = send(one, operation, name, **arguments)
+    one.store.work_all()
+    (answer,) = answers
+    return answer
+
+
+def restarted(one: Bench, command: str = "1", *, rolling: bool = False) -> Answer:
+    return asked(one, "service_restart", command=command, rolling=rolling)
+
+
+def record(one: Bench, name: str = "s") -> TaskRecord:
+    found = get_task(one.store.database, name)
+    assert found is not None
+    return found
+
+
+def stored(one: Bench, name: str = "s") -> list[Instance]:
+    return instances(one.store.database, name)
+
+
+def in_time(one: Bench, state: State, instance: ServiceInstance) -> None:
+    """Let timers run until the instance is in this state."""
+
+    def there() -> bool:
+        one.loop.round(0)
+        one.store.work_all()
+        return instance.state is state
+
+    until(there, f"the state {state}")

@@ -1,0 +1,261 @@
+"""Start, stop and restart of services; pause and resume of schedules."""
+
+from collections.abc import Callable
+
+import pytest
+
+from store.errors import DiskFull
+from store.tasks import update_task
+from supervisor.scheduler.services import State
+from tests.scheduler.bench import Bench
+from tests.scheduler.service_bench import (
+    DONE,
+    asked,
+    ends,
+    in_time,
+    record,
+    restarted,
+    run_all,
+    run_of,
+    send,
+    states,
+    stored,
+    taken_up,
+)
+
+Make = Callable[[str], Bench]
+SERVICE = (
+    '[services.s]\nrun = "true"\ninstances = 2\nhealthy_after = "0s"\nrestart_delay = "1h"\nrestart_attempts = 0\n'
+)
+
+
+def test_a_stop_acts_first(bench: Make) -> None:
+    """The processes are signalled before anything is stored, and the answer comes when all of it is."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    answers = send(one, "service_stop", "s")
+    assert one.root.take("stop") == [run_of(instance) for instance in unit.instances]
+    assert answers == []
+    one.store.work_all()
+    assert answers == [DONE]
+    assert record(one).stopped
+    assert [row.state for row in stored(one)] == ["stopping"] * 2
+
+
+def test_a_stopped_service_stays_down(bench: Make) -> None:
+    """Whatever its restart policy is; the runs ended as stopped, and a second stop changes nothing."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    assert asked(one, "service_stop") == DONE
+    assert asked(one, "service_stop") == DONE
+    assert len(one.root.take("stop")) == 2
+    first = unit.instances[0].run
+    assert first is not None
+    for instance in unit.instances:
+        ends(one, instance, cause="stop")
+    assert states(unit) == [State.STOPPED] * 2
+    assert asked(one, "service_stop") == DONE
+    assert one.root.take("spawn") == []
+    assert one.row(first).end_reason == "stopped"
+
+
+def test_a_stop_of_what_waits_for_its_restart(bench: Make) -> None:
+    """Nothing is signalled, and the delay brings nothing back."""
+    one = bench(
+        '[services.s]\nrun = "true"\nrestart_delay = "1ms"\n[services.t]\nrun = "true"\nrestart_delay = "1ms"\n'
+    )
+    unit, other = taken_up(one), taken_up(one, "t")
+    ends(one, unit.instances[0])
+    assert asked(one, "service_stop") == DONE
+    assert states(unit) == [State.STOPPED]
+    ends(one, other.instances[0])
+    in_time(one, State.STARTING, other.instances[0])  # the same delay, begun later
+    assert states(unit) == [State.STOPPED]
+
+
+def test_a_stop_on_a_full_disk(bench: Make) -> None:
+    """The processes end all the same; it is stored when that can be."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    answers = send(one, "service_stop", "s")
+    one.store.fail(DiskFull())
+    assert len(one.root.take("stop")) == 2
+    assert answers == []
+    assert states(unit) == [State.STOPPING] * 2
+
+
+@pytest.mark.parametrize("operation", ["service_start", "service_restart", "task_pause", "task_resume"])
+def test_what_cannot_be_stored_is_not_done(bench: Make, operation: str) -> None:
+    """503, and nothing is changed."""
+    one = bench(SERVICE + '[tasks.t]\nrun = "true"\n')
+    unit = taken_up(one)
+    asked(one, "service_stop")
+    for instance in unit.instances:
+        ends(one, instance, cause="stop")
+    name = "t" if operation.startswith("task") else "s"
+    answers = send(one, operation, name, command="1", rolling=False)
+    one.store.fail(DiskFull())
+    assert [answer["status"] for answer in answers] == [503]
+    assert states(unit) == [State.STOPPED] * 2
+    assert record(one).stopped
+    assert not one.units["t"].paused
+
+
+def test_a_start(bench: Make) -> None:
+    """A stopped service comes up, and what runs already is left alone."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    asked(one, "service_stop")
+    for instance in unit.instances:
+        ends(one, instance, cause="stop")
+    assert asked(one, "service_start") == DONE
+    assert len(one.root.take("spawn")) == 2
+    assert not record(one).stopped
+    assert asked(one, "service_start") == DONE
+    assert one.root.take("spawn") == []
+
+
+def test_a_start_while_it_is_stopping(bench: Make) -> None:
+    """It comes up afterwards, at once; and a stop after that is the last word."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    asked(one, "service_stop")
+    asked(one, "service_start")
+    assert [state.shown for state in states(unit)] == ["stopping"] * 2
+    ends(one, unit.instances[0], cause="stop")
+    assert states(unit) == [State.STARTING, State.RESTARTING]
+    assert len(one.root.take("spawn")) == 1
+    asked(one, "service_stop")
+    ends(one, unit.instances[1], cause="stop")
+    assert unit.instances[1].state is State.STOPPED
+
+
+def test_start_and_stop_in_one_moment(bench: Make) -> None:
+    """The later one wins, in memory as in the store, although a stop does not wait for the store."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    started, stopped = send(one, "service_start", "s"), send(one, "service_stop", "s")
+    one.store.work_all()
+    assert started == stopped == [DONE]
+    assert (unit.stopped, record(one).stopped) == (True, True)
+    assert set(states(unit)) == {State.STOPPING}
+    stopped, started = send(one, "service_stop", "s"), send(one, "service_start", "s")
+    one.store.work_all()
+    assert started == stopped == [DONE]
+    assert (unit.stopped, record(one).stopped) == (False, False)
+    assert set(states(unit)) == {State.RESTARTING}
+
+
+def test_a_restart(bench: Make) -> None:
+    """All instances end at the same time, and come back without their restart delay."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    before = [run_of(instance) for instance in unit.instances]
+    assert restarted(one) == DONE
+    assert one.root.take("stop") == before
+    for instance in unit.instances:
+        ends(one, instance, cause="stop")
+    assert states(unit) == [State.STARTING] * 2
+    assert len(one.root.take("spawn")) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "status", "state"),
+    [("always", 1, State.FATAL), ("never", 0, State.EXITED), ("on_failure", 0, State.EXITED)],
+)
+@pytest.mark.parametrize("operation", ["service_start", "service_restart"])
+def test_what_had_ended_for_good(bench: Make, operation: str, policy: str, status: int, state: State) -> None:
+    """A start and a restart bring it back, with all attempts that it may have."""
+    one = bench(f'[services.s]\nrun = "true"\nrestart = "{policy}"\nrestart_attempts = 0\n')
+    unit = taken_up(one)
+    ends(one, unit.instances[0], status=status << 8)
+    assert states(unit) == [state]
+    assert asked(one, operation, command="1", rolling=False) == DONE
+    assert states(unit) == [State.STARTING]
+    assert unit.instances[0].failures == 0
+
+
+def test_a_restart_of_a_stopped_service(bench: Make) -> None:
+    """It starts, rolling or not: there is nobody to go on serving meanwhile."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    for rolling in (False, True):
+        asked(one, "service_stop")
+        for instance in unit.instances:
+            ends(one, instance, cause="stop")
+        assert restarted(one, str(rolling), rolling=rolling) == DONE
+        assert states(unit) == [State.STARTING] * 2
+        assert not record(one).stopped
+        run_all(one)
+
+
+def test_a_restart_that_is_asked_again(bench: Make) -> None:
+    """By its id, also of the next scheduler, it is known as carried out."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    assert restarted(one, "1") == DONE
+    for instance in unit.instances:
+        ends(one, instance, cause="stop")
+    one.root.take("stop")
+    assert restarted(one, "1") == DONE
+    assert one.root.take("stop") == []
+    assert record(one).last_restart == "1"
+    assert restarted(one, "2") == DONE
+    assert len(one.root.take("stop")) == 2
+
+
+def test_refusals(bench: Make) -> None:
+    """404 what nobody knows, 409 the wrong kind, 503 in a shutdown; a stop is never too late."""
+    one = bench(SERVICE + '[tasks.t]\nrun = "true"\n')
+    taken_up(one)
+    for operation in ("service_start", "service_stop", "service_restart", "task_pause", "task_resume"):
+        more = {"command": "1", "rolling": False}
+        assert asked(one, operation, "x", **more)["status"] == 404
+        assert asked(one, operation, "s" if operation.startswith("task") else "t", **more)["status"] == 409
+    one.engine.ending = True
+    assert asked(one, "service_start")["status"] == 503
+    assert restarted(one)["status"] == 503
+    assert asked(one, "service_stop") == DONE
+
+
+TASK = '[tasks.t]\nrun = "true"\ncron = "* * * * *"\n'
+
+
+def test_a_paused_schedule(bench: Make) -> None:
+    """It rests until it is resumed: it has no next time, fires nothing, and people can still run the task."""
+    one = bench(TASK)
+    unit = one.units["t"]
+    assert asked(one, "task_pause", "t") == DONE
+    assert asked(one, "task_pause", "t") == DONE
+    assert (unit.paused, record(one, "t").paused, record(one, "t").next_run_at) == (True, True, None)
+    assert unit.timer is None
+    one.trigger("t")
+    one.store.work_all()
+    assert len(one.root.take("spawn")) == 1
+
+
+def test_a_resumed_schedule(bench: Make) -> None:
+    """It goes on from now: what would have run meanwhile is neither run nor missed."""
+    one = bench(TASK)
+    unit = one.units["t"]
+    unit.last_instant = 60_000
+    update_task(one.store.database, "t", last_instant=60_000)
+    asked(one, "task_pause", "t")
+    before = one.loop.now_ms()
+    assert asked(one, "task_resume", "t") == DONE
+    found = record(one, "t")
+    assert found.last_instant is not None
+    assert found.last_instant >= before
+    assert found.next_run_at is not None
+    assert found.next_run_at > found.last_instant
+    assert (unit.paused, found.paused) == (False, False)
+    assert one.root.sent == []
+
+
+def test_resuming_what_was_not_paused(bench: Make) -> None:
+    """It changes nothing: what is due stays due."""
+    one = bench(TASK)
+    one.units["t"].last_instant = 60_000
+    update_task(one.store.database, "t", last_instant=60_000)
+    assert asked(one, "task_resume", "t") == DONE
+    assert record(one, "t").last_instant == one.units["t"].last_instant == 60_000

@@ -1,0 +1,142 @@
+"""Readiness and liveness, as the keeper goes by them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from store.tasks import set_instance
+from supervisor.scheduler.services import State
+from supervisor.scheduler.units import Unit
+from tests.scheduler.bench import Bench
+from tests.scheduler.service_bench import ends, in_time, run_all, run_of, states, stored, taken_up
+
+Make = Callable[[str], Bench]
+SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nhealthy_after = "1h"\n'
+TCP = SERVICE + 'ready = { tcp = "127.0.0.1:54{instance}", timeout = "1h" }\ninstances = 2\n'
+NOTIFY = SERVICE + 'ready = { notify = true, timeout = "1h" }\n'
+LIVE = SERVICE + 'live = { tcp = "127.0.0.1:5432", failures = 7 }\n'
+
+
+def key(unit: Unit, what: str = "ready", index: int = 0) -> str:
+    return f"{run_of(unit.instances[index])}/{what}"
+
+
+def test_until_the_watcher_says_so(bench: Make) -> None:
+    """Each instance is asked for at its own address, and running when that is answered; what is missed is shown."""
+    one = bench(TCP)
+    unit = taken_up(one)
+    assert states(unit) == [State.STARTING] * 2
+    assert [order.target for order, _ in one.orders.open.values()] == ["127.0.0.1:540", "127.0.0.1:541"]
+    one.orders.says(key(unit), "failing", "refused")
+    one.store.work_all()
+    assert [(row.ready, row.detail) for row in stored(one)] == [(False, "refused"), (False, None)]
+    one.orders.says(key(unit), "passed")
+    one.store.work_all()
+    assert states(unit) == [State.RUNNING, State.STARTING]
+    assert [(row.ready, row.detail) for row in stored(one)] == [(True, None), (False, None)]
+
+
+def test_too_late(bench: Make) -> None:
+    """What is not ready in time is stopped with the reason in its log; its end is a failure like any other."""
+    one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
+    unit = taken_up(one)
+    in_time(one, State.FAILING, unit.instances[0])
+    (frame,) = (frame for frame in one.root.sent if frame["op"] == "stop")
+    assert (frame["cause"], frame["note"]) == ("unfit", "not ready within 1ms: no connection was made: stopping")
+    assert stored(one)[0].state == "stopping"
+    ends(one, unit.instances[0], cause="unfit")
+    assert states(unit) == [State.FATAL]
+    assert one.orders.open == {}
+
+
+@pytest.mark.parametrize("asked", ["stop", "start"])
+def test_asked_while_it_fails(bench: Make, asked: str) -> None:
+    """What people want comes afterwards, and its end is no failure then."""
+    one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
+    unit = taken_up(one)
+    in_time(one, State.FAILING, unit.instances[0])
+    change = one.engine.change()
+    getattr(one.keeper, asked)(unit, change)
+    one.engine.commit(change)
+    ends(one, unit.instances[0], cause="unfit")
+    assert states(unit) == [State.STOPPED if asked == "stop" else State.STARTING]
+    assert unit.instances[0].failures == 0
+
+
+def test_what_a_run_says(bench: Make) -> None:
+    """READY=1 counts only for who is waited for in that way; words are shown."""
+    for text, after in ((NOTIFY, State.RUNNING), (TCP.replace("instances = 2", ""), State.STARTING)):
+        one = bench(text)
+        unit = taken_up(one)
+        run = unit.instances[0].run
+        assert run is not None
+        one.keeper.run_notified(run, {"ready_at": 1, "status": "warm"})
+        one.store.work_all()
+        assert states(unit) == [after]
+        assert stored(one)[0].detail == "warm"
+
+
+def test_health_counts_from_readiness(bench: Make) -> None:
+    """One that took long to become ready and ended soon after that has failed quickly."""
+    one = bench(NOTIFY)
+    unit = taken_up(one)
+    (instance,) = unit.instances
+    assert instance.run is not None
+    instance.started_at = one.loop.now_ms() - 7_200_000
+    one.keeper.run_notified(instance.run, {"ready_at": 1})
+    one.exited(run_of(instance), status=1 << 8, ran_ms=7_200_000)
+    assert instance.failures == 1
+
+
+@pytest.mark.parametrize(("state", "failures"), [("running", 0), ("starting", 1)])
+def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: int) -> None:
+    """Who was ready is stored, and since when: so the next scheduler knows whether it had been well."""
+    one = bench(NOTIFY)
+    unit = taken_up(one)
+    run_id = run_of(unit.instances[0])
+    now = one.loop.now_ms()
+    set_instance(one.store.database, stored(one)[0]._replace(state=state, since=now - 7_200_000, failures=0))
+    one.take_up(first=False)
+    unit = one.units["s"]
+    unit.instances[0].started_at = now - 7_300_000
+    from supervisor.messages import Exited, Frame
+    from supervisor.scheduler.startup import Startup, read
+
+    exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
+    snapshot: Frame = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}
+    change = one.engine.change()
+    Startup(one.engine, one.keeper, one.root, one.units, one.log).settle(  # type: ignore[arg-type]
+        read(one.store.database, snapshot), change
+    )
+    one.engine.commit(change)
+    one.store.work_all()
+    assert unit.instances[0].state is State.BACKOFF
+    assert unit.instances[0].failures == failures
+
+
+def test_not_alive(bench: Make) -> None:
+    """What the watcher finds dead is stopped, with its reason, and comes back after its delay."""
+    one = bench(LIVE)
+    unit = taken_up(one)
+    assert one.orders.open[key(unit, "live")][0].times == 7
+    one.orders.says(key(unit, "live"), "failing", "refused")
+    one.orders.says(key(unit, "live"), "failed", "refused (7 times in a row)")
+    one.store.work_all()
+    assert states(unit) == [State.FAILING]
+    (frame,) = (frame for frame in one.root.sent if frame["op"] == "stop")
+    assert frame["note"] == "not alive: refused (7 times in a row): stopping"
+    ends(one, unit.instances[0], cause="unfit")
+    assert states(unit) == [State.BACKOFF]
+
+
+def test_a_watchdog(bench: Make) -> None:
+    """Whoever feeds it stays; who does not, for so long, is stopped."""
+    one = bench(SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n')
+    unit = taken_up(one)
+    run = unit.instances[0].run
+    assert run is not None
+    one.keeper.run_notified(run, {"alive": True})
+    assert states(unit) == [State.RUNNING]
+    in_time(one, State.FAILING, unit.instances[0])
+    run_all(one)
+    assert stored(one)[0].detail == "not alive: no WATCHDOG=1 for 200ms"

@@ -1,0 +1,120 @@
+"""Crash loops as people hear of them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from store import notifications
+from supervisor.scheduler.services import State
+from tests.scheduler.bench import Bench
+from tests.scheduler.service_bench import DONE, asked, ends, fails, in_time, record, restarted, run_all, taken_up
+
+Make = Callable[[str], Bench]
+ONCE = '[notify]\ncoalesce_window = "0s"\n'
+"""Each notification is one of its own."""
+FAILED = 1 << 8
+
+
+def service(healthy_after: str = "1h", **keys: str) -> str:
+    more = "".join(f"{name} = {value}\n" for name, value in keys.items())
+    return f'{ONCE}[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "{healthy_after}"\n{more}'
+
+
+def told(one: Bench) -> list[str]:
+    one.store.work_all()
+    return [found.kind for found in reversed(notifications.page(one.store.database, 100))]
+
+
+def test_further_attempts(bench: Make) -> None:
+    """A service that is tried again by fatal_retry, once each time, is one incident however long it lasts."""
+    one = bench(service(fatal_retry='"1ms"'))
+    unit = taken_up(one)
+    (instance,) = unit.instances
+    for failures in range(1, 4):
+        ends(one, instance, status=FAILED)
+        assert (instance.state, instance.failures) == (State.FATAL, failures)
+        in_time(one, State.STARTING, instance)
+        run_all(one)
+    assert told(one) == ["service.fatal"]
+
+
+def test_without_fatal_retry(bench: Make) -> None:
+    """It waits for people."""
+    one = bench(service())
+    unit = taken_up(one)
+    ends(one, unit.instances[0], status=FAILED)
+    assert unit.instances[0].timer is None
+
+
+def test_several_instances(bench: Make) -> None:
+    """All that are given up at the same time are one incident; it is over when all of them are well."""
+    one = bench(service("0s", instances="3"))
+    unit = taken_up(one)
+    for instance in unit.instances[:2]:
+        fails(one, instance)
+    assert [one.state for one in unit.instances] == [State.FATAL, State.FATAL, State.RUNNING]
+    assert told(one) == ["service.fatal"]
+    assert record(one).fatal_since is not None
+    change = one.engine.change()
+    one.keeper.start(unit, change)
+    one.engine.commit(change)
+    run_all(one)
+    assert [one.state for one in unit.instances] == [State.RUNNING] * 3
+    assert told(one) == ["service.fatal", "service.recovered"]
+    assert record(one).fatal_since is None
+
+
+@pytest.mark.parametrize("operation", ["service_start", "service_restart"])
+def test_people_try_again(bench: Make, operation: str) -> None:
+    """They hear of it when that fails, too."""
+    one = bench(service())
+    unit = taken_up(one)
+    ends(one, unit.instances[0], status=FAILED)
+    assert asked(one, operation, command="1", rolling=False) == DONE
+    run_all(one)
+    ends(one, unit.instances[0], status=FAILED)
+    assert told(one) == ["service.fatal"] * 2
+
+
+def test_people_give_it_up(bench: Make) -> None:
+    """A stop ends the incident, and nobody is told that it is back when it starts one day."""
+    one = bench(service("0s"))
+    unit = taken_up(one)
+    fails(one, unit.instances[0])
+    assert asked(one, "service_stop") == DONE
+    assert record(one).fatal_since is None
+    assert asked(one, "service_start") == DONE
+    run_all(one)
+    assert unit.instances[0].state is State.RUNNING
+    assert told(one) == ["service.fatal"]
+
+
+def test_it_comes_back_by_itself(bench: Make) -> None:
+    """When fatal_retry brings it back for good, people hear that, once."""
+    one = bench(service(fatal_retry='"1ms"'))
+    unit = taken_up(one)
+    (instance,) = unit.instances
+    ends(one, instance, status=FAILED)
+    in_time(one, State.STARTING, instance)
+    run_all(one)
+    one.keeper.watch_health(unit, instance, 0)
+    one.loop.round(0)
+    assert instance.failures == 0
+    assert told(one) == ["service.fatal", "service.recovered"]
+    assert restarted(one) == DONE
+    ends(one, instance, cause="stop")
+    run_all(one)
+    assert told(one) == ["service.fatal", "service.recovered"]
+
+
+def test_a_daemon_that_died_is_no_failure(bench: Make) -> None:
+    """What the supervisor's death ended counts for nothing, whatever the policy says."""
+    one = bench(service(restart='"never"'))
+    unit = taken_up(one)
+    (instance,) = unit.instances
+    assert instance.run is not None
+    change = one.engine.change()
+    one.engine.lost(instance.run, change)
+    one.engine.commit(change)
+    assert (instance.state, instance.failures) == (State.BACKOFF, 0)
+    assert told(one) == []

@@ -1,0 +1,63 @@
+"""The order in which services start and stop."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.load import load
+from supervisor.scheduler.order import start_order, stop_levels
+from supervisor.scheduler.units import Unit
+
+
+def units(tmp_path: Path, text: str) -> list[Unit]:
+    path = tmp_path / "r.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    config = load(str(path))
+    return [*map(Unit, config.services.values()), *map(Unit, config.tasks.values())]
+
+
+def service(name: str, *needs: str, priority: int = 100) -> str:
+    return f'[services.{name}]\nrun = "true"\npriority = {priority}\ndepends_on = {list(needs)}\n'
+
+
+def test_what_is_needed_comes_first(tmp_path: Path) -> None:
+    """Whatever its priority; otherwise priorities count, and the order of the file. Tasks are first of all."""
+    found = units(
+        tmp_path,
+        service("late", priority=500)
+        + service("app", "db", "t", priority=10)
+        + service("db", "disk", priority=900)
+        + service("disk", priority=900)
+        + service("other", priority=50)
+        + '[tasks.t]\nrun = "true"\n',
+    )
+    assert [unit.name for unit in start_order(found)] == ["t", "disk", "db", "app", "other", "late"]
+    levels = [[unit.name for unit in level] for level in stop_levels(found)]
+    assert levels == [["late"], ["other"], ["app"], ["db"], ["disk"]]
+
+
+def test_those_who_need_nothing_of_each_other_stop_together(tmp_path: Path) -> None:
+    """One level for each step."""
+    found = units(tmp_path, service("db") + service("a", "db") + service("b", "db") + service("c", "a"))
+    assert [sorted(unit.name for unit in level) for level in stop_levels(found)] == [["c"], ["a", "b"], ["db"]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_graph(tmp_path: Path, seed: int) -> None:
+    """What is needed starts earlier and stops in a later level."""
+    choose = random.Random(seed)
+    needs = {n: choose.sample(range(n), choose.randrange(min(n, 4) + 1)) for n in range(40)}
+    names = list(needs)
+    choose.shuffle(names)
+    text = "".join(
+        service(f"s{n}", *(f"s{one}" for one in needs[n]), priority=choose.choice((1, 50, 100))) for n in names
+    )
+    found = units(tmp_path, text)
+    place = {unit.name: number for number, unit in enumerate(start_order(found))}
+    level = {unit.name: number for number, one in enumerate(stop_levels(found)) for unit in one}
+    for name, others in needs.items():
+        for other in others:
+            assert place[f"s{other}"] < place[f"s{name}"]
+            assert level[f"s{other}"] > level[f"s{name}"]

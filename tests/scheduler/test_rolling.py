@@ -1,0 +1,133 @@
+"""Rolling restarts."""
+
+from collections.abc import Callable
+
+from store import notifications
+from store.tasks import update_task
+from supervisor.scheduler.keeper import Keeper
+from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.rolling import stored_roll
+from supervisor.scheduler.services import State
+from supervisor.scheduler.units import Roll, Unit
+from tests.scheduler.bench import Bench
+from tests.scheduler.service_bench import (
+    DONE,
+    asked,
+    ends,
+    record,
+    restarted,
+    run_all,
+    run_of,
+    states,
+    taken_up,
+)
+
+Make = Callable[[str], Bench]
+SERVICE = (
+    '[services.s]\nrun = "true"\ninstances = 3\nhealthy_after = "0s"\nrestart_delay = "1h"\nrestart_attempts = 0\n'
+)
+UP = State.RUNNING
+
+
+def begun(one: Bench) -> Unit:
+    unit = taken_up(one)
+    assert restarted(one, rolling=True) == DONE
+    return unit
+
+
+def next_one(one: Bench, unit: Unit, index: int) -> None:
+    """The instance that is being restarted ends and comes back."""
+    assert one.root.take("stop") == [run_of(unit.instances[index])]
+    ends(one, unit.instances[index], cause="stop")
+    run_all(one)
+
+
+def test_one_after_the_other(bench: Make) -> None:
+    """Each is stopped when the one before runs again, and the progress is stored with each step."""
+    one = bench(SERVICE)
+    unit = begun(one)
+    before = [run_of(instance) for instance in unit.instances]
+    for index in range(3):
+        assert states(unit) == [UP] * index + [State.RESTARTING] + [UP] * (2 - index)
+        assert stored_roll(record(one).rolling) == unit.rolling == Roll(index, 3)
+        next_one(one, unit, index)
+    assert states(unit) == [UP] * 3
+    assert unit.rolling is None
+    assert record(one).rolling is None
+    assert not set(before) & {run_of(instance) for instance in unit.instances}
+
+
+def test_it_waits_until_one_is_healthy(bench: Make) -> None:
+    """With healthy_after, to run is not enough."""
+    one = bench(SERVICE.replace('"0s"', '"1h"'))
+    unit = begun(one)
+    next_one(one, unit, 0)
+    assert states(unit) == [UP] * 3
+    assert one.root.take("stop") == []
+    assert unit.rolling == Roll(0, 3)
+
+
+def test_it_stops_at_the_first_failure(bench: Make) -> None:
+    """The instances behind it stay as they are; people are told."""
+    one = bench(SERVICE.replace('"0s"', '"1h"'))
+    unit = begun(one)
+    last = run_of(unit.instances[2])
+    unit.instances[1].failures = 0
+    one.root.take("stop")
+    ends(one, unit.instances[0], cause="stop")
+    run_all(one)
+    ends(one, unit.instances[0], status=1 << 8)
+    assert unit.rolling is None
+    assert record(one).rolling is None
+    assert states(unit) == [State.FATAL, UP, UP]
+    assert run_of(unit.instances[2]) == last
+    assert one.root.take("stop") == []
+    found = {told.kind: told for told in notifications.page(one.store.database, 10)}
+    assert "2 of 3 instances were not restarted" in found["service.rolling"].body
+    assert restarted(one, "2", rolling=True) == DONE
+
+
+def test_a_second_one(bench: Make) -> None:
+    """While one is under way, any restart is refused and changes nothing; asked again by its id, it is known."""
+    one = bench(SERVICE)
+    unit = begun(one)
+    for rolling in (False, True):
+        assert restarted(one, "2", rolling=rolling)["status"] == 409
+    assert restarted(one, "1", rolling=True) == DONE
+    assert unit.rolling == Roll(0, 3)
+    assert asked(one, "service_start") == DONE
+    assert unit.rolling == Roll(0, 3)
+
+
+def test_a_stop_ends_it(bench: Make) -> None:
+    """And it does not go on when the service is started again."""
+    one = bench(SERVICE)
+    unit = begun(one)
+    assert asked(one, "service_stop") == DONE
+    assert unit.rolling is None
+    for instance in unit.instances:
+        ends(one, instance, cause="stop")
+    assert states(unit) == [State.STOPPED] * 3
+    asked(one, "service_start")
+    one.root.take("stop")
+    run_all(one)
+    assert one.root.take("stop") == []
+    assert states(unit) == [UP] * 3
+
+
+def test_the_next_scheduler_goes_on(bench: Make) -> None:
+    """With the instance that was its turn when the one before died: it may have become ready meanwhile."""
+    one = bench(SERVICE)
+    unit = taken_up(one)
+    unit.rolling = Roll(1, 3)
+    update_task(one.store.database, "s", rolling="[1, 3]")
+    second = Keeper(one.loop, one.engine, one.orders, Notices(one.config.notify), one.log, first=False)
+    one.engine.connect(second)
+    one.keeper = second
+    change = one.engine.change()
+    second.begin(unit, change)
+    one.engine.commit(change)
+    run_all(one)
+    assert unit.rolling == Roll(2, 3)
+    next_one(one, unit, 2)
+    assert unit.rolling is None

@@ -1,0 +1,430 @@
+"""Schedules over time: what runs, what was missed, and that no instant is lost or comes twice."""
+
+import random
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from store.tasks import get_task, update_task, upsert_task
+from supervisor.config.load import load
+from supervisor.scheduler.loop import Clock
+from supervisor.scheduler.public import definition_text
+from supervisor.scheduler.timetable import Timetable
+from tests.scheduler.bench import Bench
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+
+
+def ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+START = ms("2026-06-01T00:00:30Z")
+
+
+class HandClock(Clock):
+    """Moved by hand."""
+
+    def __init__(self, wall: int) -> None:
+        self.wall, self.boot = wall, 0.0
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def monotonic_s(self) -> float:
+        return self.boot
+
+    def boot_s(self) -> float:
+        return self.boot
+
+    def passes(self, by_ms: int) -> None:
+        self.wall += by_ms
+        self.boot += by_ms / 1000
+
+
+class Schedules(Bench):
+    """A bench whose schedules are fired, at times that the test says."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        self.hand = HandClock(START)
+        super().__init__(directory, text, self.hand)
+        self.begin()
+
+    def begin(self, *, first: bool = True) -> None:
+        """A scheduler starts, with what the store says."""
+        self.take_up(first=first)
+        for unit in self.units.values():
+            upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
+        self.timetable = Timetable(self.loop, self.engine)
+        self.loop.on_clock_step = self._stepped
+        for unit in self.units.values():
+            self.timetable.begin(unit)
+        self.store.work_all()
+
+    def _stepped(self, by_ms: int) -> None:
+        for unit in self.units.values():
+            self.timetable.clock_stepped(unit, by_ms)
+
+    def dies(self, *, first: bool = False) -> None:
+        """Another scheduler, or another daemon, takes over; what was not stored is lost."""
+        self.store.jobs.clear()
+        self.begin(first=first)
+
+    def rewrite(self, text: str) -> None:
+        Path(self.boot.config_path).write_text(text)
+        self.config = load(self.boot.config_path)
+
+    def look(self) -> None:
+        """What is due fires."""
+        self.loop.round(0)
+        self.store.work_all()
+
+    def until(self, wall: int) -> None:
+        """Let time pass, with a look at every instant, while the host is awake."""
+        while (next_s := self.loop._wall.next_s()) is not None and round(next_s * 1000) <= wall:
+            self.hand.passes(max(0, round(next_s * 1000) - self.hand.wall))
+            self.look()
+        self.hand.passes(wall - self.hand.wall)
+        self.look()
+
+    def rows(self, name: str = "t") -> list[tuple[str, int, int | None]]:
+        """State or end reason, instant and count of missed ones; by instant."""
+        found = self.store.database.rows(
+            "SELECT state, scheduled_at, missed_count FROM runs WHERE task_name = ? ORDER BY scheduled_at", [name]
+        )
+        names = {15: "dst_skipped", 30: "missed", 35: "queue_full", 40: "skipped"}
+        return [(names.get(state, "run"), at, count) for state, at, count in found]
+
+    def ran(self, name: str = "t") -> list[int]:
+        return [at for reason, at, _ in self.rows(name) if reason == "run"]
+
+
+Make = Callable[[str], Schedules]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Schedules] = []
+
+    def make(keys: str) -> Schedules:
+        made.append(Schedules(tmp_path, task(keys)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def task(keys: str) -> str:
+    many = "" if "max_concurrent" in keys else "max_concurrent = 10000\n"
+    return f'[tasks.t]\nrun = "true"\n{many}{keys}\n'
+
+
+def next_run(one: Schedules) -> int | None:
+    row = get_task(one.store.database, "t")
+    assert row is not None
+    return row.next_run_at
+
+
+def test_a_new_task_has_missed_nothing(make: Make) -> None:
+    """It runs at the first instant after it was seen first."""
+    one = make('cron = "*/10 * * * *"')
+    assert one.rows() == []
+    one.until(START + 20 * MINUTE)
+    assert one.ran() == [START - 30_000 + minutes * MINUTE for minutes in (10, 20)]
+
+
+def test_a_gap(make: Make) -> None:
+    """The newest time runs, one missed run stands for the others, and it is that of the newest among them."""
+    one = make('cron = "0 * * * *"')
+    one.hand.passes(5 * HOUR + 10 * MINUTE)
+    one.dies(first=True)
+    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+    one.dies(first=True)
+    assert len(one.rows()) == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "runs", "missed"),
+    [
+        ("catch_up = 0", 0, 5),
+        ("catch_up = 3", 3, 2),
+        ("catch_up = 100", 5, 0),
+        ('catch_up = 3\ncatch_up_window = "90m"', 2, 3),
+        ('catch_up = 3\ncatch_up_window = "0s"', 0, 5),
+    ],
+)
+def test_how_many_are_caught_up_with(make: Make, keys: str, runs: int, missed: int) -> None:
+    """catch_up of the newest, none older than catch_up_window; all others are one missed run."""
+    one = make(f'cron = "0 * * * *"\n{keys}')
+    one.hand.passes(5 * HOUR + 10 * MINUTE)
+    one.dies(first=True)
+    assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(6 - runs, 6)]
+    assert [count for reason, _, count in one.rows() if reason == "missed"] == ([missed] if missed else [])
+
+
+def test_on_time_is_not_missed(make: Make) -> None:
+    """With catch_up = 0, too, a time runs that a scheduler comes to half a minute late."""
+    one = make('cron = "* * * * *"\ncatch_up = 0')
+    one.hand.passes(59_000)
+    one.dies()
+    assert one.rows() == [("run", START + 30_000, None)]
+
+
+def test_a_long_gap_of_a_busy_task(make: Make) -> None:
+    """However many were missed, the newest is the newest, and the next one follows it."""
+    one = make('cron = "* * * * *"')
+    one.hand.passes(30 * DAY)
+    one.dies(first=True)
+    assert one.ran() == [START - 30_000 + 30 * DAY]
+    missed = one.rows()[0]
+    assert missed[:2] == ("missed", START - 30_000 + 30 * DAY - MINUTE)
+    assert missed[2] == 9999
+    assert next_run(one) == START - 30_000 + 30 * DAY + MINUTE
+
+
+def test_deleted_history_is_no_gap(make: Make) -> None:
+    """What was accounted for is never made up for, even if nothing is left of it."""
+    one = make('cron = "0 * * * *"')
+    one.until(START + 3 * HOUR)
+    assert len(one.ran()) == 3
+    one.store.database.execute("DELETE FROM runs", [])
+    one.dies(first=True)
+    assert one.rows() == []
+
+
+def test_the_host_sleeps(make: Make) -> None:
+    """Timers stand still, then the look at the clock finds the gap."""
+    one = make('cron = "0 * * * *"')
+    one.hand.wall += 5 * HOUR
+    one.hand.boot += 5 * 3600
+    one.look()
+    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+
+
+def test_the_clock_goes_forward(make: Make) -> None:
+    """What it passes over is a gap."""
+    one = make('cron = "0 * * * *"')
+    one.hand.wall += 5 * HOUR
+    one.look()
+    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+
+
+def test_the_clock_goes_back(make: Make) -> None:
+    """No time runs again; the schedule goes on where it had been."""
+    one = make('cron = "0 * * * *"')
+    one.until(START + 5 * HOUR)
+    one.hand.wall -= 3 * HOUR
+    one.look()
+    one.until(START + 7 * HOUR)
+    assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(1, 8)]
+
+
+@pytest.mark.parametrize("step", [3 * HOUR, -3 * HOUR])
+def test_an_interval_does_not_follow_the_wall_clock(make: Make, step: int) -> None:
+    """A clock that is set neither makes a run nor delays one."""
+    one = make('every = "90s"')
+    one.until(START + 10 * MINUTE)
+    assert one.ran() == [START + number * 90_000 for number in range(1, 7)]
+    one.hand.wall += step
+    one.look()
+    assert len(one.rows()) == 6
+    one.until(START + step + 15 * MINUTE)
+    assert sorted(one.ran()) == sorted(
+        [START + number * 90_000 for number in range(1, 7)]
+        + [START + step + number * 90_000 for number in range(7, 11)]
+    )
+
+
+def test_an_interval_over_restarts(make: Make) -> None:
+    """A restart moves nothing."""
+    one = make('every = "90s"')
+    one.until(START + 100_000)
+    one.hand.passes(20_000)
+    one.dies()
+    one.until(START + 200_000)
+    one.dies(first=True)
+    assert one.ran() == [START + 90_000, START + 180_000]
+    assert next_run(one) == START + 270_000
+
+
+def test_once(make: Make) -> None:
+    """A single time runs once, whatever is restarted; a daemon that was down then catches up with it."""
+    at = START + HOUR
+    one = make('at = "2026-06-01T03:00:30+02:00"')
+    assert next_run(one) == at
+    one.hand.passes(2 * HOUR)
+    one.dies(first=True)
+    assert one.ran() == [at]
+    one.dies(first=True)
+    one.until(START + DAY)
+    assert one.rows() == [("run", at, None)]
+    assert next_run(one) is None
+
+
+def test_a_single_time_that_is_past(make: Make) -> None:
+    """When it is seen first it does not run; one missed run says so, once."""
+    one = make("at = 2026-05-31T23:59:00Z")
+    assert one.rows() == [("missed", START - 90_000, 1)]
+    one.dies(first=True)
+    one.store.database.execute("DELETE FROM runs", [])
+    one.dies(first=True)
+    assert one.rows() == []
+    one.rewrite(task("at = 2026-05-30T12:00:00Z"))
+    one.dies(first=True)
+    assert [row[0] for row in one.rows()] == ["missed"]
+
+
+def test_jitter(make: Make) -> None:
+    """A run starts later, always by the same, and stands for its instant all the same."""
+    one = make('cron = "0 * * * *"\njitter = "30m"')
+    offset = one.units["t"].schedule.offset_ms
+    assert 0 < offset < 30 * MINUTE
+    first = START - 30_000 + HOUR
+    assert next_run(one) == first + offset
+    one.until(first + offset - 1)
+    assert one.rows() == []
+    one.dies()
+    one.until(first + offset)
+    assert one.ran() == [first]
+    assert next_run(one) == first + HOUR + offset
+
+
+def test_what_daylight_saving_time_takes(make: Make) -> None:
+    """A time that does not run for it is recorded, and the next run is the next one that runs."""
+    one = make('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
+    one.until(ms("2026-10-25T12:00Z"))
+    assert one.rows()[-2:] == [
+        ("run", ms("2026-10-25T02:30+02:00"), None),
+        ("dst_skipped", ms("2026-10-25T02:30+01:00"), None),
+    ]
+    one.until(ms("2027-03-28T00:30Z"))
+    assert next_run(one) == ms("2027-03-29T02:30+02:00")
+    one.until(ms("2027-03-28T12:00Z"))
+    assert one.rows()[-1] == ("dst_skipped", ms("2027-03-28T03:00+02:00"), None)
+
+
+def test_a_schedule_that_changes_under_a_running_daemon(make: Make) -> None:
+    """Nothing of the past is caught up with, and what has run does not run again when the clock is behind."""
+    one = make('cron = "0 * * * *"')
+    one.until(START + 2 * HOUR)
+    one.rewrite(task('cron = "*/5 * * * *"'))
+    one.hand.wall -= 30 * MINUTE
+    one.dies()
+    assert len(one.rows()) == 2
+    one.until(START + 2 * HOUR + 5 * MINUTE)
+    assert one.ran()[2:] == [START - 30_000 + 2 * HOUR + 5 * MINUTE]
+
+
+def redefined(one: Schedules, keys: str) -> None:
+    one.rewrite(task(keys))
+    one.timetable.redefine(one.units["t"], one.config.tasks["t"])
+    one.store.work_all()
+
+
+def test_another_interval(make: Make) -> None:
+    """It counts from the reload on; what was due before is not lost."""
+    one = make('every = "1h"')
+    one.hand.passes(HOUR + 1000)
+    redefined(one, 'every = "10m"')
+    assert one.ran() == [START + HOUR]
+    assert next_run(one) == START + HOUR + 1000 + 10 * MINUTE
+
+
+def test_another_jitter_moves_the_start_only(make: Make) -> None:
+    """A run that waits for its start comes at the new one."""
+    one = make('cron = "0 * * * *"\njitter = "50m"')
+    first = START - 30_000 + HOUR
+    one.hand.passes(first - START + 1)
+    redefined(one, 'cron = "0 * * * *"')
+    one.look()
+    assert one.ran() == [first]
+
+
+def test_what_waits_for_its_start_is_not_lost_with_its_schedule(make: Make) -> None:
+    """Its time has come, so it runs, whatever comes after it."""
+    one = make('cron = "0 * * * *"\njitter = "50m"')
+    first = START - 30_000 + HOUR
+    one.hand.passes(first - START + 1)
+    redefined(one, 'cron = "30 12 * * *"')
+    assert one.ran() == [first]
+
+
+def test_another_single_time(make: Make) -> None:
+    """One to come is waited for, one that is past is told; one that has run is not told again."""
+    one = make("at = 2026-06-01T01:00:00Z")
+    one.until(START + 2 * HOUR)
+    redefined(one, "at = 2026-06-01T01:00:00Z\ndst_gap = 'skip'")
+    assert len(one.rows()) == 1
+    redefined(one, "at = 2026-06-01T00:30:00Z")
+    assert one.rows()[0] == ("missed", START + 30 * MINUTE - 30_000, 1)
+    redefined(one, "at = 2026-06-01T03:00:00Z")
+    one.until(START + 4 * HOUR)
+    assert one.ran() == [START - 30_000 + hours * HOUR for hours in (1, 3)]
+
+
+def test_an_instant_that_has_its_run(make: Make) -> None:
+    """Somebody put an older mark into the database: nothing runs twice, and the schedule goes on."""
+    one = make('cron = "0 * * * *"')
+    one.until(START + HOUR)
+    update_task(one.store.database, "t", last_instant=START)
+    one.dies(first=True)
+    one.until(START + 2 * HOUR)
+    assert one.ran() == [START - 30_000 + hours * HOUR for hours in (1, 2)]
+
+
+def test_one_scheduled_run_waits(make: Make) -> None:
+    """Later instants are skipped as long as it does; what people start waits all the same."""
+    one = make('cron = "0 * * * *"\nmax_concurrent = 1')
+    one.until(START + 4 * HOUR)
+    assert [reason for reason, _, _ in one.rows()] == ["run", "run", "skipped", "skipped"]
+    waiting = one.units["t"].queue
+    one.trigger("t")
+    one.store.work_all()
+    assert len(waiting) == 2
+    waiting.popleft()
+    one.until(START + 5 * HOUR)
+    assert [run.scheduled_at is None for run in waiting] == [True, False]
+
+
+def test_without_coalescing_all_wait(make: Make) -> None:
+    """Up to queue_max."""
+    one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncoalesce = false\nqueue_max = 2')
+    one.until(START + 4 * HOUR)
+    assert [reason for reason, _, _ in one.rows()] == ["run", "run", "run", "queue_full"]
+
+
+def test_what_is_caught_up_with_waits(make: Make) -> None:
+    """catch_up asks for several, so several wait."""
+    one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
+    one.hand.passes(5 * HOUR)
+    one.dies(first=True)
+    assert [reason for reason, _, _ in one.rows()] == ["missed", "run", "run", "run"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("keys", ['cron = "*/7 * * * *"', 'cron = ["3,40 * * * *", "*/20 2 * * *"]', 'every = "11m"'])
+def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
+    """However often the scheduler dies, before or after it stored what it did: each instant is accounted for once."""
+    choose = random.Random(f"{seed} {keys}")
+    one = make(keys)
+    end = START + 12 * HOUR
+    coming = one.units["t"].schedule.occurrences(START)
+    expected = [found.at for found in takewhile(lambda found: found.at <= end, coming)]
+    while one.hand.wall < end:
+        one.hand.passes(min(choose.choice((1000, 60_000, 400_000, 3_000_000)), end - one.hand.wall))
+        one.loop.round(0)
+        for _ in range(choose.randrange(3)):
+            if one.store.jobs:
+                one.store.work()
+        if choose.random() < 0.4:
+            one.dies(first=choose.random() < 0.5)
+    one.dies()
+    rows = one.rows()
+    assert {at for _, at, _ in rows} <= set(expected)
+    assert len(rows) == len({at for _, at, _ in rows})
+    assert sum(count or 1 for _, _, count in rows) == len(expected)
+    assert rows[-1][:2] == ("run", expected[-1])

@@ -1,0 +1,141 @@
+"""What runs take, as it is stored."""
+
+import itertools
+
+import pytest
+
+from store import run_bulk, run_samples
+from store.database import Database
+from store.run_bulk import RunSelector
+from store.run_samples import MOST, RECENT, STEP_MS, Point, Reading, Usage
+from store.runs import insert_run
+from tests.store.making import make_run
+
+T0 = 1_780_000_000_000
+A, B = "A" * 26, "B" * 26
+
+
+def reading(number: int, **fields: int) -> Reading:
+    """The reading of a run that uses half of a core, in pass `number`."""
+    values = {"user_ms": number * 2000, "system_ms": number * 500, "rss_bytes": 1000, "processes": 1}
+    return Reading(T0 + number * STEP_MS, **{**values, **fields})
+
+
+def known(db: Database, run_id: str) -> Usage | None:
+    return run_samples.of_running(db, [run_id]).get(run_id)
+
+
+def times(usage: Usage | None) -> list[int]:
+    """In passes since the first."""
+    assert usage is not None
+    return [(point.at - T0) // STEP_MS for point in usage.points]
+
+
+def test_passes(writer: Database, reader: Database) -> None:
+    """What passes found of a run comes back in their order; a run that they did not find has nothing."""
+    run_samples.add_pass(writer, 1, {A: reading(1, read_bytes=7, written_bytes=8)})
+    run_samples.add_pass(writer, 2, {A: reading(2, rss_bytes=3000, processes=4), B: reading(2)})
+    run_samples.add_pass(writer, 3, {A: reading(3, read_bytes=9, written_bytes=10), B: reading(3)})
+    assert known(reader, A) == Usage(
+        last_pass=0,
+        user_ms=6000,
+        system_ms=1500,
+        peak_rss_bytes=3000,
+        read_bytes=9,
+        written_bytes=10,
+        points=[
+            Point(T0 + STEP_MS, 2500, 1000, 1),
+            Point(T0 + 2 * STEP_MS, 5000, 3000, 4),
+            Point(T0 + 3 * STEP_MS, 7500, 1000, 1),
+        ],
+    )
+    assert times(known(reader, B)) == [2, 3]
+    assert known(reader, "C" * 26) is None
+    assert run_samples.of_running(reader, []) == {}
+
+
+def test_settled(writer: Database, reader: Database) -> None:
+    """A run's own row and the passes after it are one story, and nothing is told twice."""
+    for number in (1, 2, 3):
+        run_samples.add_pass(writer, number, {A: reading(number), B: reading(number)})
+    before = known(reader, A)
+    run_samples.settle(writer, 3, {A: [reading(1), reading(2), reading(3)]})
+    after = known(reader, A)
+    assert before is not None
+    assert after == before._replace(last_pass=3)
+    run_samples.add_pass(writer, 4, {A: reading(4), B: reading(4)})
+    assert times(known(reader, A)) == times(known(reader, B)) == [1, 2, 3, 4]
+    run_samples.settle(writer, 4, {A: [reading(4)], B: [reading(number) for number in (1, 2, 3, 4)]})
+    run_samples.drop_passes(writer, 5)
+    found = run_samples.of_running(reader, [A, B])
+    assert times(found[A]) == times(found[B]) == [1, 2, 3, 4]
+    assert writer.rows("SELECT number FROM run_passes") == []
+
+
+def test_only_what_everybody_has_is_dropped(writer: Database, reader: Database) -> None:
+    """Passes from a number on stay for those whose rows have not got them."""
+    for number in (1, 2, 3):
+        run_samples.add_pass(writer, number, {A: reading(number)})
+    run_samples.settle(writer, 2, {A: [reading(1), reading(2)]})
+    run_samples.drop_passes(writer, 3)
+    assert writer.rows("SELECT number FROM run_passes") == [(3,)]
+    assert times(known(reader, A)) == [1, 2, 3]
+
+
+def test_the_next_scheduler(writer: Database, reader: Database) -> None:
+    """It keeps all that passes have of runs that have not ended, and counts passes from 1 again."""
+    run_samples.settle(writer, 2, {A: [reading(1), reading(2)], B: [reading(1), reading(2)]})
+    run_samples.add_pass(writer, 3, {A: reading(3), B: reading(3)})
+    run_samples.settle_passes(writer, [A, "C" * 26])
+    run_samples.add_pass(writer, 1, {A: reading(4)})
+    assert times(known(reader, A)) == [1, 2, 3, 4]
+    assert times(run_samples.of_ended(reader, A)) == [1, 2, 3]
+    assert times(run_samples.of_ended(reader, B)) == [1, 2]
+    assert run_samples.of_ended(reader, "C" * 26) is None
+
+
+@pytest.mark.parametrize("passes", [MOST, MOST + 1, 1000, 20_000])
+def test_bounded_however_long_it_takes(writer: Database, reader: Database, passes: int) -> None:
+    """The newest samples are all there, those before are evenly thinned out; peaks and processor time stay true."""
+    for start in range(1, passes + 1, RECENT):
+        found = [reading(number) for number in range(start, min(start + RECENT, passes + 1))]
+        if start == 1:
+            found[2] = reading(3, rss_bytes=999_999, processes=77)
+        run_samples.settle(writer, 0, {A: found})
+    usage = known(reader, A)
+    kept = times(usage)
+    assert usage is not None
+    assert RECENT < len(kept) <= MOST
+    assert kept[-RECENT:] == list(range(passes - RECENT + 1, passes + 1))
+    gaps = [after - before for before, after in itertools.pairwise(kept)]
+    assert max(gaps) <= max(1, 4 * passes / MOST)
+    assert usage.peak_rss_bytes == max(point.rss_bytes for point in usage.points) == 999_999
+    assert max(point.processes for point in usage.points) == 77
+    assert all(point.cpu_ms == (point.at - T0) // 2 for point in usage.points)
+    (stored,) = writer.row("SELECT length(points) FROM run_samples") or (0,)
+    assert stored < 10_000
+
+
+def test_a_clock_that_was_set_back(writer: Database, reader: Database) -> None:
+    """Nothing is lost or put into another order."""
+    back = [reading(3), reading(1), reading(2)]
+    for number, one in enumerate(back, 1):
+        run_samples.add_pass(writer, number, {A: one})
+    assert times(known(reader, A)) == [3, 1, 2]
+    run_samples.settle(writer, 3, {A: back})
+    assert times(known(reader, A)) == [3, 1, 2]
+
+
+def test_purged_with_the_run(writer: Database, reader: Database) -> None:
+    """What is known of a run goes when the run does, not before, and that of others stays."""
+    for run_id in (A, B):
+        insert_run(writer, make_run(id=run_id, status="ended", end_reason="succeeded", ended_at=T0))
+        run_samples.settle(writer, 0, {run_id: [reading(1)]})
+    selector = RunSelector(ids=[A])
+    for rows in run_bulk.find_ended(writer, selector):
+        run_bulk.mark_deleted(writer, rows, T0)
+    assert times(run_samples.of_ended(reader, A)) == [1]
+    for rows in run_bulk.find_expired(writer, T0):
+        run_bulk.purge(writer, rows)
+    assert run_samples.of_ended(reader, A) is None
+    assert times(run_samples.of_ended(reader, B)) == [1]

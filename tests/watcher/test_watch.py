@@ -1,0 +1,253 @@
+"""Orders carried out against real servers, commands and rings."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from logring.layout import STDOUT
+from logring.paths import ring_path
+from logring.writer import RingWriter
+from supervisor.messages import encode
+from supervisor.watcher.lines import Bell
+from supervisor.watcher.order import Order
+from supervisor.watcher.watch import Watch
+from tests.waiting import until
+
+Word = dict[str, Any]
+
+
+class Desk:
+    """A watcher without its process."""
+
+    def __init__(self) -> None:
+        self.words: asyncio.Queue[Word] = asyncio.Queue()
+        self.watch = Watch(self.words.put_nowait, Bell("/nonexistent", ""))
+
+    async def next(self) -> Word:
+        return await asyncio.wait_for(self.words.get(), 30)
+
+
+def carried_out(scene: Callable[[Desk], Awaitable[None]]) -> None:
+    async def play() -> None:
+        desk = Desk()
+        try:
+            await scene(desk)
+        finally:
+            await desk.watch.close()
+
+    asyncio.run(play())
+
+
+def order(kind: str, target: str = "", **more: Any) -> Order:
+    settings: dict[str, Any] = {"every_ms": 20, "timeout_ms": 5000, **more}
+    return Order(key="R/ready", kind=kind, target=target, **settings)
+
+
+def command(*argv: str, **more: Any) -> Order:
+    return order("exec", argv=list(argv), env=dict(os.environ), **more)
+
+
+async def answering(answer: bytes) -> tuple[asyncio.Server, int]:
+    """A server that answers everything with these bytes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    return server, server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", None),
+        (b"HTTP/1.0 302 Found\r\nLocation: /\r\n\r\n", None),
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "answers 503"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "answers 404"),
+        (b"SSH-2.0-OpenSSH\r\n", "is no HTTP"),
+        (b"", "is no HTTP"),
+        (b"x" * 100_000, ": "),
+    ],
+)
+def test_http(answer: bytes, why: str | None) -> None:
+    """A status from 200 to 399 is success; everything else says what was wrong."""
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(answer)
+        async with server:
+            desk.watch.begin(order("http", f"http://127.0.0.1:{port}/healthz?x=1"))
+            word = await desk.next()
+            assert word["op"] == ("passed" if why is None else "failing")
+            assert why is None or why in word["why"]
+
+    carried_out(scene)
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp"])
+def test_refused_and_then_accepted(kind: str) -> None:
+    """Why it failed is told once, and success when it comes."""
+
+    async def scene(desk: Desk) -> None:
+        port = closed_port()
+        address = f"127.0.0.1:{port}"
+        desk.watch.begin(order(kind, f"http://{address}/" if kind == "http" else address))
+        word = await desk.next()
+        assert word["op"] == "failing"
+        assert word["why"].endswith("Connection refused")
+
+        async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", port):
+            assert (await desk.next())["op"] == "passed"
+
+    carried_out(scene)
+
+
+def test_no_answer() -> None:
+    """One that accepts and says nothing has its time, and no more."""
+
+    async def scene(desk: Desk) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            target = f"http://127.0.0.1:{server.getsockname()[1]}/"
+            desk.watch.begin(order("http", target, timeout_ms=50))
+            assert await desk.next() == {"op": "failing", "key": "R/ready", "why": f"{target}: no answer within 50 ms"}
+
+    carried_out(scene)
+
+
+def test_a_command() -> None:
+    """Its exit status decides, and its last line says why, without the secrets in it."""
+
+    async def scene(desk: Desk) -> None:
+        script = 'echo first; echo "token $TOKEN is bad" >&2; exit 3'
+        failing = command("/bin/sh", "-c", script, secrets=["TOKEN"])
+        failing.env["TOKEN"] = "hunter2hunter2"
+        desk.watch.begin(failing)
+        assert (await desk.next())["why"] == "/bin/sh ends with 3: token *** is bad"
+        desk.watch.begin(command("/bin/sh", "-c", "kill -9 $$"))
+        assert (await desk.next())["why"] == "/bin/sh is killed by signal 9"
+        desk.watch.begin(command("/nonexistent/program"))
+        assert "cannot be executed: No such file" in (await desk.next())["why"]
+        desk.watch.begin(command("true"))
+        assert (await desk.next())["op"] == "passed"
+
+    carried_out(scene)
+
+
+def test_a_command_that_hangs_leaves_nothing(tmp_path: Path) -> None:
+    """At its time-out, and when nobody wants it any more, everything of it is killed."""
+    journal = tmp_path / "pids"
+
+    async def scene(desk: Desk) -> None:
+        script = f"sleep 1000 & echo $! >> {journal}; echo $$ >> {journal}; wait"
+        desk.watch.begin(command("/bin/sh", "-c", script, timeout_ms=300, every_ms=60_000))
+        assert (await desk.next())["why"] == "/bin/sh: no answer within 300 ms"
+        desk.watch.begin(command("/bin/sh", "-c", script, timeout_ms=600_000))
+        await asyncio.to_thread(until, lambda: len(journal.read_text().split()) == 4, "the second command")
+
+    carried_out(scene)
+    for pid in map(int, journal.read_text().split()):
+        until(lambda: not alive(pid), f"the end of {pid}")  # noqa: B023 - called at once
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_liveness_counts_in_a_row(tmp_path: Path) -> None:
+    """A success in between begins the count anew; as many failures as were asked for end it."""
+    flag = tmp_path / "flag"
+
+    async def scene(desk: Desk) -> None:
+        desk.watch.begin(command("test", "-e", str(flag), times=3))
+        assert (await desk.next())["op"] == "failing"
+        flag.touch()
+        words = [await desk.next()]  # three failures may have come before the flag
+        if words[-1]["op"] == "failed":
+            desk.watch.begin(command("test", "-e", str(flag), times=3))
+        flag.unlink()
+        while words[-1]["op"] != "failed":
+            words.append(await desk.next())
+        assert words[-1]["why"] == "test ends with 1 (3 times in a row)"
+        assert desk.words.empty()
+
+    carried_out(scene)
+
+
+def test_a_line(tmp_path: Path) -> None:
+    """A line of the run's own output counts, not one of ours, wherever it is in the log; also one that comes later."""
+    path = ring_path(str(tmp_path), "R")
+
+    async def scene(desk: Desk) -> None:
+        wanted = order("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
+        desk.watch.begin(wanted)
+        await asyncio.sleep(0)
+        writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", file_blocks=8)
+        writer.system_line("listening on 1", 1000)
+        writer.append(STDOUT, b"not yet listening on 80\nlistening on ", 1000)
+        assert desk.words.empty()
+        writer.append(STDOUT, b"80\n", 1001)
+        assert (await desk.next())["op"] == "passed"
+        desk.watch.begin(wanted)
+        assert (await desk.next())["op"] == "passed"
+        writer.close()
+
+    carried_out(scene)
+
+
+def test_many_that_never_answer_stop_nobody() -> None:
+    """However many hang, others have their turn."""
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
+        with socket.create_server(("127.0.0.1", 0), backlog=512) as deaf:
+            target = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+            for number in range(200):
+                desk.watch.begin(Order(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100))
+            async with server:
+                desk.watch.begin(order("http", f"http://127.0.0.1:{port}/"))
+                while (word := await desk.next())["key"] != "R/ready":
+                    assert word["op"] == "failing"
+                assert word["op"] == "passed"
+
+    carried_out(scene)
+
+
+def test_it_ends_with_the_scheduler(tmp_path: Path) -> None:
+    """When the socket closes, the process ends, and with it the commands that it runs."""
+    journal = tmp_path / "pid"
+    ours, theirs = socket.socketpair()
+    with theirs:
+        argv = [sys.executable, "-I", "-m", "supervisor.watcher", "--fd", str(theirs.fileno())]
+        process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
+    with ours:
+        ours.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
+        hanging = command("/bin/sh", "-c", f"echo $$ > {journal}.new; mv {journal}.new {journal}; sleep 1000")
+        ours.sendall(encode({"op": "watch", "order": hanging.to_dict() | {"timeout_ms": 600_000}}))
+        until(journal.exists, "the command")
+    assert process.wait(30) == 0
+    pid = int(journal.read_text())
+    until(lambda: not alive(pid), "the end of the command")
