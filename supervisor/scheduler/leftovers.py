@@ -2,9 +2,10 @@
 
 A run that had a cgroup is found by that: its directory has the name of the run, and everything in it is the run's.
 Others are found by a marker: every instance carries the id of its data directory and of its run in its environment. A
-process counts as ours only when both agree with what this database takes for unfinished, and it is no older than the
-run, so no other daemon's and no stranger's is ever touched. It is held by a pidfd (pidfd_open(2)) before its
-environment is read, so that the process that is signalled is the one that was looked at.
+process counts as ours only when both agree with what this database takes for unfinished, so no other daemon's and no
+stranger's is ever touched: nobody else makes the id of a run. When it began is not asked: after the clock was set back,
+it would seem to be older than its run. It is held by a pidfd (pidfd_open(2)) before its environment is read, so that
+the process that is signalled is the one that was looked at.
 
 What was started before the host was booted is not there any more, whatever bears its marks.
 """
@@ -14,7 +15,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from store.database import Database
 from store.meta import get_meta, set_meta
@@ -24,21 +25,18 @@ from supervisor.osport import current_boot
 
 _WAIT_S = 5.0
 _POLL_MS = 5
-_SLACK_MS = 2000
-"""Clocks are set now and then."""
 _CGROUPS = "cgroups"
 _BOOT_ID = "boot_id"
 """Names in the store of what the daemon before said: where its runs' cgroups were, and in which boot of the host."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def end_leftovers(db: Database, daemon_id: str, lost: Mapping[str, int], cgroups: str | None, log: Log) -> None:
+def end_leftovers(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
     """Kill the processes of runs, and wait until they are gone; what does not go is reported.
 
     Args:
         db: has what the daemon before said of itself; afterwards what this one says.
         daemon_id: ULID of the data directory.
-        lost: unfinished runs that the root does not know, and when they began (ms since the epoch).
+        lost: unfinished runs that the root does not know.
         cgroups: the directory with the cgroups of runs, if there is one.
         log: where to say what was done.
     """
@@ -103,18 +101,7 @@ def _marks(pid: int) -> tuple[str, str]:
     )
 
 
-def _started_at(pid: int) -> int:
-    """When a process began, milliseconds since the epoch; 0 when it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-    except OSError:  # ENOENT, ESRCH
-        return 0
-    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return int((booted_s + ticks / _TICKS) * 1000)
-
-
-def _held(daemon_id: str, runs: Mapping[str, int]) -> dict[int, int]:
+def _held(daemon_id: str, runs: Collection[str]) -> dict[int, int]:
     """Pidfds of all our processes, by pid."""
     found: dict[int, int] = {}
     for name in os.listdir("/proc"):
@@ -125,14 +112,14 @@ def _held(daemon_id: str, runs: Mapping[str, int]) -> dict[int, int]:
         except OSError:  # ESRCH: it has ended; EINVAL: a thread
             continue
         daemon, run = _marks(int(name))
-        if daemon == daemon_id and run in runs and _started_at(int(name)) >= runs[run] - _SLACK_MS:
+        if daemon == daemon_id and run in runs:
             found[int(name)] = pidfd
         else:
             os.close(pidfd)
     return found
 
 
-def _end_marked(daemon_id: str, runs: Mapping[str, int], log: Log) -> None:
+def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
     deadline_s = time.monotonic() + _WAIT_S
     while runs and (found := _held(daemon_id, runs)):
         log.warning(f"killing what an earlier supervisor left behind: pid {', '.join(map(str, sorted(found)))}")

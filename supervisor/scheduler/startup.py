@@ -97,13 +97,13 @@ class Known:
     cgroups: str | None = None
     """Directory with the cgroups of runs."""
 
-    def lost(self, units: dict[str, Unit]) -> dict[str, int]:
-        """Runs of which a dead root may have left processes that are to be ended, and when they began.
+    def lost(self, units: dict[str, Unit]) -> set[str]:
+        """Runs of which a dead root may have left processes that are to be ended.
 
         Also of a pending one: the root may have died before it could say that it had started it.
         """
         return {
-            run.id: run.started_at or run.created_at
+            run.id
             for run in self.unfinished
             if run.id not in self.running
             and not (run.task_name in units and units[run.task_name].definition.leave_leftovers)

@@ -1,6 +1,7 @@
 """Helpers die, instances do not notice; every numbered line comes back."""
 
 import signal
+import sqlite3
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -166,6 +167,22 @@ def test_a_broken_file_does_not_stop_a_restarted_scheduler(daemon: Daemon) -> No
     assert daemon.texts(run["id"]) == ["hello"]
     warnings = until(lambda: daemon.get("/api/daemon").json()["configWarnings"], "a warning")
     assert "configuration of before" in warnings[0]
+
+
+def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:
+    """A process that seems to be older than its run, because the clock was set back since, is ended all the same."""
+    daemon.write('[services.s]\nrun = ["sleep", "1000"]\n', daemon='cgroups = "off"')
+    daemon.start()
+    run_id = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
+    (left,) = [one for one in psutil.Process(daemon.pid).children() if one.name() == "sleep"]
+    daemon.stop(signal.SIGKILL)
+    assert left.is_running()
+    with sqlite3.connect(daemon.data / "ringward.db") as db:
+        later = "created_at = created_at + 3600000, started_at = started_at + 3600000"
+        db.execute(f"UPDATE runs SET {later} WHERE id = ?", [run_id])
+    db.close()
+    daemon.start()
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
 
 
 def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_path: Path) -> None:
