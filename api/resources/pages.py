@@ -1,6 +1,7 @@
 """The static pages, which everybody may load: they show nothing before somebody logs in."""
 
 import os
+from typing import NamedTuple
 
 import falcon
 
@@ -8,37 +9,61 @@ from api.conditional import tag_of
 from api.guard import HTML_POLICY
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
-_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/docs": ("docs.html", "text/html; charset=utf-8"),
-    "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/static/docs.css": ("docs.css", "text/css; charset=utf-8"),
-    "/static/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
-    "/static/icon.svg": ("icon.svg", "image/svg+xml"),
-    "/static/style.css": ("style.css", "text/css; charset=utf-8"),
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
 }
 
 
+class _File(NamedTuple):
+    data: bytes
+    media_type: str
+    tag: str
+
+
+def _paths() -> dict[str, str]:
+    """Where each file is, by its path in the URL: pages stand at the top, without their suffix."""
+    found = {}
+    for folder, _, names in os.walk(_FOLDER):
+        for name in names:
+            file = os.path.join(folder, name)
+            stem, suffix = os.path.splitext(os.path.relpath(file, _FOLDER))
+            if suffix == ".html":
+                found["/" if stem == "index" else f"/{stem}"] = file
+            elif suffix in _TYPES:
+                found[f"/static/{stem}{suffix}"] = file
+    return found
+
+
 class Site:
-    """Serves a fixed set of files, read once."""
+    """Serves the files that were there at the start, each read when it is first asked for."""
 
     def __init__(self) -> None:
         self.allow = ["GET", "HEAD", "OPTIONS"]
-        self.paths = tuple(_FILES)
-        self._files: dict[str, tuple[bytes, str, str]] = {}
-        for path, (name, media_type) in _FILES.items():
-            with open(os.path.join(_FOLDER, name), "rb") as file:
-                data = file.read()
-            self._files[path] = (data, media_type, tag_of(data))
+        self._names = _paths()
+        self.paths = tuple(self._names)
+        self._files: dict[str, _File] = {}
+
+    def _file(self, path: str) -> _File:
+        file = self._files.get(path)
+        if file is None:
+            name = self._names[path]
+            with open(name, "rb") as source:
+                data = source.read()
+            file = self._files[path] = _File(data, _TYPES[os.path.splitext(name)[1]], tag_of(data))
+        return file
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """A file, with its entity tag."""
-        data, media_type, tag = self._files[req.path]
-        resp.set_header("ETag", tag)
+        file = self._file(req.path)
+        resp.set_header("ETag", file.tag)
         resp.set_header("Cache-Control", "no-cache")
         resp.set_header("Content-Security-Policy", HTML_POLICY)
-        resp.content_type = media_type
-        resp.data = data
+        resp.content_type = file.media_type
+        resp.data = file.data
 
     def on_options(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """What can be done here."""

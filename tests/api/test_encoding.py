@@ -56,7 +56,7 @@ def test_what_clients_take(header: str, chosen: str | None) -> None:
 
 
 @pytest.mark.parametrize(("asked", "coding"), [(GZIP, "gzip"), (ZSTD, "zstd")], ids=["gzip", "zstd"])
-@pytest.mark.parametrize("path", ["/openapi.json", "/static/app.js", "/api/runs?limit=1000"])
+@pytest.mark.parametrize("path", ["/openapi.json", "/static/js/main.js", "/api/runs?limit=1000"])
 def test_large_answers(daemon: Daemon, path: str, asked: dict[str, str], coding: str) -> None:
     """They are compressed for those who take it, and the same for all; caches are told of the difference."""
     for _ in range(20):
@@ -93,7 +93,7 @@ def test_small_answers_and_streams(daemon: Daemon) -> None:
         assert "Content-Encoding" not in answer.headers
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/schemas/Run.json", "/api/tasks", "/static/style.css", "/"])
+@pytest.mark.parametrize("path", ["/openapi.json", "/schemas/Run.json", "/api/tasks", "/static/css/base.css", "/"])
 def test_tags(daemon: Daemon, path: str) -> None:
     """Who has it is told so, however it was encoded, with the same tag and Vary; who has something else gets it."""
     for headers in ({}, GZIP, ZSTD):

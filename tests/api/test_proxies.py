@@ -85,7 +85,7 @@ def test_links_lead_to_the_external_address(behind: Daemon) -> None:
 def test_the_site_below_its_base_path(behind: Daemon) -> None:
     """The page is there with a slash, and without one leads there: its links are relative. Look-alikes are 404."""
     assert behind.get("/ring/", unix=False).status == 200
-    assert behind.get("/ring/static/app.js", unix=False).status == 200
+    assert behind.get("/ring/static/js/main.js", unix=False).status == 200
     assert behind.get("/", unix=False).status == 200
     answer = behind.get("/ring", unix=False)
     assert (answer.status, answer.headers["Location"]) == (308, "/ring/")

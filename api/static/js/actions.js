@@ -1,0 +1,180 @@
+// What people do to tasks, services and runs: each says what became of it, and offers the way back where there is one.
+import { html, useState } from "../vendor/preact.js";
+import { Refused, post, remove, runPath, taskPath } from "./api.js";
+import { count } from "./format.js";
+import { close, confirm, show } from "./parts/dialog.js";
+import { toast } from "./parts/toasts.js";
+import { go, link } from "./routes.js";
+import { loadUnits } from "./state.js";
+
+/** Do `work`; a refusal becomes a message. Gives its result, or undefined. */
+export async function attempt(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    toast(error.message, { bad: true });
+    return undefined;
+  }
+}
+
+async function did(text, work) {
+  const result = await attempt(async () => {
+    await work();
+    return true;
+  });
+  if (result) toast(text);
+  loadUnits();
+  return result;
+}
+
+/** Trigger a task; one with parameters asks for them first. */
+export function trigger(unit) {
+  const params = unit.definition.params ?? [];
+  if (!params.length) return start(unit.name);
+  show(() => html`<${ParameterForm} unit=${unit} params=${params} />`, { label: `Run ${unit.name}` });
+  return undefined;
+}
+
+async function start(name, params) {
+  const run = await attempt(() => post(taskPath(name, "run"), params && { params }, { naming: "camel" }));
+  if (!run) return undefined;
+  const text = run.status === "ended" ? `${name} did not start: ${run.endReason}` : `${name} is triggered`;
+  toast(text, { action: { label: "Show", run: () => go(link("run", run.id)) } });
+  loadUnits();
+  return run;
+}
+
+function ParameterForm({ unit, params }) {
+  const [problems, setProblems] = useState({});
+  const [general, setGeneral] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const data = new FormData(event.target);
+    const values = {};
+    for (const one of params) {
+      const value = one.kind === "flag" ? (data.has(one.name) ? "true" : "false") : data.get(one.name);
+      if (value !== "" && value !== null) values[one.name] = value;
+    }
+    try {
+      const run = await post(taskPath(unit.name, "run"), { params: values }, { naming: "camel" });
+      close();
+      loadUnits();
+      go(link("run", run.id));
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      const found = {};
+      for (const one of error.errors) found[one.location.replace(/^body\.params\./, "")] = one.message;
+      setProblems(found);
+      setGeneral(params.some((one) => found[one.name]) ? null : error.message);
+    }
+  };
+  return html`<form onSubmit=${submit}>
+    <h2>Run ${unit.name}</h2>
+    ${params.map((one) => html`<${Field} param=${one} problem=${problems[one.name]} />`)}
+    ${general && html`<p class="problem" role="alert">${general}</p>`}
+    <div class="buttons">
+      <button type="button" onClick=${close}>Cancel</button>
+      <button class="primary">Run</button>
+    </div>
+  </form>`;
+}
+
+function Field({ param, problem }) {
+  const id = `param-${param.name}`;
+  const shared = { id, name: param.name, required: param.required && param.default === undefined };
+  let input;
+  if (param.kind === "flag") {
+    input = html`<input ...${shared} required=${false} type="checkbox" defaultChecked=${param.default === "true"} />`;
+  } else if (param.choices?.length) {
+    input = html`<select ...${shared}>
+      ${!shared.required && html`<option value="">–</option>`}
+      ${param.choices.map((one) => html`<option selected=${String(one) === String(param.default)}>${one}</option>`)}
+    </select>`;
+  } else {
+    const type = param.secret ? "password" : "text";
+    input = html`<input ...${shared} type=${type} placeholder=${param.default ?? ""} autocomplete="off" spellcheck=${false} />`;
+  }
+  return html`<div class="field">
+    <label for=${id}>${param.name}${shared.required ? " (required)" : ""}</label>
+    ${input} ${param.description && html`<small>${param.description}</small>`}
+    ${problem && html`<small class="problem" role="alert">${problem}</small>`}
+  </div>`;
+}
+
+export const startService = (name) => did(`${name} is starting`, () => post(taskPath(name, "start")));
+export const restartService = (name, rolling = false) =>
+  did(`${name} is being restarted${rolling ? ", one instance after the other" : ""}`, () =>
+    post(taskPath(name, "restart"), undefined, rolling ? { rolling: true } : {}),
+  );
+export const pauseTask = (name) =>
+  did(`The schedule of ${name} rests until it is resumed`, () => post(taskPath(name, "pause")));
+export const resumeTask = (name) => did(`The schedule of ${name} goes on`, () => post(taskPath(name, "resume")));
+
+export async function stopService(name) {
+  const sure = await confirm({
+    title: `Stop ${name}?`,
+    text: "All its instances end, and stay down until somebody starts it or the daemon is started again.",
+    label: "Stop",
+  });
+  return sure && did(`${name} is stopping`, () => post(taskPath(name, "stop")));
+}
+
+export const stopRun = (run) => did("The run is being stopped", () => post(runPath(run.id, "stop")));
+
+export async function forceStopRun(run) {
+  const sure = await confirm({
+    title: "Kill this run now?",
+    text: "Its processes get SIGKILL at once, and cannot clean up behind themselves.",
+    label: "Kill",
+  });
+  return sure && did("The run is being killed", () => post(runPath(run.id, "stop"), undefined, { force: true }));
+}
+
+/** Run the task of a run again, with its parameters. */
+export async function rerun(run) {
+  const result = await attempt(() => post("api/runs/bulk/rerun", { ids: [run.id] }));
+  if (!result) return;
+  const again = result.triggered?.[0];
+  if (!again) {
+    toast("Nothing was triggered: it is a service, has left the configuration, or only its schedule may run it", {
+      bad: true,
+    });
+    return;
+  }
+  loadUnits();
+  go(link("run", again.run_id));
+}
+
+/** Delete a run, with a way back. */
+export async function deleteRun(run) {
+  const done = await attempt(async () => {
+    await remove(runPath(run.id));
+    return true;
+  });
+  if (!done) return false;
+  toast("The run is deleted", { action: { label: "Undo", run: () => restore({ ids: [run.id] }) } });
+  return true;
+}
+
+async function restore(selector) {
+  const result = await attempt(() => post("api/runs/bulk/restore", selector));
+  if (result) toast(`${count(result.affected, "run")} restored`);
+  loadUnits();
+}
+
+/** Do something to all runs that `selector` selects: "stop", "rerun", "delete". */
+export async function bulk(operation, selector) {
+  const result = await attempt(() => post(`api/runs/bulk/${operation}`, selector));
+  if (!result) return false;
+  if (operation === "rerun") toast(`${count(result.triggered?.length ?? 0, "task")} triggered`);
+  else if (operation === "stop") toast(`${count(result.affected, "run")} being stopped`);
+  else {
+    toast(`${count(result.affected, "run")} deleted`, {
+      action: result.affected ? { label: "Undo", run: () => restore(selector) } : null,
+      shownMs: 20_000,
+    });
+  }
+  loadUnits();
+  return true;
+}

@@ -1,0 +1,124 @@
+// The stream of events, and whether it lives. A hidden page gives its connection back: browsers have six for a host.
+import { signal } from "../vendor/preact.js";
+import { daemon, loadAll, loadDaemon, loadUnits, loadUnread, sample, throttle, unread } from "./state.js";
+
+const KINDS = [
+  "run.created",
+  "run.started",
+  "run.updated",
+  "run.ended",
+  "run.deleted",
+  "run.restored",
+  "service.state",
+  "config.reloaded",
+  "config.stale",
+  "notification.created",
+  "notification.updated",
+  "notification.unreadCountChanged",
+  "system",
+  "ping",
+  "dropped",
+];
+const SILENT_MS = 40_000; // the daemon says something at least every 15 s
+const AGAIN_MS = 2000;
+const HIDDEN_MS = 30_000;
+
+/** "connecting", "live" or "lost". */
+export const connection = signal("connecting");
+/** Milliseconds since the epoch since when it is lost. */
+export const lostSince = signal(null);
+
+const listeners = new Set();
+let source = null;
+let heardAt = 0;
+let hiddenTimer = null;
+let wanted = false;
+
+/** Call `listener(kind, body)` for every event; gives what ends that. */
+export function listen(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+const unitsSoon = throttle(loadUnits, 1000);
+const daemonSoon = throttle(loadDaemon, 1000);
+const unreadSoon = throttle(loadUnread, 1000);
+
+function lost() {
+  if (connection.value !== "lost") lostSince.value = Date.now();
+  connection.value = "lost";
+}
+
+function heard(kind, event) {
+  heardAt = Date.now();
+  const body = event.data ? JSON.parse(event.data) : {};
+  if (kind === "system") sample.value = body;
+  else if (kind === "notification.unreadCountChanged") unread.value = body.count;
+  else if (kind.startsWith("notification.")) unreadSoon();
+  else if (kind.startsWith("run.") || kind === "service.state") unitsSoon();
+  else if (kind.startsWith("config.") || kind === "dropped") {
+    unitsSoon();
+    daemonSoon();
+  }
+  for (const listener of listeners) listener(kind, body);
+}
+
+function open() {
+  source?.close();
+  const mine = new EventSource("api/events/stream");
+  source = mine;
+  heardAt = Date.now();
+  mine.onopen = () => {
+    heardAt = Date.now();
+    const again = connection.value !== "connecting";
+    connection.value = "live";
+    lostSince.value = null;
+    if (again) {
+      loadAll();
+      for (const listener of listeners) listener("resumed", {});
+    }
+  };
+  mine.onerror = () => {
+    lost();
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => wanted && source === mine && open(), AGAIN_MS);
+  };
+  for (const kind of KINDS) mine.addEventListener(kind, (event) => heard(kind, event));
+}
+
+/** Follow the daemon from now on. */
+export function connect() {
+  wanted = true;
+  connection.value = "connecting";
+  open();
+}
+
+/** Follow it no more. */
+export function disconnect() {
+  wanted = false;
+  source?.close();
+  source = null;
+}
+
+setInterval(() => {
+  if (!wanted || document.hidden) return;
+  if (source && Date.now() - heardAt > SILENT_MS) {
+    lost();
+    open();
+  }
+  // Only asking tells whether the scheduler is back.
+  if (daemon.value && !daemon.value.schedulerActive) daemonSoon();
+}, 3000);
+
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiddenTimer);
+  if (!wanted) return;
+  if (document.hidden) {
+    hiddenTimer = setTimeout(() => {
+      source?.close();
+      source = null;
+    }, HIDDEN_MS);
+  } else if (!source) {
+    lost();
+    open();
+  }
+});

@@ -1,0 +1,111 @@
+// Search in the logs of a task, or of one run: hits as they are found, page by page until all was searched.
+import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { get, taskPath } from "../api.js";
+import { count, size } from "../format.js";
+import { fill } from "./text.js";
+
+const HITS = 200;
+
+/** What is to be marked: a RegExp for `query`, or null when this browser cannot tell. */
+export function finder({ q, regex, cased }) {
+  if (!q) return null;
+  try {
+    return new RegExp(regex ? q : q.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), cased ? "g" : "gi");
+  } catch {
+    return null; // RE2 knows syntax that browsers do not: found it is all the same
+  }
+}
+
+/** {hits, done, error, scanned, more()} of a search; `query`: {q, regex, cased} or null. */
+export function useSearch(taskName, runId, query) {
+  const [found, setFound] = useState({ hits: [], done: true, error: null, scanned: 0 });
+  const next = useRef(null);
+  const turn = useRef(0);
+  const key = JSON.stringify(query);
+  const run = async (cursor, before) => {
+    const mine = ++turn.current;
+    const hits = [...before.hits];
+    let scanned = before.scanned;
+    const enough = hits.length + HITS;
+    setFound({ hits, done: false, error: null, scanned });
+    try {
+      for (let at = cursor; hits.length < enough; ) {
+        const { q, regex, cased } = query;
+        const parameters = { q, regex: regex || undefined, case: cased || undefined, runId, limit: HITS, cursor: at };
+        const page = await get(taskPath(taskName, "log/search"), parameters);
+        if (mine !== turn.current) return;
+        hits.push(...page.items);
+        scanned += page.scannedBytes;
+        at = page.nextCursor;
+        next.current = at ?? null;
+        setFound({ hits: [...hits], done: !at, error: null, scanned });
+        if (!at) return;
+      }
+      setFound({ hits, done: true, error: null, scanned });
+    } catch (error) {
+      if (mine === turn.current) setFound({ hits, done: true, error, scanned });
+    }
+  };
+  useEffect(() => {
+    next.current = null;
+    turn.current += 1;
+    if (query) run(undefined, { hits: [], scanned: 0 });
+    else setFound({ hits: [], done: true, error: null, scanned: 0 });
+  }, [taskName, runId, key]);
+  return { ...found, hasMore: next.current !== null, more: () => run(next.current, found) };
+}
+
+/** The hits; `choose(hit)` when one is wanted. `label(hit)`: what stands before its text. */
+export function Hits({ found, pattern, choose, label }) {
+  const { hits, done, error, scanned, hasMore, more } = found;
+  const told = error ? error.message : `${count(hits.length, "hit")}${hasMore ? " so far" : ""}, ${size(scanned)} searched${done ? "" : " …"}`;
+  return html`<div>
+    <p class="log-foot ${error ? "problem" : ""}" role="status">${told}
+      ${done && hasMore && html`<button class="link" onClick=${more}>Find more</button>`}
+    </p>
+    ${hits.length > 0 &&
+    html`<ul class="hits" aria-label="Hits">
+      ${hits.map((hit) => html`<li key=${hit.runId + hit.n}><button onClick=${() => choose(hit)}><span class="n">${label(hit)}</span><${Text} text=${hit.text} pattern=${pattern} /></button></li>`)}
+    </ul>`}
+  </div>`;
+}
+
+function Text({ text, pattern }) {
+  const box = useRef(null);
+  useEffect(() => {
+    box.current.replaceChildren();
+    fill(box.current, text, pattern);
+  }, [text, String(pattern)]);
+  return html`<span class="clip" ref=${box}></span>`;
+}
+
+/** A field for what to search for; `search(query)` with {q, regex, cased}, or null for nothing. */
+export function SearchField({ search, label, initial = "" }) {
+  const [q, setQ] = useState(initial);
+  const [regex, setRegex] = useState(false);
+  const [cased, setCased] = useState(false);
+  const submit = (event, changes = {}) => {
+    event?.preventDefault();
+    const query = { q, regex, cased, ...changes };
+    search(query.q ? query : null);
+  };
+  const flip = (name, value, set) => {
+    set(!value);
+    if (q) submit(null, { [name]: !value });
+  };
+  return html`<form class="row" role="search" onSubmit=${submit}>
+    <input
+      type="search"
+      aria-label=${label}
+      placeholder=${label}
+      value=${q}
+      onInput=${(event) => {
+        setQ(event.target.value);
+        if (!event.target.value) search(null);
+      }}
+    />
+    <button type="button" class="plain mono" aria-pressed=${regex} title="Regular expression (RE2)" aria-label="Regular expression" onClick=${() => flip("regex", regex, setRegex)}>.*</button>
+    <button type="button" class="plain mono" aria-pressed=${cased} title="Match upper and lower case" aria-label="Match case" onClick=${() => flip("cased", cased, setCased)}>Aa</button>
+    <button>Search</button>
+  </form>`;
+}

@@ -1,0 +1,76 @@
+// The dashboard: who is there, which page, and the frame around it.
+import { html, render, useErrorBoundary, useEffect, useState } from "../vendor/preact.js";
+import { Refused, get, whenLoggedOut } from "./api.js";
+import { connect, disconnect } from "./live.js";
+import { Audit } from "./pages/audit.js";
+import { Daemon } from "./pages/daemon.js";
+import { Login } from "./pages/login.js";
+import { Notifications } from "./pages/notifications.js";
+import { Overview } from "./pages/overview.js";
+import { RunPage } from "./pages/run.js";
+import { Runs } from "./pages/runs.js";
+import { System } from "./pages/system.js";
+import { Tokens } from "./pages/tokens.js";
+import { UnitPage } from "./pages/unit.js";
+import { Card, Empty } from "./parts/basics.js";
+import { Frame } from "./parts/frame.js";
+import { listenToKeys } from "./parts/shortcuts.js";
+import { link, route } from "./routes.js";
+import { loadAll, me } from "./state.js";
+
+const AGAIN_MS = 2000;
+
+function page([name, key]) {
+  if (name === undefined) return html`<${Overview} />`;
+  if (name === "task" && key) return html`<${UnitPage} key=${key} name=${key} />`;
+  if (name === "run" && key) return html`<${RunPage} key=${key} id=${key} />`;
+  const plain = { runs: Runs, notifications: Notifications, system: System, daemon: Daemon, audit: Audit, tokens: Tokens }[name];
+  if (plain) return html`<${plain} />`;
+  return html`<h1>No such page</h1><${Card} label="No such page"><${Empty}><p>This address leads nowhere.</p><a class="button" href=${link()}>Overview</a></${Empty}></${Card}>`;
+}
+
+function Page() {
+  const { path } = route.value;
+  const key = path.join("/");
+  const [error, reset] = useErrorBoundary((failure) => console.error(failure));
+  useEffect(() => {
+    window.scrollTo(0, 0);
+    reset();
+  }, [key]);
+  if (error) {
+    return html`<h1>This page has failed</h1><${Card} label="Failure"><${Empty}><p class="problem">${error.message}</p>
+      <button onClick=${() => location.reload()}>Load it again</button></${Empty}></${Card}>`;
+  }
+  return page(path);
+}
+
+function App() {
+  const [problem, setProblem] = useState(null);
+  const enter = async () => {
+    try {
+      me.value = await get("api/auth/status");
+      setProblem(null);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      setProblem(error.message);
+      setTimeout(enter, AGAIN_MS);
+      return;
+    }
+    if (!me.value.authenticated) return;
+    connect();
+    await loadAll();
+  };
+  useEffect(() => {
+    whenLoggedOut(() => {
+      disconnect();
+      me.value = { authenticated: false };
+    });
+    enter();
+  }, []);
+  if (me.value === null) return problem ? html`<main class="login"><p role="alert">${problem}; trying again …</p></main>` : null;
+  if (!me.value.authenticated) return html`<${Login} entered=${enter} />`;
+  return html`<${Frame}><${Page} /></${Frame}>`;
+}
+
+listenToKeys();
+render(html`<${App} />`, document.getElementById("app"));

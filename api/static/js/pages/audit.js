@@ -1,0 +1,39 @@
+// Who did what.
+import { html, useState } from "../../vendor/preact.js";
+import { attempt } from "../actions.js";
+import { get } from "../api.js";
+import { At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { isAdmin } from "../state.js";
+
+const PAGE = 100;
+
+export function Audit() {
+  useTitle("Audit");
+  const { data, error, reload } = useLoad((signal) => get("api/audit", { limit: PAGE }, signal), []);
+  const [older, setOlder] = useState([]);
+  const [cursor, setCursor] = useState(null);
+  if (!isAdmin.value) return html`<h1>Audit</h1><${Card} label="Not permitted"><${Empty}>Only an admin may read the audit.</${Empty}></${Card}>`;
+  const next = cursor ?? data?.nextCursor;
+  const more = async () => {
+    const page = await attempt(() => get("api/audit", { limit: PAGE, before: next }));
+    if (!page) return;
+    setOlder([...older, ...page.items]);
+    setCursor(page.nextCursor ?? "");
+  };
+  const items = [...(data?.items ?? []), ...older];
+  const look = (status) => (status < 400 ? { tone: "good", word: String(status), icon: "check" } : { tone: "bad", word: String(status), icon: "cross" });
+  return html`<h1 class="hidden-text">Audit</h1><${Card} title="Audit" tools=${html`<button onClick=${reload}>Look again</button>`}>
+    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
+    ${!data && !error && html`<${Skeleton} rows=${8} />`}
+    ${data && !items.length && html`<${Empty}>Nobody has changed anything yet.</${Empty}>`}
+    ${items.length > 0 &&
+    html`<div class="scroll-x"><table>
+      <thead><tr><th>When</th><th>Who</th><th>From</th><th>What</th><th>About</th><th>Result</th><th>Reason</th></tr></thead>
+      <tbody>${items.map((one) => html`<tr key=${one.id}>
+        <td><${At} at=${one.at} /></td><td>${one.who ?? "nobody known"}</td><td class="mono small">${one.from}</td><td>${one.operation}</td>
+        <td class="mono small">${one.target ?? ""}</td><td><${Badge} look=${look(one.status)} /></td><td class="soft">${one.reason ?? ""}</td>
+      </tr>`)}</tbody>
+    </table></div>`}
+    ${next && html`<p class="body"><button onClick=${more}>Older ones</button></p>`}
+  </${Card}>`;
+}

@@ -1,0 +1,35 @@
+// The daemon: what it is, whether its configuration is in force, its own log.
+import { html, useMemo } from "../../vendor/preact.js";
+import { duration } from "../format.js";
+import { Ago, Badge, Card, Empty, Skeleton, useTitle } from "../parts/basics.js";
+import { Plan } from "../parts/plan.js";
+import { LogPanel } from "../log/panel.js";
+import { DaemonLog } from "../log/source.js";
+import { route } from "../routes.js";
+import { daemon, isAdmin, isLimited, now } from "../state.js";
+
+export function Daemon() {
+  useTitle("Daemon");
+  const source = useMemo(() => new DaemonLog(), []);
+  const planned = route.value.query.get("plan") === "1";
+  if (isLimited.value) return html`<h1>Daemon</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; the daemon as a whole is not for it.</${Empty}></${Card}>`;
+  const one = daemon.value;
+  return html`<h1>Daemon</h1>
+    ${isAdmin.value && html`<${Plan} open=${planned} />`}
+    <${Card} title="This daemon" tools=${one && (one.schedulerActive ? html`<${Badge} look=${{ tone: "good", word: "scheduler at work", icon: "check" }} />` : html`<${Badge} look=${{ tone: "warn", word: "scheduler restarting", icon: "redo" }} />`)}>
+      ${!one && html`<${Skeleton} />`}
+      ${one &&
+      html`<div class="body"><dl class="facts">
+        <div><dt>Host</dt><dd>${one.hostname}</dd></div>
+        <div><dt>Version</dt><dd>${one.version}</dd></div>
+        <div><dt>Up for</dt><dd>${duration(now.value - Date.parse(one.startedAt))}</dd></div>
+        <div><dt>Tasks, services</dt><dd>${one.tasks}, ${one.services}</dd></div>
+        ${one.timezone && html`<div><dt>Time zone</dt><dd>${one.timezone}</dd></div>`}
+        <div><dt>Database</dt><dd>${one.store}</dd></div>
+        <div><dt>Configuration</dt><dd class="mono">${one.configPath}</dd></div>
+        ${one.configLoadedAt && html`<div><dt>Read</dt><dd><${Ago} at=${one.configLoadedAt} /></dd></div>`}
+      </dl>
+      ${one.configWarnings.length > 0 && html`<ul class="plan">${one.configWarnings.map((text) => html`<li>${text}</li>`)}</ul>`}</div>`}
+    </${Card}>
+    ${isAdmin.value ? html`<${LogPanel} source=${source} title="The daemon's log" oneStream />` : html`<${Card} title="The daemon's log"><${Empty}>Only an admin may read it.</${Empty}></${Card}>`}`;
+}

@@ -1,0 +1,31 @@
+// The way in. The form is what password managers look for: a user name, and the password that is in use.
+import { html, useState } from "../../vendor/preact.js";
+import { Refused, post } from "../api.js";
+import { useTitle } from "../parts/basics.js";
+
+export function Login({ entered }) {
+  useTitle("Log in");
+  const [problem, setProblem] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem(null);
+    try {
+      await post("api/auth/login", { password: new FormData(event.target).get("password") });
+      await entered();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      setProblem(error.status === 401 ? "That is not the password." : error.message);
+      setBusy(false);
+    }
+  };
+  return html`<main class="login"><form method="post" action="api/auth/login" onSubmit=${submit}>
+    <h1><img src="static/icon.svg" alt="" />Ringward</h1>
+    <input class="hidden-text" type="text" name="username" value="ringward" autocomplete="username" tabindex="-1" aria-hidden="true" readonly />
+    <label>Password<input type="password" name="password" autocomplete="current-password" required autofocus /></label>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    <button class="primary" disabled=${busy}>Log in</button>
+    <p class="hint">On the server, <code>ringward password</code> shows it.</p>
+  </form></main>`;
+}

@@ -1,0 +1,64 @@
+// What people should hear of, newest first.
+import { html, useEffect, useState } from "../../vendor/preact.js";
+import { attempt } from "../actions.js";
+import { get, post } from "../api.js";
+import { Ago, Badge, Card, Empty, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { listen } from "../live.js";
+import { link } from "../routes.js";
+import { loadUnread, mayOperate, throttle, unread } from "../state.js";
+
+const PAGE = 50;
+const LOOKS = {
+  error: { tone: "bad", word: "error", icon: "cross" },
+  warn: { tone: "warn", word: "warning", icon: "alert" },
+  info: { tone: "busy", word: "info", icon: "bell" },
+};
+
+export function Notifications() {
+  useTitle("Notifications");
+  const { data, error, reload } = useLoad((signal) => get("api/notifications", { limit: PAGE }, signal), []);
+  const [older, setOlder] = useState([]);
+  const [cursor, setCursor] = useState(null);
+  useEffect(() => {
+    const again = throttle(reload, 1000);
+    return listen((kind) => (kind.startsWith("notification.") || kind === "resumed") && again());
+  }, []);
+  const next = cursor ?? data?.nextCursor;
+  const more = async () => {
+    const page = await attempt(() => get("api/notifications", { limit: PAGE, before: next }));
+    if (!page) return;
+    setOlder([...older, ...page.items]);
+    setCursor(page.nextCursor ?? "");
+  };
+  const seen = new Set();
+  const items = [...(data?.items ?? []), ...older].filter((one) => !seen.has(one.id) && seen.add(one.id));
+  const mark = async (one) => {
+    await attempt(() => post(`api/notifications/${one.id}/${one.readAt ? "unread" : "read"}`));
+    setOlder(older.map((old) => (old.id === one.id ? { ...old, readAt: one.readAt ? undefined : new Date().toISOString() } : old)));
+    reload();
+    loadUnread();
+  };
+  const markAll = async () => {
+    await attempt(() => post("api/notifications/read"));
+    setOlder(older.map((old) => ({ ...old, readAt: old.readAt ?? new Date().toISOString() })));
+    reload();
+    loadUnread();
+  };
+  const tools = html`<button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
+  return html`<h1 class="hidden-text">Notifications</h1><${Card} title="Notifications" className="attention" tools=${tools}>
+    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
+    ${!data && !error && html`<${Skeleton} rows=${6} />`}
+    ${data && !items.length && html`<${Empty}>Nothing has happened that people should hear of.</${Empty}>`}
+    <ul>${items.map((one) => html`<li key=${one.id}>
+      <${Badge} look=${LOOKS[one.severity]} />
+      <div class="what">
+        <p>${one.readAt ? one.title : html`<b>${one.title}</b>`}${one.count > 1 && html` <span class="badge">${one.count} times</span>`}</p>
+        <p class="small soft">${one.body}</p>
+        <p class="small faint"><${Ago} at=${one.lastOccurredAt} />${one.taskName && html`, <${UnitLink} name=${one.taskName} />`}</p>
+      </div>
+      ${one.runId && html`<a class="button" href=${link("run", one.runId)}>See the run</a>`}
+      <button class="plain" disabled=${!mayOperate.value} onClick=${() => mark(one)}>${one.readAt ? "Mark as unread" : "Mark as read"}</button>
+    </li>`)}</ul>
+    ${data && next && html`<p class="body"><button onClick=${more}>Older ones</button></p>`}
+  </${Card}>`;
+}

@@ -1,0 +1,160 @@
+// What needs attention first; then what runs, what comes, the host, and all tasks and services by group.
+import { html, useState } from "../../vendor/preact.js";
+import { get } from "../api.js";
+import { count, relative, size } from "../format.js";
+import { Ago, At, Badge, Card, Empty, Problem, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { HostCharts } from "../parts/host.js";
+import { Icon } from "../parts/icon.js";
+import { History } from "../parts/strip.js";
+import { UnitActions } from "../parts/unit_actions.js";
+import { go, link, route } from "../routes.js";
+import { words } from "../schedule.js";
+import { loadUnits, now, trouble, units } from "../state.js";
+import { FAILURES, ofRun, ofUnit } from "../states.js";
+
+const COMING = 8;
+const ROWS = 200;
+const LIVE_MS = 5000;
+
+/** What a person should look at, the worst first: [{unit, tone, text, at, run}]. */
+function attention(all) {
+  const found = [];
+  for (const unit of all) {
+    if (unit.kind === "service") {
+      if (unit.state === "fatal") found.push({ unit, rank: 0, text: "is given up: it ended too often in a row", run: runOf(unit) });
+      else if (unit.state === "backoff") found.push({ unit, rank: 2, text: "ended, and is started again soon", run: runOf(unit) });
+      else if (unit.state === "exited") found.push({ unit, rank: 3, text: "has ended, and its policy does not start it again", run: runOf(unit) });
+      continue;
+    }
+    const last = unit.lastRun;
+    if (last && last.status === "ended" && FAILURES.includes(last.endReason)) {
+      const code = last.endReason === "failed" ? ` with exit code ${last.exitCode}` : "";
+      found.push({ unit, rank: 1, text: `${ofRun(last).word}${code}`, at: last.endedAt ?? last.createdAt, run: last.id });
+    } else if (last?.endReason === "missed") {
+      found.push({ unit, rank: 3, text: "missed its time", at: last.createdAt, run: last.id });
+    }
+  }
+  return found.sort((a, b) => a.rank - b.rank || (b.at ?? "").localeCompare(a.at ?? ""));
+}
+
+const runOf = (unit) => unit.instances?.find((one) => one.state === unit.state)?.runId ?? unit.lastRun?.id;
+
+function Attention({ all }) {
+  const [more, setMore] = useState(false);
+  const found = attention(all);
+  const shown = more ? found : found.slice(0, 6);
+  return html`<${Card} title="Needs attention" className="attention" tools=${found.length > 0 && html`<span class="badge bad">${found.length}</span>`}>
+    ${!found.length && html`<p class="calm"><${Icon} name="check" />Nothing does: every task's last run and every service is well.</p>`}
+    <ul>${shown.map(
+      ({ unit, text, at, run }) => html`<li key=${unit.name}>
+        <${Badge} look=${ofUnit(unit)} />
+        <div class="what"><p><${UnitLink} name=${unit.name} /> ${text}${at && html` <span class="soft"><${Ago} at=${at} /></span>`}</p></div>
+        ${run && html`<a class="button" href=${link("run", run)}>See why</a>`}
+        <${UnitActions} unit=${unit} />
+      </li>`,
+    )}</ul>
+    ${found.length > shown.length && html`<p class="body"><button class="link" onClick=${() => setMore(true)}>Show all ${found.length}</button></p>`}
+  </${Card}>`;
+}
+
+function Running({ all }) {
+  const turn = Math.floor(now.value / LIVE_MS);
+  const names = all.filter((unit) => unit.active.running).length;
+  const { data, error } = useLoad((signal) => get("api/resources", { samples: 1 }, signal), [turn, names]);
+  const items = [...(data?.items ?? [])].reverse();
+  const services = new Set(all.filter((unit) => unit.kind === "service").map((unit) => unit.name));
+  const shown = [...items.filter((one) => !services.has(one.taskName)), ...items.filter((one) => services.has(one.taskName))].slice(0, COMING);
+  const usage = (one) => {
+    const last = one.samples.at(-1);
+    return last ? `${last.cpuPercent === undefined ? "" : `${last.cpuPercent.toFixed(0)} % · `}${size(last.rssBytes)}` : "";
+  };
+  return html`<${Card} title="Running now" tools=${html`<a class="small" href=${link("runs", { status: "running,pending" })}>${items.length ? `all ${items.length}` : "all"}</a>`}>
+    ${!data && !error && html`<${Skeleton} />`}
+    ${data && !items.length && html`<${Empty}>Nothing runs at the moment.</${Empty}>`}
+    <ul class="lines">${shown.map((one) => html`<li key=${one.runId}>
+      <a class="clip" href=${link("run", one.runId)}>${one.taskName}${services.has(one.taskName) ? ` [${one.instanceIndex}]` : ""}</a>
+      <span class="spring"></span>
+      <span class="soft small number">${usage(one)}</span>
+    </li>`)}</ul>
+  </${Card}>`;
+}
+
+function Coming({ all }) {
+  const next = all.filter((unit) => unit.nextRunAt).sort((a, b) => a.nextRunAt.localeCompare(b.nextRunAt)).slice(0, COMING);
+  return html`<${Card} title="Comes next">
+    ${!next.length && html`<${Empty}>Nothing is scheduled.</${Empty}>`}
+    <ul class="lines">${next.map((unit) => html`<li key=${unit.name}>
+      <span class="clip"><${UnitLink} name=${unit.name} /></span>
+      <span class="spring"></span>
+      <span class="small soft number" title=${unit.nextRunAt}><${At} at=${unit.nextRunAt} />, ${relative(unit.nextRunAt, now.value)}</span>
+    </li>`)}</ul>
+  </${Card}>`;
+}
+
+function Row({ unit }) {
+  const last = unit.lastRun;
+  return html`<tr>
+    <td class="name"><${UnitLink} name=${unit.name} />${unit.description && html`<div class="small soft clip" title=${unit.description}>${unit.description}</div>`}</td>
+    <td><${Badge} look=${ofUnit(unit)} />${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
+    <td><${History} name=${unit.name} trend=${unit.kind === "task"} /></td>
+    <td class="wide small soft">${last && html`<a href=${link("run", last.id)}><${Ago} at=${last.startedAt ?? last.createdAt} /></a>${unit.kind === "task" && last.startedAt && html`, <${Took} run=${last} />`}`}</td>
+    <td class="wide small soft">${unit.nextRunAt ? html`<span title=${unit.nextRunAt}>${relative(unit.nextRunAt, now.value)}</span>` : ""}<div class="clip" title=${words(unit)}>${words(unit)}</div></td>
+    <td class="actions"><${UnitActions} unit=${unit} /></td>
+  </tr>`;
+}
+
+function Units({ all }) {
+  const { query } = route.value;
+  const text = query.get("q") ?? "";
+  const kind = query.get("kind") ?? "";
+  const [most, setMost] = useState(ROWS);
+  const set = (changes) => go(link({ ...Object.fromEntries(query), ...changes }), { replace: true });
+  const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (unit) => {
+    const where = [unit.name, unit.description, unit.group, ...unit.tags].join(" ").toLowerCase();
+    return (!kind || unit.kind === kind) && wanted.every((word) => where.includes(word));
+  };
+  const found = all.filter(fits).sort((a, b) => (a.group ?? "￿").localeCompare(b.group ?? "￿") || a.name.localeCompare(b.name));
+  const groups = new Map();
+  for (const unit of found.slice(0, most)) {
+    const name = unit.group ?? "";
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(unit);
+  }
+  const tools = html`<input type="search" aria-label="Filter tasks and services" placeholder="Filter" value=${text} onInput=${(event) => set({ q: event.target.value })} />
+    <select aria-label="Kind" value=${kind} onChange=${(event) => set({ kind: event.target.value })}>
+      <option value="">Tasks and services</option><option value="task">Tasks</option><option value="service">Services</option>
+    </select>`;
+  return html`<${Card} title="Tasks and services" tools=${tools}>
+    ${!found.length && html`<${Empty}><p>None matches the filter.</p></${Empty}>`}
+    ${found.length > 0 &&
+    html`<div class="scroll-x"><table class="units">
+      <thead><tr><th>Name</th><th>State</th><th>Last runs</th><th class="wide">Last</th><th class="wide">Next</th><th><span class="hidden-text">Actions</span></th></tr></thead>
+      ${[...groups].map(([name, members]) => html`<tbody key=${name}>
+        ${(groups.size > 1 || name) && html`<tr class="group"><th colspan="6" scope="rowgroup">${name || "No group"} <span class="faint">${members.length}</span></th></tr>`}
+        ${members.map((unit) => html`<${Row} key=${unit.name} unit=${unit} />`)}
+      </tbody>`)}
+    </table></div>`}
+    ${found.length > most && html`<p class="body"><button onClick=${() => setMost(most + ROWS)}>Show more of ${count(found.length, "unit")}</button></p>`}
+  </${Card}>`;
+}
+
+export function Overview() {
+  useTitle("Overview");
+  const all = units.value;
+  if (!all) {
+    return html`<h1>Overview</h1>${trouble.value ? html`<${Card} label="Problem"><${Problem} error=${{ message: trouble.value }} retry=${loadUnits} /></${Card}>` : html`<${Card} label="Loading"><${Skeleton} rows=${10} /></${Card}>`}`;
+  }
+  if (!all.length) {
+    return html`<h1>Overview</h1><${Card} label="Nothing configured"><${Empty}>
+      <p><b>There is no task and no service yet.</b></p>
+      <p>Add one to the configuration file, then reload it: <code>ringward reload</code></p>
+      <pre class="mono">[tasks.hello]${"\n"}cron = "* * * * *"${"\n"}run = "echo hello"</pre>
+      <a class="button" href=${link("daemon")}>Where the file is</a>
+    </${Empty}></${Card}>`;
+  }
+  return html`<h1 class="hidden-text">Overview</h1>
+    <${Attention} all=${all} />
+    <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /><${HostCharts} small /></div>
+    <${Units} all=${all} />`;
+}

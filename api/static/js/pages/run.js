@@ -1,0 +1,170 @@
+// One run: why it ended, its attempts, what it took, and its log.
+import { html, useEffect, useMemo } from "../../vendor/preact.js";
+import * as actions from "../actions.js";
+import { Refused, get, runPath, taskPath } from "../api.js";
+import { count, duration, size } from "../format.js";
+import { At, Badge, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Chart } from "../parts/chart.js";
+import { Icon } from "../parts/icon.js";
+import { Menu } from "../parts/menu.js";
+import { listen } from "../live.js";
+import { LogPanel } from "../log/panel.js";
+import { RunLog } from "../log/source.js";
+import { go, link, route } from "../routes.js";
+import { mayOperate, throttle, unitNamed } from "../state.js";
+import { ofRun } from "../states.js";
+import { sentence } from "../verdict.js";
+
+export function RunPage({ id }) {
+  const { data: run, error, reload } = useLoad((signal) => get(runPath(id), { naming: "camel" }, signal), [id]);
+  useTitle(run ? `${run.taskName} · run` : "Run");
+  useEffect(() => {
+    const again = throttle(reload, 300);
+    return listen((kind, body) => (body.runId === id || kind === "resumed") && again());
+  }, [id]);
+  const source = useMemo(() => new RunLog(id), [id]);
+  if (error && !run) {
+    const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
+    return html`<h1>Run</h1><${Card} label="Problem">
+      ${gone ? html`<${Empty}><p>There is no run <span class="mono">${id}</span>: it was deleted, or its time in the history is over.</p><a class="button" href=${link("runs")}>All runs</a></${Empty}>` : html`<${Problem} error=${error} retry=${reload} />`}
+    </${Card}>`;
+  }
+  if (!run || run.id !== id) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
+  const line = Number.parseInt(route.value.query.get("line"), 10);
+  return html`<div class="page-head">
+      <h1><${UnitLink} name=${run.taskName} />${run.instanceIndex || run.triggeredBy === "service" ? html`<span class="soft"> [${run.instanceIndex}]</span>` : ""}</h1>
+      <${RunBadge} run=${run} />
+      <span class="spring"></span><${RunActions} run=${run} />
+    </div>
+    <${Verdict} run=${run} />
+    <${Attempts} run=${run} />
+    <${LogPanel}
+      key=${id}
+      source=${source}
+      line=${Number.isNaN(line) ? null : line - 1}
+      address=${(n) => link("run", id, { line: n + 1 })}
+      taskName=${run.taskName}
+      runId=${id}
+      startMs=${run.startedAt ? Date.parse(run.startedAt) : 0}
+      fileName=${`${run.taskName}-${id}.log`}
+    />
+    <div class="cards"><${Facts} run=${run} /><${Resources} run=${run} /></div>`;
+}
+
+function RunActions({ run }) {
+  const may = mayOperate.value;
+  const title = may ? undefined : "Your role may only read";
+  const ended = run.status === "ended";
+  const service = unitNamed(run.taskName)?.kind === "service";
+  return html`<span class="row">
+    ${!ended && html`<button class="danger" disabled=${!may} title=${title} onClick=${() => actions.stopRun(run)}><${Icon} name="square" />Stop</button>`}
+    ${ended && !service && html`<button class="primary" disabled=${!may} title=${title} onClick=${() => actions.rerun(run)}><${Icon} name="redo" />Run again</button>`}
+    <${Menu} label="More for this run" items=${[
+      !ended && { label: "Kill now", run: () => actions.forceStopRun(run), disabled: !may, title },
+      !ended && !service && { label: "Run again", run: () => actions.rerun(run), disabled: !may, title },
+      run.status !== "running" && {
+        label: "Delete",
+        disabled: !may,
+        title,
+        run: async () => (await actions.deleteRun(run)) && go(link("task", run.taskName)),
+      },
+      { label: "Copy its id", run: () => navigator.clipboard?.writeText(run.id) },
+    ]} />
+  </span>`;
+}
+
+function Verdict({ run }) {
+  const { data } = useLoad(
+    async (signal) => (run.status === "ended" ? get(runPath(run.id, "ending"), {}, signal) : null),
+    [run.id, run.status],
+  );
+  return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">
+    <p class="words" role="status">${sentence(run, data)}</p>
+    <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, took <${Took} run=${run} />` : html`Created <${At} at=${run.createdAt} />`}</p>
+  </section>`;
+}
+
+function Facts({ run }) {
+  const by = { cron: "its schedule", api: "somebody, or a program", cloud: "a remote control plane", service: "the service, which is kept up", startup: "the start of the daemon" };
+  return html`<${Card} title="Run"><div class="body"><dl class="facts">
+    <div><dt>Started by</dt><dd>${by[run.triggeredBy]}</dd></div>
+    <div><dt>Created</dt><dd><${At} at=${run.createdAt} /></dd></div>
+    ${run.startedAt && html`<div><dt>Started</dt><dd><${At} at=${run.startedAt} /></dd></div>`}
+    ${run.endedAt && html`<div><dt>Ended</dt><dd><${At} at=${run.endedAt} /></dd></div>`}
+    ${run.startedAt && html`<div><dt>Took</dt><dd><${Took} run=${run} /></dd></div>`}
+    ${run.status === "ended" && run.exitCode >= 0 && html`<div><dt>Exit code</dt><dd class="mono">${run.exitCode}</dd></div>`}
+    ${Object.entries(run.params ?? {}).map(([name, value]) => html`<div><dt>${name}</dt><dd class="mono">${value}</dd></div>`)}
+    <div><dt>Id</dt><dd class="mono small">${run.id}</dd></div>
+  </dl></div></${Card}>`;
+}
+
+function Resources({ run }) {
+  const { data, reload } = useLoad((signal) => get(runPath(run.id, "resources"), {}, signal), [run.id, run.status]);
+  useEffect(() => {
+    if (run.status !== "running") return undefined;
+    const timer = setInterval(() => document.hidden || reload(), 5000);
+    return () => clearInterval(timer);
+  }, [run.id, run.status]);
+  const samples = data?.samples ?? [];
+  const chart = useMemo(
+    () => ({
+      times: samples.map((one) => Date.parse(one.t) / 1000),
+      cpu: [{ label: "processor", token: "accent", format: (value) => `${value.toFixed(0)} %`, values: samples.map((one) => one.cpuPercent ?? null) }],
+      memory: [{ label: "memory", token: "accent", format: size, values: samples.map((one) => one.rssBytes) }],
+    }),
+    [data],
+  );
+  const fact = (label, value) => value !== undefined && html`<div><dt>${label}</dt><dd class="number">${value}</dd></div>`;
+  return html`<${Card} title="Resources"><div class="body">
+    ${data &&
+    html`<dl class="facts">
+      ${fact("Processor, user", data.cpuUserMs === undefined ? undefined : duration(data.cpuUserMs))}
+      ${fact("Processor, kernel", data.cpuSystemMs === undefined ? undefined : duration(data.cpuSystemMs))}
+      ${fact("Most memory", data.maxRssBytes === undefined ? undefined : size(data.maxRssBytes))}
+      ${fact("Read from disk", data.readBytes === undefined ? undefined : size(data.readBytes))}
+      ${fact("Written to disk", data.writeBytes === undefined ? undefined : size(data.writeBytes))}
+    </dl>`}
+    ${samples.length > 1 &&
+    html`<div class="cards">
+      <figure><h3>Processor</h3><${Chart} times=${chart.times} series=${chart.cpu} height=${90} text="Processor over time" /></figure>
+      <figure><h3>Memory</h3><${Chart} times=${chart.times} series=${chart.memory} height=${90} text="Memory over time" /></figure>
+    </div>`}
+    ${data && samples.length < 2 && html`<p class="hint">${hint(run)}</p>`}
+  </div></${Card}>`;
+}
+
+function hint(run) {
+  if (!run.startedAt) return run.status === "ended" ? "It never ran." : "It has not begun.";
+  return run.status === "running" ? "Sampled every five seconds." : "It was too short for a chart.";
+}
+
+/** The attempts that belong together, oldest first: each retry points at the attempt before it. */
+async function chain(run, signal) {
+  const found = new Map([[run.id, run]]);
+  for (let first = run; first.retryOfRunId && !found.has(first.retryOfRunId); ) {
+    try {
+      first = await get(runPath(first.retryOfRunId), { naming: "camel" }, signal);
+    } catch (error) {
+      if (error instanceof Refused && error.status === 404) break; // no longer kept
+      throw error;
+    }
+    found.set(first.id, first);
+  }
+  const later = await get(
+    taskPath(run.taskName, "runs"),
+    { retriesOnly: true, createdAfter: run.createdAt, sortDirection: "asc", limit: 200 },
+    signal,
+  );
+  for (const one of later.items) if (found.has(one.retryOfRunId)) found.set(one.id, one);
+  return [...found.values()].sort((a, b) => a.retryAttempt - b.retryAttempt);
+}
+
+function Attempts({ run }) {
+  const { data } = useLoad((signal) => chain(run, signal), [run.id, run.status]);
+  if (!data || data.length < 2) return null;
+  return html`<${Card} title=${`Attempts (${count(data.length, "attempt")})`}><div class="body"><ol class="attempts">
+    ${data.map((one) => html`<li key=${one.id}><a href=${link("run", one.id)} aria-current=${one.id === run.id ? "true" : undefined}>
+      <${Badge} look=${{ ...ofRun(one), word: `${one.retryAttempt + 1}. ${ofRun(one).word}` }} title=${one.startedAt ?? one.createdAt} />
+    </a></li>`)}
+  </ol></div></${Card}>`;
+}

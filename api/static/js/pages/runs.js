@@ -1,0 +1,9 @@
+// All runs.
+import { html } from "../../vendor/preact.js";
+import { useTitle } from "../parts/basics.js";
+import { RunsTable } from "../parts/runs_table.js";
+
+export function Runs() {
+  useTitle("Runs");
+  return html`<h1 class="hidden-text">Runs</h1><${RunsTable} page=${["runs"]} title="Runs" />`;
+}

@@ -1,0 +1,79 @@
+// Tokens for programs: who has one, what it may do, a new one, an end to one.
+import { html, useState } from "../../vendor/preact.js";
+import { attempt } from "../actions.js";
+import { Refused, get, post, remove } from "../api.js";
+import { Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { close, confirm, show } from "../parts/dialog.js";
+import { toast } from "../parts/toasts.js";
+import { isAdmin } from "../state.js";
+
+const DAY_MS = 86_400_000;
+const ROLES = [
+  ["viewer", "reads"],
+  ["operator", "also triggers, stops, deletes"],
+  ["admin", "everything, tokens too"],
+  ["cloud", "an operator from a remote control plane"],
+];
+
+export function Tokens() {
+  useTitle("Tokens");
+  const { data, error, reload } = useLoad((signal) => get("api/tokens", {}, signal), []);
+  if (!isAdmin.value) return html`<h1>Tokens</h1><${Card} label="Not permitted"><${Empty}>Only an admin may see tokens.</${Empty}></${Card}>`;
+  const revoke = async (one) => {
+    const sure = await confirm({ title: `Revoke ${one.name}?`, text: "Whoever uses it is shut out at once.", label: "Revoke" });
+    if (!sure) return;
+    await attempt(() => remove(`api/tokens/${encodeURIComponent(one.name)}`));
+    reload();
+  };
+  const make = () => show(() => html`<${NewToken} made=${reload} />`, { label: "New token" });
+  return html`<h1 class="hidden-text">Tokens</h1><${Card} title="Tokens" tools=${html`<button class="primary" onClick=${make}>New token</button>`}>
+    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
+    ${!data && !error && html`<${Skeleton} />`}
+    ${data && !data.items.length && html`<${Empty}>There is none. Programs need one; people have the password.</${Empty}>`}
+    ${data?.items.length > 0 &&
+    html`<div class="scroll-x"><table>
+      <thead><tr><th>Name</th><th>Role</th><th>Tasks</th><th>Made</th><th>Used last</th><th>Ends</th><th><span class="hidden-text">Actions</span></th></tr></thead>
+      <tbody>${data.items.map((one) => html`<tr key=${one.name}>
+        <td><b>${one.name}</b></td><td>${one.role}</td><td class="mono">${one.tasks ?? "all"}</td>
+        <td><${Ago} at=${one.createdAt} /><span class="soft"> by ${one.createdBy}</span></td>
+        <td>${one.lastUsedAt ? html`<${Ago} at=${one.lastUsedAt} />` : "never"}</td>
+        <td>${one.expired ? html`<${Badge} look=${{ tone: "bad", word: "ended", icon: "cross" }} />` : one.expiresAt ? html`<${At} at=${one.expiresAt} />` : "never"}</td>
+        <td class="actions"><button class="danger" onClick=${() => revoke(one)}>Revoke</button></td>
+      </tr>`)}</tbody>
+    </table></div>`}
+  </${Card}>`;
+}
+
+function NewToken({ made }) {
+  const [token, setToken] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const data = new FormData(event.target);
+    const body = { name: data.get("name"), role: data.get("role") };
+    if (data.get("tasks")) body.tasks = data.get("tasks");
+    if (data.get("days")) body.expiresInMs = Number(data.get("days")) * DAY_MS;
+    try {
+      setToken((await post("api/tokens", body)).token);
+      made();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      setProblem(error.message);
+    }
+  };
+  if (token) {
+    const copy = () => navigator.clipboard?.writeText(token).then(() => toast("Copied"));
+    return html`<div class="inside"><h2>Keep it now</h2>
+      <p>This is the only time that it is shown:</p><p class="mono problem">${token}</p>
+      <div class="buttons"><button onClick=${copy}>Copy</button><button class="primary" onClick=${close}>Done</button></div></div>`;
+  }
+  return html`<form onSubmit=${submit}>
+    <h2>New token</h2>
+    <div class="field"><label for="token-name">Name</label><input id="token-name" name="name" required maxlength="100" pattern="[a-zA-Z0-9._:\\-]+" autocomplete="off" autofocus /><small>Letters, digits and . _ : -</small></div>
+    <div class="field"><label for="token-role">Role</label><select id="token-role" name="role">${ROLES.map(([role, text]) => html`<option value=${role}>${role}: ${text}</option>`)}</select></div>
+    <div class="field"><label for="token-tasks">Only for these tasks</label><input id="token-tasks" name="tasks" placeholder="all" autocomplete="off" /><small>A pattern such as backup-*</small></div>
+    <div class="field"><label for="token-days">Days until it ends</label><input id="token-days" name="days" type="number" min="1" max="3660" placeholder="never" /></div>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary">Make it</button></div>
+  </form>`;
+}

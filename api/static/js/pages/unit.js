@@ -1,0 +1,148 @@
+// One task or service: how it is, when it runs, how it went for a year, what it is made of.
+import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
+import { get, taskPath } from "../api.js";
+import { count, duration, moment, number, tookMs } from "../format.js";
+import { Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Chart } from "../parts/chart.js";
+import { Heat, HeatKey } from "../parts/heat.js";
+import { RunsTable } from "../parts/runs_table.js";
+import { UnitActions } from "../parts/unit_actions.js";
+import { listen } from "../live.js";
+import { Hits, SearchField, finder, useSearch } from "../log/search.js";
+import { go, link } from "../routes.js";
+import { words } from "../schedule.js";
+import { throttle, unitNamed, units } from "../state.js";
+import { FAILURES, ofService, ofUnit } from "../states.js";
+
+const CHARTED = 200;
+const NOTES = { gap: "this local time does not exist: runs at the end of the gap", repeated: "the clocks show this time twice" };
+
+export function UnitPage({ name }) {
+  useTitle(name);
+  const unit = unitNamed(name);
+  if (!units.value) return html`<h1>${name}</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
+  if (!unit) {
+    return html`<h1>${name}</h1><${Card} label="Not configured"><${Empty}>
+      <p>No task or service of this name is configured. Its runs, if there are any, are below.</p>
+    </${Empty}></${Card}><${RunsTable} name=${name} page=${["task", name]} />`;
+  }
+  const task = unit.kind === "task";
+  return html`<div class="page-head">
+      <h1>${name}</h1><${Badge} look=${ofUnit(unit)} />
+      ${unit.paused && html`<${Badge} look=${{ tone: "warn", word: "schedule paused", icon: "pause" }} />`}
+      ${unit.tags.map((tag) => html`<span class="tag">${tag}</span>`)}
+      <span class="spring"></span><${UnitActions} unit=${unit} large />
+    </div>
+    ${unit.description && html`<p class="soft">${unit.description}</p>`}
+    <div class="cards">
+      <${Facts} unit=${unit} />
+      ${task ? html`<${Schedule} unit=${unit} />` : html`<${Instances} unit=${unit} />`}
+      ${task && html`<${Durations} name=${name} />`}
+    </div>
+    <${Year} name=${name} />
+    <${LogSearch} name=${name} />
+    <${RunsTable} name=${name} page=${["task", name]} />
+    <${Definition} unit=${unit} />`;
+}
+
+function Facts({ unit }) {
+  const { data, reload } = useLoad((signal) => get("api/runs/summary", { task_name: unit.name }, signal), [unit.name]);
+  useEffect(() => {
+    const again = throttle(reload, 2000);
+    return listen((kind, body) => kind === "run.ended" && body.taskName === unit.name && again());
+  }, [unit.name]);
+  const rate = data?.total ? Math.round((100 * data.success) / Math.max(1, data.success + data.failed)) : null;
+  return html`<${Card} title="At a glance"><div class="body"><dl class="facts">
+    <div><dt>${unit.kind === "task" ? "Schedule" : "Kind"}</dt><dd>${words(unit)}</dd></div>
+    ${unit.timezone && html`<div><dt>Time zone</dt><dd>${unit.timezone}</dd></div>`}
+    ${unit.group && html`<div><dt>Group</dt><dd>${unit.group}</dd></div>`}
+    <div><dt>Runs kept</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
+    <div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>
+    <div><dt>Failed</dt><dd class="figure">${data ? number(data.failed) : "–"}</dd></div>
+    ${data?.lastFailure && html`<div><dt>Last failure</dt><dd><a href=${link("run", data.lastFailure.id)}><${Ago} at=${data.lastFailure.createdAt} /></a></dd></div>`}
+  </dl></div></${Card}>`;
+}
+
+function Schedule({ unit }) {
+  const { data, error, reload } = useLoad((signal) => get(taskPath(unit.name, "schedule"), { count: 6 }, signal), [unit.name, unit.nextRunAt, unit.paused]);
+  return html`<${Card} title="Next runs">
+    ${error && html`<${Problem} error=${error} retry=${reload} />`}
+    ${!data && !error && html`<${Skeleton} rows=${5} />`}
+    ${data && !data.items.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "It has no schedule: somebody has to run it."}</${Empty}>`}
+    <ul class="lines">${(data?.items ?? []).map((one) => html`<li key=${one.at}>
+      <span><${At} at=${one.startsAt ?? one.at} /> <span class="soft small">${one.local !== one.at ? one.local.slice(0, 16).replace("T", " ") : ""}</span>
+        ${one.note && html`<div class="small soft">${NOTES[one.note]}</div>`}</span>
+      <span class="spring"></span><span class="soft small"><${Ago} at=${one.startsAt ?? one.at} /></span>
+    </li>`)}</ul>
+  </${Card}>`;
+}
+
+function Instances({ unit }) {
+  return html`<${Card} title="Instances" tools=${unit.rolling && html`<${Badge} look=${{ tone: "busy", icon: "redo", word: `rolling restart: ${unit.rolling.done} of ${unit.rolling.total}` }} />`}>
+    <ul class="lines">${(unit.instances ?? []).map((one) => html`<li key=${one.index}>
+      <span class="mono">${one.index}</span><${Badge} look=${ofService(one.state)} />
+      <span class="small soft clip">${one.detail ?? (one.state === "running" && !one.ready ? "not ready" : "")}${one.failures ? ` ${count(one.failures, "failure")} in a row` : ""}</span>
+      <span class="spring"></span>
+      ${one.since && html`<span class="small soft">since <${Ago} at=${one.since} /></span>`}
+      ${one.runId && html`<a class="button" href=${link("run", one.runId)}>Log</a>`}
+    </li>`)}</ul>
+  </${Card}>`;
+}
+
+function Durations({ name }) {
+  const { data, reload } = useLoad((signal) => get(taskPath(name, "runs"), { limit: CHARTED, status: "ended" }, signal), [name]);
+  useEffect(() => {
+    const again = throttle(reload, 3000);
+    return listen((kind, body) => kind === "run.ended" && body.taskName === name && again());
+  }, [name]);
+  const chart = useMemo(() => {
+    const runs = (data?.items ?? []).filter((run) => tookMs(run) !== undefined && run.endedAt).reverse();
+    const failed = (run) => FAILURES.includes(run.endReason);
+    return {
+      runs,
+      times: runs.map((run) => Date.parse(run.startedAt) / 1000),
+      series: [
+        { label: "duration", token: "accent", format: duration, values: runs.map((run) => tookMs(run)) },
+        { label: "failed", token: "bad-mark", format: duration, points: true, values: runs.map((run) => (failed(run) ? tookMs(run) : null)) },
+      ],
+    };
+  }, [data]);
+  const pick = (index) => chart.runs[index] && go(link("run", chart.runs[index].id));
+  return html`<${Card} title="Durations">
+    ${!data && html`<${Skeleton} />`}
+    ${data && chart.runs.length < 2 && html`<${Empty}>The chart begins with the second run.</${Empty}>`}
+    ${chart.runs.length > 1 && html`<div class="body"><${Chart} times=${chart.times} series=${chart.series} height=${150} onPick=${pick} text=${`Durations of the last ${chart.runs.length} runs, failures marked`} /></div>`}
+  </${Card}>`;
+}
+
+function Year({ name }) {
+  const { data, error, reload } = useLoad((signal) => get(taskPath(name, "days"), {}, signal), [name]);
+  const pick = (key) => {
+    const begin = new Date(`${key}T00:00:00Z`);
+    const end = new Date(begin.getTime() + 86_400_000 - 1);
+    go(link("runs", { task_name: name, created_after: begin.toISOString(), created_before: end.toISOString() }));
+  };
+  return html`<${Card} title="The last year" tools=${html`<${HeatKey} />`}>
+    ${error && html`<${Problem} error=${error} retry=${reload} />`}
+    <div class="body">${data ? html`<${Heat} days=${data.items} onPick=${pick} />` : !error && html`<${Skeleton} rows=${3} />`}</div>
+  </${Card}>`;
+}
+
+function LogSearch({ name }) {
+  const [query, setQuery] = useState(null);
+  const found = useSearch(name, undefined, query);
+  return html`<${Card} title="Search in its logs" tools=${html`<${SearchField} search=${setQuery} label=${`Search all runs of ${name}`} />`}>
+    ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => moment(hit.ts)} choose=${(hit) => go(link("run", hit.runId, { line: hit.n + 1 }))} />`}
+  </${Card}>`;
+}
+
+function Definition({ unit }) {
+  const entries = Object.entries(unit.definition).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length) && !(typeof value === "object" && !Object.keys(value).length));
+  const told = (key, value) => {
+    if (key.endsWith("Ms") && typeof value === "number") return duration(value);
+    return typeof value === "string" ? value : JSON.stringify(value);
+  };
+  return html`<${Card} title="Definition, as configured"><div class="body"><dl class="definition">
+    ${entries.map(([key, value]) => html`<dt>${key.replace(/Ms$/, "").replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}</dt><dd>${told(key, value)}</dd>`)}
+  </dl></div></${Card}>`;
+}

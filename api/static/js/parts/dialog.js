@@ -1,0 +1,57 @@
+// One dialog at a time, over everything else; the browser keeps the focus in it and gives it back.
+import { html, signal, useEffect, useRef } from "../../vendor/preact.js";
+
+const current = signal(null);
+
+/** Show `content` (a component's call) until it calls the `close` it is given, or Escape is pressed. */
+export function show(content, { className = "", label } = {}) {
+  current.value = { content, className, label };
+}
+
+export function close() {
+  current.value = null;
+}
+
+export const isOpen = () => current.value !== null;
+
+/** Ask before something that cannot be undone; gives whether it is wanted. */
+export function confirm({ title, text, label, danger = true }) {
+  return new Promise((settle) => {
+    const answer = (value) => {
+      settle(value);
+      close();
+    };
+    const content = () => html`<form
+      onSubmit=${(event) => {
+        event.preventDefault();
+        answer(true);
+      }}
+      onReset=${() => answer(false)}
+    >
+      <h2>${title}</h2>
+      <p>${text}</p>
+      <div class="buttons">
+        <button type="reset">Cancel</button>
+        <button class=${danger ? "danger" : "primary"} autofocus>${label}</button>
+      </div>
+    </form>`;
+    current.value = { content, className: "", label: title, onClose: () => settle(false) };
+  });
+}
+
+export function Dialog() {
+  const box = useRef(null);
+  const shown = current.value;
+  useEffect(() => {
+    if (shown && !box.current.open) box.current.showModal();
+  }, [shown]);
+  if (!shown) return null;
+  const closed = () => {
+    shown.onClose?.();
+    if (current.value === shown) close();
+  };
+  const outside = (event) => event.target === box.current && box.current.close();
+  return html`<dialog ref=${box} class=${shown.className} aria-label=${shown.label} onClose=${closed} onClick=${outside}>
+    ${shown.content()}
+  </dialog>`;
+}

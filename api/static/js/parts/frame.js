@@ -1,0 +1,99 @@
+// The frame around every page.
+import { html, signal } from "../../vendor/preact.js";
+import { post } from "../api.js";
+import { attempt } from "../actions.js";
+import { duration } from "../format.js";
+import { connection, disconnect, lostSince } from "../live.js";
+import { link, route } from "../routes.js";
+import { daemon, isAdmin, me, mayOperate, now, trouble, unread } from "../state.js";
+import { Dialog } from "./dialog.js";
+import { Icon } from "./icon.js";
+import { openPalette } from "./palette.js";
+import { showShortcuts } from "./shortcuts.js";
+import { Toasts } from "./toasts.js";
+
+const ITEMS = [
+  ["", "Overview", "home"],
+  ["runs", "Runs", "list"],
+  ["notifications", "Notifications", "bell"],
+  ["system", "System", "pulse"],
+  ["daemon", "Daemon", "file"],
+  ["audit", "Audit", "shield", true],
+  ["tokens", "Tokens", "key", true],
+];
+const THEMES = { auto: "contrast", light: "sun", dark: "moon" };
+const theme = signal(localStorage.getItem("ringward-theme") ?? "auto");
+
+function wear(value) {
+  theme.value = value;
+  localStorage.setItem("ringward-theme", value);
+  if (value === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = value;
+}
+wear(theme.value);
+
+function Nav() {
+  const here = route.value.path[0] ?? "";
+  const current = { task: "", run: "runs" }[here] ?? here;
+  return html`<nav class="nav" aria-label="Pages">
+    <a class="brand" href=${link()}><img src="static/icon.svg" alt="" />Ringward</a>
+    ${ITEMS.filter(([, , , admin]) => !admin || isAdmin.value).map(
+      ([path, label, icon]) => html`<a class="item" href=${path ? link(path) : link()} aria-current=${path === current ? "page" : undefined}>
+        <${Icon} name=${icon} />${label}
+        ${path === "notifications" && unread.value > 0 && html`<span class="count" aria-label=${`${unread.value} unread`}>${unread.value > 99 ? "99+" : unread.value}</span>`}
+      </a>`,
+    )}
+    <p class="foot">${daemon.value && html`${daemon.value.hostname}<br />Ringward ${daemon.value.version}<br />`}<a href="docs">HTTP API</a></p>
+  </nav>`;
+}
+
+function LinkState() {
+  const state = connection.value;
+  const words = { connecting: "connecting", live: "live", lost: "disconnected" };
+  return html`<span class="link-state ${state}" role="status">${words[state]}</span>`;
+}
+
+function Bar() {
+  const next = { auto: "light", light: "dark", dark: "auto" }[theme.value];
+  const logOut = async () => {
+    disconnect();
+    await attempt(() => post("api/auth/logout"));
+    location.reload();
+  };
+  return html`<header class="bar">
+    <button class="find" onClick=${openPalette}><${Icon} name="search" />Find<kbd>Ctrl K</kbd></button>
+    <span class="spring"></span>
+    <${LinkState} />
+    <button class="plain wide" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${showShortcuts}>?</button>
+    <button class="plain" aria-label=${`Colours: ${theme.value}; change to ${next}`} title=${`Colours: ${theme.value}`} onClick=${() => wear(next)}><${Icon} name=${THEMES[theme.value]} /></button>
+    ${me.value?.method === "session" && html`<button class="plain" aria-label="Log out" title="Log out" onClick=${logOut}><${Icon} name="out" /></button>`}
+  </header>`;
+}
+
+function Banners() {
+  const banners = [];
+  if (connection.value === "lost") {
+    const since = lostSince.value ? duration(now.value - lostSince.value) : "";
+    banners.push(html`<div class="banner bad" role="alert"><b>Disconnected${since && ` for ${since}`}.</b> What you see may be old. Runs and services go on; it connects again by itself.</div>`);
+  } else if (daemon.value && !daemon.value.schedulerActive) {
+    banners.push(html`<div class="banner busy" role="status"><b>The scheduler is restarting.</b> Runs go on, logs are live; commands have to wait a moment.</div>`);
+  } else if (trouble.value) banners.push(html`<div class="banner bad" role="alert">${trouble.value}</div>`);
+  if (daemon.value?.configStale) {
+    banners.push(html`<div class="banner warn" role="status"><b>The configuration file has changed</b> and is not in force yet.<span class="spring"></span>
+      ${isAdmin.value && html`<a class="button" href=${link("daemon", { plan: 1 })}>See the plan and reload</a>`}</div>`);
+  }
+  if (me.value && !mayOperate.value) banners.push(html`<div class="banner busy small">You may look, not touch: your role is ${me.value.role}.</div>`);
+  return banners;
+}
+
+export function Frame({ children }) {
+  return html`<div class="frame">
+      <a class="skip" href="#main" onClick=${(event) => {
+        event.preventDefault();
+        document.getElementById("main").focus();
+      }}>Skip to the content</a>
+      <${Nav} /><${Bar} />
+      <main id="main" tabindex="-1"><${Banners} />${children}</main>
+    </div>
+    <${Toasts} /><${Dialog} />`;
+}

@@ -1,0 +1,76 @@
+// A year of days: a column for each week, a square for each day, coloured by what became of its runs.
+import { html } from "../../vendor/preact.js";
+import { count, day, duration } from "../format.js";
+import { FAILURES } from "../states.js";
+
+const DAY_MS = 86_400_000;
+const CELL = 12;
+const MONTHS = new Intl.DateTimeFormat(undefined, { month: "short", timeZone: "UTC" });
+const WEEKDAYS = new Intl.DateTimeFormat(undefined, { weekday: "short", timeZone: "UTC" });
+const SHOWN_WEEKDAYS = [0, 2, 4];
+const MONDAY_MS = 4 * DAY_MS; // 1970-01-05
+
+const failures = (one) => FAILURES.reduce((sum, reason) => sum + (one.counts[reason] ?? 0), 0);
+
+function tone(one, most) {
+  const failed = failures(one);
+  if (failed) return failed * 2 >= one.total ? "bad2" : "bad1";
+  if (one.counts.missed) return "warn";
+  return one.total * 3 > most * 2 ? "good3" : one.total * 3 > most ? "good2" : "good1";
+}
+
+function told(one) {
+  const parts = [count(one.total, "run")];
+  for (const [reason, times] of Object.entries(one.counts)) parts.push(`${times} ${reason}`);
+  if (one.meanMs !== undefined) parts.push(`mean ${duration(one.meanMs)}`);
+  return `${day(one.day)}: ${parts.join(", ")}`;
+}
+
+/** `days` as /api/tasks/{taskName}/days gives them; `onPick(day)` when one is clicked. */
+export function Heat({ days, onPick }) {
+  const byDay = new Map(days.map((one) => [one.day, one]));
+  const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  const weekday = Math.floor((today - MONDAY_MS) / DAY_MS) % 7;
+  const first = today - weekday * DAY_MS - 52 * 7 * DAY_MS;
+  const most = Math.max(1, ...days.map((one) => one.total));
+  const cells = [];
+  const months = [];
+  let month = -1;
+  for (let at = first, index = 0; at <= today; at += DAY_MS, index += 1) {
+    const date = new Date(at);
+    const key = date.toISOString().slice(0, 10);
+    const x = 30 + Math.floor(index / 7) * CELL;
+    if (index % 7 === 0 && date.getUTCMonth() !== month) {
+      month = date.getUTCMonth();
+      months.push(html`<text x=${x} y="9">${MONTHS.format(date)}</text>`);
+    }
+    const one = byDay.get(key);
+    cells.push(
+      html`<rect
+        key=${key}
+        x=${x}
+        y=${14 + (index % 7) * CELL}
+        width="10"
+        height="10"
+        rx="2"
+        class=${one ? tone(one, most) : ""}
+        onClick=${one && (() => onPick(key))}
+      ><title>${one ? told(one) : `${day(key)}: no runs`}</title></rect>`,
+    );
+  }
+  const weekdays = SHOWN_WEEKDAYS.map(
+    (index) => html`<text x="0" y=${23 + index * CELL}>${WEEKDAYS.format(new Date(MONDAY_MS + index * DAY_MS))}</text>`,
+  );
+  const failed = days.reduce((sum, one) => sum + failures(one), 0);
+  const total = days.reduce((sum, one) => sum + one.total, 0);
+  const text = `The last year: ${count(total, "run")}, ${count(failed, "failure")}`;
+  return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${text}>
+    <svg class="heat" viewBox="0 0 ${30 + 53 * CELL} ${16 + 7 * CELL}" role="img" aria-label=${text}>
+      ${months}${weekdays}${cells}
+    </svg>
+  </div>`;
+}
+
+export const HeatKey = () => html`<p class="key">
+  <span><i class="good"></i>all succeeded</span><span><i class="bad"></i>failures</span><span><i class="warn"></i>missed</span><span><i></i>no runs</span>
+</p>`;

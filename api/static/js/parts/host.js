@@ -1,0 +1,84 @@
+// Processor, memory, disk, network and pressure of the host over time, live through the events.
+import { html, useEffect, useState } from "../../vendor/preact.js";
+import { get } from "../api.js";
+import { size } from "../format.js";
+import { isLimited, sample } from "../state.js";
+import { Card, Empty, Problem, Skeleton, useLoad } from "./basics.js";
+import { Chart } from "./chart.js";
+
+const SPANS = [
+  ["1 h", 3600],
+  ["24 h", 86_400],
+  ["14 d", 14 * 86_400],
+];
+const percent = (value) => `${value.toFixed(value < 10 ? 1 : 0)} %`;
+const rate = (value) => `${size(value)}/s`;
+const CHARTS = [
+  { title: "Processor", max: 100, format: percent, lines: [["used", "cpuPercent", "accent"]] },
+  { title: "Memory", format: size, lines: [["used", "memoryUsedBytes", "accent"], ["swap", "swapUsedBytes", "warn-mark"]] },
+  { title: "Disk", format: rate, lines: [["read", "diskReadBytesPerSecond", "accent"], ["written", "diskWrittenBytesPerSecond", "warn-mark"]] },
+  { title: "Network", format: rate, lines: [["received", "receivedBytesPerSecond", "accent"], ["sent", "sentBytesPerSecond", "warn-mark"]] },
+  { title: "Pressure", format: percent, lines: [["processor", "cpuPressurePercent", "accent"], ["memory", "memoryPressurePercent", "bad-mark"], ["disk", "ioPressurePercent", "warn-mark"]] },
+];
+
+/** Metrics of the last `seconds`, growing with each sample that comes. */
+function useMetrics(seconds) {
+  const { data, error, reload } = useLoad(
+    (signal) => get("api/system/metrics", { from: new Date(Date.now() - seconds * 1000).toISOString() }, signal),
+    [seconds],
+  );
+  const [items, setItems] = useState(null);
+  useEffect(() => setItems(data?.items ?? null), [data]);
+  const live = sample.value;
+  useEffect(() => {
+    if (!live || !data || data.step > 5) return;
+    setItems((before) => (before?.at(-1)?.t < live.t ? [...before.slice(before.length >= 720 ? 1 : 0), live] : before));
+  }, [live]);
+  return { items, step: data?.step, error, reload };
+}
+
+/** Times in seconds and values of `keys`; where the daemon was down there is a hole. */
+function columns(items, keys, step) {
+  const times = [];
+  const values = keys.map(() => []);
+  let before = null;
+  for (const item of items) {
+    const at = Date.parse(item.t) / 1000;
+    if (before !== null && at - before > 3 * step) {
+      times.push(before + step);
+      for (const column of values) column.push(null);
+    }
+    times.push(at);
+    keys.forEach((key, index) => values[index].push(item[key] ?? null));
+    before = at;
+  }
+  return { times, values };
+}
+
+export function HostCharts({ small = false }) {
+  const [seconds, setSeconds] = useState(SPANS[0][1]);
+  const { items, step, error, reload } = useMetrics(seconds);
+  if (isLimited.value) return null;
+  const choice = html`<span class="row" role="group" aria-label="Time span">
+    ${SPANS.map(([label, value]) => html`<button class="plain" aria-pressed=${value === seconds} onClick=${() => setSeconds(value)}>${label}</button>`)}
+  </span>`;
+  let body;
+  if (error && !items) body = html`<${Problem} error=${error} retry=${reload} />`;
+  else if (!items) body = html`<${Skeleton} />`;
+  else if (items.length < 2) body = html`<${Empty}>The host is measured every five seconds; its charts begin now.</${Empty}>`;
+  const shown = small ? CHARTS.slice(0, 2) : CHARTS;
+  const charts = body ? [] : shown.map((chart) => html`<${HostChart} key=${chart.title} chart=${chart} items=${items} step=${step} />`);
+  if (small) return html`<${Card} title="Host" tools=${choice}>${body}<div class="body">${charts}</div></${Card}>`;
+  return html`<${Card} title="Host" tools=${choice}>${body}<div class="body cards">${charts}</div></${Card}>`;
+}
+
+function HostChart({ chart, items, step }) {
+  const lines = chart.lines.filter(([, key]) => items.some((item) => item[key] !== undefined));
+  if (!lines.length) return null;
+  const { times, values } = columns(items, lines.map(([, key]) => key), step);
+  const series = lines.map(([label, , token], index) => ({ label, token, values: values[index], format: chart.format }));
+  const last = series.map((one) => `${one.label} ${one.values.at(-1) === null ? "–" : chart.format(one.values.at(-1))}`).join(", ");
+  return html`<figure><figcaption class="row"><h3>${chart.title}</h3><span class="small soft number">${last}</span></figcaption>
+    <${Chart} times=${times} series=${series} max=${chart.max} text=${`${chart.title}: ${last}`} />
+  </figure>`;
+}

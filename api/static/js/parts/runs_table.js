@@ -1,0 +1,204 @@
+// Runs in a table, with every filter and sort in the address, a selection over all that match, and what can be done to it.
+import { html, useEffect, useState } from "../../vendor/preact.js";
+import * as actions from "../actions.js";
+import { get } from "../api.js";
+import { count, number } from "../format.js";
+import { listen } from "../live.js";
+import { go, link, route } from "../routes.js";
+import { mayOperate, throttle, units } from "../state.js";
+import { STATUSES, ofReason } from "../states.js";
+import { At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "./basics.js";
+import { confirm } from "./dialog.js";
+import { Icon } from "./icon.js";
+
+const PAGE = 50;
+const TRIGGERS = ["cron", "api", "cloud", "service", "startup"];
+const FILTERS = ["status", "task_name", "triggered_by", "created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only", "search"];
+const COLUMNS = [
+  ["status", "Status"],
+  ["taskName", "Task"],
+  ["createdAt", "Created"],
+  ["startedAt", "Started", "wide"],
+  ["duration", "Duration", "number"],
+  ["exitCode", "Exit", "number"],
+];
+
+/** The time that a date-time field shows, as the API takes it; and back. */
+const toApi = (local) => (local ? new Date(local).toISOString() : "");
+function toLocal(iso) {
+  if (!iso || Number.isNaN(Date.parse(iso))) return "";
+  const date = new Date(iso);
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+/** `name`: only of this task or service. `page`: parts of the address of the page that it stands in. */
+export function RunsTable({ name, page, title = "Runs" }) {
+  const { query } = route.value;
+  const read = (key) => query.get(key) ?? "";
+  const offset = Math.max(0, Number.parseInt(read("offset"), 10) || 0);
+  const sort = read("sort") || "createdAt";
+  const direction = read("dir") || "desc";
+  const filter = Object.fromEntries(FILTERS.filter((key) => read(key)).map((key) => [key, read(key)]));
+  if (name) filter.task_name = name;
+  const [selected, setSelected] = useState(new Map());
+  const [all, setAll] = useState(null);
+  const parameters = { ...filter, naming: "camel", limit: PAGE, offset, sort_field: sort, sort_direction: direction };
+  const { data, error, reload } = useLoad((signal) => get("api/runs", parameters, signal), [parameters]);
+  useEffect(() => {
+    setSelected(new Map());
+    setAll(null);
+  }, [JSON.stringify(filter)]);
+  useEffect(() => {
+    const again = throttle(reload, 1500);
+    return listen((kind, body) => {
+      if (kind === "resumed" || (kind.startsWith("run.") && (!name || !body.taskName || body.taskName === name))) again();
+    });
+  }, [name]);
+
+  const set = (changes) => {
+    const next = Object.fromEntries(query);
+    delete next.offset;
+    go(link(...page, { ...next, ...changes }), { replace: true });
+  };
+  const runs = data?.runs ?? [];
+  const isSelected = (run) => (all ? !all.except.has(run.id) : selected.has(run.id));
+  const toggle = (run) => {
+    if (all) {
+      const except = new Set(all.except);
+      if (!except.delete(run.id)) except.add(run.id);
+      setAll({ except });
+    } else {
+      const next = new Map(selected);
+      if (!next.delete(run.id)) next.set(run.id, run);
+      setSelected(next);
+    }
+  };
+  const clear = () => {
+    setSelected(new Map());
+    setAll(null);
+  };
+  const whole = runs.length > 0 && runs.every(isSelected);
+  const toggleAll = () => {
+    if (whole) clear();
+    else setSelected(new Map([...selected, ...runs.map((run) => [run.id, run])]));
+  };
+  const chosen = all ? data.total - all.except.size : selected.size;
+  const selector = () =>
+    all ? { match_all: true, filter: bulkFilter(filter), except_ids: [...all.except] } : { ids: [...selected.keys()] };
+  const act = async (operation, label) => {
+    const sure = await confirm({
+      title: `${label} ${count(chosen, "run")}?`,
+      text: { delete: "They can be restored for a while.", stop: "Those that have ended are left alone.", rerun: "Each task behind them is run once, with the parameters of its newest selected run." }[operation],
+      label,
+      danger: operation !== "rerun",
+    });
+    if (sure && (await actions.bulk(operation, selector()))) {
+      clear();
+      reload();
+    }
+  };
+
+  const columns = name ? COLUMNS.filter(([key]) => key !== "taskName") : COLUMNS;
+  const heading = ([key, label, className = ""]) => {
+    const here = key === sort;
+    const next = here && direction === "desc" ? "asc" : "desc";
+    const order = here ? (direction === "desc" ? "descending" : "ascending") : undefined;
+    return html`<th class=${className} aria-sort=${order}>
+      <button onClick=${() => set({ sort: key, dir: next })}>${label}${here ? (direction === "desc" ? " ↓" : " ↑") : ""}</button>
+    </th>`;
+  };
+  const tools = data && html`<span class="soft small">${count(data.total, "run")}</span>`;
+  return html`<${Card} title=${title} tools=${tools} className="runs">
+    <${Filters} name=${name} read=${read} set=${set} active=${FILTERS.some((key) => read(key))} clear=${() => go(link(...page), { replace: true })} />
+    ${chosen > 0 &&
+    html`<div class="selection" role="region" aria-label="Selection">
+      <b>${number(chosen)} selected</b>
+      ${!all && data.total > selected.size && whole && html`<button class="link" onClick=${() => setAll({ except: new Set() })}>Select all ${number(data.total)} that match</button>`}
+      <span class="spring"></span>
+      <button disabled=${!mayOperate.value} onClick=${() => act("rerun", "Run again")}><${Icon} name="redo" />Run again</button>
+      <button disabled=${!mayOperate.value} onClick=${() => act("stop", "Stop")}><${Icon} name="square" />Stop</button>
+      <button class="danger" disabled=${!mayOperate.value} onClick=${() => act("delete", "Delete")}><${Icon} name="trash" />Delete</button>
+      <button class="plain" onClick=${clear}>Clear</button>
+    </div>`}
+    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
+    ${error && data && html`<p class="problem body" role="alert">${error.message}</p>`}
+    ${!data && !error && html`<${Skeleton} rows=${8} />`}
+    ${data && !runs.length && html`<${Empty}><p>${FILTERS.some((key) => read(key)) ? "No run matches these filters." : "No run yet."}</p></${Empty}>`}
+    ${runs.length > 0 &&
+    html`<div class="scroll-x"><table>
+      <thead><tr>
+        <th><input type="checkbox" aria-label="Select this page" checked=${whole} onChange=${toggleAll} /></th>
+        ${columns.map(heading)}<th class="wide">Why</th>
+      </tr></thead>
+      <tbody>${runs.map((run) => html`<${Row} key=${run.id} run=${run} named=${!name} selected=${isSelected(run)} toggle=${toggle} />`)}</tbody>
+    </table></div>`}
+    ${data && data.total > PAGE && html`<${Pager} offset=${offset} total=${data.total} to=${(value) => set({ offset: value || undefined })} />`}
+  </${Card}>`;
+}
+
+/** Bulk selectors are exact, as lists in camelCase are; numbers and truth are typed there. */
+function bulkFilter(filter) {
+  const typed = { ...filter };
+  for (const key of ["exit_code_min", "exit_code_max"]) if (key in typed) typed[key] = Number(typed[key]);
+  if ("retries_only" in typed) typed.retries_only = typed.retries_only === "true";
+  return typed;
+}
+
+function Row({ run, named, selected, toggle }) {
+  const by = { cron: "schedule", api: "by hand", cloud: "cloud", service: "service", startup: "start of the daemon" }[run.triggeredBy];
+  const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";
+  const instance = run.triggeredBy === "service" || run.instanceIndex ? `, instance ${run.instanceIndex}` : "";
+  return html`<tr aria-selected=${selected}>
+    <td><input type="checkbox" aria-label=${`Select run ${run.id}`} checked=${selected} onChange=${() => toggle(run)} /></td>
+    <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id}`}><${RunBadge} run=${run} /></a></td>
+    ${named && html`<td><${UnitLink} name=${run.taskName} /></td>`}
+    <td><a href=${link("run", run.id)} tabindex="-1"><${At} at=${run.createdAt} /></a></td>
+    <td class="wide">${run.startedAt && html`<${At} at=${run.startedAt} />`}</td>
+    <td class="number"><${Took} run=${run} /></td>
+    <td class="number">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
+    <td class="wide soft">${by}${attempt}${instance}</td>
+  </tr>`;
+}
+
+function Filters({ name, read, set, active, clear }) {
+  const [more, setMore] = useState(["created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only"].some(read));
+  const statuses = read("status").split(",").filter(Boolean);
+  const single = statuses.length > 1 ? "several" : (statuses[0] ?? "");
+  const text = (key) => (event) => set({ [key]: event.target.value });
+  return html`<form class="filters" role="search" aria-label="Filter runs" onSubmit=${(event) => event.preventDefault()}>
+    <label>Search<input type="search" value=${read("search")} onChange=${text("search")} placeholder="Part of a name or id" /></label>
+    <label>Status
+      <select value=${single} onChange=${(event) => set({ status: event.target.value })}>
+        <option value="">any</option>
+        ${statuses.length > 1 && html`<option value="several">${statuses.map((one) => ofReason(one).word).join(", ")}</option>`}
+        ${STATUSES.map((one) => html`<option value=${one}>${ofReason(one).word}</option>`)}
+      </select>
+    </label>
+    ${!name &&
+    html`<label>Task<input list="unit-names" value=${read("task_name")} onChange=${text("task_name")} />
+      <datalist id="unit-names">${(units.value ?? []).map((unit) => html`<option value=${unit.name} />`)}</datalist>
+    </label>`}
+    <label>Triggered by
+      <select value=${read("triggered_by")} onChange=${text("triggered_by")}>
+        <option value="">any</option>
+        ${TRIGGERS.map((one) => html`<option>${one}</option>`)}
+      </select>
+    </label>
+    ${more &&
+    html`<label>Created after<input type="datetime-local" value=${toLocal(read("created_after"))} onChange=${(event) => set({ created_after: toApi(event.target.value) })} /></label>
+    <label>Created before<input type="datetime-local" value=${toLocal(read("created_before"))} onChange=${(event) => set({ created_before: toApi(event.target.value) })} /></label>
+    <label>Exit code from<input type="number" size="4" value=${read("exit_code_min")} onChange=${text("exit_code_min")} /></label>
+    <label>to<input type="number" size="4" value=${read("exit_code_max")} onChange=${text("exit_code_max")} /></label>
+    <label class="check"><input type="checkbox" checked=${read("retries_only") === "true"} onChange=${(event) => set({ retries_only: event.target.checked ? "true" : "" })} />Retries only</label>`}
+    <button type="button" class="plain" aria-expanded=${more} onClick=${() => setMore(!more)}>${more ? "Fewer filters" : "More filters"}</button>
+    ${active && html`<button type="button" class="plain" onClick=${clear}>Clear filters</button>`}
+  </form>`;
+}
+
+function Pager({ offset, total, to }) {
+  return html`<nav class="pager" aria-label="Pages of runs">
+    <button disabled=${offset === 0} onClick=${() => to(Math.max(0, offset - PAGE))}>Newer</button>
+    <span class="soft small number">${number(offset + 1)}–${number(Math.min(total, offset + PAGE))} of ${number(total)}</span>
+    <button disabled=${offset + PAGE >= total} onClick=${() => to(offset + PAGE)}>Older</button>
+  </nav>`;
+}

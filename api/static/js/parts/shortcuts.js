@@ -1,0 +1,56 @@
+// The keyboard: shortcuts for the whole dashboard, and the page that lists them.
+import { html } from "../../vendor/preact.js";
+import { go, link } from "../routes.js";
+import { isOpen, show } from "./dialog.js";
+import { openPalette } from "./palette.js";
+
+const GO = { o: link(), r: link("runs"), n: link("notifications"), s: link("system"), d: link("daemon"), a: link("audit") };
+const LIST = [
+  ["Ctrl K or /", "Find a task, a run, a page, something to do"],
+  ["g then o", "Overview"],
+  ["g then r", "Runs"],
+  ["g then n", "Notifications"],
+  ["g then s", "System"],
+  ["g then d", "Daemon"],
+  ["g then a", "Audit"],
+  ["f", "In a log: follow its end"],
+  ["Home, End", "In a log: its first and its last line"],
+  ["Page up, Page down", "In a log: a screen up or down"],
+  ["?", "This help"],
+  ["Escape", "Close what is open"],
+];
+const CHORD_MS = 1200;
+let chord = 0;
+
+export function showShortcuts() {
+  const content = () => html`<div class="inside">
+    <h2>Keyboard shortcuts</h2>
+    <table><tbody>${LIST.map(([keys, text]) => html`<tr><td><kbd>${keys}</kbd></td><td>${text}</td></tr>`)}</tbody></table>
+    <form method="dialog" class="buttons"><button autofocus>Close</button></form>
+  </div>`;
+  show(content, { label: "Keyboard shortcuts" });
+}
+
+function isTyping(target) {
+  return target.matches?.("input, textarea, select, [contenteditable]");
+}
+
+export function listenToKeys() {
+  addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      openPalette();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || isOpen()) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      openPalette();
+    } else if (event.key === "?") showShortcuts();
+    else if (event.key === "g") chord = Date.now();
+    else if (Date.now() - chord < CHORD_MS && GO[event.key]) {
+      chord = 0;
+      go(GO[event.key]);
+    }
+  });
+}

@@ -1,0 +1,80 @@
+// The last runs of a unit as a row of bars: height by duration, colour by how they ended.
+import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { get, taskPath } from "../api.js";
+import { duration, moment, tookMs } from "../format.js";
+import { listen } from "../live.js";
+import { link } from "../routes.js";
+import { throttle } from "../state.js";
+import { ofRun } from "../states.js";
+
+const SHOWN = 20;
+const AGAIN_MS = 2000;
+const known = new Map();
+
+/** The newest runs of `name`, newest first, loaded once the element in `ref` is seen; kept up to date while it is. */
+export function useLastRuns(name, ref) {
+  const [runs, setRuns] = useState(known.get(name) ?? null);
+  useEffect(() => {
+    let seen = false;
+    let gone = false;
+    const load = async () => {
+      try {
+        const page = await get(taskPath(name, "runs"), { limit: SHOWN });
+        known.set(name, page.items);
+        if (!gone) setRuns(page.items);
+      } catch {
+        // The next event tries again; the connection state says what is wrong.
+      }
+    };
+    const again = throttle(() => seen && !gone && load(), AGAIN_MS);
+    const observer = new IntersectionObserver((entries) => {
+      const before = seen;
+      seen = entries.at(-1).isIntersecting;
+      if (seen && !before) load();
+    });
+    observer.observe(ref.current);
+    const stop = listen((kind, body) => {
+      if (body.taskName === name || kind === "resumed" || (kind.startsWith("run.") && body.affected)) again();
+    });
+    return () => {
+      gone = true;
+      observer.disconnect();
+      stop();
+    };
+  }, [name]);
+  return runs;
+}
+
+export function Strip({ runs }) {
+  if (!runs) return html`<span class="strip"></span>`;
+  const longest = Math.max(1, ...runs.map((run) => tookMs(run) ?? 0));
+  const bar = (run) => {
+    const took = tookMs(run);
+    const title = `${ofRun(run).word}, ${moment(run.createdAt)}${took === undefined ? "" : `, ${duration(took)}`}`;
+    const style = { height: `${Math.round(3 + 21 * Math.sqrt((took ?? 0) / longest))}px` };
+    return html`<a key=${run.id} class=${ofRun(run).tone} style=${style} href=${link("run", run.id)} title=${title} aria-label=${title} tabindex="-1"></a>`;
+  };
+  return html`<span class="strip" role="group" aria-label="Last runs">${[...runs].reverse().map(bar)}</span>`;
+}
+
+/** How the durations went. */
+export function Spark({ runs }) {
+  const took = (runs ?? []).map((run) => (run.endedAt ? tookMs(run) : undefined)).filter((ms) => ms !== undefined);
+  if (took.length < 3) return null;
+  const most = Math.max(...took, 1);
+  const points = took
+    .reverse()
+    .map((ms, index) => `${((index / (took.length - 1)) * 78 + 1).toFixed(1)},${(23 - (ms / most) * 21).toFixed(1)}`);
+  const middle = [...took].sort((a, b) => a - b)[took.length >> 1];
+  return html`<span class="row" title="Durations, oldest first; the median is ${duration(middle)}">
+    <svg class="spark" viewBox="0 0 80 24" aria-hidden="true"><polyline points=${points.join(" ")} /></svg>
+    <span class="small soft number">${duration(middle)}</span>
+  </span>`;
+}
+
+/** Strip and spark of a unit in one row of a table. */
+export function History({ name, trend = true }) {
+  const ref = useRef(null);
+  const runs = useLastRuns(name, ref);
+  return html`<span class="row" ref=${ref}><${Strip} runs=${runs} />${trend && html`<span class="trend"><${Spark} runs=${runs} /></span>`}</span>`;
+}

@@ -1,0 +1,41 @@
+// What can be done to a task or service, where it stands in a list or on its own page.
+import { html } from "../../vendor/preact.js";
+import * as actions from "../actions.js";
+import { mayOperate } from "../state.js";
+import { Icon } from "./icon.js";
+import { Menu } from "./menu.js";
+
+const NOT_YOU = "Your role may only read";
+
+export function UnitActions({ unit, large = false }) {
+  const { name } = unit;
+  const may = mayOperate.value;
+  const title = may ? undefined : NOT_YOU;
+  if (unit.kind === "service") {
+    const down = unit.state === "stopped" || unit.state === "exited" || unit.state === "fatal";
+    const many = (unit.instances?.length ?? 0) > 1;
+    return html`<span class="row">
+      ${down
+        ? html`<button class=${large ? "primary" : ""} disabled=${!may} title=${title} onClick=${() => actions.startService(name)}><${Icon} name="play" />Start</button>`
+        : html`<button disabled=${!may} title=${title} onClick=${() => actions.restartService(name)}><${Icon} name="redo" />Restart</button>`}
+      <${Menu} label=${`More for ${name}`} items=${[
+        many && { label: "Restart one by one", run: () => actions.restartService(name, true), disabled: !may, title },
+        down && unit.state !== "stopped" && { label: "Restart", run: () => actions.restartService(name), disabled: !may, title },
+        unit.state !== "stopped" && { label: "Stop", run: () => actions.stopService(name), disabled: !may, title },
+        unit.state === "stopped" && { label: "Restart", run: () => actions.restartService(name), disabled: !may, title },
+      ]} />
+    </span>`;
+  }
+  const only = unit.definition.apiTrigger === false;
+  const why = only ? "Only its schedule may run it (api_trigger = false)" : title;
+  const scheduled = unit.cron.length > 0 || unit.definition.everyMs !== undefined || unit.nextRunAt !== undefined;
+  return html`<span class="row">
+    <button class=${large ? "primary" : ""} disabled=${!may || only} title=${why} onClick=${() => actions.trigger(unit)}><${Icon} name="play" />Run</button>
+    ${scheduled &&
+    html`<${Menu} label=${`More for ${name}`} items=${[
+      unit.paused
+        ? { label: "Resume the schedule", run: () => actions.resumeTask(name), disabled: !may, title }
+        : { label: "Pause the schedule", run: () => actions.pauseTask(name), disabled: !may, title },
+    ]} />`}
+  </span>`;
+}

@@ -1,0 +1,24 @@
+// When a task runs, in words.
+import cronstrue from "../vendor/cronstrue.js";
+import { duration, moment } from "./format.js";
+
+function expression(text) {
+  try {
+    return cronstrue.toString(text, { use24HourTimeFormat: true, verbose: false });
+  } catch {
+    return text; // what the describer does not know is shown as it stands
+  }
+}
+
+/** "At 03:30, only on Sunday", "Every 90s", "On demand". */
+export function words(unit) {
+  if (unit.kind === "service") {
+    const instances = unit.instances?.length ?? 1;
+    return instances === 1 ? "Always on" : `Always on, ${instances} instances`;
+  }
+  if (unit.cron.length) return unit.cron.map(expression).join("; ");
+  const { everyMs, at, atMs } = unit.definition;
+  if (everyMs !== undefined) return `Every ${duration(everyMs)}`;
+  if (at ?? atMs) return `Once, ${moment(at ?? atMs)}`;
+  return "On demand";
+}

@@ -1,0 +1,103 @@
+"""The daemon that the browser looks at."""
+
+import os
+
+from playwright.sync_api import Page, expect
+
+from tests.e2e.daemon import PASSWORD, Daemon
+
+CONFIG = r"""
+[tasks.backup]
+description = "Nightly backup of the database"
+group = "Maintenance"
+tags = ["db"]
+cron = "30 2 * * *"
+run = "echo copying; echo 'disk full' >&2; test -e {ok}"
+
+[tasks.colours]
+group = "Maintenance"
+run = '''printf '\033[32mgreen\033[0m plain\n<b>bold</b> & <script>alert(1)</script>\n' '''
+
+[tasks.long]
+run = "seq 1 200000"
+log_max_size = "100mb"
+
+[tasks.progress]
+run = '''for i in 1 2 3 4 5; do printf '\rcopying %s of 5' $i; sleep 0.2; done; echo'''
+
+[tasks.talks]
+description = "Prints what is written into its pipe"
+run = "cat {pipe}"
+
+[tasks.tries]
+run = "exit 7"
+retry_attempts = 1
+retry_delay = "10ms"
+
+[tasks.hidden]
+api_trigger = false
+every = "1h"
+run = "true"
+
+[services.web]
+description = "Shop"
+group = "Shop"
+instances = 2
+run = "echo serving; exec sleep 3600"
+graceful_stop = "1s"
+
+[services.broken]
+group = "Shop"
+run = "echo cannot >&2; exit 1"
+restart_delay = "1ms"
+restart_attempts = 1
+"""
+
+
+class Site(Daemon):
+    """A daemon with tasks, services and a few runs."""
+
+    def begin(self) -> None:
+        """Configure, start, and run each task that a test wants to see ended."""
+        self.ok = self.directory / "ok"
+        self.pipe = self.directory / "pipe"
+        self.pipe.touch()
+        self.configure()
+        self.start()
+        self.done = {name: self.run_to_end(name) for name in ("backup", "colours", "long", "progress")}
+
+    def configure(self, more: str = "") -> None:
+        """Write the file, with `more` at its end; it listens where it has listened before."""
+        text = CONFIG.replace("{ok}", str(self.ok)).replace("{pipe}", str(self.pipe)) + more
+        if not self.config.exists():
+            self.write("")
+            self.tables = self.config.read_text()
+        self.config.write_text(self.tables + text)
+
+    def mkfifo(self) -> None:
+        """A pipe for what the task `talks` prints."""
+        os.mkfifo(self.pipe)
+
+    def run_to_end(self, task: str) -> str:
+        """The id of a run of `task` that has ended."""
+        answer = self.request("POST", f"/api/tasks/{task}/run?wait=60&naming=camel")
+        run = answer.json()
+        assert run["status"] == "ended", run
+        return str(run["id"])
+
+    @property
+    def url(self) -> str:
+        """Where browsers find it."""
+        line = next(line for line in self.config.read_text().splitlines() if line.startswith("listen"))
+        return f"http://{line.split(chr(34))[1]}/"
+
+    def enter(self, page: Page) -> None:
+        """Log in."""
+        page.goto(self.url)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+
+    def see(self, page: Page, address: str) -> None:
+        """Go to a page of the dashboard: ``#/runs``."""
+        page.goto(f"{self.url}{address}")

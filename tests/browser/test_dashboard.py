@@ -1,0 +1,389 @@
+"""The dashboard, in a real browser on a real daemon."""
+
+import re
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.conftest import watched
+from tests.browser.site import Site
+from tests.e2e.daemon import PASSWORD
+from tests.waiting import until
+
+TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
+    (one) => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroll-x, .nav, .log-scroll")
+).map((one) => one.outerHTML.slice(0, 200))"""
+"""What reaches over the right edge of the screen, other than what can be scrolled by itself."""
+PAGES = (
+    "#/",
+    "#/task/backup",
+    "#/task/web",
+    "#/runs",
+    "#/notifications",
+    "#/system",
+    "#/daemon",
+    "#/audit",
+    "#/tokens",
+)
+
+
+def test_wrong_password(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """It is refused in words, and the right one then lets in."""
+    context = browser.new_context()
+    page = watched(context, complaints)
+    page.goto(site.url)
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_have_text("That is not the password.")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    complaints[:] = [one for one in complaints if "401" not in one]
+    context.close()
+
+
+def test_logging_out(page: Page) -> None:
+    """The session ends, and the way in is shown."""
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Password")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Password")).to_be_visible()
+
+
+def test_what_needs_attention_comes_first(page: Page) -> None:
+    """A task whose last run failed and a service that is given up, each with the way to its log."""
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention.get_by_role("listitem").filter(has_text="broken")).to_contain_text("given up")
+    failed = attention.get_by_role("listitem").filter(has_text="backup")
+    expect(failed).to_contain_text("failed with exit code 1")
+    failed.get_by_role("link", name="See why").click()
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("with exit code 1")
+    expect(page.get_by_role("log")).to_contain_text("disk full")
+
+
+def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site: Site) -> None:
+    """The story of three in the morning: why, repair, again, and the new run succeeds before one's eyes."""
+    page.get_by_role("link", name="backup", exact=True).first.click()
+    runs = page.get_by_role("region", name="Runs", exact=True)
+    runs.get_by_role("link", name=re.compile("^Run ")).first.click()
+    expect(page.get_by_role("log")).to_contain_text("disk full")
+    site.ok.touch()
+    before = page.url
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    assert page.url != before
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
+
+
+def test_output_is_text(page: Page, site: Site) -> None:
+    """Colours of terminals are shown; markup in output is not."""
+    site.see(page, f"#/run/{site.done['colours']}")
+    log = page.get_by_role("log")
+    expect(log.locator(".ansi-green-fg")).to_have_text("green")
+    expect(log).to_contain_text("<b>bold</b> & <script>alert(1)</script>")
+    assert log.locator("b, script").count() == 0
+
+
+def scroll_until(log: Locator, direction: int, n: int) -> None:
+    """Scroll a log up (-1) or down (1) until it has line `n`."""
+
+    def there() -> bool:
+        log.evaluate(f"box => box.scrollBy(0, {direction} * 4000)")
+        return log.locator(f"[data-n='{n}']").count() == 1
+
+    until(there, f"line {n} to be there")
+
+
+def test_a_long_log(page: Page, site: Site) -> None:
+    """Its end at first; any line by its number; up and down by scrolling; and never more than a window of it."""
+    site.see(page, f"#/run/{site.done['long']}")
+    log = page.get_by_role("log")
+    expect(log.locator("[data-n='199999'] .x")).to_have_text("200000")
+    page.get_by_label("Go to a line or a time").fill("100000")
+    page.keyboard.press("Enter")
+    expect(log.locator(".target .x")).to_have_text("100000")
+    assert log.locator("[data-n='199999']").count() == 0
+    for direction, n in ((-1, 98_500), (1, 102_000)):
+        scroll_until(log, direction, n)
+        numbers = log.locator(".log-row .n").all_inner_texts()
+        assert len(numbers) <= 2500
+        assert numbers == [str(n) for n in range(int(numbers[0]), int(numbers[0]) + len(numbers))]
+    log.press("Home")
+    expect(log.locator("[data-n='0'] .x")).to_have_text("1")
+    log.press("End")
+    expect(log.locator("[data-n='199999'] .x")).to_have_text("200000")
+
+
+def test_a_permanent_link_to_a_line(page: Page, site: Site) -> None:
+    """The number of a line is a link that leads to it, also in a new window."""
+    site.see(page, f"#/run/{site.done['long']}?line=54321")
+    expect(page.locator(".log-row.target .x")).to_have_text("54321")
+    page.locator(".log-row.target .n").click()
+    assert page.url.endswith("line=54321")
+
+
+def test_search_in_a_log(page: Page, site: Site) -> None:
+    """Hits are listed; one that is chosen is shown among its neighbours, with what was found marked."""
+    site.see(page, f"#/run/{site.done['long']}")
+    page.get_by_label("Search this log").fill("^1?23456$")
+    page.get_by_role("button", name="Regular expression").click()
+    page.get_by_role("button", name="Search", exact=True).click()
+    hits = page.get_by_role("list", name="Hits").get_by_role("button")
+    expect(hits).to_have_count(2)
+    hits.nth(1).click()
+    expect(page.locator(".log-row.target mark")).to_have_text("123456")
+    expect(page.locator("[data-n='123456'] .x")).to_have_text("123457")
+
+
+def test_a_live_log(page: Page, site: Site) -> None:
+    """Lines appear as they are printed; one who reads further up is not torn away, but told how many came."""
+    site.pipe.unlink()
+    site.mkfifo()
+    site.see(page, "#/task/talks")
+    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("status").get_by_role("button", name="Show").click()
+    log = page.get_by_role("log")
+    with site.pipe.open("w") as pipe:
+        pipe.write("".join(f"line {n}\n" for n in range(200)))
+        pipe.flush()
+        expect(log.locator("[data-n='199'] .x")).to_have_text("line 199")
+        log.evaluate("box => box.scrollTo(0, 0)")
+        expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
+        pipe.write("more\n" * 3)
+        pipe.flush()
+        page.get_by_role("button", name="3 more lines").click()
+        expect(log.locator("[data-n='202'] .x")).to_have_text("more")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+
+
+def test_a_flood(page: Page, site: Site) -> None:
+    """A run that prints faster than anybody reads: its end is there, whole, and the page holds a window only."""
+    site.pipe.unlink()
+    site.mkfifo()
+    run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
+    site.see(page, f"#/run/{run}")
+    log = page.get_by_role("log")
+    with site.pipe.open("w") as pipe:
+        for begin in range(0, 60_000, 1000):
+            pipe.write("".join(f"{n}\n" for n in range(begin, begin + 1000)))
+            pipe.flush()
+    expect(log.locator("[data-n='59999'] .x")).to_have_text("59999")
+    expect(page.get_by_text("Complete")).to_be_visible()
+    texts = log.locator(".log-row .x").all_inner_texts()
+    assert len(texts) <= 2500
+    assert texts == [str(n) for n in range(int(texts[0]), 60_000)]
+
+
+def test_how_a_line_was_drawn(page: Page, site: Site) -> None:
+    """A progress bar is one line, and its frames can be looked through."""
+    site.see(page, f"#/run/{site.done['progress']}")
+    page.get_by_role("button", name=re.compile("was redrawn")).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("pre")).to_contain_text("copying 1 of 5")
+    dialog.get_by_role("slider").press("End")
+    expect(dialog.locator("pre")).to_contain_text("copying 5 of 5")
+
+
+def test_download(page: Page, site: Site, downloads: Path) -> None:
+    """The whole log, as it was printed, under a telling name."""
+    site.see(page, f"#/run/{site.done['long']}")
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Download").click()
+    waiting.value.save_as(downloads / "log")
+    assert waiting.value.suggested_filename.startswith("long-")
+    assert (downloads / "log").read_text() == "".join(f"{n}\n" for n in range(1, 200_001))
+
+
+def test_filters_stand_in_the_address(page: Page, site: Site) -> None:
+    """What is filtered and how it is sorted can be sent to a colleague."""
+    site.see(page, "#/runs")
+    page.get_by_label("Status").select_option("failed")
+    page.get_by_role("button", name="Duration").click()
+    rows = page.get_by_role("region", name="Runs").locator("tbody tr")
+    expect(rows.filter(has_text="succeeded")).to_have_count(0)
+    address = page.url
+    assert "status=failed" in address
+    assert "sort=duration" in address
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.get_by_label("Status")).to_have_value("failed")
+    expect(rows.filter(has_text="succeeded")).to_have_count(0)
+    expect(rows.first).to_contain_text("failed")
+
+
+def test_deleting_many_and_taking_it_back(page: Page, site: Site) -> None:
+    """All runs that match, not only those of the page, are deleted and restored."""
+    for _ in range(55):
+        site.run_to_end("colours")
+    site.see(page, "#/runs?task_name=colours")
+    card = page.get_by_role("region", name="Runs", exact=True)
+    expect(card.get_by_text("56 runs")).to_be_visible()
+    card.get_by_role("checkbox").first.check()
+    card.get_by_role("button", name="Select all 56 that match").click()
+    card.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(card).to_contain_text("No run matches")
+    page.get_by_role("button", name="Undo").click()
+    expect(card.get_by_text("56 runs")).to_be_visible()
+
+
+def test_attempts(page: Page, site: Site) -> None:
+    """A run and its retry lead to each other."""
+    first = site.run_to_end("tries")
+    site.see(page, f"#/run/{first}")
+    page.get_by_role("link", name="2. failed").click()
+    expect(page.get_by_role("link", name="2. failed")).to_have_attribute("aria-current", "true")
+    page.get_by_role("link", name="1. failed").click()
+    assert first in page.url
+
+
+def test_stopping_and_starting_a_service(page: Page, site: Site) -> None:
+    """After a question it goes down, and comes up again; its state is seen changing."""
+    site.see(page, "#/task/web")
+    head = page.get_by_role("main")
+    expect(head.locator(".page-head .badge").first).to_have_text("running")
+    head.get_by_role("button", name="More for web").click()
+    page.get_by_role("menuitem", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(head.locator(".page-head .badge").first).to_have_text("stopped")
+    head.get_by_role("button", name="Start", exact=True).click()
+    expect(head.locator(".page-head .badge").first).to_have_text("running")
+
+
+def test_pausing_a_schedule(page: Page, site: Site) -> None:
+    """It says so, and its next runs are gone until it is resumed."""
+    site.see(page, "#/task/backup")
+    page.get_by_role("button", name="More for backup").click()
+    page.get_by_role("menuitem", name="Pause the schedule").click()
+    expect(page.get_by_text("schedule paused")).to_be_visible()
+    page.get_by_role("button", name="More for backup").click()
+    page.get_by_role("menuitem", name="Resume the schedule").click()
+    expect(page.get_by_text("schedule paused")).to_have_count(0)
+
+
+def test_only_the_schedule_may_run_it(page: Page, site: Site) -> None:
+    """Its button says why it cannot be pressed."""
+    site.see(page, "#/task/hidden")
+    button = page.get_by_role("main").get_by_role("button", name="Run", exact=True)
+    expect(button).to_be_disabled()
+    expect(button).to_have_attribute("title", re.compile("api_trigger"))
+
+
+def test_palette(page: Page) -> None:
+    """Tasks, pages and things to do are found by a few letters, by keyboard alone."""
+    page.keyboard.press("Control+k")
+    page.keyboard.type("syst")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="System")).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("colours")
+    expect(page.get_by_role("option").first).to_contain_text("colours")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="colours")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    expect(page.get_by_role("region", name="Runs", exact=True)).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_tokens(page: Page, site: Site) -> None:
+    """One is made, shown once, listed, used, and revoked."""
+    site.see(page, "#/tokens")
+    page.get_by_role("button", name="New token").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("ci")
+    dialog.get_by_role("button", name="Make it").click()
+    token = dialog.locator(".mono").inner_text()
+    dialog.get_by_role("button", name="Done").click()
+    row = page.get_by_role("row", name=re.compile("ci"))
+    expect(row).to_contain_text("viewer")
+    headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": "203.0.113.1"}
+    assert site.request("GET", "/api/tasks", headers=headers).status == 200
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(row).to_have_count(0)
+    assert site.request("GET", "/api/tasks", headers=headers).status == 401
+
+
+def test_stale_configuration(page: Page, site: Site, complaints: list[str]) -> None:
+    """A changed file is noticed, its plan shown, a reload puts it in force; a broken one is refused with the place."""
+    site.configure("\n[tasks.fresh]\nrun = 'true'\n")
+    page.get_by_role("link", name="See the plan and reload").click()
+    expect(page.get_by_text("fresh is added")).to_be_visible()
+    page.get_by_role("button", name="Reload", exact=True).click()
+    expect(page.get_by_text("The configuration is in force")).to_be_visible()
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("link", name="fresh", exact=True)).to_be_visible()
+    site.configure("\n[tasks.fresh]\nrunn = 'true'\n")
+    site.see(page, "#/daemon?plan=1")
+    expect(page.get_by_text("The file is not valid")).to_be_visible()
+    expect(page.get_by_text("runn").first).to_be_visible()
+    site.configure()
+    site.request("POST", "/api/daemon/reload")
+    complaints[:] = [one for one in complaints if "422" not in one]
+
+
+def test_a_viewer_may_only_look(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """With a token that only reads, nothing can be pressed that changes something, and the page says why."""
+    token = site.request("POST", "/api/tokens", {"name": "look", "role": "viewer"}).json()["token"]
+    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
+    page = watched(context, complaints)
+    page.goto(site.url)
+    expect(page.get_by_text("your role is viewer")).to_be_visible()
+    buttons = page.get_by_role("main").get_by_role("button", name=re.compile("^(Run|Start|Restart)$"))
+    expect(buttons.first).to_be_disabled()
+    assert all(button.is_disabled() for button in buttons.all())
+    expect(page.get_by_role("link", name="Audit")).to_have_count(0)
+    context.close()
+
+
+def test_an_address_that_leads_nowhere(page: Page, site: Site, complaints: list[str]) -> None:
+    """It says so, and offers a way on; so does a run that is no longer kept."""
+    site.see(page, "#/nonsense")
+    expect(page.get_by_role("heading", name="No such page")).to_be_visible()
+    site.see(page, "#/run/01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    expect(page.get_by_text("There is no run")).to_be_visible()
+    complaints[:] = [one for one in complaints if "404" not in one]
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_accessible(page: Page, site: Site, address: str) -> None:
+    """Nothing for axe to complain of, in light and in dark colours."""
+    site.see(page, address)
+    expect(page.locator(".skeleton")).to_have_count(0)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_fits_a_phone(phone: Page, site: Site, address: str) -> None:
+    """No page is wider than the screen."""
+    site.see(phone, address)
+    expect(phone.locator(".skeleton")).to_have_count(0)
+    assert phone.evaluate(TOO_WIDE) == []
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_on_a_phone(phone: Page) -> None:
+    """From what failed to the reason in two taps."""
+    phone.get_by_role("region", name="Needs attention").get_by_role("link", name="See why").first.tap()
+    expect(phone.get_by_role("log")).to_contain_text("cannot")
+
+
+def test_disconnected(page: Page, site: Site, complaints: list[str]) -> None:
+    """When the daemon goes, the page says so at once; when it is back, the page is live again by itself."""
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    site.stop()
+    expect(page.get_by_role("alert").filter(has_text="Disconnected")).to_be_visible()
+    site.start()
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    complaints.clear()
