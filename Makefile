@@ -7,7 +7,7 @@ SOURCES := setup.cfg pyproject.toml supervisor/version.py
 
 SECONDS ?= 600
 
-.PHONY: help run test lint format bench fuzz soak clean
+.PHONY: help run test lint format bench fuzz soak soak-services soak-days clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -16,6 +16,8 @@ help:
 	@echo "make format  put the code into its standard form"
 	@echo "make fuzz    damage rings and log files for SECONDS=600 and let every reader at them"
 	@echo "make soak    kill helpers at random for SECONDS=600 and compare every line"
+	@echo "make soak-services  let 200 services crash at random for SECONDS=600 and account for everything"
+	@echo "make soak-days  kill the scheduler over days of schedules for SECONDS=600 and account for every instant"
 	@echo "make bench   measure, and print a table"
 	@echo "make clean   remove the environment and what the example wrote"
 
@@ -23,7 +25,7 @@ run: $(VENV)/.run-installed
 	@exec $(BIN)/ringward up --config examples/ringward.toml
 
 test: $(VENV)/.dev-installed
-	$(BIN)/pytest --numprocesses=4 --dist=loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
@@ -36,9 +38,17 @@ format: $(VENV)/.dev-installed
 
 fuzz: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.logring.fuzz $(SECONDS)
+	LOGRING_EXAMPLES=5000 $(BIN)/pytest tests/logring/test_machine.py
 
 soak: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.crash.harness $(SECONDS)
+
+soak-services: $(VENV)/.dev-installed
+	$(BIN)/python -m tests.crash.services $(SECONDS)
+	$(BIN)/python -m tests.crash.services $(SECONDS) --cgroups off
+
+soak-days: $(VENV)/.dev-installed
+	$(BIN)/python -m tests.crash.compressed_day $(SECONDS)
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m bench

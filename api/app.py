@@ -73,7 +73,9 @@ class Route:
         """Audit what changes something, by whoever we know; wrong passwords are audited where they fail."""
         if call.identity is None or call.req.method not in permission.UNSAFE:
             return
-        target = " ".join(value for value in call.path.values()) if not parse_path(call.path) else ""
+        target = call.target
+        if not parse_path(call.path):
+            target = target or " ".join(call.path.values())
         self._context.auditor.record(
             operation.id, who=call.by, address=address_of(call.req), status=status, target=target, reason=reason
         )

@@ -1,19 +1,23 @@
 """Tells the scheduler who did what, which stores it.
 
 Entries wait in a queue that one greenlet empties, so that nobody's answer waits for the audit, nor a run for an entry
-about its trigger: they gather for a moment. A worker that is to end sends what waits first. Nothing in an entry is as a
+about its trigger: they gather for a moment. Meanwhile they are in a file, too, from before the answer: a worker that is
+killed loses none. Each has a key of its own, so that one that is sent again is stored once. A worker that is to end
+sends what waits first. Nothing in an entry is as a
 client sent it: names and ids have passed their patterns, addresses were parsed, reasons are ours; and whatever is no
 printable character is replaced, so that an entry is one line wherever it is shown.
 """
 
+import itertools
 import logging
 import time
-from collections import deque
 
 import gevent
 from gevent.event import Event
 
+from api.audit_spool import Entries, Spool
 from api.errors import ApiError
+from store.ids import new_ulid
 from supervisor.client import ControlClient, Refused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
@@ -39,11 +43,19 @@ def reason_of(error: ApiError) -> str:
 
 
 class Auditor:
-    """The queue of one worker."""
+    """The queue of one worker.
 
-    def __init__(self, control: ControlClient) -> None:
+    Args:
+        control: To the scheduler.
+        directory: Where the files of all workers are.
+    """
+
+    def __init__(self, control: ControlClient, directory: str) -> None:
         self._control = control
-        self._waiting: deque[list[object]] = deque()
+        self._name = new_ulid()
+        self._numbers = itertools.count()
+        self._spool = Spool(directory, self._name)
+        self._waiting: Entries = {}
         self._lost = 0
         self._news = Event()
         self._hurry = Event()
@@ -59,32 +71,46 @@ class Auditor:
         at = time.time_ns() // 1_000_000
         entry = [at, _harmless(who), _harmless(address), operation, _harmless(target), status, _harmless(reason)]
         if len(self._waiting) >= _MAX_WAITING:
-            self._waiting.popleft()
+            del self._waiting[next(iter(self._waiting))]
             self._lost += 1
-        self._waiting.append([*entry, failed_login])
+        new: Entries = {f"{self._name}-{next(self._numbers)}": [*entry, failed_login]}
+        self._spool.add(new)
+        self._wait(new)
+
+    def take_over(self) -> None:
+        """Have stored what workers could not that were killed."""
+        left = self._spool.take_over()
+        if left:
+            self._wait(left)
+
+    def flush(self) -> None:
+        """Wait a moment for what waits: the worker is to end. What is not stored then is left to the next one."""
+        self._hurry.set()
+        self._empty.wait(_FLUSH_S)
+
+    def _wait(self, entries: Entries) -> None:
+        self._waiting |= entries
         self._empty.clear()
         self._news.set()
         if not self._started:
             self._started = True
             gevent.spawn(self._send)
 
-    def flush(self) -> None:
-        """Wait a moment for what waits: the worker is to end."""
-        self._hurry.set()
-        self._empty.wait(_FLUSH_S)
-
     def _send(self) -> None:
         while True:
             self._news.wait()
             self._hurry.wait(_GATHER_S)
-            entries = [self._waiting.popleft() for _ in range(min(len(self._waiting), _TOGETHER))]
+            entries = dict(itertools.islice(self._waiting.items(), _TOGETHER))
             try:
                 self._control.call("audit", entries=entries)
             except Unavailable:
-                self._waiting.extendleft(reversed(entries))
                 gevent.sleep(_RETRY_S)
+                continue
             except Refused as err:
                 log.error("%d entries of the audit were refused: %s", len(entries), err)
+            for key in entries:
+                self._waiting.pop(key, None)
+            self._spool.keep(self._waiting)
             if self._lost:
                 log.error("%d entries of the audit were lost while the scheduler was away", self._lost)
                 self._lost = 0

@@ -7,7 +7,7 @@ client would never see the answer.
 
 import functools
 import math
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import falcon
 import gevent
@@ -22,7 +22,9 @@ from api.schemas import ErrorDetail
 _DRAIN_BYTES = 64 << 20
 _TIME_S = 30.0
 _STEP_BYTES = 65536
-_SECRET = frozenset({"password"})
+_SECRET = frozenset({"password", "params"})
+_MAX_ITEMS = 100
+"""Of one object, how many are told that are wrong."""
 _EXACT = 1 << 53
 """Up to here every whole number has a float of its own."""
 
@@ -141,13 +143,38 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
             if field.name in checks:
                 checks[field.name](values[field.name])
         except ValueError as err:  # msgspec's ValidationError is one
-            errors.append(ErrorDetail(f"{place}.{name}", str(err), UNSET if value is None else value))
+            wrong = ErrorDetail(f"{place}.{name}", str(err), UNSET if value is None else value)
+            errors += _wrong_items(value, field.type, wrong.location) or [wrong]
     errors += [
         ErrorDetail(f"{place}.{name}", "is required")
         for name, field in fields.items()
         if field.required and name not in data
     ]
     return values, errors
+
+
+def _wrong_items(value: Any, kind: Any, place: str) -> list[ErrorDetail]:
+    """What is wrong with the items of an object that has values of one type; none when it is something else."""
+    found = _mapping_in(kind)
+    if found is None or not isinstance(value, dict):
+        return []
+    errors: list[ErrorDetail] = []
+    for name, item in value.items():
+        try:
+            msgspec.convert(item, found)
+        except ValueError as err:
+            errors.append(ErrorDetail(f"{place}.{name}", str(err), UNSET if item is None else item))
+        if len(errors) == _MAX_ITEMS:
+            break
+    return errors
+
+
+@functools.cache
+def _mapping_in(kind: Any) -> Any:
+    """The type of the values of the object that a field's type is or allows; None: it allows none."""
+    if get_origin(kind) is dict:
+        return get_args(kind)[1]
+    return next((found for one in get_args(kind) if (found := _mapping_in(one)) is not None), None)
 
 
 @functools.cache

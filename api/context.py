@@ -15,8 +15,9 @@ from gevent.threadpool import ThreadPool
 from api.errors import unavailable
 from api.rawlog import Layouts
 from api.samples import Samples
+from api.task_list import TaskList
 from store.database import Database, open_reader
-from store.errors import StoreError
+from store.errors import QueryTimeout, StoreError
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -30,6 +31,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 2
+_READ_S = 5.0
+"""How long the database may take for an answer, with all that wait for it before."""
+_HUNG_S = 0.5
+"""The same, after one that took longer and until one comes."""
 _SEARCHES = 4
 _PLACE_S = 5.0
 _ASK_S = 1.0
@@ -43,12 +48,15 @@ class Reads:
         self._path = path
         self._db: Database | None = None
         self._pool = ThreadPool(_THREADS)
+        self._hung = False
+        """Nothing came for too long: a disk that hangs keeps the threads, whatever the limit of a query."""
 
     def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `query` with the database in one of the threads and return what it returns (never a lazy cursor).
 
         Raises:
-            StoreError: NotReady while the scheduler has not made it yet; whatever `query` raises.
+            StoreError: NotReady while the scheduler has not made it yet; QueryTimeout when nothing comes, because the
+                disk hangs; whatever `query` raises.
         """
 
         def run() -> T | StoreError:
@@ -58,8 +66,17 @@ class Reads:
                 return query(self._db, *args, **kwargs)
             except StoreError as err:  # gevent would write what a thread raises to the log, with all its frames
                 return err
+            finally:
+                self._hung = False
 
-        result: T | StoreError = self._pool.apply(run)
+        limit_s = _HUNG_S if self._hung else _READ_S
+        late = QueryTimeout(f"(nothing came for {limit_s} s: its disk does not answer, or is overloaded)")
+        try:
+            with gevent.Timeout(limit_s, late):
+                result: T | StoreError = self._pool.apply(run)
+        except QueryTimeout as err:
+            self._hung = self._hung or err is late
+            raise
         if isinstance(result, StoreError):
             raise result
         return result
@@ -146,6 +163,7 @@ class Context:
     daemon_pid: int
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
     searches: Searches = field(default_factory=Searches)
+    tasks: TaskList = field(default_factory=TaskList)
     lag_s: float = 0.0
     """How late the worker's loop was when it was looked at last."""
     samples: Samples = field(init=False)
@@ -177,6 +195,6 @@ def open_context(boot: Boot, daemon_pid: int) -> Context:
 
     reads, files = Reads(boot.database), Files()
     control = ControlClient(boot.control_socket, boot.token)
-    auditor = Auditor(control)
+    auditor = Auditor(control, boot.runtime_dir)
     auth = Authenticator(boot, reads, files, control, auditor)
     return Context(boot, reads, files, control, auth, auditor, Hub(boot, reads, auth.valid), Event(), daemon_pid)

@@ -86,6 +86,8 @@ def _event(name: str, data: Any) -> dict[str, Any]:
 
 def _query_param(param: Param) -> dict[str, Any]:
     described: dict[str, Any] = {"name": param.name, "in": "query", "schema": param.schema}
+    if param.schema.get("type") == "array":
+        described |= {"style": "form", "explode": False}  # separated by commas
     if param.required:
         described["required"] = True
     else:

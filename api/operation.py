@@ -45,6 +45,8 @@ class Call:
     query: dict[str, Any]
     body: Any = None
     identity: Identity | None = None
+    target: str = ""
+    """What it is about, for records, when the path does not tell."""
 
     @property
     def by(self) -> str:
@@ -62,6 +64,16 @@ class Call:
         self.resp.status = status
         self.resp.content_type = "application/json"
         self.resp.data = msgspec.json.encode(document)
+
+    def answer_list(self, document: type[Document], items: bytes, digest: bytes) -> None:
+        """Send a `document` that has nothing but `items`, the inside of a JSON array, with an entity tag.
+
+        `digest` changes when the items do.
+        """
+        link = msgspec.json.encode(f"{base_url(self.req.env)}/schemas/{document.__name__}.json")
+        self.resp.content_type = "application/json"
+        self.resp.data = b'{"$schema":%b,"items":[%b]}' % (link, items)
+        self.resp.set_header("ETag", tag_of(link + digest))
 
     def tagged(self) -> None:
         """Put an entity tag to the answer; only that is sent when the client has the rest."""

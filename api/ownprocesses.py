@@ -2,6 +2,8 @@
 
 import os
 
+OF_THE_SCHEDULER = ("janitor", "watcher", "notifier")
+"""What it starts when there is something to do for them."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -10,7 +12,7 @@ def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]
     found = [("supervisor", root_pid)]
     if scheduler_pid is not None:
         found.append(("scheduler", scheduler_pid))
-        found += [("janitor", pid) for pid in _children(scheduler_pid)]
+        found += [(name, pid) for pid in _children(scheduler_pid) if (name := _title(pid)) in OF_THE_SCHEDULER]
     arbiter = os.getppid()
     found.append(("gunicorn", arbiter))
     found += [("worker", pid) for pid in _children(arbiter)]
@@ -24,6 +26,16 @@ def resident_bytes(pid: int) -> int | None:
             return int(file.read().split()[1]) * _PAGE_BYTES
     except OSError:
         return None
+
+
+def _title(pid: int) -> str:
+    """What it calls itself, after "ringward"; empty while it has no name yet, or has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(100).rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")
+    except OSError:
+        return ""
+    return words[1] if len(words) == 2 and words[0] == "ringward" else ""
 
 
 def _children(pid: int) -> list[int]:

@@ -79,10 +79,12 @@ TASK_NAME = PathParam("taskName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Na
 RUN_ID = PathParam("runId", re.compile(r"^[0-9A-HJKMNP-TV-Z]{26}$"), 26, 26, "ULID of the run.")
 LINE_NUMBER = PathParam("lineNumber", re.compile(r"^[0-9]+$"), 1, 19, "Absolute number of the line, from 0.")
 SCHEMA_NAME = PathParam("schemaName", re.compile(r"^[A-Za-z]+\.json$"), 1, 100, "Name of the schema.")
+NOTIFIER_NAME = PathParam("notifierName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the notifier.")
 TOKEN_NAME = PathParam("tokenName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the token.")
 NOTIFICATION_ID = PathParam("notificationId", RUN_ID.pattern, 26, 26, "ULID of the notification.")
 PATH_PARAMS = {
-    param.name: param for param in (TASK_NAME, TOKEN_NAME, RUN_ID, LINE_NUMBER, SCHEMA_NAME, NOTIFICATION_ID)
+    param.name: param
+    for param in (TASK_NAME, TOKEN_NAME, NOTIFIER_NAME, RUN_ID, LINE_NUMBER, SCHEMA_NAME, NOTIFICATION_ID)
 }
 
 
@@ -204,13 +206,18 @@ def statuses(name: str, description: str) -> Param:
     return Param(name, parse, {"type": "string"}, (), description)
 
 
-def event_types(name: str, description: str) -> Param:
-    """A comma-separated list of words."""
+def words(name: str, description: str, values: tuple[str, ...]) -> Param:
+    """A comma-separated list of some of `values`; blanks and empty parts do not count."""
+    known = frozenset(values)
 
-    def parse(value: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+    def parse(text: str) -> tuple[str, ...]:
+        given = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+        unknown = [word for word in given if word not in known]
+        if unknown:
+            raise ValueError(f"has unknown words: {', '.join(unknown)}; there are: {', '.join(values)}")
+        return given
 
-    return Param(name, parse, {"type": "string"}, (), description)
+    return Param(name, parse, {"type": "array", "items": {"type": "string", "enum": [*values]}}, (), description)
 
 
 def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, Any], list[ErrorDetail]]:

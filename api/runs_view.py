@@ -45,7 +45,8 @@ def _common(run: Run) -> dict[str, Any]:
 
 
 def _params(run: Run) -> dict[str, str] | UnsetType:
-    return run.params or UNSET
+    """Without those that are secret."""
+    return {name: value for name, value in (run.params or {}).items() if value is not None} or UNSET
 
 
 def camel(run: Run) -> schemas.RunCamel:

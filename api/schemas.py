@@ -260,7 +260,13 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
 class TriggerBody(Body, kw_only=True):
     """What a trigger may carry."""
 
-    params: dict[str, str] | UnsetType | None = UNSET
+    params: (
+        Annotated[
+            dict[str, str], Meta(max_length=100, description="Values of the task's parameters by name, all as text.")
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
 
 
 class LoginBody(Body, kw_only=True):

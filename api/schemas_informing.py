@@ -7,7 +7,28 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api.schemas import DateTime, Document, Int64, Ulid
 
 SEVERITIES = ("info", "warn", "error")
-KINDS = ("run.failed", "service.fatal", "service.recovered", "service.rolling", "log.dropping")
+KINDS = (
+    "run.failed",
+    "run.timeout",
+    "run.crashed",
+    "run.missed",
+    "run.succeeded",
+    "run.recovered",
+    "run.slow",
+    "run.silent",
+    "service.fatal",
+    "service.recovered",
+    "service.rolling",
+    "log.disk_pressure",
+    "config.stale",
+    "database.failing",
+    "database.restored",
+    "disk.full",
+    "disk.recovered",
+    "daemon.restarted",
+    "notify.delivery_failed",
+)
+PROCESSES = ("supervisor", "scheduler", "gunicorn", "worker", "janitor", "watcher", "notifier")
 
 Severity = Annotated[str, Meta(extra_json_schema={"enum": list(SEVERITIES)})]
 Kind = Annotated[str, Meta(extra_json_schema={"enum": list(KINDS)})]
@@ -42,6 +63,30 @@ class UnreadCount(Document, kw_only=True):
     """How many notifications nobody has read."""
 
     count: Int64
+
+
+class Notifier(Struct, kw_only=True, rename="camel"):
+    """A way to tell people; what is secret about it is not here."""
+
+    name: str
+    waiting: Annotated[Int64, Meta(description="Messages that have still to be delivered.")]
+    given_up: Annotated[Int64, Meta(description="Messages that were never delivered.")]
+    delivered_at: Annotated[DateTime, Meta(description="When the last one was.")] | UnsetType = UNSET
+    failed_at: Annotated[DateTime, Meta(description="When an attempt failed last.")] | UnsetType = UNSET
+    error: Annotated[str, Meta(description="Why it did.")] | UnsetType = UNSET
+
+
+class Notifiers(Document, kw_only=True):
+    """The configured notifiers, by name."""
+
+    items: list[Notifier]
+
+
+class Tried(Document, kw_only=True):
+    """What became of a message that tried a notifier."""
+
+    delivered: bool
+    error: Annotated[str, Meta(description="Why it was not.")] | UnsetType = UNSET
 
 
 class NotificationEvent(Struct, kw_only=True):
@@ -158,7 +203,7 @@ class Pressures(Struct, kw_only=True):
 class Process(Struct, kw_only=True, rename="camel"):
     """A process of the daemon itself."""
 
-    name: Annotated[str, Meta(extra_json_schema={"enum": ["supervisor", "scheduler", "gunicorn", "worker", "janitor"]})]
+    name: Annotated[str, Meta(extra_json_schema={"enum": list(PROCESSES)})]
     pid: Int64
     cpu_ms: Annotated[Int64, Meta(description="Processor time since its start.")]
     cpu_percent: Annotated[float, Meta(description="Of one core.")]

@@ -73,6 +73,10 @@ class Ending(Document, kw_only=True, rename="camel"):
     killed_leftovers: (
         Annotated[list[str], Meta(description="What outlived its main process: names and process ids.")] | UnsetType
     ) = UNSET
+    failure_line: (
+        Annotated[Int64, Meta(description="Number of the line by which it has failed (failure_output).", ge=0)]
+        | UnsetType
+    ) = UNSET
     last_lines: Annotated[
         list[Line], Meta(description="The end of its log, at most 20 lines; system lines say more about the reason.")
     ]

@@ -62,6 +62,7 @@ class Seed:
         for number in _ENDING:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        gc.disable()  # until all is loaded, which stays
         worker = importlib.import_module(_WORKER).Worker(*self._arguments)
         worker.tmp.close()
         worker.tmp = self.tmp  # the arbiter looks at this one for signs of life

@@ -255,15 +255,23 @@ class Bell:
             client.close()
 
     def _hear(self, client: DoorbellClient) -> None:
-        while True:
-            try:
-                names = client.receive()
-            except OSError:
-                return
-            if names is None:
-                return
-            for name in names:
-                self._ring(name)
+        """Until the writer is gone. Bells are heard on the loop itself: a greenlet would have to be woken first."""
+        gone = Event()
+        watcher = gevent.get_hub().loop.io(client.fileno(), 1)
+        watcher.start(self._heard, client, gone)
+        try:
+            gone.wait()
+        finally:
+            watcher.stop()
+            watcher.close()
+
+    def _heard(self, client: DoorbellClient, gone: Event) -> None:
+        names = client.heard()
+        if names is None:
+            gone.set()
+            return
+        for name in names:
+            self._ring(name)
 
     def _ring(self, name: str) -> None:
         feed = self._feeds.get(name)
@@ -512,6 +520,7 @@ class Hub:
 
 
 def unreadable(name: str, err: Exception) -> ApiError:
-    """The 500 for a log that cannot be read at all; unlike other failures it says why."""
+    """The 500 for a log that cannot be read at all; unlike other failures it says why, but not where the file is."""
     log.error("the log of %s cannot be read: %s", name, err)
-    return ApiError(500, f"The log cannot be read: {err}")
+    why = err.strerror if isinstance(err, OSError) else str(err).rpartition("/")[2]
+    return ApiError(500, f"The log cannot be read: {why}")

@@ -88,6 +88,7 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
         self.wsgi = build(self.context)
         # What is there now stays: looking for garbage among it would hold up streams for milliseconds.
         gc.freeze()
+        gc.enable()
 
     def init_signals(self) -> None:
         """SIGTERM comes as a greenlet, so that it can wake others."""
@@ -105,6 +106,7 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def run(self) -> None:
         """Accept until told to stop; then finish what is being answered."""
+        self.context.auditor.take_over()
         hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
         hello.start(self._root_may_be_gone)
         pools, servers = [], []

@@ -14,7 +14,20 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench import endpoints, fanout, ingest, lifetime, memory, redraw, reload, sampling, short_runs, streams
+from bench import (
+    endpoints,
+    fanout,
+    ingest,
+    lifetime,
+    memory,
+    notifying,
+    redraw,
+    reload,
+    sampling,
+    scale,
+    short_runs,
+    streams,
+)
 from bench.client import Failed
 from bench.measure import Row, table
 
@@ -36,6 +49,8 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "memory": memory.memory,
     "sampling": sampling.sampling,
     "reload": reload.reload,
+    "notify": notifying.dead_receiver,
+    "scale": scale.scale,
     "endpoints": endpoints.endpoints,
     "filters": endpoints.filters,
 }

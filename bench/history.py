@@ -74,9 +74,11 @@ def fill(writer: Database, n: int, tasks: int) -> None:
             )
             for _, sql in made:
                 db.execute(sql)
-            keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
+            keys = "state, exit_code, triggered_by, retry_attempt > 0"
+            numbers = "count(*), count(started_at), count(duration), min(started_at), max(started_at)"
+            source = f"{keys}, {numbers} FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
             for scope, width in (("''", 27), ("''", 22), ("task_name", 27)):
-                db.execute(f"INSERT INTO run_counts SELECT {scope}, {width}, created_at >> {width}, {keys}")
+                db.execute(f"INSERT INTO run_counts SELECT {scope}, {width}, created_at >> {width}, {source}")
         for i in range(tasks):
             upsert_task(writer, task_name(i), "task", "{}")
     writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")

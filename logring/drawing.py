@@ -57,9 +57,11 @@ class Drawing:
         clean: replaces the secrets in a text, since what was drawn piece by piece can be one in the end.
     """
 
+    __slots__ = ("_full", "_newline", "_pace", "_redraw", "clean")
+
     def __init__(self, *, full: bool, clean: Callable[[bytes], bytes] | None = None) -> None:
         self._full = full
-        self._clean = clean
+        self.clean = clean
         self._redraw = Redraw(full=full)
         self._pace = Pace()
         self._newline = True  # whether the last byte it was fed was one
@@ -73,7 +75,7 @@ class Drawing:
     def rows(self) -> Frame:
         """What is not settled, as it looks now."""
         rows = self._redraw.region() if self._redraw.busy else ()
-        return rows if self._clean is None else tuple(map(self._clean, rows))
+        return rows if self.clean is None else tuple(map(self.clean, rows))
 
     def concerns(self, mm: mmap, start: int, end: int) -> bool:
         """Whether these bytes of a mapping have to be fed. Plain output costs one look for a carriage return."""
@@ -113,7 +115,7 @@ class Drawing:
             pieces += self._pieces(self._redraw.feed(data[:cut]))
             data = data[cut:]
         text = settled(data)
-        pieces.append(text if self._clean is None else self._clean(text))
+        pieces.append(text if self.clean is None else self.clean(text))
         return pieces
 
     def finish(self) -> list[bytes]:
@@ -130,8 +132,8 @@ class Drawing:
                 yield one
                 continue
             text, frames = one.text, one.frames
-            if self._clean is not None:
-                text, frames = self._clean(text), tuple(tuple(map(self._clean, rows)) for rows in frames)
+            if self.clean is not None:
+                text, frames = self.clean(text), tuple(tuple(map(self.clean, rows)) for rows in frames)
             frames = _kept(frames)
             if not frames:
                 yield text + b"\n"
@@ -177,6 +179,8 @@ def take_unfinished(backlog: list[Item], stream: int) -> tuple[bytes, bool]:
 
 class FrameQueue:
     """Frames on their way from the pump to the file thread. What finds no room is not kept: lines never wait."""
+
+    __slots__ = ("_added", "_items", "_taken", "_told")
 
     def __init__(self) -> None:
         self._items: deque[tuple[int, tuple[Frame, ...]]] = deque()

@@ -38,7 +38,6 @@ class HeadBlock:
 
     __slots__ = (
         "_reserve",
-        "_ring",
         "at",
         "base_ms",
         "ceiling_ms",
@@ -54,11 +53,12 @@ class HeadBlock:
         "limit",
         "lines",
         "number",
+        "ring",
         "start",
     )
 
     def __init__(self, ring: Ring, number: int, first_line: int) -> None:
-        self._ring = ring
+        self.ring = ring
         # The entries that one more read can make: one for each part of split lines, and some.
         self._reserve = ENTRY_SIZE * (ring.block_size // max_line(ring.block_size) + 4)
         self.number = number
@@ -88,11 +88,11 @@ class HeadBlock:
 
     def previous(self) -> "HeadBlock | None":
         """The closed block before this one, if it is still in its slot."""
-        at = self._ring.slot_at(self.number - 1)
-        header = BlockHeader.parse(self._ring.mm[at : at + HEADER_SIZE]) if self.number else None
-        if header is None or header.number != self.number - 1 or header.extent != self._ring.block_size:
+        at = self.ring.slot_at(self.number - 1)
+        header = BlockHeader.parse(self.ring.mm[at : at + HEADER_SIZE]) if self.number else None
+        if header is None or header.number != self.number - 1 or header.extent != self.ring.block_size:
             return None
-        return HeadBlock.resume(self._ring, header)
+        return HeadBlock.resume(self.ring, header)
 
     def commit(self, cut: int, lines: int, stream: int, flags: int, now_ms: int, frames: int = 0) -> None:
         """Make the text up to `cut` part of the block: `lines` lines of one stream, read at one time.
@@ -111,7 +111,7 @@ class HeadBlock:
                 self.last_flags |= flags
             else:
                 self.entries += 1
-                ring = self._ring
+                ring = self.ring
                 ENTRY.pack_into(
                     ring.mm,
                     self.at + ring.block_size - ENTRY_SIZE * self.entries,
@@ -130,7 +130,7 @@ class HeadBlock:
         self.start = cut
 
     def _set_limit(self) -> None:
-        ring = self._ring
+        ring = self.ring
         table = ring.block_size - ENTRY_SIZE * self.entries - self._reserve
         if self.at == RING_BLOCKS_AT:  # the only block whose pages may not all be there
             while table < ring.table_have:
@@ -143,7 +143,7 @@ class HeadBlock:
     def grow(self) -> bool:
         """Take more pages for text, where some are missing; whether there is more room now."""
         before = self.limit
-        if self.at == RING_BLOCKS_AT and self._ring.grow_text():
+        if self.at == RING_BLOCKS_AT and self.ring.grow_text():
             self._set_limit()
         return self.limit > before
 
@@ -156,7 +156,7 @@ class HeadBlock:
             self.start - self.at,
             self.entries,
             self.last_frames,
-            self._ring.block_size,
+            self.ring.block_size,
             self.base_ms,
             self.last_delta,
             self.last_stream,
@@ -171,4 +171,4 @@ class HeadBlock:
         """Write the header to the block: nothing will be added."""
         self.flags = BLOCK_CLOSED
         self.limit = self.fill = self.start
-        self._ring.mm[self.at : self.at + HEADER_SIZE] = pack_header(seq, self.body())
+        self.ring.mm[self.at : self.at + HEADER_SIZE] = pack_header(seq, self.body())

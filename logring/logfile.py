@@ -53,6 +53,15 @@ class LogFileWriter:
         self._part = (-1, 0)  # number and end of the text of the unfinished block that was written last
         self.may_grow = True
 
+    @property
+    def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        """What was written last, for the one that goes on with the file in this one's place."""
+        return self._seen_seq, self._last_written, self._part
+
+    @progress.setter
+    def progress(self, done: tuple[int, tuple[int, int], tuple[int, int]]) -> None:
+        self._seen_seq, self._last_written, self._part = done
+
     def write_closed(self) -> int:
         """Write all closed blocks that are not in the file yet.
 

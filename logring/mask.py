@@ -25,6 +25,8 @@ class Mask:
         ValueError: a secret without any line of 6 to 8192 bytes.
     """
 
+    __slots__ = ("_held", "_secrets", "count")
+
     def __init__(self, secrets: Iterable[bytes]) -> None:
         found: set[bytes] = set()
         for secret in secrets:
@@ -48,6 +50,15 @@ class Mask:
         """The stream is at its end: what was held back was no secret."""
         held, self._held = self._held, b""
         return held
+
+    @property
+    def held(self) -> bytes:
+        """The end of the output so far that could begin a secret."""
+        return self._held
+
+    def hold(self, held: bytes, count: int) -> None:
+        """Go on where another mask held this back, after it had replaced so many."""
+        self._held, self.count = held, count
 
     def clean(self, text: bytes) -> bytes:
         """A text by itself with its secrets replaced."""

@@ -76,6 +76,7 @@ class Ring:
         mm: the mapping.
         slots: number of block slots; less than planned once shared memory was short.
         taken: slots whose pages are there (the first one: perhaps not all of them).
+        fd: of the file; -1 for a private copy.
     """
 
     def __init__(self, path: str, static: Static, mm: mmap.mmap, fd: int) -> None:
@@ -94,7 +95,7 @@ class Ring:
         self._pending_seq = [0, 0]
         self._region_have = list(REGION_TEXT_AT)
         self._region_seq = 0
-        self._fd = fd
+        self.fd = fd
 
     @classmethod
     def create(
@@ -137,6 +138,60 @@ class Ring:
         return cls(path, static, mm, fd)
 
     @classmethod
+    def adopt(cls, path: str, fd: int) -> "Ring":
+        """Map a ring whose descriptor this process had before it was executed anew; its attributes are to be restored.
+
+        Raises:
+            OSError: it cannot be mapped.
+            LogError: it is no ring of ours.
+        """
+        static = Static.parse(os.pread(fd, PAGE, 0), path, KIND_RING)
+        return cls(path, static, mmap.mmap(fd, RING_BLOCKS_AT + static.ring_blocks * static.block_size), fd)
+
+    @classmethod
+    def reopen(cls, path: str) -> "Ring | None":
+        """Map the ring of a writer that died, to go on with it; None when there is none, or nothing was published.
+
+        Which pages are there is not known. They are taken once more: that costs none that are.
+
+        Raises:
+            OSError: it is there and cannot be mapped.
+            LogError: it is no ring of ours, or damaged.
+        """
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        try:
+            if os.pread(fd, len(MAGIC), 0).strip(b"\0") == b"":
+                os.unlink(path)
+                os.close(fd)
+                return None
+            ring = cls.adopt(path, fd)
+            publication = read_publication(ring.mm, path)
+            publication.check(ring.static, path)
+        except ValueError as err:  # of mmap: the file is shorter than it says
+            os.close(fd)
+            raise Corrupt(f"{path} is truncated") from err
+        except BaseException:
+            os.close(fd)
+            raise
+        ring._go_on(publication)  # noqa: SLF001 - one of our own class
+        return ring
+
+    def _go_on(self, publication: Publication) -> None:
+        """Take over what the writer before had taken and counted, as far as that has to be known."""
+        header, self.slots = publication.header, publication.state.blocks
+        if self.slot_at(header.number) == RING_BLOCKS_AT:
+            while self.text_have < header.text_end and self.grow_text():
+                pass
+        self._region_seq = publication.state.region_epoch
+        for stream, copies in enumerate(PENDING_AT):
+            for found in (parse_pending(self.mm[at : at + PENDING_SIZE]) for at in copies):
+                if found is not None and newer(found[0], self._pending_seq[stream]):
+                    self._pending_seq[stream] = found[0]
+
+    @classmethod
     def private_copy(cls, path: str) -> "Ring | None":
         """A copy of a ring in private memory, for saving what a dead writer left; None when nothing was published.
 
@@ -170,10 +225,10 @@ class Ring:
         return RING_BLOCKS_AT + number % self.slots * self.block_size
 
     def _take(self, step: str, offset: int, length: int) -> bool:
-        if self._fd < 0:
+        if self.fd < 0:
             return True
         try:
-            fallocate(step, self._fd, offset, length)
+            fallocate(step, self.fd, offset, length)
         except OSError:  # ENOSPC, EDQUOT, ENOMEM: shared memory is short; we live with what there is
             return False
         return True
@@ -182,7 +237,7 @@ class Ring:
         """Take the pages of the slot of block `number`; when they are not there, wrap at the slots before it."""
         if number < self.taken or self.taken == self.slots:
             return True
-        if not is_roomy(self._fd) or not self._take("slot", self.slot_at(number), self.block_size):
+        if not is_roomy(self.fd) or not self._take("slot", self.slot_at(number), self.block_size):
             self.slots = self.taken
             return False
         self.taken = number + 1
@@ -252,9 +307,9 @@ class Ring:
     def close(self) -> None:
         """Unmap. The file stays."""
         self.mm.close()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 def read_publication(mm: mmap.mmap, path: str = "the ring") -> Publication:

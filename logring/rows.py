@@ -21,7 +21,6 @@ class Rows:
 
     Args:
         above: whole lines that were settled before; the cursor can go up there.
-        layout: turns one such line into rows.
         samples: the history so far.
 
     Attributes:
@@ -33,7 +32,24 @@ class Rows:
         samples_left: how many pictures may be taken before it is set again.
     """
 
-    def __init__(self, above: bytes, layout: Callable[[bytes], list[Row]], samples: Samples) -> None:
+    __slots__ = (
+        "_above",
+        "_added",
+        "_block",
+        "_bottom",
+        "_redraws",
+        "_rows",
+        "_samples",
+        "_top",
+        "closed",
+        "margins",
+        "over_picture",
+        "row",
+        "samples_left",
+        "settled",
+    )
+
+    def __init__(self, above: bytes, samples: Samples) -> None:
         self.row = 0
         self.margins = (0, LINES - 1)
         self.closed = self.over_picture = False
@@ -41,7 +57,6 @@ class Rows:
         self.samples_left = _SAMPLES_PER_FEED
         self._samples = samples
         self._above = above
-        self._layout = layout
         self._rows = [Row()]
         self._top = 0  # rows above it are settled
         self._block = False
@@ -155,12 +170,15 @@ class Rows:
         self._settle(rows)
         self.closed = True
 
-    def fetch(self, count: int) -> int:
-        """Put at least `count` of the settled rows above back on the screen, as far as there are; returns how many."""
+    def fetch(self, count: int, layout: Callable[[bytes], list[Row]]) -> int:
+        """Put at least `count` of the settled rows above back on the screen, as far as there are; returns how many.
+
+        `layout` turns a line into rows.
+        """
         before = len(self._rows)
         while len(self._rows) < min(before + count, LINES) and self._above:
             self._above, _, text = self._above.removesuffix(b"\n").rpartition(b"\n")
-            rows = self._layout(text)[len(self._rows) - LINES :]
+            rows = layout(text)[len(self._rows) - LINES :]
             for row in rows:
                 row.touched = self._redraws
             self._rows[:0] = rows

@@ -50,9 +50,11 @@ class Screen:
         pen: what colours are set now.
     """
 
+    __slots__ = ("_column", "_in_string", "_rows", "_saved", "pen")
+
     def __init__(self, pen: bytes, above: bytes, samples: Samples) -> None:
         self.pen = pen
-        self._rows = Rows(above, _rows_of, samples)
+        self._rows = Rows(above, samples)
         self._column = 0
         self._saved: tuple[int, int, bytes] | None = None
         self._in_string = False
@@ -188,7 +190,7 @@ class Screen:
             self._rows.go_to(min(row, len(self._rows) - 1))
 
     def _fetch(self, count: int) -> None:
-        more = self._rows.fetch(count)
+        more = self._rows.fetch(count, _rows_of)
         if self._saved is not None:
             self._saved = self._saved[0] + more, *self._saved[1:]
 

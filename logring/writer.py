@@ -182,6 +182,24 @@ class RingWriter(BlockWriter):
         """How many secrets were replaced so far."""
         return sum(mask.count for mask in self._masks if mask is not None)
 
+    @property
+    def masking(self) -> bool:
+        """Whether secrets are looked for."""
+        return any(self._masks)
+
+    @property
+    def held(self) -> tuple[bytes, bytes, int]:
+        """What of stdout and stderr is held back, because a secret could begin there; how many were replaced."""
+        out, err, _ = (mask.held if mask is not None else b"" for mask in self._masks)
+        return out, err, self.masked
+
+    def hold(self, out: bytes, err: bytes, masked: int) -> None:
+        """Go on where the masks of another writer were (`held`); after `mask`."""
+        for mask, held in zip(self._masks, (out, err), strict=False):
+            if mask is not None:
+                mask.hold(held, masked)
+                masked = 0
+
     def readv(self, fd: int, stream: int, now_ms: int) -> int:
         """Read once from `fd`, straight into the head block, and publish the lines that are complete now.
 

@@ -3,7 +3,7 @@
 Failed log-ins have a number of their own, so that whoever guesses passwords cannot push out what others did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from store.connection import Connection
@@ -46,14 +46,19 @@ class StoredEntry(NamedTuple):
     entry: Entry
 
 
-def append(db: Database, entries: Sequence[Entry]) -> None:
-    """Store entries, in this order; now and then the oldest go."""
+def append(db: Database, entries: Mapping[str, Entry]) -> None:
+    """Store entries, in this order; now and then the oldest go.
+
+    Args:
+        db: A writer.
+        entries: By keys that no others have: an entry that is stored already is passed over.
+    """
     with db.transaction() as view:
-        for entry in entries:
+        for key, entry in entries.items():
             row = view.row(
-                "INSERT INTO audit (at, who, address, operation, target, status, reason, failed_login)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-                [*entry[:-1], int(entry.failed_login)],
+                "INSERT INTO audit (key, at, who, address, operation, target, status, reason, failed_login)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING RETURNING id",
+                [key, *entry[:-1], int(entry.failed_login)],
             )
             if row is not None and row[0] % _PRUNE_EVERY == 0:
                 prune(view)

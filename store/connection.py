@@ -18,6 +18,7 @@ TEXTS = "(SELECT value FROM json_each(?))"
 ALL = 2**63 - 1
 """As a limit: none."""
 T = TypeVar("T")
+_MOST_REMEMBERED = 1000
 Durability = Literal["crash", "power"]
 
 
@@ -36,6 +37,7 @@ class Connection(ABC):
         self.place = place
         self._remembers = remembers
         self._seen: Hashable = None
+        self._looked = False
         self._remembered: dict[Hashable, Any] = {}
 
     @abstractmethod
@@ -49,6 +51,14 @@ class Connection(ABC):
         Raises:
             StoreError: The subclass that says why (see store.errors).
         """
+
+    def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:  # noqa: ARG002 - of SQLite
+        """All rows of a query; None: given up after so many steps. Only where a database counts them.
+
+        Raises:
+            StoreError: As `rows`.
+        """
+        return self.rows(sql, params)
 
     def row(self, sql: str, params: Sequence[Value] = ()) -> Row | None:
         """The first row of a query, or None."""
@@ -117,11 +127,15 @@ class Connection(ABC):
         """
         if not self._remembers:
             return compute()
-        generation = self._generation()
-        if generation != self._seen:
-            self._seen = generation
-            self._remembered.clear()
+        if not self._looked:
+            generation = self._generation()
+            if generation != self._seen:
+                self._seen = generation
+                self._remembered.clear()
+            self._looked = True
         if key not in self._remembered:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
             self._remembered[key] = compute()
         value: T = self._remembered[key]
         return value

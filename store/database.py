@@ -211,7 +211,7 @@ def open_writer(target: str, durability: Durability = "crash") -> Database:
         SchemaTooNew: A newer release wrote it.
         Unusable: It is no database, damaged, another application's, or cannot be opened.
         Busy: Another process is writing and does not stop.
-        Away: The server cannot be reached, or refuses the connection.
+        Away: The server cannot be reached; `Refused`: it does not let us in.
     """
     backend = _backend(target)
     writer = _Writer(lambda: backend.connect_writer(target, durability))

@@ -3,9 +3,11 @@
 StoreError
 ├── NotReady          not there yet, or not migrated yet: try again
 │   └── Away          the server of the database cannot be reached
+│       └── Refused   it can, and does not let us in
 ├── InDoubt           the server went away during a commit
 ├── SchemaTooNew      written by a newer release
-├── Unusable          no database, damaged, of another application, cannot be opened
+├── Unusable          no database, of another application, cannot be opened
+│   └── Damaged       it is damaged
 ├── Closed            used after close()
 ├── ReadOnly          a write through a reader, or a read-only file system
 ├── Busy              somebody else keeps the write lock
@@ -21,6 +23,7 @@ class StoreError(Exception):
     """The store failed."""
 
     def __init__(self, detail: str = "") -> None:
+        self.detail = detail
         message = type(self).__doc__ or "The store failed."
         super().__init__(f"{message} {detail}" if detail else message)
 
@@ -31,6 +34,10 @@ class NotReady(StoreError):
 
 class Away(NotReady):
     """The database server cannot be reached."""
+
+
+class Refused(Away):
+    """The database server refuses the connection."""
 
 
 class InDoubt(StoreError):
@@ -48,6 +55,10 @@ class SchemaTooNew(StoreError):
 
 class Unusable(StoreError):
     """The database cannot be used."""
+
+
+class Damaged(Unusable):
+    """The database is damaged."""
 
 
 class Closed(StoreError):

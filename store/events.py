@@ -4,11 +4,26 @@ Each number is one more than that of the newest event, which is never pruned, so
 or savepoint that is rolled back gives its numbers back.
 """
 
+import functools
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from store.connection import Value
 from store.database import Database
 from store.models import OutboxModel
+
+_TOGETHER = 16
+"""Rows of one statement; each number of rows is a statement of its own to the database."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Draft(NamedTuple):
+    """An event that has no number yet; `created_at` in ms since the epoch, `body` the JSON text of an object."""
+
+    kind: str
+    created_at: int
+    body: str
 
 
 class Event(NamedTuple):
@@ -20,17 +35,32 @@ class Event(NamedTuple):
     body: dict[str, Any]
 
 
-_INSERT = (
-    "INSERT INTO outbox (seq, kind, created_at, body)"
-    " VALUES ((SELECT COALESCE(max(seq), 0) + 1 FROM outbox), ?, ?, ?) RETURNING seq"
-)
+def draft(kind: str, body: dict[str, Any], now_ms: int) -> Draft:
+    """An event to be appended."""
+    return Draft(kind, now_ms, _encode(body))
 
 
 def append(db: Database, kind: str, body: dict[str, Any], now_ms: int) -> int:
-    """Store an event, in the caller's transaction if there is one; returns its number."""
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    row = db.row(_INSERT, [kind, now_ms, text])
-    return int(row[0]) if row else 0
+    """Store one event, as `append_all` does; returns its number."""
+    return append_all(db, [draft(kind, body, now_ms)])
+
+
+def append_all(db: Database, drafts: Sequence[Draft]) -> int:
+    """Store events in their order, in the caller's transaction if there is one; returns the number of the first."""
+    first = last_seq(db) + 1
+    for begin in range(0, len(drafts), _TOGETHER):
+        part = drafts[begin : begin + _TOGETHER]
+        values: list[Value] = []
+        for number, one in enumerate(part, first + begin):
+            values += (number, *one)
+        db.execute(_insert(len(part)), values)
+    return first
+
+
+@functools.cache
+def _insert(count: int) -> str:
+    rows = ", ".join(["(?, ?, ?, ?)"] * count)
+    return f"INSERT INTO outbox (seq, kind, created_at, body) VALUES {rows}"  # noqa: S608 - question marks
 
 
 def since(db: Database, seq: int, limit: int = 1000) -> list[Event]:

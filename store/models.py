@@ -23,6 +23,8 @@ class TaskModel(Model):
     rolling = TextField(null=True)
     last_restart = TextField(null=True)
     last_boot = TextField(null=True)
+    failures = IntegerField(default=0)
+    failed_attempts = IntegerField(default=0)
 
     class Meta:
         """Its table."""

@@ -1,7 +1,12 @@
 """PostgreSQL, through psycopg.
 
 The SQL of this package is written in the words that both databases know; here `?` becomes `$1`, `$2` … and what names
-an index for SQLite's planner is left out. The migrations add the few functions that PostgreSQL lacks.
+an index for SQLite's planner is left out. `NOT IN` a column of a table becomes `NOT EXISTS`, which is the same where
+nothing is NULL: PostgreSQL would read the whole column first. The migrations add the few functions that it lacks.
+
+All queries are made for indexes, and a table is read through only where none can be used. Left to itself the planner
+does so as well when it takes the sums of all runs for many of the rows in `run_counts`, as it knows nothing of how the
+columns there depend on each other.
 
 There is one writer: it holds an advisory lock of its session, so a second daemon on the same database is refused. Each
 of its transactions counts itself in the table `ringward_writer`, which is also the mark by which the database is known
@@ -31,6 +36,7 @@ from store.errors import (
     NotReady,
     QueryTimeout,
     ReadOnly,
+    Refused,
     StoreError,
     Unusable,
 )
@@ -43,8 +49,8 @@ if find_spec("psycopg_binary") or find_spec("psycopg_c"):
 try:
     import psycopg
     from psycopg.adapt import Buffer, Dumper, Loader
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg.pq import ConnStatus, TransactionStatus
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.pq import ConnStatus, PGconn, Ping, TransactionStatus
     from psycopg.types.string import StrDumper
 except ImportError as err:
     raise Unusable(f'(a PostgreSQL database needs psycopg: pip install "ringward[postgresql]"; {err})') from err
@@ -64,6 +70,7 @@ _DEFAULTS: Mapping[str, str | int] = {
 _SETTINGS = f"""
 SET lock_timeout = {int(BUSY_WAIT_S * 1000)};
 SET jit = off;
+SET enable_seqscan = off;
 SET work_mem = '64MB';
 SET client_min_messages = warning;
 SET tcp_keepalives_idle = 15;
@@ -91,6 +98,7 @@ _BY_STATE: tuple[tuple[str, type[StoreError]], ...] = (
 )
 """By the beginning of the SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
 _INDEX = re.compile(r" INDEXED BY \w+")
+_NOT_IN = re.compile(r"(\w+\.\w+) NOT IN \(SELECT (\w+) FROM (\w+)\)")
 
 
 class _NumberLoader(Loader):
@@ -158,8 +166,7 @@ class PostgresConnection(Connection):
         settings += _READER_SETTINGS if readonly else f"SET synchronous_commit = {_SYNCHRONOUS[durability]};"
         try:
             self._raw = psycopg.connect(
-                "",
-                **{**_DEFAULTS, **_parts(url), "client_encoding": "UTF8"},
+                _conninfo(url),
                 autocommit=True,
                 cursor_factory=psycopg.RawCursor,
             )
@@ -225,6 +232,7 @@ class PostgresConnection(Connection):
             yield
             return
         self._script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._looked = False
         if self._limit_s is not None:
             self._deadline = time.monotonic() + self._limit_s
         try:
@@ -301,7 +309,8 @@ class PostgresConnection(Connection):
 @functools.lru_cache(maxsize=1024)
 def _native(sql: str) -> Any:
     """The SQL as PostgreSQL takes it."""
-    first, *rest = _INDEX.sub("", sql).split("?")
+    sql = _NOT_IN.sub(r"NOT EXISTS (SELECT 1 FROM \3 WHERE \2 = \1)", _INDEX.sub("", sql))
+    first, *rest = sql.split("?")
     return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
 
 
@@ -315,6 +324,10 @@ def _parts(url: str) -> Mapping[str, Any]:
             '(the URL of the database cannot be read; it is written "postgresql://user:password@host:5432/database",'
             " with %XX for characters that have a meaning in URLs)"
         ) from None
+
+
+def _conninfo(url: str) -> str:
+    return make_conninfo("", **{**_DEFAULTS, **_parts(url), "client_encoding": "UTF8"})
 
 
 def place(url: str) -> str:
@@ -335,7 +348,10 @@ def connect_writer(url: str, durability: Durability) -> Connection:
     Raises:
         StoreError: See `store.database.open_writer`.
     """
-    connection = PostgresConnection(url, readonly=False, durability=durability)
+    try:
+        connection = PostgresConnection(url, readonly=False, durability=durability)
+    except Away:
+        connection = _connect_again(url, durability)
     try:
         _check_server(connection)
         _lock(connection)
@@ -344,6 +360,27 @@ def connect_writer(url: str, durability: Durability) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def _connect_again(url: str, durability: Durability) -> PostgresConnection:
+    """Connect after a failure, whose reason libpq has in words alone, of any language; tell whose fault it is.
+
+    Raises:
+        Refused: The server takes connections, before this attempt and after it, but not this one.
+        Away: It takes none.
+    """
+    answers = _takes_connections(url)
+    try:
+        return PostgresConnection(url, readonly=False, durability=durability)
+    except Away as err:
+        if answers and _takes_connections(url):
+            raise Refused(err.detail) from err
+        raise
+
+
+def _takes_connections(url: str) -> bool:
+    """Whether the server is there, and neither starting nor stopping."""
+    return PGconn.ping(_conninfo(url).encode()) == Ping.OK
 
 
 def connect_reader(url: str, limit_s: float | None) -> Connection:

@@ -1,8 +1,10 @@
 """Which runs a list is about: the filter of the interface, and its form in SQL."""
 
 import fnmatch
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from store import phases
 from store.connection import Connection, Value
@@ -10,6 +12,9 @@ from store.ids import is_ulid
 
 VISIBLE = "runs.seq NOT IN (SELECT run FROM deleted_runs)"
 """Expression for the runs that are not deleted. To be said last: it is the dearest to look at."""
+
+Optional = Literal["started_at", "duration"]
+"""Columns of which a run may have no value."""
 
 WIDTH_ALL, WIDTH_TASK = 22, 27
 """The narrowest buckets that `run_counts` has of all tasks together, and of single ones."""
@@ -61,6 +66,10 @@ class Selection:
         id_or_names: Used with `id_part`.
         buckets: Numbers `created_at >> WIDTH_TASK` of which one must match; empty: no condition. Said to spare looking
             up deleted runs, when all that are visible are known to match.
+        has: A column in which there is a value.
+        lacks: A column in which there is none; not together with `has`.
+        started: The first and the last ms between which all of them are known to have started; None: unknown. Said to
+            spare looking at others.
         some_deleted: Whether deleted runs have to be passed over, or else there are none, or they are wanted too.
     """
 
@@ -75,6 +84,9 @@ class Selection:
     id_part: str | None = None
     id_or_names: frozenset[str] = frozenset()
     buckets: frozenset[int] = frozenset()
+    has: Optional | None = None
+    lacks: Optional | None = None
+    started: tuple[int, int] | None = None
     some_deleted: bool = True
 
     def conditions(self) -> tuple[str, list[Value]]:
@@ -103,8 +115,7 @@ class Selection:
             if bound is not None:
                 parts.append(expression)
                 params.append(bound)
-        if self.buckets:
-            parts.append(f"created_at >> {WIDTH_TASK} IN ({', '.join(map(str, sorted(self.buckets)))})")
+        parts += self._sparing(params)
         if self.retries_only:
             parts.append("retry_attempt > 0")
         if self.id_part is not None:
@@ -114,6 +125,20 @@ class Selection:
         if self.some_deleted:
             parts.append(VISIBLE)
         return " AND ".join(parts) or "true", params
+
+    def _sparing(self, params: list[Value]) -> list[str]:
+        """What follows from other conditions, or tells the two parts of a list apart."""
+        parts: list[str] = []
+        if self.has is not None:
+            parts.append(f"{self.has} IS NOT NULL")
+        if self.lacks is not None:
+            parts.append(f"{self.lacks} IS NULL")
+        if self.started is not None:
+            parts.append("started_at BETWEEN ? AND ?")
+            params.extend(self.started)
+        if self.buckets:
+            parts.append(f"created_at >> {WIDTH_TASK} IN ({', '.join(map(str, sorted(self.buckets)))})")
+        return parts
 
     def ended(self) -> "Selection":
         """The ended ones of them."""
@@ -182,8 +207,18 @@ def _search(db: Connection, selection: Selection, text: str) -> Selection:
         return selection
     part = text.upper()
     if text.isascii() and len(part) <= 26 and _ULID_CHARACTERS.issuperset(part):
+        if part in _common_beginning(db):
+            return selection
         return replace(selection, id_part=part, id_or_names=found)
     return replace(selection, names=found)
+
+
+def _common_beginning(db: Connection) -> str:
+    """What all ids begin with: they have the time in front."""
+    found = db.row("SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)")
+    first, last = found if found and found[0] is not None else ("", "")
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=True))
+    return "".join(character for character, _ in alike)
 
 
 def task_names(db: Connection) -> frozenset[str]:

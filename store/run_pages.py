@@ -3,7 +3,12 @@
 A page is found in one index that has all the columns it needs, then its rows are fetched. Two ways compete. Either an
 index in the order of the sort is walked until the page is full, passing over what does not match; or an index that
 begins with a filtered column gives all its candidates, which are sorted. The exact numbers of store.run_totals say
-which is shorter. SQLite's planner has no such numbers, so the index is named (INDEXED BY).
+which is shorter (store.run_ways). SQLite's planner has no such numbers, so the index is named (INDEXED BY). They do
+not tell whether matches stand together at the far end, as the runs of a task do that are longer than all others. So
+a walk that takes much longer than it should is given up, and the way is taken that cannot become so long.
+
+Missing values are last, in either direction. So what has none is a list of its own, by id, that stands behind the
+other; the numbers tell where. Each of the two is a part of an index, and nobody walks through one to get to the other.
 """
 
 import json
@@ -14,10 +19,11 @@ from typing import Literal, NamedTuple, get_args
 from store.connection import ALL, NUMBERS, Connection
 from store.database import Database
 from store.phases import RUNNING
-from store.run_filter import RunFilter, Selection, resolve
-from store.run_places import bounded, narrowed
+from store.run_filter import Optional, RunFilter, Selection, resolve
+from store.run_places import bounded, narrowed, narrowed_by_start
 from store.run_record import SELECT, Run, from_row
 from store.run_totals import GroupColumn, count, tally
+from store.run_ways import WALKED, Way, ways
 
 SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
 Direction = Literal["asc", "desc"]
@@ -33,13 +39,11 @@ _COLUMNS: dict[_Field, str] = {
     "duration": "duration",
     "created_at": "created_at",
 }
-_MAY_BE_MISSING = frozenset({"start_at", "duration"})
+_OPTIONAL: dict[_Field, Optional] = {"start_at": "started_at", "duration": "duration"}
 _GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
-_WALKED: dict[_Field, str] = {"start_at": "runs_started", "duration": "runs_duration"}
-_IN_GROUPS: dict[_Field, str] = {"task_name": "runs_task", "status": "runs_state"}
-_SORTING_COST = 2.0  # a candidate that is sorted, in units of one that is passed over
-_SORTING_COST_IN_ORDER = 5.0
-_LOOKUP_COST = 10.0
+_STEPS = 6  # of SQLite's machine, to look at one entry
+_LUCK = 3  # how much dearer than it should be a way may become before another one is tried
+_FEW = 500  # entries that are always worth a try
 _DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
 _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
 
@@ -62,11 +66,11 @@ class _Order(NamedTuple):
     def column(self) -> str:
         return _COLUMNS[self.field]
 
-    def sql(self, *, backwards: bool) -> str:
-        """The ORDER BY of this order, or of its exact reverse."""
+    def sql(self, *, backwards: bool, mixed: bool) -> str:
+        """The ORDER BY of this order, or of its exact reverse; `mixed`: some values are missing, and others not."""
         word = "DESC" if self.descending != backwards else "ASC"
-        # Said only where there are any: PostgreSQL else finds no index that is in this order.
-        missing = f" NULLS {'FIRST' if backwards else 'LAST'}" if self.field in _MAY_BE_MISSING else ""
+        # Said only where it matters: SQLite else walks an index twice, and PostgreSQL finds none in this order.
+        missing = f" NULLS {'FIRST' if backwards else 'LAST'}" if mixed else ""
         return f"ORDER BY {self.column} {word}{missing}, id {word}"
 
     def arrange(self, found: Iterable[_Found]) -> list[_Found]:
@@ -138,7 +142,7 @@ def _find(
         few = _scan(db, selection, order, now_ms, _SCAN_LIMIT + 1)
         if len(few) <= _SCAN_LIMIT:
             return order.arrange(few)[offset : offset + limit], len(few)
-    elif order.field in _GROUPED:
+    if order.field == "exit_code" or (order.field in _GROUPED and selection.id_part is None):
         return _find_by_group(db, selection, order, limit, offset)
     total = count(db, selection)
     if offset >= total or limit == 0:
@@ -147,7 +151,7 @@ def _find(
         return _page_by_creation(db, selection, order, limit, offset, total), total
     if order.field == "duration":
         return _find_by_duration(db, selection, order, limit, offset, now_ms, total), total
-    return _page(db, selection, order, limit, offset, total), total
+    return _page_in_two(db, selection, order, limit, offset, total), total
 
 
 def _page_by_creation(
@@ -156,6 +160,33 @@ def _page_by_creation(
     """A page by creation is looked for where it is in time: that saves passing over many runs, deleted or not."""
     if selection.some_deleted or min(offset, total - offset - limit) > _DEEP:
         selection, offset, total = narrowed(db, selection, offset, limit, descending=order.descending)
+    return _page(db, selection, order, limit, offset, total)
+
+
+def _page_in_two(
+    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
+) -> list[_Found]:
+    """A page of those that have what they are sorted by, and then of those that have not."""
+    column = _OPTIONAL.get(order.field)
+    if column is None or selection.id_part is not None:  # to count those would be another search
+        return _page(db, selection, order, limit, offset, total)
+    present = count(db, replace(selection, has=column))
+    found: list[_Found] = []
+    if offset < present:
+        found = _page_of_present(db, replace(selection, has=column), order, limit, offset, present)
+    if len(found) < limit and present < total:
+        others = replace(selection, lacks=column)
+        found += _page(db, others, order, limit - len(found), max(0, offset - present), total - present)
+    return found
+
+
+def _page_of_present(
+    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
+) -> list[_Found]:
+    """A page by start is looked for where it is in time when it is deep, or when only some time counts."""
+    in_range = selection.created_after is not None or selection.created_before is not None
+    if order.field == "start_at" and (in_range or min(offset, total - offset - limit) > _DEEP):
+        selection, offset, total = narrowed_by_start(db, selection, offset, limit, descending=order.descending)
     return _page(db, selection, order, limit, offset, total)
 
 
@@ -189,7 +220,7 @@ def _find_by_duration(
     others = selection.without_state(RUNNING) if live else selection
     start = max(0, offset - len(live))
     rest = total - len(live)
-    fetched = _page(db, others, order, limit + len(live), start, rest) if start < rest else []
+    fetched = _page_in_two(db, others, order, limit + len(live), start, rest) if start < rest else []
     return order.arrange([*fetched, *live])[offset - start : offset - start + limit] if live else fetched
 
 
@@ -216,16 +247,37 @@ def _page(db: Connection, selection: Selection, order: _Order, limit: int, offse
     """The rows of a page, for which stored values are enough; found from either end, whichever is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
-    index, walks = _best_index(db, selection, order, min(offset, behind) + limit, total)
-    backwards = behind < offset if walks else _sorts_better_backwards(order, offset, behind, limit)
-    if walks and order.field in _WALKED and selection.some_deleted and selection.id_part is None:
+    best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
+    found = None
+    if best.most > _LUCK * best.cost:
+        found = _along(db, selection, order, best, limit, offset, behind, _STEPS * (_LUCK * best.cost + _FEW))
+    if found is None:
+        found = _along(db, selection, order, sure, limit, offset, behind, None)
+    return found or []
+
+
+def _along(
+    db: Connection,
+    selection: Selection,
+    order: _Order,
+    way: Way,
+    limit: int,
+    offset: int,
+    behind: int,
+    most_steps: float | None,
+) -> list[_Found] | None:
+    """The rows of a page, found in one way; None: not within so many steps."""
+    backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
+    if way.walks and order.field in WALKED and selection.some_deleted and selection.id_part is None:
         selection = bounded(db, selection)
     where, params = selection.conditions()
-    rows = db.rows(
-        f"SELECT seq, {order.column}, id FROM runs INDEXED BY {index} WHERE {where} {order.sql(backwards=backwards)}"  # noqa: S608 - ours
-        " LIMIT ? OFFSET ?",
-        [*params, limit, behind if backwards else offset],
-    )
+    mixed = order.field in _OPTIONAL and selection.has is None and selection.lacks is None
+    ordered = order.sql(backwards=backwards, mixed=mixed)
+    sql = f"SELECT seq, {order.column}, id FROM runs INDEXED BY {way.through} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
+    params += [limit, behind if backwards else offset]
+    rows = db.rows(sql, params) if most_steps is None else db.attempt(sql, params, int(most_steps))
+    if rows is None:
+        return None
     found = [_Found(*row) for row in rows]
     return found[::-1] if backwards else found
 
@@ -239,43 +291,6 @@ def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int)
     down, up = (offset, behind) if order.descending else (behind, offset)
     upwards = down + limit > (offset + behind + limit) // 10 or up <= down
     return upwards == order.descending
-
-
-def _best_index(db: Connection, selection: Selection, order: _Order, wanted: int, total: int) -> tuple[str, bool]:
-    """The index with the fewest entries to look at, as if matches were spread evenly; whether it is in order."""
-    everything = Selection(some_deleted=selection.some_deleted)
-    in_range = replace(everything, created_after=selection.created_after, created_before=selection.created_before)
-    by_time = order.field == "created_at"
-    # Each: the index, how many entries its range has, whether they come in the order of the sort.
-    ranges = [("runs_created", count(db, in_range), by_time)]
-    if order.field == "id":
-        ranges.append(("runs_id", count(db, everything), True))
-    if order.field in _WALKED:
-        ranges.append((_WALKED[order.field], count(db, everything), True))
-    if selection.id_part is not None and order.field in _IN_GROUPS:  # else the page is within one group already
-        ranges.append((_IN_GROUPS[order.field], count(db, everything), True))
-    # Runs start soon after they were created: those of a time range stand together in the order of the start as well,
-    # perhaps at its far end, and a scan in the order of creation keeps replacing the best that it has found so far.
-    in_clump = order.field == "start_at" and in_range != everything
-    sorting = _SORTING_COST_IN_ORDER if order.field == "start_at" else _SORTING_COST
-    for index, values, part in (
-        ("runs_task", selection.names, replace(in_range, names=selection.names)),
-        ("runs_state", selection.states, replace(in_range, states=selection.states)),
-        ("runs_trigger", selection.triggers, replace(in_range, triggers=selection.triggers)),
-    ):
-        if values is not None:
-            size = total if part == selection else count(db, part)
-            ranges.append((index, size, by_time and len(values) == 1))
-
-    def cost(candidate: tuple[str, int, bool]) -> float:
-        index, size, sorted_already = candidate
-        if not sorted_already:
-            return sorting * size
-        step = _LOOKUP_COST if index == "runs_id" else 1.0  # it has the ids alone
-        return step * (size if in_clump else min(size, wanted * size / max(total, 1)))
-
-    index, _, walks = min(ranges, key=cost)
-    return index, walks
 
 
 def _fetch(db: Connection, found: list[_Found]) -> list[Run]:

@@ -1,11 +1,11 @@
-"""Where in time a page of runs by creation is: `run_counts` tells, so nobody has to go through the runs before it."""
+"""Where in time a page of runs is: `run_counts` tells, so nobody has to go through the runs before it."""
 
 from collections.abc import Collection
 from dataclasses import replace
 
 from store.connection import Connection
 from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection
-from store.run_totals import tally_by_time
+from store.run_totals import Starts, starts_by_time, tally_by_time
 
 
 def narrowed(
@@ -30,6 +30,44 @@ def narrowed(
         selection = _within(selection, buckets, width)
         offset -= before
     return selection, offset, total
+
+
+def narrowed_by_start(
+    db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
+) -> tuple[Selection, int, int]:
+    """The part of a selection, between two starts, that has a page of it by start.
+
+    Buckets of creation follow each other in the order of starts too, but for runs that waited. Between two of them
+    where nobody from before had still to start the selection can be cut.
+
+    Args:
+        db: In a snapshot.
+        selection: Those with a start, without a part of an id.
+        offset: Runs before the page, fewer than there are.
+        limit: Runs of the page, 1 or more.
+        descending: Whether the newest come first.
+
+    Returns:
+        The part, how many of its runs are before the page, and how many it has.
+    """
+    found = starts_by_time(db, selection)
+    parts = _disjoint([found[bucket] for bucket in sorted(found)])
+    numbers = {index: part.n for index, part in enumerate(parts)}
+    indexes, before, total = _around(numbers, offset, limit, descending=descending)
+    started = parts[min(indexes)].first, parts[max(indexes)].last
+    return replace(selection, started=started), offset - before, total
+
+
+def _disjoint(parts: list[Starts]) -> list[Starts]:
+    """The same runs in parts each of which has ended before the next one begins."""
+    joined: list[Starts] = []
+    for following in parts:
+        part = following
+        while joined and joined[-1].last >= part.first:
+            before = joined.pop()
+            part = Starts(before.n + part.n, min(before.first, part.first), max(before.last, part.last))
+        joined.append(part)
+    return joined
 
 
 def bounded(db: Connection, selection: Selection) -> Selection:

@@ -20,6 +20,7 @@ class Run(NamedTuple):
         retry_attempt: 0 for a first attempt.
         triggered_by: "cron", "api", "cloud", "service" or "startup".
         execution_id: What an outside engine calls it.
+        params: Values by name of the parameter; None: it was given, and is secret.
         scheduled_at: The instant of the schedule that it stands for.
         due_at: When it may start, while it waits for its retry delay.
         signal: The signal that ended it.
@@ -31,6 +32,7 @@ class Run(NamedTuple):
         write_bytes: Written to them.
         oom_kills: How many of its processes the kernel killed for want of memory.
         leftovers: What outlived its main process and was killed: a JSON list of names.
+        failure_line: Number of the line of its log by which it has failed; None: by its exit code, or not at all.
         missed_count: How many instants a run with the reason `missed` stands for.
         deleted_at: When it was marked as deleted; None: visible.
     """
@@ -49,7 +51,7 @@ class Run(NamedTuple):
     started_at: int | None = None
     ended_at: int | None = None
     execution_id: str | None = None
-    params: dict[str, str] | None = None
+    params: dict[str, str | None] | None = None
     scheduled_at: int | None = None
     due_at: int | None = None
     signal: int | None = None
@@ -63,6 +65,7 @@ class Run(NamedTuple):
     write_bytes: int | None = None
     oom_kills: int | None = None
     leftovers: str | None = None
+    failure_line: int | None = None
     missed_count: int | None = None
     deleted_at: int | None = None
 
@@ -100,6 +103,6 @@ def from_row(row: Row) -> Run:
     )
 
 
-def params_text(params: dict[str, str] | None) -> str | None:
+def params_text(params: dict[str, str | None] | None) -> str | None:
     """The stored form of parameters."""
     return None if params is None else json.dumps(params, ensure_ascii=False, separators=(",", ":"))

@@ -2,6 +2,7 @@
 
 Ended runs are summed up from `run_counts`. A time range is covered by whole buckets, coarse ones first; only what
 sticks out at its two ends is counted run by run in an index. Runs that have not ended are few: they are counted too.
+Readers remember each number until the next commit: a search for the best way asks for some of them again.
 """
 
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from store.connection import Connection, Value
+from store.connection import Connection, Row, Value
 from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection
 
 GroupColumn = Literal["task_name", "state", "exit_code"]
@@ -29,6 +30,22 @@ class Span(NamedTuple):
     end: int | None
 
 
+class Starts(NamedTuple):
+    """How many runs have a start, and two times between which all of them are (ms since the epoch)."""
+
+    n: int
+    first: int
+    last: int
+
+
+class _Tally(NamedTuple):
+    """Numbers of runs by the value they are grouped by: of all, and of those that have a start or a duration."""
+
+    n: Counter[int | str]
+    started: Counter[int | str]
+    timed: Counter[int | str]
+
+
 class _Group(NamedTuple):
     """What numbers are grouped by: the expression in `run_counts`, and the one in `runs`."""
 
@@ -36,18 +53,34 @@ class _Group(NamedTuple):
     counted: str
 
 
+class _Numbers(NamedTuple):
+    """What is asked for of each group: the expressions in `run_counts`, and those in `runs`."""
+
+    summed: str
+    counted: str
+
+
+class _Source(NamedTuple):
+    """Where a part of a number comes from: what follows FROM, its parameters, and whether it is summed up already."""
+
+    rows: str
+    params: list[Value]
+    summed: bool
+
+
 def count(db: Connection, selection: Selection) -> int:
     """The exact number of visible runs of a selection; `db` is in a snapshot."""
-    if selection.id_part is not None:  # the only ones that must be gone through
-        return db.remember(selection, lambda: sum(tally(db, selection).values()))
-    return sum(tally(db, selection).values())
+    return tally(db, selection).total()
 
 
 def tally(db: Connection, selection: Selection, column: GroupColumn | None = None) -> Counter[int | str]:
     """The exact numbers of visible runs of a selection, by one column's values; without one all under 0."""
     by_task = selection.names is not None or column == "task_name"
     group = None if column is None else _Group(column, column)
-    return _tally(db, selection, group, _WIDTHS_TASK if by_task else _WIDTHS_ALL)
+    widths = _WIDTHS_TASK if by_task else _WIDTHS_ALL
+    # Who asks for one of the three numbers of a _Tally asks for another one soon.
+    every = selection if selection.id_part is not None else replace(selection, has=None, lacks=None)
+    return _of(selection, db.remember((every, column), lambda: _tally(db, every, group, widths)))
 
 
 def tally_by_time(db: Connection, selection: Selection, width: int) -> dict[int, int]:
@@ -58,22 +91,64 @@ def tally_by_time(db: Connection, selection: Selection, width: int) -> dict[int,
         selection: Without names, or `width` is `WIDTH_TASK`.
         width: `WIDTH_TASK` or `WIDTH_ALL`.
     """
-    group = _Group(f"bucket >> CAST({width} - width AS INTEGER)", f"created_at >> {width}")
+    totals = _of(selection, _tally(db, selection, _by_time(width), _widths_down_to(selection, width)))
+    return {int(bucket): n for bucket, n in totals.items()}
+
+
+def starts_by_time(db: Connection, selection: Selection) -> dict[int, Starts]:
+    """Of the visible runs of a selection without a part of an id, by `created_at >> WIDTH_TASK`: those with a start."""
+    found: dict[int, Starts] = {}
+    group = _by_time(WIDTH_TASK)
+    numbers = _Numbers(
+        "SUM(started), MIN(first_start), MAX(last_start)", "count(started_at), MIN(started_at), MAX(started_at)"
+    )
+    for bucket, n, first, last in _grouped(db, selection, group, _widths_down_to(selection, WIDTH_TASK), numbers):
+        if n:
+            known = found.get(bucket, Starts(0, first, last))
+            found[bucket] = Starts(known.n + n, min(known.first, first), max(known.last, last))
+    return found
+
+
+def _by_time(width: int) -> _Group:
+    return _Group(f"bucket >> CAST({width} - width AS INTEGER)", f"created_at >> {width}")
+
+
+def _widths_down_to(selection: Selection, width: int) -> tuple[int, ...]:
     widths = _WIDTHS_TASK if selection.names is not None else _WIDTHS_ALL
-    totals = _tally(db, selection, group, tuple(narrow for narrow in widths if narrow <= width))
-    return {int(bucket): n for bucket, n in totals.items() if n}
+    return tuple(narrow for narrow in widths if narrow <= width)
 
 
-def _tally(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Counter[int | str]:
-    totals: Counter[int | str] = Counter()
+def _tally(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> _Tally:
+    found = _Tally(Counter(), Counter(), Counter())
+    # Not more than there is in the narrowest index, when ids are searched.
+    counted = "count(*), count(started_at), count(duration)" if selection.id_part is None else "count(*), 0, 0"
+    numbers = _Numbers("SUM(n), SUM(started), SUM(timed)", counted)
+    for value, *parts in _grouped(db, selection, group, widths, numbers):
+        for counter, n in zip(found, parts, strict=True):
+            counter[value] += n or 0  # SUM of nothing is NULL
+    return found
+
+
+def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
+    """Those of a selection among the same without `has` and `lacks`, or searched in ids, where it is all of them."""
+    if selection.id_part is None and selection.has is not None:
+        return +(found.started if selection.has == "started_at" else found.timed)
+    if selection.id_part is None and selection.lacks is not None:
+        return found.n - (found.started if selection.lacks == "started_at" else found.timed)
+    return +found.n
+
+
+def _sources(selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Iterator[_Source]:
+    """What together has each run of a selection once."""
     if selection.is_empty():
-        return totals
+        return
     if selection.id_part is not None:
-        _count_rows(db, selection, group, "runs_created", totals)
-        return totals
+        alone = group is None and selection == Selection(id_part=selection.id_part, some_deleted=selection.some_deleted)
+        yield _rows(selection, "runs_id" if alone else "runs_created")  # the narrowest that has all it takes
+        return
     active = selection.active()
     if active.states:
-        _count_rows(db, active, group, "runs_state", totals)
+        yield _rows(active, "runs_state")
     ended = selection.ended()
     if ended.states:
         edge_index = "runs_task" if selection.names is not None and len(selection.names) == 1 else "runs_created"
@@ -81,12 +156,10 @@ def _tally(db: Connection, selection: Selection, group: _Group | None, widths: t
         end = None if selection.created_before is None else selection.created_before + 1
         for span in spans(start, end, widths):
             if span.width:
-                _sum(db, ended, group, span, totals)
+                yield _summed(ended, group, span)
             else:
                 last = None if span.end is None else span.end - 1
-                edge = replace(ended, created_after=span.start, created_before=last)
-                _count_rows(db, edge, group, edge_index, totals)
-    return totals
+                yield _rows(replace(ended, created_after=span.start, created_before=last), edge_index)
 
 
 def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterator[Span]:
@@ -109,8 +182,8 @@ def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterat
         yield from spans(last << width, end, tuple(finer))
 
 
-def _sum(db: Connection, ended: Selection, group: _Group | None, span: Span, totals: Counter[int | str]) -> None:
-    """Add up whole buckets."""
+def _summed(ended: Selection, group: _Group | None, span: Span) -> _Source:
+    """Whole buckets."""
     parts = ["width = ?"]
     params: list[Value] = [span.width]
     if ended.names is not None:
@@ -135,30 +208,29 @@ def _sum(db: Connection, ended: Selection, group: _Group | None, span: Span, tot
         params.extend(ended.triggers)
     if ended.retries_only:
         parts.append("retry = 1")
-    _add(db, "SUM(n)", "run_counts", " AND ".join(parts), None if group is None else group.summed, params, totals)
+    return _Source(f"run_counts WHERE {' AND '.join(parts)}", params, summed=True)
 
 
-def _count_rows(
-    db: Connection, selection: Selection, group: _Group | None, index: str, totals: Counter[int | str]
-) -> None:
-    """Count run by run."""
+def _rows(selection: Selection, index: str) -> _Source:
+    """Run by run."""
     where, params = selection.conditions()
     if selection.id_is_whole():
         index = "runs_id"
-    by = None if group is None else group.counted
-    _add(db, "count(*)", f"runs INDEXED BY {index}", where, by, params, totals)
+    return _Source(f"runs INDEXED BY {index} WHERE {where}", params, summed=False)
 
 
-def _add(
-    db: Connection,
-    number: str,
-    table: str,
-    where: str,
-    by: str | None,
-    params: list[Value],
-    totals: Counter[int | str],
-) -> None:
-    # Without an expression no GROUP BY either: even by a constant it would sort.
-    columns, group = (f"{by}, {number}", "GROUP BY 1") if by else (f"0, {number}", "")
-    for value, n in db.rows(f"SELECT {columns} FROM {table} WHERE {where} {group}", params):  # noqa: S608 - all ours
-        totals[value] += n or 0  # SUM of nothing is NULL
+def _grouped(
+    db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...], numbers: _Numbers
+) -> list[Row]:
+    """What the groups have in each source; one statement, as each costs a round trip and a plan."""
+    parts: list[str] = []
+    params: list[Value] = []
+    for source in _sources(selection, group, widths):
+        # Without an expression no GROUP BY either: even by a constant it would sort.
+        by, ending = "0", ""
+        if group is not None:
+            by, ending = group.summed if source.summed else group.counted, " GROUP BY 1"
+        number = numbers.summed if source.summed else numbers.counted
+        parts.append(f"SELECT {by}, {number} FROM {source.rows}{ending}")  # noqa: S608 - all ours
+        params += source.params
+    return db.rows(" UNION ALL ".join(parts), params) if parts else []

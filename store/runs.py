@@ -78,7 +78,7 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
     params = [*stored.values()]
     if "started_at" in stored or "ended_at" in stored:
         # In SET, a column's name is its value before: what changes must be given again.
-        times = ["?" if name in stored else name for name in ("ended_at", "started_at")]
+        times = ["CAST(? AS BIGINT)" if name in stored else name for name in ("ended_at", "started_at")]
         parts.append(f"duration = {' - '.join(times)}")
         params += [stored[name] for name in ("ended_at", "started_at") if name in stored]
     return db.execute(f"UPDATE runs SET {', '.join(parts)} WHERE id = ?", [*params, run_id]) > 0  # noqa: S608 - known names

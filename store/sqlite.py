@@ -16,11 +16,13 @@ from typing import Any
 
 import apsw
 
+from store.checkpoints import Checkpoints
 from store.connection import Connection, Durability, Row, Value
 from store.errors import (
     Busy,
     Closed,
     Conflict,
+    Damaged,
     DiskFailed,
     DiskFull,
     NotReady,
@@ -31,13 +33,13 @@ from store.errors import (
 )
 from store.migrations import check_readable
 from store.orm import APSWDatabase, PeeweeException
+from store.thaw import Thaw
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
 BUSY_WAIT_S = 5.0
 PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
 
 _WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
-    ("wal_autocheckpoint", 4000),  # pages: a commit in about a hundred pays for it
     ("journal_size_limit", 64 << 20),  # bytes: what the WAL shrinks to after a burst
     ("cache_size", -32_000),  # KiB at most; it grows with use
     ("temp_store", "MEMORY"),
@@ -59,8 +61,8 @@ _BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
     (apsw.InterruptError, QueryTimeout),
     (apsw.ReadOnlyError, ReadOnly),
     (apsw.ConstraintError, Conflict),
-    (apsw.NotADBError, Unusable),
-    (apsw.CorruptError, Unusable),
+    (apsw.NotADBError, Damaged),
+    (apsw.CorruptError, Damaged),
     (apsw.CantOpenError, Unusable),
     (apsw.PermissionsError, Unusable),
     (apsw.ConnectionClosedError, Closed),
@@ -77,12 +79,16 @@ class SqliteConnection(Connection):
     """
 
     sqlite = True
+    _ATTEMPT = "attempt"  # a progress handler beside that of the time limit
 
     def __init__(self, path: str, *, readonly: bool, limit_s: float | None = None) -> None:
         super().__init__(path, remembers=readonly)  # data_version tells of the commits of other connections only
         self._limit_s = limit_s
         self._deadline: float | None = None
         self._in_snapshot = False
+        self._checkpoints: Checkpoints | None = None
+        self._thaw = Thaw(path)
+        self._thaw.wait()
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
         # thread_safe=False: peewee would keep the connection in a threading.local, which under gevent is one per
         # greenlet. The holder of this object is the one who may use it, whatever its thread.
@@ -96,7 +102,10 @@ class SqliteConnection(Connection):
                 self._raw.execute(f"PRAGMA {name} = {value}")
         except (apsw.Error, PeeweeException) as err:
             self._orm.close()
-            raise _translated(err, path) from err
+            self._thaw.close()
+            raise translated(err, path) from err
+        if not readonly:
+            self._checkpoints = Checkpoints(self._raw, path)
         if limit_s is not None:
             self._raw.set_progress_handler(self._expired, PROGRESS_STEPS)
 
@@ -110,7 +119,26 @@ class SqliteConnection(Connection):
         try:
             return self._raw.execute(sql, params).fetchall()
         except apsw.Error as err:
-            raise _translated(err, self.place) from err
+            raise translated(err, self.place) from err
+
+    def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:
+        """See :class:`Connection`."""
+        given_up = False
+
+        def give_up() -> bool:
+            nonlocal given_up
+            given_up = True
+            return True
+
+        self._raw.set_progress_handler(give_up, most_steps, id=self._ATTEMPT)
+        try:
+            return self.rows(sql, params)
+        except QueryTimeout:
+            if given_up:
+                return None
+            raise
+        finally:
+            self._raw.set_progress_handler(None, id=self._ATTEMPT)
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
         """See :class:`Connection`."""
@@ -123,7 +151,7 @@ class SqliteConnection(Connection):
         try:
             return list(query.execute(self._orm))
         except (apsw.Error, PeeweeException) as err:
-            raise _translated(err, self.place) from err
+            raise translated(err, self.place) from err
 
     def apply(self, query: Any) -> int:
         """See :class:`Connection`."""
@@ -131,7 +159,7 @@ class SqliteConnection(Connection):
         try:
             query.execute(self._orm)
         except (apsw.Error, PeeweeException) as err:
-            raise _translated(err, self.place) from err
+            raise translated(err, self.place) from err
         return self._raw.changes()
 
     @contextmanager
@@ -142,6 +170,7 @@ class SqliteConnection(Connection):
             return
         self.rows("BEGIN")
         self._in_snapshot = True
+        self._looked = False
         try:
             yield
         finally:
@@ -178,12 +207,18 @@ class SqliteConnection(Connection):
 
     def close(self) -> None:
         """See :class:`Connection`."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        self._thaw.wait()
+        self._thaw.close()
         try:
             self._orm.close()
         except (apsw.Error, PeeweeException) as err:
-            raise _translated(err, self.place) from err
+            raise translated(err, self.place) from err
 
     def _start_clock(self) -> None:
+        if not self._raw.in_transaction:
+            self._thaw.wait()
         if self._limit_s is not None and not self._in_snapshot:
             self._deadline = time.monotonic() + self._limit_s
 
@@ -240,9 +275,11 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
     return connection
 
 
-def _translated(error: BaseException, path: str) -> StoreError:
+def translated(error: BaseException, path: str) -> StoreError:
     """The store error for one of the driver's, or for one that peewee wrapped around it."""
     cause = getattr(error, "orig", error)  # where peewee keeps what it wrapped
+    if isinstance(cause, apsw.IOError) and getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+        return DiskFull(f"({path}: no room for its -shm)")
     for code, kind in _BY_CODE:
         if isinstance(cause, code):
             return kind(f"({path}: {cause})")

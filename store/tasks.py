@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from store.connection import Connection
 from store.database import Database
 from store.models import InstanceModel, TaskModel
 from store.phases import END_REASONS, FIRST_ACTIVE, PENDING, RUNNING
@@ -24,6 +25,8 @@ class TaskRecord(NamedTuple):
         rolling: A rolling restart that is under way, in the words of the scheduler.
         last_restart: Id of the command that restarted a service last.
         last_boot: The boot of the host for which a task that runs once per boot ran last.
+        failures: Runs of a task that failed in a row; a run and its retries are one.
+        failed_attempts: The same, with each retry by itself.
     """
 
     name: str
@@ -39,6 +42,8 @@ class TaskRecord(NamedTuple):
     rolling: str | None = None
     last_restart: str | None = None
     last_boot: str | None = None
+    failures: int = 0
+    failed_attempts: int = 0
 
 
 class Instance(NamedTuple):
@@ -62,6 +67,26 @@ class Instance(NamedTuple):
     detail: str | None = None
 
 
+class Standing(NamedTuple):
+    """How a configured task or service stands: two that are equal are shown alike.
+
+    Of its last run there are the id, and what can change in a run; the columns before that are as in `TaskRecord`.
+    """
+
+    name: str
+    kind: str
+    definition: str
+    paused: bool
+    next_run_at: int | None
+    rolling: str | None
+    run_id: str | None
+    run_state: int | None
+    exit_code: int | None
+    started_at: int | None
+    ended_at: int | None
+    execution_id: str | None
+
+
 _CHANGEABLE = frozenset(
     {
         "paused",
@@ -73,26 +98,44 @@ _CHANGEABLE = frozenset(
         "rolling",
         "last_restart",
         "last_boot",
+        "failures",
+        "failed_attempts",
     }
 )
 _CONFIGURED = TaskModel.configured == True  # noqa: E712 - of a column, this makes SQL
-_LAST_RUNS = f"""
-SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.id = COALESCE(
-    (SELECT id FROM runs WHERE id = t.last_run_id AND {VISIBLE}),
-    (SELECT id FROM runs INDEXED BY runs_task WHERE task_name = t.name AND {VISIBLE}
+_GONE = {
+    "configured": False,
+    "paused": False,
+    "last_instant": None,
+    "next_run_at": None,
+    "fatal_since": None,
+    "failures": 0,
+    "failed_attempts": 0,
+}
+_UPSERT = """
+INSERT INTO tasks (name, kind, definition, configured, paused, stopped) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE
+SET kind = excluded.kind, definition = excluded.definition, configured = excluded.configured
+"""
+_LAST_RUN = f"""
+COALESCE(
+    (SELECT seq FROM runs WHERE id = t.last_run_id AND {VISIBLE}),
+    (SELECT seq FROM runs INDEXED BY runs_task WHERE task_name = t.name AND {VISIBLE}
      ORDER BY created_at DESC, id DESC LIMIT 1))
 """  # noqa: S608 - constants
+_LAST_RUNS = f"SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.seq = {_LAST_RUN}"  # noqa: S608 - constants
+_STANDINGS = f"""
+SELECT t.name, t.kind, t.definition, t.paused, t.next_run_at, t.rolling,
+    last.id, last.state, last.exit_code, last.started_at, last.ended_at, last.execution_id
+FROM tasks AS t LEFT JOIN runs AS last ON last.seq = {_LAST_RUN} WHERE t.configured = 1
+"""  # noqa: S608 - constants
+_Queries = Database | Connection
 
 
 def upsert_task(db: Database, name: str, kind: str, definition: str) -> None:
     """Store a configured task or service; what is remembered of it stays."""
-    query = TaskModel.insert(
-        name=name, kind=kind, definition=definition, configured=True, paused=False, stopped=False
-    ).on_conflict(
-        conflict_target=[TaskModel.name],
-        update={TaskModel.kind: kind, TaskModel.definition: definition, TaskModel.configured: True},
-    )
-    db.apply(query)
+    # Raw SQL, here and below: a daemon with ten thousand tasks stores them all before it begins.
+    db.execute(_UPSERT, [name, kind, definition, True, False, False])
 
 
 def update_task(db: Database, name: str, **columns: Any) -> bool:
@@ -111,7 +154,7 @@ def update_task(db: Database, name: str, **columns: Any) -> bool:
 def forget_missing(db: Database, names: Collection[str]) -> int:
     """Mark every task but these as not configured any more; returns how many were. What comes back is new."""
     gone = _CONFIGURED & TaskModel.name.not_in(list(names))
-    return db.apply(TaskModel.update(configured=False, paused=False, next_run_at=None, fatal_since=None).where(gone))
+    return db.apply(TaskModel.update(**_GONE).where(gone))
 
 
 def all_tasks(db: Database, include_forgotten: bool = False) -> list[TaskRecord]:
@@ -128,7 +171,14 @@ def get_task(db: Database, name: str) -> TaskRecord | None:
     return TaskRecord(*rows[0]) if rows else None
 
 
-def active_counts(db: Database) -> dict[str, tuple[int, int]]:
+def standings(db: _Queries, name: str | None = None) -> list[Standing]:
+    """How all configured tasks and services stand, by name; or one, if it is configured."""
+    if name is not None:
+        return [Standing._make(row) for row in db.rows(f"{_STANDINGS} AND t.name = ?", [name])]
+    return [Standing._make(row) for row in db.rows(f"{_STANDINGS} ORDER BY t.name")]
+
+
+def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
     """Pending and running runs of each task that has any."""
     rows = db.rows(
         "SELECT task_name, count(*) FILTER (WHERE state = ?), count(*) FILTER (WHERE state = ?)"  # noqa: S608 - constants
@@ -139,7 +189,7 @@ def active_counts(db: Database) -> dict[str, tuple[int, int]]:
     return {name: (pending, running) for name, pending, running in rows}
 
 
-def last_runs(db: Database, task_name: str | None = None) -> dict[str, Run]:
+def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
     """The last run of each task that has one, or of one task.
 
     That is the one in `last_run_id`; when it was deleted, or never noted, the newest visible one.
@@ -151,7 +201,8 @@ def last_runs(db: Database, task_name: str | None = None) -> dict[str, Run]:
 def ended_since(db: Database, since: int) -> dict[str, bool]:
     """Whether the run of each task that ended last succeeded; of tasks of which any was started since then (ms)."""
     rows = db.rows(
-        "SELECT task_name, state FROM runs WHERE kind = 'task' AND started_at >= ? AND state < ? ORDER BY ended_at, id",
+        "SELECT task_name, state FROM runs INDEXED BY runs_started"
+        " WHERE kind = 'task' AND started_at >= ? AND state < ? ORDER BY ended_at, id",
         [since, FIRST_ACTIVE],
     )
     return {name: state == END_REASONS["succeeded"] for name, state in rows}
@@ -173,7 +224,7 @@ def set_instance(db: Database, instance: Instance) -> None:
     db.apply(query)
 
 
-def instances(db: Database, task_name: str | None = None) -> list[Instance]:
+def instances(db: _Queries, task_name: str | None = None) -> list[Instance]:
     """The instances of one service, or of all, by name and index."""
     query = InstanceModel.select().order_by(InstanceModel.task_name, InstanceModel.instance_index)
     if task_name is not None:
@@ -183,5 +234,4 @@ def instances(db: Database, task_name: str | None = None) -> list[Instance]:
 
 def drop_instances(db: Database, task_name: str, from_index: int = 0) -> int:
     """Remove a service's instances from an index on; returns how many there were."""
-    those = (InstanceModel.task_name == task_name) & (InstanceModel.instance_index >= from_index)
-    return db.apply(InstanceModel.delete().where(those))
+    return db.execute("DELETE FROM instances WHERE task_name = ? AND instance_index >= ?", [task_name, from_index])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from store.connection import Connection
 from store.database import Database, take_over
-from store.errors import Away, Busy, Closed, InDoubt, StoreError
+from store.errors import Away, Busy, Closed, DiskFull, InDoubt, StoreError
 
 T = TypeVar("T")
 
@@ -48,9 +48,13 @@ class StoreThread:
 
     Args:
         database: A writer. From now on it belongs to the thread, which closes it at the end.
+
+    Attributes:
+        on_full: Called in the thread when the disk is full; True: there may be room now, so it is tried once more.
     """
 
     def __init__(self, database: Database) -> None:
+        self.on_full: Callable[[], bool] = lambda: False
         self._database = database
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._finished: deque[tuple[_Job, Any]] = deque()
@@ -173,6 +177,14 @@ class StoreThread:
 
     def _in_transaction(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, once it is stored."""
+        try:
+            return self._at_once(work)
+        except DiskFull:
+            if not self.on_full():
+                raise
+        return self._at_once(work)
+
+    def _at_once(self, work: Callable[[Connection], T]) -> T:
         try:
             with self._database.transaction() as connection:
                 result = work(connection)

@@ -16,6 +16,7 @@ Standard library only: the root process loads this.
 """
 
 import hmac
+import os
 import socket
 import threading
 from collections.abc import Iterable
@@ -194,6 +195,19 @@ class DoorbellClient:
         try:
             packet = self._sock.recv(_MAX_PACKET)
         except ConnectionResetError:
+            return None
+        return packet.decode().split("\n") if packet else None
+
+    def heard(self) -> list[str] | None:
+        """As :meth:`receive`, without waiting: for an event loop that says when there is something to read.
+
+        Empty: there was nothing.
+        """
+        try:
+            packet = os.read(self._sock.fileno(), _MAX_PACKET)
+        except BlockingIOError:
+            return []
+        except OSError:  # ECONNRESET
             return None
         return packet.decode().split("\n") if packet else None
 

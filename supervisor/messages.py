@@ -12,11 +12,12 @@ A frame is a length (4 bytes, big-endian, the body only) and a JSON object with 
     | length, u32 BE | {"op": "...", ...} UTF-8  |
     +----------------+---------------------------+
 
-The first frame on an inherited socketpair is ``hello``, from the root: the protocol version, the epoch
-(how many helpers of this kind the root has started) and the :class:`Boot` settings.
+The first frame on an inherited socketpair is ``hello``, from the root: the versions of the protocol and of Ringward,
+the epoch (how many helpers of this kind the root has started) and the :class:`Boot` settings. In every version,
+``hello`` has ``protocol`` and ``version``, and ``upgrade`` with its answer is understood.
 
 Root -> scheduler
-    ``hello``     {protocol, epoch, boot}
+    ``hello``     {protocol, version, epoch, boot}
     ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: what runs, what ended unacknowledged, the
                   directory with the cgroups of runs, if there is one, and whether the daemon is being shut down
     ``started``   {run, pid, at}
@@ -26,6 +27,7 @@ Root -> scheduler
                   output waits) or ``dropping`` (output is counted and not kept)
     ``shutdown``  {}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
     ``reload``    {}: SIGHUP arrived; read the configuration again, then answer ``reloaded``
+    ``upgrade_refused``  {why}: the answer to ``upgrade``; a root that becomes another version hangs up instead
 
 Scheduler -> root
     ``snapshot``  {}: asked once per connection, before anything else
@@ -35,6 +37,7 @@ Scheduler -> root
     ``ready``     {}: the control socket answers
     ``ready_to_end``  {}: shutdown is complete as far as the scheduler is concerned
     ``reloaded``  {}: a ``reload`` has been carried out, or refused
+    ``upgrade``   {}: from a scheduler of another version, before anything else: execute the installed version
     ``settings``  {boot, api}: the boot settings from now on, and whether the API server has to be replaced for them
 
 All times are integer milliseconds since the Unix epoch, all intervals integer milliseconds.
@@ -51,6 +54,7 @@ PROTOCOL = 1
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _LENGTH = struct.Struct(">I")
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 Frame = dict[str, Any]
 
@@ -61,7 +65,7 @@ class ProtocolError(Exception):
 
 def encode(frame: Frame) -> bytes:
     """One frame as bytes."""
-    body = json.dumps(frame, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+    body = _encode(frame).encode("utf-8", "surrogateescape")
     return _LENGTH.pack(len(body)) + body
 
 
@@ -262,7 +266,9 @@ class Exited:
 
     run: str
     status: int | None
-    """Wait status as wait4(2) gives it; None when nothing was ever started."""
+    """Wait status as wait4(2) gives it; None when nothing was ever started, or it is `unknown`."""
+    unknown: bool = False
+    """The root that started it was killed, and the next one could not find out how it ended."""
     cause: str | None = None
     """Why we ended it: stop, timeout, overflow, shutdown, unfit (not ready in time, not alive); start_failed; None: it
     ended by itself."""

@@ -9,10 +9,25 @@ from tests.postgres import PostgresServer, programs
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
+_FIRST = (
+    "tests/crash/",
+    "tests/fuzz/",
+    "tests/bench/",
+    "tests/store/test_run_",
+    "tests/browser/",
+    "tests/e2e/",
+    "tests/logring/test_fuzz",
+)
+"""Where the tests are that take long."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: in the end no process is left alone with one of them."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/crash/"))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    return next((place for place, path in enumerate(_FIRST) if item.nodeid.startswith(path)), len(_FIRST))
 
 
 @pytest.fixture(scope="session")

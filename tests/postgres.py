@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from glob import glob
 from itertools import count
 from pathlib import Path
@@ -115,6 +117,20 @@ class PostgresServer:
     def drop(self, url: str) -> None:
         """Remove a schema; whoever used it has let go of it."""
         self.ask(f"DROP SCHEMA {url.rpartition('%3D')[2]} CASCADE")
+
+    @contextmanager
+    def asking_passwords(self) -> Iterator[None]:
+        """Whoever connects inside needs the password, which all of our URLs have."""
+        rules = Path(self._data, "pg_hba.conf")
+        before = rules.read_text()
+        self.ask(f"ALTER ROLE ringward PASSWORD '{PASSWORD}'")
+        rules.write_text("local all all scram-sha-256\n")
+        self.ask("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            rules.write_text(before)
+            self.ask("SELECT pg_reload_conf()")
 
     def hang_up(self) -> None:
         """End all sessions, as a restart would."""

@@ -14,16 +14,25 @@ import pytest
 
 from api.openapi import document_bytes
 from api.schemas import REASONS, SERVICE_STATES, TRIGGERS
+from api.schemas_informing import KINDS as NOTIFICATION_KINDS
 from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.load import load
 from supervisor.config.schema import KEYS, REQUIRED, keys_of
+from supervisor.notify.kinds import KINDS, OF_KIND
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.rst", ROOT / "CHANGELOG.rst", ROOT / "CONTRIBUTING.rst", *sorted(DOCS.glob("*.rst"))]
 BY_NAME = {page.stem: page for page in PAGES}
-SECTIONS = {"[daemon]": "daemon", "[http]": "http", "[storage]": "storage", "[notify]": "notify"}
+SECTIONS = {
+    "[daemon]": "daemon",
+    "[http]": "http",
+    "[storage]": "storage",
+    "[notify]": "notify",
+    "[notifiers.NAME]": "notifier",
+    "[[routes]]": "route",
+}
 UNITS = "Tasks and services"
 OPERATIONS = json.loads(document_bytes())["paths"]
 
@@ -142,6 +151,12 @@ def test_the_words_that_runs_have(title: str, known: tuple[str, ...]) -> None:
     assert {row[0] for row in rows(BY_NAME["runs"], title)} == set(known)
 
 
+def test_the_kinds_of_notifications() -> None:
+    """Every kind is explained, with its severity; the API has the same ones."""
+    assert {row[0]: row[1] for row in rows(BY_NAME["api"], "Notifications")} == OF_KIND
+    assert NOTIFICATION_KINDS == KINDS
+
+
 @pytest.mark.parametrize(
     ("page", "title"), [("README", "Exit statuses of ringward"), ("cli", "Exit codes")], ids=["README", "cli"]
 )
@@ -224,3 +239,20 @@ def test_configurations_that_are_shown_are_valid(page: Path, tmp_path: Path) -> 
         file.write_text(block)
         file.chmod(0o600)
         assert load(str(file), {}).path == str(file)
+
+
+@pytest.mark.parametrize("name", ["guarantees", "architecture"])
+def test_what_proves_it_is_there(name: str) -> None:
+    """Each test that a page names as a proof exists, and guarantees.rst names one in every cell."""
+    page = BY_NAME[name]
+    for proof in sorted(word for word in words(page) if re.match(r"tests/\S+\.py", word)):
+        path, _, test = proof.partition("::")
+        defined = {node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if hasattr(node, "name")}
+        assert not test or test in defined, proof
+
+
+def test_every_guarantee_is_proved() -> None:
+    """No cell of the first table is without a test, and no failure of the second one."""
+    page = BY_NAME["guarantees"]
+    assert all("tests/" in cell for row in rows(page, "What dies") for cell in row[1:])
+    assert all("tests/" in row[2] for row in rows(page, "What fails"))

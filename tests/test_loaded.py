@@ -17,6 +17,7 @@ _WORKERS = _GUNICORNS | {"gevent", "falcon", "zope", "asyncio", "msgspec"}
 
 PROCESSES = {
     "supervisor.root.__main__": _EVERYTHING | {"logging", "subprocess", "pathlib", "decimal"},
+    "supervisor.root.spawner": _EVERYTHING | {"subprocess", "pathlib", "json", "dataclasses", "typing"},
     "supervisor.scheduler.__main__": _EVERYTHING - _STORE - _CONFIG,
     "supervisor.janitor.__main__": _EVERYTHING - _STORE - {"compression.zstd", "backports.zstd"},
     "api.serve": _EVERYTHING - _GUNICORNS,

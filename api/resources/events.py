@@ -6,7 +6,7 @@ from api.context import Context
 from api.follow import EventsStream
 from api.identity import Role
 from api.operation import Call, Content, Operation
-from api.params import event_types
+from api.params import words
 from api.resources import notifications
 from api.resources.log_streams import LAST_EVENT_ID, send_events
 from api.schemas import Dropped
@@ -28,6 +28,13 @@ _KINDS = (
     "config.reloaded",
     "config.stale",
 )
+_EVENTS: dict[str, Any] = {
+    **dict.fromkeys(_KINDS, _BODY),
+    **notifications.EVENTS,
+    "system": Sample,
+    "ping": {"type": "object"},
+    "dropped": Dropped,
+}
 
 
 def stream_events(context: Context, call: Call) -> None:
@@ -45,20 +52,9 @@ OPERATIONS = (
         scoped=True,
         summary="Stream live application events; each is named by its kind.",
         handler=stream_events,
-        query=(event_types("types", "Comma-separated kinds; all when absent."),),
+        query=(words("types", "Comma-separated kinds; all when absent. dropped always comes.", tuple(_EVENTS)),),
         headers=(LAST_EVENT_ID,),
-        answers={
-            200: Content(
-                "text/event-stream",
-                {
-                    **dict.fromkeys(_KINDS, _BODY),
-                    **notifications.EVENTS,
-                    "system": Sample,
-                    "ping": {"type": "object"},
-                    "dropped": Dropped,
-                },
-            )
-        },
+        answers={200: Content("text/event-stream", _EVENTS)},
         refusals=(422,),
         tag="daemon",
     ),

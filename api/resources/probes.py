@@ -13,10 +13,11 @@ def health(_context: Context, call: Call) -> None:
 
 
 def ready(context: Context, call: Call) -> None:
-    """The scheduler answers as well."""
-    if context.scheduler.info(context) is None:
+    """The scheduler answers as well, and can store what it does."""
+    info = context.scheduler.info(context)
+    if info is None or not info.get("storing", True):
         raise unavailable("Not ready")
-    call.answer(schemas.Health())
+    call.answer(schemas.Health(status="degraded" if info.get("degraded") else "ok"))
 
 
 OPERATIONS = (
@@ -36,7 +37,7 @@ OPERATIONS = (
         path="/readyz",
         id="getReadiness",
         role=Role.ANYBODY,
-        summary="The scheduler takes commands.",
+        summary="The scheduler takes commands, and the database what it stores.",
         handler=ready,
         answers={200: json_of(schemas.Health)},
         refusals=(503,),

@@ -90,6 +90,8 @@ def get_metrics(context: Context, call: Call) -> None:
     _runs(text, stored)
     _tasks(text, stored)
     _logs(text, rings)
+    if call.tasks is None:
+        _of_all(text, rings, stored.unread)
     _processes(text, context, stored, None if info is None else info.get("pid"))
     call.resp.content_type = MEDIA_TYPE
     call.resp.data = text.encode()
@@ -145,18 +147,22 @@ def _tasks(text: Text, stored: _Stored) -> None:
 
 
 def _logs(text: Text, rings: _Rings) -> None:
-    text.family("ringward_rings", "gauge", "Rings in shared memory: of runs, and the daemon's own.")
-    text.sample(rings.number)
-    text.family("ringward_ring_bytes", "gauge", "Shared memory that they occupy.")
-    text.sample(rings.size)
     text.family("ringward_log_dropped_lines", "gauge", "Lines that the logs of the runs that are running did not keep.")
     for task, count in sorted(rings.dropped.items()):
         text.sample(count, task=task)
 
 
-def _processes(text: Text, context: Context, stored: _Stored, scheduler_pid: int | None) -> None:
+def _of_all(text: Text, rings: _Rings, unread: int) -> None:
+    """What is added up over all tasks: not for those who may see only some."""
+    text.family("ringward_rings", "gauge", "Rings in shared memory: of runs, and the daemon's own.")
+    text.sample(rings.number)
+    text.family("ringward_ring_bytes", "gauge", "Shared memory that they occupy.")
+    text.sample(rings.size)
     text.family("ringward_notifications_unread", "gauge", "Notifications that nobody has read.")
-    text.sample(stored.unread)
+    text.sample(unread)
+
+
+def _processes(text: Text, context: Context, stored: _Stored, scheduler_pid: int | None) -> None:
     text.family("ringward_sse_clients", "gauge", "Open streams of the API worker that answers this.")
     text.sample(len(context.hub.streams))
     text.family("ringward_loop_lag_seconds", "gauge", "How late the loop of a process was when it was looked at last.")

@@ -86,6 +86,7 @@ def get_ending(context: Context, call: Call) -> None:
             scheduled_for=_time(run.scheduled_at),
             missed_count=run.missed_count or UNSET,
             retry_at=_time(context.reads(_retry_due, run)),
+            failure_line=UNSET if run.failure_line is None else run.failure_line,
             last_lines=_last_lines(context, run),
         )
     )

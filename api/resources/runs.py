@@ -1,5 +1,6 @@
 """Runs: the two lists, one run, stopping it."""
 
+import contextlib
 import time
 from typing import Any
 
@@ -16,6 +17,7 @@ from store import run_summary
 from store import runs as store_runs
 from store import tasks as store_tasks
 from store.database import Database
+from store.errors import StoreError
 from store.run_pages import SortField
 from store.runs import Run, RunFilter
 
@@ -165,11 +167,14 @@ def get_run(context: Context, call: Call) -> None:
 
 
 def stop_run(context: Context, call: Call) -> None:
-    """Stop a run; nothing to do when it has ended."""
-    run = the_run(context, call.path["runId"])
-    if run.status != "ended":
+    """Stop a run; nothing to do when it has ended. The scheduler can do it while the database cannot be read."""
+    run_id = call.path["runId"]
+    ended = False
+    with contextlib.suppress(StoreError):
+        ended = the_run(context, run_id).status == "ended"
+    if not ended:
         force = bool(call.query["force"])
-        asked(lambda: context.control.call("stop", run=run.id, force=force, by=call.by))
+        asked(lambda: context.control.call("stop", run=run_id, force=force, by=call.by))
     call.no_content()
 
 

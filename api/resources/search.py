@@ -28,7 +28,7 @@ from api.context import Context
 from api.errors import ApiError, invalid
 from api.identity import Role
 from api.operation import Call, Operation, json_of
-from api.params import INT64_MAX, RUN_ID, Param, choice, flag, integer
+from api.params import INT64_MAX, RUN_ID, Param, choice, flag, integer, shaped
 from api.resources.runs import known
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
@@ -269,13 +269,6 @@ def _query_text(value: str) -> str:
     return value
 
 
-def _run_id(value: str) -> str:
-    wrong = RUN_ID.check(value)
-    if wrong is not None:
-        raise ValueError(wrong.message)
-    return value
-
-
 OPERATIONS = (
     Operation(
         method="GET",
@@ -295,7 +288,7 @@ OPERATIONS = (
             flag("regex", "Whether q is a regular expression, in RE2's syntax; false when absent."),
             flag("case", "Whether upper and lower case differ; false when absent."),
             choice("stream", "Only lines of this stream.", STREAM_NAMES),
-            Param("runId", _run_id, RUN_ID.schema, description="Only this run."),
+            shaped("runId", "Only this run.", RUN_ID),
             integer("limit", "Most lines to return.", 200, minimum=1, maximum=1000),
             Param(
                 "cursor",

@@ -37,6 +37,7 @@ def list_tokens(context: Context, call: Call) -> None:
 def create_token(context: Context, call: Call) -> None:
     """Make a token. This answer is the only place where its secret ever stands."""
     body: schemas.TokenBody = call.body
+    call.target = body.name
     secret = TOKEN_PREFIX + new_secret()
     now_ms = time.time_ns() // 1_000_000
     token = Token(

@@ -1,8 +1,10 @@
 """Triggering a run."""
 
 import hashlib
+import hmac
 import logging
 import re
+from typing import Any
 
 import gevent
 import msgspec
@@ -36,40 +38,46 @@ IDEMPOTENCY_KEY = (
 def run_task(context: Context, call: Call) -> None:
     """Start a run, or queue it, or skip it: as the task's definition says."""
     params: dict[str, str] = call.body.params or {}
-    if params:
-        raise invalid(
-            [ErrorDetail(f"body.params.{name}", "is no parameter of this task", params[name]) for name in params]
-        )
     wait_s = call.query["wait"]
-    run_id = _trigger(context, call, params)
+    run_id, run = _trigger(context, call, params)
     if wait_s:
         with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False):
             watch.seen = True
             watch.wait(context.stopping)
-    run = _stored(context, run_id)
+    if run is None or wait_s:
+        run = _stored(context, run_id)
     call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
     call.answer(runs_view.camel(run) if call.query["naming"] == "camel" else runs_view.snake(run), 201)
 
 
-def _trigger(context: Context, call: Call, params: dict[str, str]) -> str:
-    """Have the run made, and return its id: that of an earlier one when its key was used before."""
+def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str, Run | None]:
+    """Have the run made, and return its id, that of an earlier one when its key was used before; and how it was stored.
+
+    The latter is None where it has to be read: it may have been another request that made it.
+    """
     run_id, task = new_ulid(), call.path["taskName"]
-    arguments: dict[str, str] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
+    arguments: dict[str, Any] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
+    if params:
+        arguments["params"] = params
     if call.identity is not None:
         arguments["triggered_by"] = call.identity.trigger
     key = _key(call)
     if key is not None:
         arguments["key"] = key
-        arguments["request"] = hashlib.sha256(msgspec.json.encode([task, params], order="sorted")).hexdigest()
+        # Parameters may be secret: without the key, which is not stored, nobody can try what makes this hash.
+        asked_for = msgspec.json.encode([task, params], order="sorted")
+        arguments["request"] = hmac.digest(
+            (call.req.get_header("Idempotency-Key") or "").encode(), asked_for, "sha256"
+        ).hex()
     try:
         result = asked(lambda: context.control.call("trigger", **arguments))
     except ApiError as err:
         # A scheduler that stored the run and died before it could answer: the run will come.
         if err.status != 503 or isinstance(err.__cause__, CannotNow) or _read(context, run_id) is None:
             raise
-        return run_id
-    found: str = result.get("run", run_id)
-    return found
+        return run_id, None
+    row = result.get("row")
+    return result.get("run", run_id), None if row is None else Run(**row)
 
 
 def _key(call: Call) -> str | None:
@@ -109,7 +117,7 @@ OPERATIONS = (
         path="/api/tasks/{taskName}/run",
         id="runTask",
         role=Role.OPERATOR,
-        summary="Trigger a new run of the task.",
+        summary="Trigger a new run of the task, with values for its parameters.",
         handler=run_task,
         query=(
             integer(

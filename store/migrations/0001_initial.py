@@ -12,7 +12,9 @@ it out and putting it back would cost a hundred times as much.
 
 `run_counts` holds exact numbers of visible ended runs by everything a list can be filtered by except parts of the id,
 for all tasks together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours,
-2**22 ms are 70 minutes). Triggers keep it, so no statement can forget it.
+2**22 ms are 70 minutes): `n` of them, of which `started` have a start and `timed` a duration. No start of theirs is
+before `first_start` or after `last_start`, which stay as they are when runs go. Triggers keep it, so no statement can
+forget it.
 
 `task_days` (by the UTC day of the end) and `task_totals` (for ever) count the ends of runs and add up their durations,
 where `timed` is how many had one. Triggers keep them as well; unlike `run_counts` they do not shrink when runs go.
@@ -59,6 +61,7 @@ CREATE TABLE runs (
     write_bytes INTEGER,
     oom_kills INTEGER,
     leftovers TEXT,
+    failure_line INTEGER,
     missed_count INTEGER
 ) STRICT;
 
@@ -76,6 +79,10 @@ CREATE TABLE run_counts (
     triggered_by TEXT NOT NULL,
     retry INTEGER NOT NULL,
     n INTEGER NOT NULL,
+    started INTEGER NOT NULL,
+    timed INTEGER NOT NULL,
+    first_start INTEGER,
+    last_start INTEGER,
     PRIMARY KEY (task_name, width, bucket, state, exit_code, triggered_by, retry)
 ) STRICT, WITHOUT ROWID;
 
@@ -92,7 +99,9 @@ CREATE TABLE tasks (
     fatal_since INTEGER,
     rolling TEXT,
     last_restart TEXT,
-    last_boot TEXT
+    last_boot TEXT,
+    failures INTEGER NOT NULL DEFAULT 0,
+    failed_attempts INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE instances (
@@ -171,6 +180,41 @@ CREATE TABLE notifications (
     read_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE deliveries (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    notifier TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    severity TEXT NOT NULL,
+    title TEXT NOT NULL,
+    body TEXT NOT NULL,
+    task_name TEXT,
+    run_id TEXT,
+    created_at INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    attempts INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX deliveries_due ON deliveries (notifier, due_at);
+
+CREATE TABLE told (
+    notifier TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    task_name TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (notifier, kind, task_name)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX told_task ON told (kind, task_name);
+
+CREATE TABLE notifiers (
+    name TEXT NOT NULL PRIMARY KEY,
+    delivered_at INTEGER,
+    failed_at INTEGER,
+    error TEXT,
+    given_up INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE task_days (
     task_name TEXT NOT NULL,
     day INTEGER NOT NULL,
@@ -205,6 +249,7 @@ CREATE TABLE tokens (
 
 CREATE TABLE audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
     at INTEGER NOT NULL,
     who TEXT NOT NULL,
     address TEXT NOT NULL,
@@ -252,11 +297,6 @@ _ORDERED = {
     "runs_state": "state, created_at, id",
     "runs_trigger": "triggered_by, created_at, id",
 }
-# PostgreSQL walks an index backwards only with the missing values at its other end; in a list they are always last.
-_ORDERED_DOWN = {
-    "runs_started_down": "started_at NULLS FIRST, id",
-    "runs_duration_down": "duration NULLS FIRST, id",
-}
 _FUNCTIONS = (
     """CREATE FUNCTION instr(whole text, part text) RETURNS integer
        LANGUAGE sql IMMUTABLE STRICT AS 'SELECT strpos(whole, part)'""",
@@ -278,22 +318,37 @@ _KEYS = (
     "{row}.task_name, 27, {row}.created_at >> 27, {rest}",
 )
 _REST = "{row}.state, {row}.exit_code, {row}.triggered_by, CASE WHEN {row}.retry_attempt > 0 THEN 1 ELSE 0 END"
-_WATCHED = "task_name, created_at, state, exit_code, triggered_by, retry_attempt"
+_WATCHED = "task_name, created_at, state, exit_code, triggered_by, retry_attempt, started_at, duration"
 _KEY = ("task_name", "width", "bucket", "state", "exit_code", "triggered_by", "retry")
-_ADD = "DO UPDATE SET n = run_counts.n + excluded.n"
-_FORGET = f"DELETE FROM run_counts WHERE ({', '.join(_KEY)}) = ({', '.join(f'NEW.{column}' for column in _KEY)});"  # noqa: S608 - constants
+_NUMBERS = (
+    "{change}, CASE WHEN {row}.started_at IS NULL THEN 0 ELSE {change} END,"
+    " CASE WHEN {row}.duration IS NULL THEN 0 ELSE {change} END, {row}.started_at, {row}.started_at"
+)
+_ADDED = (
+    f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET n = run_counts.n + excluded.n,"
+    " started = run_counts.started + excluded.started, timed = run_counts.timed + excluded.timed,"
+    " first_start = CASE WHEN run_counts.first_start <= excluded.first_start OR excluded.first_start IS NULL"
+    " THEN run_counts.first_start ELSE excluded.first_start END,"
+    " last_start = CASE WHEN run_counts.last_start >= excluded.last_start OR excluded.last_start IS NULL"
+    " THEN run_counts.last_start ELSE excluded.last_start END"
+)
 
 
 def _count(row: str, change: int, source: str = "WHERE true") -> str:
-    """The statement that adds a change to the three numbers of a run."""
-    keys = (key.format(row=row, rest=_REST.format(row=row)) for key in _KEYS)
-    added = " UNION ALL ".join(f"SELECT {key}, {change} {source}" for key in keys)
-    return f"INSERT INTO run_counts {added} ON CONFLICT ({', '.join(_KEY)}) {_ADD};"
+    """The statements that add a change to the three counts of a run; one that comes to 0 goes."""
+    keys = [key.format(row=row, rest=_REST.format(row=row)) for key in _KEYS]
+    numbers = _NUMBERS.format(row=row, change=change)
+    added = " UNION ALL ".join(f"SELECT {key}, {numbers} {source}" for key in keys)
+    adding = f"INSERT INTO run_counts {added} {_ADDED};"
+    if change > 0:
+        return adding
+    # One after the other: with all three in one list SQLite would go through the whole table.
+    those = f"DELETE FROM run_counts WHERE n = 0 AND ({', '.join(_KEY)})"  # noqa: S608 - constants
+    return adding + "".join(f" {those} IN (SELECT {key} {source});" for key in keys)
 
 
 def _count_runs(db: Connection) -> None:
-    """A visible run that has ended is counted, as it is; a number that comes to 0 goes."""
-    trigger(db, "run_counts_end", "AFTER UPDATE OF n ON run_counts", "NEW.n = 0", _FORGET)
+    """A visible run that has ended is counted, as it is."""
     for name, event, row, change in (
         ("runs_count_insert", "AFTER INSERT", "NEW", 1),
         ("runs_count_change_from", f"AFTER UPDATE OF {_WATCHED}", "OLD", -1),
@@ -336,7 +391,7 @@ def up(db: Connection) -> None:
     for function in () if db.sqlite else _FUNCTIONS:
         db.execute(function)
     define(db, _TABLES)
-    for name, ordered in (_ORDERED if db.sqlite else _ORDERED | _ORDERED_DOWN).items():
+    for name, ordered in _ORDERED.items():
         first = [column.split()[0] for column in ordered.split(", ")]
         rest = [column for column in _FILTERED.split(", ") if column not in first]
         # SQLite has it in each index anyway.

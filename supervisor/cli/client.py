@@ -133,14 +133,14 @@ class Api:
     def __init__(self, endpoint: UnixEndpoint | UrlEndpoint) -> None:
         self.endpoint = endpoint
 
-    def get(self, path: str, query: Query | None = None) -> Any:
+    def get(self, path: str, query: Query | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
         """The answer to a GET.
 
         Raises:
             Unreachable: there is none.
             Refused: it is an error.
         """
-        return self._call("GET", path, query)
+        return self._call("GET", path, query, timeout_s=timeout_s)
 
     def post(
         self,
@@ -209,7 +209,8 @@ class Api:
         connection = self.endpoint.connection(timeout_s)
         try:
             response = self._request(connection, method, path, query, headers, data)
-            if response.status >= http.HTTPStatus.BAD_REQUEST:
+            # To be sent elsewhere is no answer either: a password does not follow.
+            if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
                 raise self._refusal(response.status, b"".join(self._chunks(response)))
             yield response
         finally:

@@ -15,7 +15,7 @@ READER_GONE = 141
 
 MEANINGS = {
     OK: "done; for run: the run's own exit code",
-    REFUSED: "the daemon refused, for example because nothing has that name; for search: no line was found",
+    REFUSED: "refused, for example because nothing has that name; search: no line was found; status: look at it",
     USAGE: "the command line is wrong",
     UNREACHABLE: "no daemon answers",
     CANNOT_BIND: "an address cannot be bound",

@@ -15,6 +15,7 @@ from supervisor.version import VERSION
 
 COMMANDS = {
     "up": "Run the daemon, in the foreground.",
+    "status": "Show how the daemon, its tasks and its services are.",
     "ps": "Show tasks and services.",
     "run": "Run a task now and show what it prints.",
     "logs": "Show what a run printed.",
@@ -27,20 +28,29 @@ COMMANDS = {
     "pause": "Let the schedule of a task rest.",
     "resume": "Let the schedule of a task go on.",
     "next": "Show when tasks will run.",
+    "simulate": "Show what schedules come to.",
     "rm": "Delete runs that have ended.",
     "restore": "Restore deleted runs.",
     "rerun": "Run each task once more.",
     "validate": "Check the configuration.",
+    "schema": "Print the JSON Schema of the configuration (2020-12), for editors.",
     "reload": "Bring an edited configuration into force.",
+    "upgrade": "Have the daemon become the installed version.",
     "password": "Show the password that was made at start.",
     "token": "Make, list and revoke tokens for the API.",
     "audit": "Show who did what.",
+    "notify": "Try the ways in which the daemon tells people.",
     "openapi": "Print the description of the HTTP API.",
+    "backup": "Copy the data directory, also while the daemon runs.",
+    "doctor": "Look whether this host has what the daemon needs.",
+    "import": "Make a configuration of what another program runs.",
+    "completion": "Print the completion script of a shell.",
+    "demo": "Start a daemon with a made-up history of a year.",
 }
 """Name and help of each; its module in supervisor.cli.commands is loaded when it is called."""
 
-_RENAMED = {"token": "tokens"}
-"""Commands whose name a module of the standard library has."""
+_RENAMED = {"token": "tokens", "import": "importing"}
+"""Commands whose name a module of the standard library has, or Python itself."""
 
 
 def module_of(name: str) -> str:
@@ -65,6 +75,18 @@ class CommandLine(click.Group):
             return None
         command: click.Command = importlib.import_module(module_of(cmd_name)).command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does; of a name that no command has, the nearest one that is."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            import difflib  # 5 ms, for those who mistyped
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The commands and what they do, without loading them."""

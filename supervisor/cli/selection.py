@@ -138,7 +138,9 @@ def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | No
         click.UsageError: they mean nothing, or contradict each other.
     """
     names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
-    given = {names.get(name, name): value for name, value in filters.items() if value}
+    given = {names.get(name, name): value for name, value in filters.items() if value is not None}
+    if "" in given.values():
+        raise click.UsageError("an option without a value would select more than is meant")
     if bool(runs) + bool(given) + everything != 1:
         raise click.UsageError("name runs, or give options that select some, or --all")
     ids = tuple(dict.fromkeys(one.upper() for one in runs))

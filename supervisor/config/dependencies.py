@@ -3,12 +3,28 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from supervisor.config.model import Dependency, Service, Until
-from supervisor.config.problems import Invalid, nearest, quoted
-from supervisor.config.values import NAME, Text
+from supervisor.config.model import Dependency, Service
+from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.values import NAME, Text, ValueType, choice
 
-_UNTIL: Mapping[str, Until] = {"started": "started", "ready": "ready", "succeeded": "succeeded"}
-_KEYS = ("name", "until")
+
+@dataclass(frozen=True)
+class UnitName:
+    """The name of a task or service."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        if not NAME.fullmatch(text):
+            raise Invalid(f"must be {self.describe()}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return "the name of a task or service"
+
+
+KEYS: Mapping[str, ValueType] = {"name": UnitName(), "until": choice("started", "ready", "succeeded")}
 
 
 @dataclass(frozen=True)
@@ -18,29 +34,30 @@ class Depends:
     def parse(self, value: object, directory: str) -> Dependency:
         """See :class:`supervisor.config.values.ValueType`."""
         if not isinstance(value, dict):
-            return Dependency(_name(value, directory))
-        wrong = [
-            Invalid("unknown key", nearest(key, _KEYS), show=False, path=(key,)) for key in value if key not in _KEYS
-        ]
+            return Dependency(UnitName().parse(value, directory))
+        said = {}
+        wrong: list[Invalid] = []
+        for key, content in value.items():
+            try:
+                said[key] = _known(key).parse(content, directory)
+            except Invalid as err:
+                err.path = (key,)
+                wrong.append(err)
         if "name" not in value:
             wrong.append(Invalid("must have a name", show=False))
-        until = value.get("until")
-        if until is not None and until not in _UNTIL:
-            wrong.append(Invalid(f"must be {' or '.join(map(quoted, _UNTIL))}", path=("until",)))
         if wrong:
-            raise wrong[0]
-        return Dependency(_name(value["name"], directory), None if until is None else _UNTIL[until])
+            raise InvalidParts(wrong)
+        return Dependency(**said)
 
     def describe(self) -> str:
         """See :class:`supervisor.config.values.ValueType`."""
         return 'a name, or a table such as { name = "database", until = "ready" }'
 
 
-def _name(value: object, directory: str) -> str:
-    text = Text(limit=100, empty=False, what="the name of a task or service").parse(value, directory)
-    if not NAME.fullmatch(text):
-        raise Invalid("must be the name of a task or service")
-    return text
+def _known(key: str) -> ValueType:
+    if key not in KEYS:
+        raise Invalid("unknown key", nearest(key, KEYS), show=False)
+    return KEYS[key]
 
 
 @dataclass(frozen=True)

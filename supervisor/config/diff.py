@@ -85,6 +85,13 @@ TASK: Mapping[str, Effect] = {
     "keep_runs": _E.AT_ONCE,
     "keep_for_ms": _E.AT_ONCE,
     "api_trigger": _E.AT_ONCE,
+    "params": _E.NEXT_RUN,
+    "notify_on_failure": _E.AT_ONCE,
+    "notify_on_success": _E.AT_ONCE,
+    "notify_on_missed": _E.AT_ONCE,
+    "max_duration_alert_ms": _E.NEXT_RUN,
+    "silence_alert_ms": _E.NEXT_RUN,
+    "heartbeat": _E.AT_ONCE,
 }
 SERVICE: Mapping[str, Effect] = {
     "run": _E.RESTART,
@@ -124,6 +131,8 @@ SERVICE: Mapping[str, Effect] = {
     "log_on_full": _E.RESTART,
     "keep_runs": _E.AT_ONCE,
     "keep_for_ms": _E.AT_ONCE,
+    "notify_on_failure": _E.AT_ONCE,
+    "silence_alert_ms": _E.NEXT_RUN,
 }
 SECTIONS: Mapping[str, Mapping[str, Effect]] = {
     "daemon": {
@@ -132,6 +141,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
         "shutdown_timeout_ms": _E.AT_ONCE,
         "log_level": _E.API,
         "cgroups": _E.AT_ONCE,
+        "heartbeat": _E.AT_ONCE,
     },
     "http": {
         "listen": _E.DAEMON,
@@ -158,8 +168,11 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
     "notify": {
         "coalesce_window_ms": _E.AT_ONCE,
         "history_keep": _E.AT_ONCE,
+        "digest_ms": _E.AT_ONCE,
     },
 }
+WHOLE = ("notifiers", "routes")
+"""Tables of which only is said that they differ: they hold at once."""
 GONE: Mapping[str, Effect] = {"keep_runs": _E.AT_ONCE, "keep_for_ms": _E.AT_ONCE}
 """Of ``[defaults]``: what holds for tasks and services that left the configuration."""
 
@@ -196,7 +209,7 @@ class Difference:
     """A task that became a service, or the other way round: before and after."""
     removed: tuple[Task | Service, ...] = ()
     sections: Mapping[str, tuple[Changed, ...]] = field(default_factory=dict)
-    """Of daemon, http, storage, notify and defaults, those in which anything differs."""
+    """Of daemon, http, storage, notify, defaults, notifiers and routes, those in which anything differs."""
 
     def section_has(self, effect: Effect) -> bool:
         """Whether any key outside of tasks and services has this effect."""
@@ -220,6 +233,9 @@ def diff(old: Config, new: Config) -> Difference:
         name: _changed(name, effects, getattr(old, name), getattr(new, name)) for name, effects in SECTIONS.items()
     }
     sections["defaults"] = _changed("task", GONE, old, new)
+    for name in WHOLE:
+        differs = getattr(old, name) != getattr(new, name)
+        sections[name] = (Changed(name, Effect.AT_ONCE),) if differs else ()
     return Difference(
         added=tuple(added),
         changed=tuple(changed),

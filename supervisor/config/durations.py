@@ -14,9 +14,9 @@ _MS = {
 _BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,6})?"
-_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d|w))+", re.ASCII)
+DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d|w))+", re.ASCII)
 _DURATION_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d|w)", re.ASCII)
-_SIZE = re.compile(rf"({_NUMBER}) ?(b|kb|mb|gb|tb)", re.ASCII | re.IGNORECASE)
+SIZE = re.compile(rf"({_NUMBER}) ?(b|kb|mb|gb|tb)", re.ASCII | re.IGNORECASE)
 
 
 def parse_duration(text: str) -> int:
@@ -27,7 +27,7 @@ def parse_duration(text: str) -> int:
     """
     if text == "0":
         return 0
-    if not _DURATION.fullmatch(text):
+    if not DURATION.fullmatch(text):
         raise ValueError(f"not a duration: {text!r}")
     total, shortest = Decimal(0), None
     for number, unit in _DURATION_PART.findall(text):
@@ -48,7 +48,7 @@ def parse_size(text: str) -> int:
     """
     if text == "0":
         return 0
-    found = _SIZE.fullmatch(text)
+    found = SIZE.fullmatch(text)
     if not found:
         raise ValueError(f"not a size: {text!r}")
     total = Decimal(found[1]) * _BYTES[found[2].lower()]

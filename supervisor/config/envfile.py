@@ -19,7 +19,7 @@ _BLANK = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
 _NAME = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*")
 _SINGLE = re.compile(r"'([^']*)'")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+_COMMENT = re.compile(r"\s#.*")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "$": "$", "\n": ""}
 
@@ -46,8 +46,9 @@ def parse_variables(text: str) -> dict[str, str]:
 def _value(text: str, at: int) -> tuple[str, int]:
     """The value that begins at `at`, and where the next line begins."""
     if text[at : at + 1] not in ("'", '"'):
-        plain, _, _ = text[at:].partition("\n")
-        return _COMMENT.sub("", plain).strip(), at + len(plain) + 1
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        return _COMMENT.sub("", text[at - 1 : end])[1:].strip(), end + 1  # the blank of a comment may stand before it
     quoted = (_SINGLE if text[at] == "'" else _DOUBLE).match(text, at)
     rest = _BLANK.match(text, quoted.end()) if quoted else None
     if quoted is None or rest is None:

@@ -100,8 +100,9 @@ class Url:
             port = parts.port
         except ValueError:
             raise Invalid(f"must be {self.describe()}") from None
-        plain = not (parts.query or parts.fragment or parts.username or parts.password) and port != 0
-        if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        netloc = parts.netloc
+        plain = not (parts.query or parts.fragment or "@" in netloc or "*" in netloc or netloc.endswith(":"))
+        if port == 0 or parts.scheme not in ("http", "https") or not parts.hostname or not plain:
             raise Invalid(f"must be {self.describe()}")
         HostName().parse(parts.hostname, directory)
         BasePath().parse(parts.path, directory)

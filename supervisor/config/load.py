@@ -5,7 +5,7 @@ then the records are made, or :class:`supervisor.config.problems.ConfigError` sa
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,20 @@ from supervisor.config.dependencies import unsound
 from supervisor.config.envfile import parse_variables
 from supervisor.config.exposure import unsafe
 from supervisor.config.hostzone import host_zone
-from supervisor.config.model import Config, Daemon, Http, Notify, Service, Stamp, Storage, Task
+from supervisor.config.model import (
+    Config,
+    Daemon,
+    Http,
+    Notifier,
+    Notify,
+    Route,
+    Service,
+    Stamp,
+    Storage,
+    Task,
+)
+from supervisor.config.notifying import KEYS_WITH_NAMES, unknown
+from supervisor.config.params import unsuitable
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.reading import Source, included, read_source
@@ -24,7 +37,8 @@ from supervisor.config.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
-_TABLES = (*_SECTIONS, "defaults", *_UNITS)
+_NOTIFIERS, _ROUTES = "notifiers", "routes"
+_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, "defaults", *_UNITS)
 _TABLES_OF_UNITS = ("env", "secrets", "limits")
 """Keys whose tables are added to those of [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
@@ -32,6 +46,8 @@ _SCHEDULES = ("cron", "every", "at")
 _NEVER_SUBSTITUTED = frozenset({"run"})
 _OF_THE_GONE = frozenset({"keep_runs", "keep_for_ms"})
 _MAX_DEPTH = 8
+_MAX_NOTIFIERS = 100
+_MAX_ROUTES = 1000
 _FILES: Mapping[str, tuple[str, ValueType]] = {
     "env_file": ("env", Environment()),
     "secrets_file": ("secrets", Secrets()),
@@ -87,12 +103,16 @@ class _Loader:
         self._files = [source.name for source in sources]
         defaults = self._defaults(main)
         daemon.setdefault("timezone", host_zone(self._environ))
+        notifiers = self._notifiers(main)
+        routes = self._routes(main, notifiers)
+        self._known_notifiers(main, ("defaults",), main.data.get("defaults"), notifiers)
         tasks: dict[str, Task] = {}
         services: dict[str, Service] = {}
         seen: dict[str, tuple[Source, KeyPath]] = {}
         for source in sources:
             for table, kind in _UNITS.items():
                 for name, values in self._units(source, table, kind, defaults[kind], seen):
+                    self._known_notifiers(source, (table, name), source.data[table][name], notifiers)
                     if kind == "task":
                         values.setdefault("timezone", daemon["timezone"])
                         tasks[name] = Task(name=name, **_fields(values, kind, frozenset(_FILES)))
@@ -115,6 +135,8 @@ class _Loader:
             read={**self._read, **{source.path: source.stamp for source in sources}},
             tasks=tasks,
             services=services,
+            notifiers={name: Notifier(name=name, url=url) for name, url in notifiers.items() if url is not None},
+            routes=routes,
         )
 
     def finish(self) -> None:
@@ -132,6 +154,56 @@ class _Loader:
             self._wrong(source, (name,), "must be a table", f"write [{name}]")
             return {}
         return self._values(source, (name,), table, keys_of(name))
+
+    def _notifiers(self, main: Source) -> dict[str, str | None]:
+        """The URL of each notifier; None: it is not valid."""
+        table = main.data.get(_NOTIFIERS, {})
+        if not isinstance(table, dict):
+            self._wrong(main, (_NOTIFIERS,), "must hold tables", f"write [{_NOTIFIERS}.NAME]")
+            return {}
+        found: dict[str, str | None] = {}
+        for name, content in table.items():
+            path = (_NOTIFIERS, name)
+            if not isinstance(content, dict):
+                self._wrong(main, path, "must be a table, with the notifier's name", f"write [{_NOTIFIERS}.NAME]")
+            elif len(found) == _MAX_NOTIFIERS:
+                self._wrong(main, path, f"more than {_MAX_NOTIFIERS} notifiers")
+            else:
+                self._is_name(main, path, name)
+                found[name] = self._values(main, path, content, keys_of("notifier")).get("url")
+                if "url" not in content:
+                    self._wrong(main, path, "has no URL", 'add url = "…"')
+        return found
+
+    def _routes(self, main: Source, notifiers: Mapping[str, object]) -> tuple[Route, ...]:
+        tables = main.data.get(_ROUTES, [])
+        if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+            self._wrong(main, (_ROUTES,), "must be an array of tables", f"write [[{_ROUTES}]]")
+            return ()
+        if len(tables) > _MAX_ROUTES:
+            self._wrong(main, (_ROUTES,), f"more than {_MAX_ROUTES} routes")
+        found = []
+        for index, table in enumerate(tables[:_MAX_ROUTES]):
+            path = (_ROUTES, index)
+            values = self._values(main, path, table, keys_of("route"))
+            if "notify" in values:
+                self._names(main, (*path, "notify"), values["notify"], notifiers)
+                found.append(Route(**_fields(values, "route")))
+            elif "notify" not in table:
+                self._wrong(main, path, "tells nobody", 'add notify = ["NAME"]')
+        return tuple(found)
+
+    def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:
+        """Hold the names of notifiers in a table against those that there are."""
+        for key in KEYS_WITH_NAMES if isinstance(table, dict) else ():
+            said = table.get(key, [])  # type: ignore[attr-defined]  # it is a dict
+            names = [said] if isinstance(said, str) else said
+            if isinstance(names, list) and all(isinstance(name, str) for name in names):
+                self._names(source, (*path, key), names, notifiers)
+
+    def _names(self, source: Source, path: KeyPath, names: Collection[str], notifiers: Mapping[str, object]) -> None:
+        for index, invalid in unknown(names, notifiers):
+            self._wrong(source, (*path, index), invalid.message, invalid.remedy)
 
     def _tables(self, source: Source, allowed: tuple[str, ...]) -> None:
         for name in source.data:
@@ -196,10 +268,25 @@ class _Loader:
             replaced = _SCHEDULES if own_schedule else ()
             given = {key: value for key, value in defaults.items() if key not in replaced}
             values = given | values | tables
+            self._params(source, path, values, own="params" in unit)
             if "run" in values:
                 yield name, values
             elif "run" not in unit:
                 self._wrong(source, path, "has no command", 'add run = "…"')
+
+    def _params(self, source: Source, path: KeyPath, values: Values, *, own: bool) -> None:
+        """Hold the parameters of a unit, its `own` or those of [defaults], against its other keys."""
+        scheduled = any(values.get(key) for key in (*_SCHEDULES, "run_on_start"))
+        found = unsuitable(
+            values.get("params", ()),
+            scheduled=scheduled,
+            api_trigger=values.get("api_trigger", True),
+            secrets=values.get("secrets", {}),
+        )
+        for index, invalid in found:
+            place = (*path, "params", index, *invalid.path) if own else path
+            name = values["params"][index].name
+            self._wrong(source, place, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
 
     def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, Any]) -> bool:
         """Whether a table says when to run; in one way only."""
@@ -209,10 +296,13 @@ class _Loader:
             self._wrong(source, (*path, key), message, "remove one; several times are a list of cron expressions")
         return bool(said)
 
-    def _name(self, source: Source, path: KeyPath, name: str, seen: dict[str, tuple[Source, KeyPath]]) -> None:
+    def _is_name(self, source: Source, path: KeyPath, name: str) -> None:
         if not UNIT_NAME.fullmatch(name) or not name.strip("."):
             remedy = "a name has 1 to 100 letters, digits, dots, underscores, colons and hyphens, not only dots"
             self._wrong(source, path, "is no valid name", remedy)
+
+    def _name(self, source: Source, path: KeyPath, name: str, seen: dict[str, tuple[Source, KeyPath]]) -> None:
+        self._is_name(source, path, name)
         if name in seen:
             first, first_path = seen[name]
             place = f"{first.name}:{first.positions.line(first_path)}"

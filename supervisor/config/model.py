@@ -34,6 +34,8 @@ class Daemon:
     log_level: LogLevel
     cgroups: bool
     """Runs have cgroups where there are some to be had."""
+    heartbeat: str | None = field(repr=False)
+    """URL that is asked for every minute while all is well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +100,54 @@ class Notify:
     """Repeats within this time after a notification was made only raise its count."""
     history_keep: int
     """How many notifications are kept."""
+    digest_ms: int
+    """Messages to one notifier wait so long for others, and are sent together; 0: each goes at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notifier:
+    """``[notifiers.NAME]``: a way to tell people."""
+
+    name: str
+    url: str = field(repr=False)
+    """As Apprise understands it; may have a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """From one minute of the day to another; over midnight when `begin` is the later one."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which notifications take a route."""
+
+    kinds: tuple[str, ...] = ()
+    """Empty: all but those that have to be named."""
+    severity: str | None = None
+    """The least."""
+    tasks: str | None = None
+    """Glob for names of tasks and services."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """``[[routes]]``: who is told of what."""
+
+    match: Match
+    notify: tuple[str, ...]
+    """Names of notifiers."""
+    after: int
+    """How many failures in a row it takes."""
+    final_attempt_only: bool
+    """Not of attempts that are tried again."""
+    recovery: bool
+    """Who was told of a failure is told when it is over."""
+    quiet: QuietHours | None
+    """When nobody is to be disturbed."""
 
 
 Until = Literal["started", "ready", "succeeded"]
@@ -126,6 +176,30 @@ class Probe:
     """Of readiness: how long it may take altogether. Of liveness: how long one attempt may take."""
     failures: int = 0
     """Of liveness: how many in a row are too many."""
+
+
+ParamKind = Literal["env", "arg", "option", "flag"]
+ParamType = Literal["string", "integer", "number", "boolean"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Param:
+    """One value that somebody who runs a task may give."""
+
+    name: str
+    kind: ParamKind
+    """How the command gets it."""
+    type: ParamType = "string"
+    default: str | None = field(default=None, repr=False)
+    required: bool = False
+    """Who runs the task has to give it, unless it has a default."""
+    choices: tuple[str, ...] = ()
+    """The only values that it takes; empty: any."""
+    pattern: str | None = None
+    """RE2; the whole value matches it."""
+    description: str | None = None
+    secret: bool = False
+    """Its values are shown nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,6 +266,17 @@ class Task:
     keep_runs: int
     keep_for_ms: int
     api_trigger: bool
+    params: tuple[Param, ...]
+    notify_on_failure: tuple[str, ...]
+    """Names of notifiers."""
+    notify_on_success: tuple[str, ...]
+    notify_on_missed: tuple[str, ...]
+    max_duration_alert_ms: int | None
+    """People are told when a run takes longer; it goes on."""
+    silence_alert_ms: int | None
+    """People are told when a run has printed nothing for so long."""
+    heartbeat: str | None = field(repr=False)
+    """URL that is asked for at the start and the end of runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,6 +335,10 @@ class Service:
     log_on_full: LogOnFull
     keep_runs: int
     keep_for_ms: int
+    notify_on_failure: tuple[str, ...]
+    """Names of notifiers."""
+    silence_alert_ms: int | None
+    """People are told when a run has printed nothing for so long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,3 +363,5 @@ class Config:
     """All files that it was made of, also those whose content was substituted, as they were when they were read."""
     tasks: dict[str, Task] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
+    notifiers: dict[str, Notifier] = field(default_factory=dict)
+    routes: tuple[Route, ...] = ()

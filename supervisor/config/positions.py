@@ -32,17 +32,18 @@ class _Unreadable(Exception):
 
 
 class Positions:
-    """Lines of the keys of one text."""
+    """Lines of the keys of one text, which is scanned when the first is asked for: most texts have no mistake."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._newlines = [found.start() for found in re.finditer("\n", text)]
+        self._newlines: list[int] = []
         self._lines: dict[KeyPath, int] = {}
         self._arrays: dict[KeyPath, int] = {}
-        self._scan()
+        self._scanned = False
 
     def line(self, path: KeyPath) -> int | None:
         """Line (from 1) of the key or table at `path`, else of its nearest ancestor; None when there is none."""
+        self._scan()
         while path:
             if (line := self._lines.get(path)) is not None:
                 return line
@@ -51,9 +52,14 @@ class Positions:
 
     def exact(self, path: KeyPath) -> int | None:
         """Line (from 1) of the key or table at `path`; None when it has no line of its own."""
+        self._scan()
         return self._lines.get(path)
 
     def _scan(self) -> None:
+        if self._scanned:
+            return
+        self._scanned = True
+        self._newlines = [found.start() for found in re.finditer("\n", self._text)]
         text, end = self._text, len(self._text)
         table: KeyPath = ()
         at = 0

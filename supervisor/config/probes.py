@@ -77,24 +77,28 @@ class LinePattern:
 
 
 @dataclass(frozen=True)
-class _Yes:
+class Yes:
+    """True, as the only thing that can be said."""
+
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
+        """See :class:`supervisor.config.values.ValueType`."""
         if value is not True:
             raise Invalid("must be true", "or leave it out")
         return ""
 
     def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
         return "true"
 
 
-_KINDS: Mapping[str, ValueType] = {
-    "notify": _Yes(),
+KINDS: Mapping[str, ValueType] = {
+    "notify": Yes(),
     "http": ProbeUrl(),
     "tcp": ProbeAddress(),
     "exec": CommandLine(),
     "log": LinePattern(),
 }
-_SETTINGS: Mapping[str, ValueType] = {
+SETTINGS: Mapping[str, ValueType] = {
     "every": Duration(low_ms=50),
     "timeout": Duration(low_ms=1),
     "failures": Integer(1, 1000),
@@ -121,8 +125,8 @@ class ProbeTable:
         """See :class:`ValueType`."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.describe()}")
-        types = {name: kind for name, kind in _KINDS.items() if name in self.kinds}
-        types |= {name: kind for name, kind in _SETTINGS.items() if name != "failures" or self.failures}
+        types = {name: kind for name, kind in KINDS.items() if name in self.kinds}
+        types |= {name: kind for name, kind in SETTINGS.items() if name != "failures" or self.failures}
         said: dict[str, Any] = {}
         wrong: list[Invalid] = []
         for name, content in value.items():

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.config.positions import KeyPath
+from supervisor.logline import printable
 
 _SHOWN_CHARS = 60
+_SHOWN_BITS = 64
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
@@ -38,8 +40,8 @@ class Problem:
         for number in (self.line, self.column):
             if number is not None:
                 place += f":{number}"
-        text = f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
-        return f"{text}\n  {self.remedy}" if self.remedy else text
+        text = printable(f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}")
+        return f"{text}\n  {printable(self.remedy)}" if self.remedy else text
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what is not known is left out."""
@@ -117,6 +119,8 @@ def quoted(value: object) -> str:
         return "a table"
     if isinstance(value, list):
         return "a list"
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return "a number with too many digits"
     text = json.dumps(value) if isinstance(value, str | int | float) else str(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 

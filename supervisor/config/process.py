@@ -12,7 +12,8 @@ from supervisor.config.values import Duration, Integer, Signal, Size, Text, Valu
 UNLIMITED: Final = -1
 _USER = re.compile(r"[^:\s]+(?::[^:\s]+)?")
 _UMASK = re.compile(r"0?[0-7]{3}")
-_MAX_STEPS = 10
+MAX_STEPS = 10
+MIN_CPUS, MAX_CPUS = 0.01, 1024
 _KB, _TB = 1 << 10, 1 << 40
 
 
@@ -55,8 +56,8 @@ class StopSignal:
         """See :class:`ValueType`. Times in milliseconds."""
         if not isinstance(value, list):
             return Signal().parse(value, directory)
-        if not 1 <= len(value) <= _MAX_STEPS:
-            raise Invalid(f"must have 1 to {_MAX_STEPS} steps, it has {len(value)}", show=False)
+        if not 1 <= len(value) <= MAX_STEPS:
+            raise Invalid(f"must have 1 to {MAX_STEPS} steps, it has {len(value)}", show=False)
         steps, wrong = [], []
         for index, step in enumerate(value):
             try:
@@ -87,47 +88,53 @@ class Cpus:
         """See :class:`ValueType`."""
         if isinstance(value, Substituted) and re.fullmatch(r"[0-9]{1,4}(?:\.[0-9]{1,3})?", value, re.ASCII):
             value = float(value)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0.01 <= value <= 1024:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_CPUS <= value <= MAX_CPUS:
             raise Invalid(f"must be {self.describe()}")
         return float(value)
 
     def describe(self) -> str:
         """See :class:`ValueType`."""
-        return "a number of processors from 0.01 to 1024"
+        return f"a number of processors from {MIN_CPUS} to {MAX_CPUS}"
 
 
 @dataclass(frozen=True)
-class _Seconds:
+class Seconds:
+    """A duration, in seconds, rounded up."""
+
     def parse(self, value: object, directory: str) -> int:
+        """See :class:`supervisor.config.values.ValueType`."""
         return -(-Duration(low_ms=1).parse(value, directory) // 1000)
 
     def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
         return Duration().describe()
 
 
 @dataclass(frozen=True)
-class _Amount:
+class Amount:
     """A size, or no limit."""
 
     low: int = 0
 
     def parse(self, value: object, directory: str) -> int:
+        """See :class:`supervisor.config.values.ValueType`."""
         return UNLIMITED if value == "unlimited" else Size(self.low, _TB).parse(value, directory)
 
     def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
         return f'{Size(self.low, _TB).describe()}, or "unlimited"'
 
 
 LIMITS: Final[Mapping[str, ValueType]] = {
     "memory": Size(1024 * _KB, _TB),
     "cpu": Cpus(),
-    "cpu_time": _Seconds(),
+    "cpu_time": Seconds(),
     "nofile": Integer(8, 1 << 30),
     "nproc": Integer(1, 1 << 22),
-    "core": _Amount(),
-    "file_size": _Amount(),
-    "stack": _Amount(64 * _KB),
-    "memlock": _Amount(),
+    "core": Amount(),
+    "file_size": Amount(),
+    "stack": Amount(64 * _KB),
+    "memlock": Amount(),
     "nice": Integer(-20, 19),
     "oom_score_adj": Integer(-1000, 1000),
 }

@@ -62,6 +62,8 @@ def read_source(name: str) -> Source:
         return Source(name, directory, tomli.loads(text), Positions(text), stamp(status))
     except tomli.TOMLDecodeError as err:
         raise ConfigError([Problem(name, err.lineno, "", err.msg, column=err.colno)]) from err
+    except ValueError as err:  # what int() does not take
+        raise ConfigError([Problem(name, None, "", "has a number with too many digits")]) from err
     except RecursionError as err:
         raise ConfigError([Problem(name, None, "", "is nested too deeply")]) from err
 

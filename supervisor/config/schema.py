@@ -12,6 +12,8 @@ from supervisor.config.database import DatabaseUrl
 from supervisor.config.dependencies import Depends
 from supervisor.config.exposure import BasePath, HostName, Network, Url
 from supervisor.config.listen import Listen
+from supervisor.config.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
+from supervisor.config.params import Params
 from supervisor.config.probes import LIVE, READY, LinePattern
 from supervisor.config.process import Limits, StopSignal, Umask, User
 from supervisor.config.timing import Moment, OnStart, RetryCause
@@ -52,6 +54,8 @@ DAEMON = frozenset({"daemon"})
 HTTP = frozenset({"http"})
 STORAGE = frozenset({"storage"})
 NOTIFY = frozenset({"notify"})
+NOTIFIER = frozenset({"notifier"})
+ROUTE = frozenset({"route"})
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Key:
 
     name: str
     places: frozenset[str]
-    """Which tables have it: daemon, http, storage, notify, task, service."""
+    """Which tables have it: daemon, http, storage, notify, notifier, route, task, service."""
     type: ValueType
     default: Any
     """As the file would say it; None: not set; REQUIRED: it has to be said."""
@@ -81,6 +85,7 @@ KEYS: Final = (
     Key("shutdown_timeout", DAEMON, Duration(), "8s", "how long a shutdown may take", "shutdown_timeout_ms"),
     Key("log_level", DAEMON, choice("debug", "info", "warning", "error"), "info", "of the daemon's own log"),
     Key("cgroups", DAEMON, Choice({"auto": True, "off": False}), "auto", "off: runs have no cgroup of their own"),
+    Key("heartbeat", DAEMON, PingUrl(), None, "URL that is asked for every minute while the daemon is well"),
     Key("include", DAEMON, ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services"),
     # [http]
     Key(
@@ -138,6 +143,16 @@ KEYS: Final = (
         "coalesce_window_ms",
     ),
     Key("history_keep", NOTIFY, Integer(1, 100_000), 1000, "how many notifications are kept"),
+    Key("digest", NOTIFY, Duration(), "0s", "messages wait so long for others to be sent with", "digest_ms"),
+    # [notifiers.NAME]
+    Key("url", NOTIFIER, NotifierUrl(), REQUIRED, "how to reach it, as Apprise writes that"),
+    # [[routes]]
+    Key("match", ROUTE, MatchTable(), {}, "which notifications: kinds, severity (the least), tasks (a glob)"),
+    Key("notify", ROUTE, notifiers(empty=False), REQUIRED, "names of notifiers"),
+    Key("after", ROUTE, Integer(1, 10_000), 1, "how many failures of a task in a row it takes"),
+    Key("final_attempt_only", ROUTE, Flag(), True, "false: also failures that are tried again"),
+    Key("recovery", ROUTE, Flag(), True, "who was told of a failure is told when it is over"),
+    Key("quiet", ROUTE, Quiet(), None, "hours in which messages are held back"),
     # tasks and services
     Key("run", BOTH, CommandLine(), REQUIRED, "a string goes to shell -e -c; a list is executed as it is"),
     Key("shell", BOTH, Text(empty=False), "/bin/sh", "runs a run that is a string"),
@@ -194,6 +209,7 @@ KEYS: Final = (
         "after which end reasons and exit codes",
     ),
     Key("api_trigger", TASK, Flag(), True, "false: only the schedule may run it"),
+    Key("params", TASK, Params(), [], "values that whoever runs it may give"),
     Key("instances", SERVICE, Integer(1, 64), 1, "how many run side by side"),
     Key("restart", SERVICE, choice("always", "on_failure", "never"), "always", "whether it is started again"),
     Key("restart_delay", SERVICE, Duration(), "1s", "before the first restart", "restart_delay_ms"),
@@ -252,6 +268,26 @@ KEYS: Final = (
     ),
     Key("keep_runs", BOTH, Integer(0, 1_000_000_000), 1000, "how many runs that ended are kept"),
     Key("keep_for", BOTH, Duration(), "30d", "how long a run is kept after its end", "keep_for_ms"),
+    Key("notify_on_failure", BOTH, notifiers(), [], "notifiers that are told when it fails, and when that is over"),
+    Key("notify_on_success", TASK, notifiers(), [], "notifiers that are told of each success"),
+    Key("notify_on_missed", TASK, notifiers(), [], "notifiers that are told when a time of the schedule had no run"),
+    Key(
+        "max_duration_alert",
+        TASK,
+        Duration(low_ms=1),
+        None,
+        "people are told when a run takes longer, and it goes on",
+        "max_duration_alert_ms",
+    ),
+    Key(
+        "silence_alert",
+        BOTH,
+        Duration(low_ms=1000),
+        None,
+        "people are told when a run has printed nothing for so long",
+        "silence_alert_ms",
+    ),
+    Key("heartbeat", TASK, PingUrl(), None, "URL that is asked for at the start and the end of runs"),
 )
 
 

@@ -22,6 +22,8 @@ MAX_FILE_BYTES = 64 * 1024
 
 _REFERENCE = re.compile(r"(\$\$\{)|\$\{([^}]*)\}|(\$\{)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNDECODED = re.compile("[\ud800-\udfff]")
+"""As which os.environ has bytes that are no text."""
 _HOW = 'write "${NAME}", "${NAME:-default}" or "${file:PATH}"; "$${" stands for a literal "${"'
 
 
@@ -55,6 +57,8 @@ def substitute(
         if found[2] is None:
             raise Invalid("a ${ without its }", _HOW)
         if found[2].startswith("file:"):
+            if "\0" in found[2]:
+                raise Invalid("must not contain a NUL character", show=False)
             return _content(os.path.join(directory, found[2].removeprefix("file:")), on_read)
         return _value(found[2], environ)
 
@@ -77,6 +81,8 @@ def _value(reference: str, environ: Mapping[str, str]) -> str:
     if name.startswith("RINGWARD_"):
         raise Invalid(f"{name} is the daemon's own and cannot be used in the configuration", show=False)
     value = environ.get(name)
+    if value is not None and _UNDECODED.search(value):
+        raise Invalid(f"the environment variable {name} is no UTF-8 text", show=False)
     if has_default:
         return value or default
     if value is None:

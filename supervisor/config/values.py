@@ -216,13 +216,15 @@ class ListOf:
             raise Invalid("must not be empty", show=False)
         if len(value) > self.limit:
             raise Invalid(f"must have at most {self.limit} items, it has {len(value)}", show=False)
-        parsed, wrong = [], []
+        parsed: list[Any] = []
+        wrong: list[Invalid] = []
         for index, item in enumerate(value):
             try:
                 parsed.append(self.item.parse(item, directory))
             except Invalid as err:
-                err.path = (index, *err.path)
-                wrong.append(err)
+                for part in err.parts:
+                    part.path = (index, *part.path)
+                wrong += err.parts
         if wrong:
             raise InvalidParts(wrong)
         if len(set(parsed)) != len(parsed):

@@ -14,6 +14,8 @@ class Job:
     log_level: str
     look: bool
     """Whether to look at all logs; else only the files of purged runs are removed."""
+    copy: bool
+    """Whether to copy the database from time to time: it is a file of ours."""
     compress_after_ms: int
     """How old a log is when it is compressed."""
     max_log_bytes: int | None
@@ -34,7 +36,7 @@ class Report:
     """What comes next."""
 
     next_ms: int | None
-    """When a log will be old enough, ms since the epoch; None: none is waiting for that."""
+    """When a log will be old enough, or a copy due, ms since the epoch; None: nothing is waiting for that."""
     rest_ms: int
     """How long to wait at least before logs are looked at again: where looking takes long, it is done rarely."""
     removed: int = 0

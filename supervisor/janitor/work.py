@@ -1,4 +1,4 @@
-"""The work of the janitor: first what was purged, then the budget, then compression, one file at a time.
+"""The work of the janitor: what was purged, the budget, compression, one file at a time, and a copy of the database.
 
 Whatever it is doing it can be killed: a log is there whole, as it was or as it shall be, or it is gone.
 """
@@ -16,6 +16,7 @@ from logring.stored import StoredFile
 from store.database import open_reader
 from store.errors import StoreError
 from store.run_bulk import purged_runs
+from supervisor.janitor.copying import copy_database
 from supervisor.janitor.job import Job, Report
 from supervisor.janitor.logs import LogFile, find_logs, mark_done, remove
 from supervisor.logline import Log
@@ -40,7 +41,11 @@ def work(job: Job, log: Log) -> Report:
     begin_s = time.process_time()
     logs = list(find_logs(f"{job.data_dir}/logs"))
     looking_ms = (time.process_time() - begin_s) * 1000
-    next_ms = _compress_old(_keep_within(logs, _budget(job), log), job.compress_after_ms, log)
+    times = (
+        _compress_old(_keep_within(logs, _budget(job), log), job.compress_after_ms, log),
+        copy_database(job.database, log) if job.copy else None,
+    )
+    next_ms = min((at for at in times if at is not None), default=None)
     rest_ms = max(_LEAST_REST_MS, int(looking_ms * _REST_FACTOR))
     return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept)
 

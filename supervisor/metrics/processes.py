@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from supervisor.environ import Environments
 from supervisor.metrics.taken import TICKS, Process, RunProcesses, Taken
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _READ_BYTES = 4096
-_MARKER = b"RINGWARD_RUN_ID="
-_ENVIRON_BYTES = 1 << 20
+_PATIENCE_S = 0.01
+"""How long one that cannot be looked at holds up the others, once."""
 _PORTION = 50
 """Processes that are looked at before others have a turn: some two milliseconds."""
 _REMEMBERED_S = 60.0
@@ -46,6 +47,7 @@ class Processes:
         self._supervisor = supervisor
         self._proc = proc
         self._runs: dict[str, RunProcesses] = {}
+        self._environments = Environments(_PATIENCE_S, proc)
         self._others: set[int] = set()
         self._forget_at_s = 0.0
 
@@ -122,12 +124,12 @@ class Processes:
             alive=fields[0][0] not in _GONE,
         )
 
-    def _text(self, pid: int, name: str, size: int = _READ_BYTES) -> bytes:
+    def _text(self, pid: int, name: str) -> bytes:
         """A file of a process; empty when it is gone, or we may not read it."""
         with suppress(OSError):  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's
             fd = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return os.read(fd, size)
+                return os.read(fd, _READ_BYTES)
             finally:
                 os.close(fd)
         return b""
@@ -183,16 +185,9 @@ class Processes:
             belongs[one.pid] = None
             owner = leaders.get(one.session) or leaders.get(one.group)
             if owner is None and one.parent == self._supervisor:
-                owner = self._marked(one.pid)
+                owner = (self._environments.read(one.pid, one.start) or {}).get("RINGWARD_RUN_ID")
             if owner is not None:
                 break
             one = processes.get(one.parent)
         belongs.update(dict.fromkeys(line, owner))
         return owner
-
-    def _marked(self, pid: int) -> str | None:
-        """The run that a process says it was started for."""
-        for entry in self._text(pid, "environ", _ENVIRON_BYTES).split(b"\0"):
-            if entry.startswith(_MARKER):
-                return entry[len(_MARKER) :].decode(errors="replace")
-        return None

@@ -1,6 +1,9 @@
-"""``python -m supervisor.root --boot FD``: what ``ringward up`` turns into.
+"""``python -m supervisor.root --boot FD --lock FD --place FD``: what ``ringward up`` turns into.
 
-The descriptor holds the boot settings as JSON. The data directory's lock is inherited and held by simply staying open.
+The descriptor holds the boot settings as JSON. The locks of the data directory and of the runtime directory are
+inherited and held by simply staying open.
+With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.upgrade`), with ``--check FD`` it
+only tries whether it could.
 Exit statuses: 0 after a clean shutdown, 71 when an address cannot be bound, 73 when the scheduler
 cannot use the data directory, 70 after a defect of its own.
 """
@@ -9,6 +12,8 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
+import socket
 import sys
 import threading
 
@@ -18,14 +23,18 @@ from supervisor.messages import Boot
 from supervisor.osport import become_subreaper, set_title
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
+from supervisor.root.fdstore import handed_back
 from supervisor.root.files import FileThread
 from supervisor.root.helpers import Helper
-from supervisor.root.listeners import CannotListen, bind
+from supervisor.root.inherited import Inherited, check
+from supervisor.root.listeners import CannotListen, bind, inherited
 from supervisor.root.pump import DAEMON_RING, Pump
+from supervisor.root.upgrade import ANSWER
 
 _EX_SOFTWARE = 70
 _EX_OSERR = 71
 _OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
+_SYSTEMD = ("NOTIFY_SOCKET", "FDSTORE")
 
 
 class _RootLog(Log):
@@ -66,17 +75,32 @@ def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
 def _clean_up(boot: Boot) -> None:
     """Leave nothing behind but the data directory; a ring whose log file could not be written stays for next time."""
     own = (boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket)
-    for path in (*own, f"{boot.runtime_dir}/{DAEMON_RING}.ring", f"{boot.runtime_dir}/listening.json"):
+    for path in (*own, *(f"{boot.runtime_dir}/{name}" for name in (f"{DAEMON_RING}.ring", "listening.json", ANSWER))):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     with contextlib.suppress(OSError):  # ENOTEMPTY: such a ring
         os.rmdir(boot.runtime_dir)
 
 
+def _listen(boot: Boot) -> list[socket.socket]:
+    """The listeners of a new daemon, whose predecessor's own log goes."""
+    listeners = bind(boot)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{boot.runtime_dir}/{DAEMON_RING}.ring")
+    return listeners
+
+
 def main() -> int:
     """Run the root until it is shut down; returns the exit status."""
-    arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
-    boot = _read_boot(int(arguments["--boot"]))
+    arguments = dict(zip(sys.argv[1::2], map(int, sys.argv[2::2]), strict=True))
+    if "--check" in arguments:
+        return check(arguments["--check"])
+    # Until the control thread takes them; the other threads never do.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    before = Inherited.take_up(arguments["--resume"]) if "--resume" in arguments else None
+    boot = before.boot if before is not None else _read_boot(arguments["--boot"])
+    kept = before.table["kept"] if before is not None else {"lock": [arguments["--lock"], arguments["--place"]]}
+    stored = handed_back(os.environ) if before is None else {}
     _close_on_exec()
     umask = os.umask(0o077)
     set_title("ringward supervisor")
@@ -84,14 +108,12 @@ def main() -> int:
     threading.excepthook = _end_on_defect
     log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
     try:
-        listeners = bind(boot)
+        listeners = _listen(boot) if before is None else inherited(kept["listeners"])
     except CannotListen as err:
         print(f"ringward: {err}", file=sys.stderr)
         return _EX_OSERR
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{boot.runtime_dir}/{DAEMON_RING}.ring")
     base_env = {
-        name: value for name, value in os.environ.items() if not name.startswith(_OURS) and name != "NOTIFY_SOCKET"
+        name: value for name, value in os.environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD
     }
     bell = DoorbellServer(boot.root_bell, boot.token)
     room = DiskRoom(boot.data_dir, boot.min_free_bytes)
@@ -103,8 +125,13 @@ def main() -> int:
     )
     control = Control(boot, log, pump, bell, base_env, helpers)
     control.on_settings = room.configure
+    control.kept = {"lock": kept["lock"], "listeners": [one.fileno() for one in listeners]}
     files.connect(pump)
     log.pump = pump
+    if before is not None:
+        control.take_up(before)
+    else:
+        control.adopt(stored)
     files.start()
     pump.start()
     os.umask(umask)  # what is made from now on is made with a mode of its own; runs have that of before

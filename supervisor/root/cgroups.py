@@ -8,18 +8,17 @@
 Processes hand their cgroup on to all their descendants, whatever those do, so nothing escapes. ``rmdir`` succeeds when
 nobody but zombies is left, which is how the end of a run is told; ``cgroup.kill`` ends everybody at once.
 
-Controllers (memory, cpu) can be had for the runs only when no process is left in our own cgroup beside them, so
+Controllers (memory, cpu, io) can be had for the runs only when no process is left in our own cgroup beside them, so
 the daemon moves into a leaf first; at the root of the hierarchy it need not. All files here are the kernel's: no disk
 is touched, and nothing waits for one.
 """
 
 import contextlib
-import errno
 import os
 import re
 from dataclasses import dataclass
 
-_CONTROLLERS = ("memory", "cpu")
+_CONTROLLERS = ("memory", "cpu", "io")
 _LEAF = "ringward"
 _RUNS = "runs"
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -34,19 +33,31 @@ class Usage:
     user_us: int
     system_us: int
     oom_kills: int
-    """How many of them the kernel killed because the cgroup's memory was used up."""
+    """How many of them the kernel killed for want of memory."""
+    filled_up: bool = False
+    """Whether that was the memory which the cgroup may have; else it was the host's, or that of a cgroup above."""
+    read_bytes: int | None = None
+    """From disks; None: not counted."""
+    write_bytes: int | None = None
+
+    @property
+    def oom_reason(self) -> str:
+        """Why the kernel killed, for the log of the run."""
+        if self.filled_up:
+            return "its memory was used up (limits.memory)"
+        return "there was no memory left, for the host or a cgroup above its own"
 
 
 class Cgroup:
     """The cgroup of one run."""
 
-    __slots__ = ("_memory", "limits", "path")
+    __slots__ = ("_controllers", "limits", "path")
 
-    def __init__(self, path: str, *, memory: bool = False) -> None:
+    def __init__(self, path: str, controllers: frozenset[str] = frozenset()) -> None:
         self.path = path
         self.limits: set[str] = set()
         """Of memory and cpu those that it limits."""
-        self._memory = memory
+        self._controllers = controllers
 
     @property
     def procs(self) -> str:
@@ -103,10 +114,13 @@ class Cgroup:
         """What was used until now; None when that cannot be read."""
         try:
             cpu = _numbers(_read(f"{self.path}/cpu.stat"))
-            events = _numbers(_read(f"{self.path}/memory.events")) if self._memory else {}
+            events = _numbers(_read(f"{self.path}/memory.events")) if "memory" in self._controllers else {}
+            io = _disk_bytes(_read(f"{self.path}/io.stat")) if "io" in self._controllers else (None, None)
         except OSError:  # ENOENT, ENODEV: removed
             return None
-        return Usage(cpu.get("user_usec", 0), cpu.get("system_usec", 0), events.get("oom_kill", 0))
+        kills = events.get("oom_kill", 0)
+        filled_up = bool(kills) and "memory" in self.limits and events.get("oom", 0) > 0
+        return Usage(cpu.get("user_usec", 0), cpu.get("system_usec", 0), kills, filled_up, *io)
 
 
 class Cgroups:
@@ -115,7 +129,7 @@ class Cgroups:
     def __init__(self, directory: str, controllers: frozenset[str]) -> None:
         self.directory = directory
         self.controllers = controllers
-        """Of memory and cpu those that limit runs."""
+        """Of memory, cpu and io those that runs have."""
 
     @classmethod
     def find(cls, proc: str = "/proc") -> "Cgroups | None":
@@ -143,7 +157,7 @@ class Cgroups:
         """
         path = f"{self.directory}/{run}"
         os.mkdir(path)
-        return Cgroup(path, memory="memory" in self.controllers)
+        return Cgroup(path, self.controllers)
 
     def close(self) -> None:
         """Remove the place, when no run is left there."""
@@ -182,24 +196,38 @@ def _own_directory(proc: str) -> str | None:
 
 
 def _enable(own: str, runs: str) -> frozenset[str]:
-    """Have the controllers that limit runs, as far as they can be had."""
+    """Have the controllers that limit runs and count for them, as far as they can be had."""
     try:
         there = set(_read(f"{own}/cgroup.controllers").split())
         wanted = [name for name in _CONTROLLERS if name in there]
-        if not wanted:
-            return frozenset()
-        if os.path.exists(f"{own}/cgroup.type"):  # not at the root, where processes may stay
+        if wanted and os.path.exists(f"{own}/cgroup.type"):  # not at the root, where processes may stay
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{own}/{_LEAF}")
             _write(f"{own}/{_LEAF}/cgroup.procs", "0")
-        for directory in (own, runs):
-            _write(f"{directory}/cgroup.subtree_control", " ".join(f"+{name}" for name in wanted))
-    except OSError as err:
-        # EBUSY: others' processes stand beside us; EACCES, EROFS, EPERM: not delegated.
-        if err.errno not in (errno.EBUSY, errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.EINVAL):
-            raise
+    except OSError:  # EACCES, EROFS, EPERM: not delegated; EBUSY: others made controllers of the leaf
         return frozenset()
-    return frozenset(wanted)
+    return frozenset(name for name in wanted if all(_enabled(directory, name) for directory in (own, runs)))
+
+
+def _enabled(directory: str, name: str) -> bool:
+    """Give those below a directory a controller: one at a time, since the kernel takes all that are asked, or none."""
+    try:
+        _write(f"{directory}/cgroup.subtree_control", f"+{name}")
+    except OSError:
+        # EBUSY: others' processes stand beside us; EACCES, EROFS, EPERM: not delegated; EINVAL: real-time processes;
+        # EOPNOTSUPP: our cgroup is a threaded one.
+        return False
+    return True
+
+
+def _disk_bytes(text: str) -> tuple[int, int]:
+    """Read and written, of all devices of an io.stat."""
+    sums = {"rbytes": 0, "wbytes": 0}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        if name in sums:
+            sums[name] += int(value)
+    return sums["rbytes"], sums["wbytes"]
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -14,7 +14,13 @@ from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Boot, Frame, ProtocolError
 from supervisor.root import stop
+from supervisor.root.adoption import adopt
+from supervisor.root.estate import Estate
+from supervisor.root.fdstore import Store
+from supervisor.root.gate import Hold
+from supervisor.root.handover import Keep, Table
 from supervisor.root.helpers import Helper
+from supervisor.root.inherited import Inherited
 from supervisor.root.instances import Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
@@ -22,6 +28,7 @@ from supervisor.root.reloading import Reloading, Terminal
 from supervisor.root.sdnotify import notify
 from supervisor.root.signals import Signals
 from supervisor.root.tree import Trees
+from supervisor.root.upgrade import Upgrade
 from supervisor.root.watch import Watch
 
 _ABANDON_S = 2.0
@@ -32,7 +39,7 @@ _EX_CANTCREAT = 73
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
 """By which container engines and service managers, too, ask a process 1 to end; else they would be lost there."""
-_IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+_IGNORED_SIGNALS = (signal.SIGUSR1,)
 
 
 class Control:
@@ -54,10 +61,13 @@ class Control:
         self._base_env = base_env
         self._scheduler, self._api = helpers
         self._watch = Watch()
-        self._trees = Trees(boot.daemon_id, self._helper_pids)
+        self._trees = Trees(boot.daemon_id, self._helper_pids, log.warning)
         runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
-        self._lives = Lives(self._watch, pump, log, runs_env, self._scheduler.send, self._trees)
-        pump.connect(self._lives)
+        # With process 1 everything ends.
+        self._store = Store(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
+        self._estate = Estate(boot, self._store, log)
+        self._lives = Lives(self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._estate)
+        pump.connect(self._lives.notices)
         self._shutdown_signals = _SHUTDOWN_SIGNALS + (_INIT_SHUTDOWN_SIGNALS if os.getpid() == 1 else ())
         self._terminal = Terminal(2)
         self._reloading = Reloading(self._scheduler.send)
@@ -67,6 +77,29 @@ class Control:
         self._told_ready = False
         self._exit_status = 0
         self._scheduler_done = False
+        self._signals: Signals | None = None
+        self._caught: set[int] = set()
+        """Signals that the root before us caught."""
+        self._asked_for_upgrade = False
+        """Whether the scheduler wants to hear that there is none."""
+        self.kept: dict[str, list[int]] = {}
+        """Descriptors besides ours that the next root needs, by what they are."""
+        self._upgrade = Upgrade(
+            self._watch,
+            log,
+            boot.runtime_dir,
+            base_env,
+            Hold(self._watch, pump, pump.files),
+            self._reloading,
+            table=self._take_down,
+            part=self._part_from_scheduler,
+            clear=lambda: not self._lives.starts.under_way,
+            stay=self._stay,
+            refused=self._tell_refusal,
+            caught=lambda: self._signals.caught if self._signals is not None else set(),
+        )
+        self._snapshot_for: int | None = None
+        """Epoch of the scheduler that waits for a snapshot."""
         self._operations: dict[str, Callable[[Frame], None]] = {
             "snapshot": self._on_snapshot,
             "spawn": self._lives.spawn,
@@ -76,32 +109,40 @@ class Control:
             "ready_to_end": self._on_ready_to_end,
             "reloaded": lambda _frame: self._reloading.end(),
             "settings": self._on_settings,
+            "upgrade": self._on_upgrade,
         }
 
     def run(self) -> int:
         """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
         self._lives.use_cgroups(self._boot.cgroups)
-        signals = Signals((*self._shutdown_signals, signal.SIGHUP, *_IGNORED_SIGNALS, signal.SIGCHLD))
+        heeded = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+        signals = self._signals = Signals((*self._shutdown_signals, *heeded, *_IGNORED_SIGNALS))
         self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if self._upgrade.by is None:
+            self._upgrade.introduce()
+        self._on_signals(self._caught)
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._over():
             self._watch.round(self._timeout_s())
             now_s = time.monotonic()
             self._lives.run_timers(now_s)
+            self._store.tend(now_s)
             self._tend_shutdown(now_s)
             self._tend_helpers(now_s)
+            self._upgrade.tend(now_s)
+            self._answer_snapshot()
             self._send_frames()
         self._end_helpers()
         self._lives.close()
+        self._store.close()
         return self._exit_status
 
     def _timeout_s(self) -> float:
         now_s = time.monotonic()
         helpers = (self._scheduler, self._api)
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
-        next_s = self._lives.next_s()
-        if next_s is not None:
-            times.append(next_s)
+        times += [at for at in (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s) if at is not None]
         if self._shutdown_at_s is not None:
             times.append(self._shutdown_at_s if now_s < self._shutdown_at_s else self._shutdown_at_s + _ABANDON_S)
         return max(0.0, min(times) - now_s) if times else -1
@@ -116,11 +157,14 @@ class Control:
                 self._shut_down("the terminal is gone")
             elif self._shutdown_at_s is None:
                 self._reloading.begin()
+        if signal.SIGUSR2 in numbers:
+            self._upgrade.want(ready=self._told_ready, ending=self._shutdown_at_s is not None)
         for number in numbers.intersection(_IGNORED_SIGNALS):
             self._log.info(f"{signal.Signals(number).name} ignored")
 
     def _helper_pids(self) -> set[int]:
-        return {helper.pid for helper in (self._scheduler, self._api) if helper.pid is not None}
+        pids = (self._scheduler.pid, self._api.pid, self._lives.starts.pid, self._upgrade.trial_pid)
+        return {pid for pid in pids if pid is not None}
 
     # The helpers.
 
@@ -157,6 +201,7 @@ class Control:
         helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
         _, status = os.waitpid(helper.pid, 0)
         self._trees.reap_strangers()  # those that this zombie hid
+        say = self._log.info if helper.replaced else self._log.warning
         delay_s = helper.ended(time.monotonic())
         code = os.waitstatus_to_exitcode(status)
         if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
@@ -167,11 +212,15 @@ class Control:
             self._shutdown_at_s = time.monotonic()
             helper.start_at_s = None
             return
+        if helper is self._scheduler and self._upgrade.parting:
+            helper.start_at_s = None
+            self._upgrade.parted()
+            return
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         if self._shutdown_at_s is not None and (helper is self._api or self._scheduler_done):
             helper.start_at_s = None
             return
-        self._log.warning(f"{helper.name} ended with {how}; starting it again in {delay_s:g} s")
+        say(f"{helper.name} ended with {how}; starting it again in {delay_s:g} s")
 
     def _on_helper_socket(self, helper: Helper, mask: int) -> None:
         if helper.sock is None:
@@ -211,6 +260,14 @@ class Control:
     # What the scheduler says besides instances.
 
     def _on_snapshot(self, _frame: Frame) -> None:
+        self._snapshot_for = self._scheduler.epoch
+
+    def _answer_snapshot(self) -> None:
+        """As soon as nothing is half started: a snapshot has what runs and what has ended, nothing between."""
+        if self._snapshot_for != self._scheduler.epoch or self._lives.starts.under_way:
+            return
+        self._snapshot_for = None
+        self._lives.expect_starts()
         ending = self._shutdown_at_s is not None
         self._scheduler.send({**self._lives.snapshot(), "ending": ending})
         if ending:
@@ -222,6 +279,9 @@ class Control:
             self._told_ready = True
             notify("READY=1\nSTATUS=running")
         self._reloading.end()
+        if self._upgrade.by is not None:
+            self._api.replace(time.monotonic())
+        self._upgrade.ready()
 
     def _on_settings(self, frame: Frame) -> None:
         """A reload has changed what was settled before the start."""
@@ -236,6 +296,71 @@ class Control:
 
     def _on_ready_to_end(self, _frame: Frame) -> None:
         self._scheduler_done = True
+
+    # Another version.
+
+    def _on_upgrade(self, _frame: Frame) -> None:
+        """The scheduler is of another version than we are."""
+        self._asked_for_upgrade = True
+        self._upgrade.want(ready=True, ending=self._shutdown_at_s is not None)
+
+    def _tell_refusal(self, why: str) -> None:
+        if self._asked_for_upgrade:
+            self._asked_for_upgrade = False
+            self._scheduler.send({"op": "upgrade_refused", "why": why})
+
+    def _part_from_scheduler(self) -> None:
+        if not self._scheduler.part(time.monotonic()):
+            self._upgrade.parted()
+
+    def _stay(self) -> None:
+        if self._scheduler.pid is None:
+            self._scheduler.start_at_s = time.monotonic()
+
+    def _take_down(self, keep: Keep) -> Table:
+        """All that the next root goes on with, while the threads wait."""
+        while self._pump.catch_up() | self._lives.notices.catch_up():
+            pass
+        return {
+            "boot": self._boot.to_dict(),
+            "number": self._upgrade.number,
+            "told_ready": self._told_ready,
+            "terminal": self._terminal.ends_us,
+            "kept": {what: [keep(fd) for fd in fds] for what, fds in self.kept.items()},
+            "scheduler": self._scheduler.take_down(keep),
+            "api": self._api.take_down(keep),
+            "lives": self._lives.take_down(keep),
+            "pump": self._pump.take_down(keep),
+        }
+
+    def take_up(self, found: Inherited) -> None:
+        """Go on in the place of another root, of which we are the next; before :meth:`run`."""
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # forgets those that came during the upgrade
+        table = found.table
+        self._caught = {signal.SIGCHLD, *table["signals"]}
+        self._told_ready = table["told_ready"]
+        self._terminal.ends_us = table["terminal"]
+        self._reloading.resume()
+        self._upgrade.number, self._upgrade.by = table["number"], table["version"]
+        self._pump.take_up(found.logs, found.daemon, table["pump"])
+        self._lives.take_up(found.instances, found.exits, table["lives"])
+        for run_log in found.logs:
+            if run_log.writer.masking:
+                run_log.record = self._estate.record_of(run_log.name)
+        for helper, state in ((self._scheduler, table["scheduler"]), (self._api, table["api"])):
+            helper.take_up(state)
+            self._watch_helper(helper)
+
+    def adopt(self, handed_back: dict[str, list[int]]) -> None:
+        """Go on with the runs of a root that was killed, from its descriptors by run; before :meth:`run`."""
+        self._lives.expect(len(handed_back))
+        heirs, refused = adopt(handed_back, self._boot, self._log)
+        for heir in heirs:
+            self._lives.adopt(heir)
+        for run in refused:
+            self._store.forget(run)
+        if heirs:
+            self._log.info(f"going on with {len(heirs)} runs of a supervisor that was killed")
 
     # The doorbell.
 
@@ -258,13 +383,13 @@ class Control:
             self._log.info(f"{why} again: killing what still runs")
             self._shutdown_at_s = min(self._shutdown_at_s, now_s)
             return
+        self._upgrade.cancel("the daemon is shutting down")
         self._log.info(f"{why}: shutting down, {len(self._lives.live)} instances run")
         notify("STOPPING=1\nSTATUS=stopping")
         self._shutdown_at_s = now_s + self._boot.shutdown_timeout_ms / 1000
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:
-            for instance in self._lives.live.values():
-                self._lives.begin_stop(instance, "shutdown", None)
+            self._lives.stop_all("shutdown")
 
     def _tend_shutdown(self, now_s: float) -> None:
         """When the time for a clean shutdown is over, kill what still runs."""
@@ -297,4 +422,6 @@ class Control:
             if not poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000):
                 self._log.warning(f"{helper.name} did not end in time: killing it")
             helper.kill()
-            os.waitpid(helper.pid, 0)
+            if not poll.poll(_HELPER_END_S * 1000):
+                self._log.error(f"{helper.name} is still there after SIGKILL (uninterruptible?)")
+            os.waitpid(helper.pid, os.WNOHANG)

@@ -46,7 +46,7 @@ class Ear:
         """The newest of its words about what it does, on one line."""
         self.resume_at_s: float | None = None
         """Monotonic time from which on it is listened to again, after a flood."""
-        self._mask = Mask(spawn.env[name].encode("utf-8", "surrogateescape") for name in spawn.secrets)
+        self._mask = _mask(spawn)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -54,6 +54,20 @@ class Ear:
         except OSError:
             self._sock.close()
             raise
+
+    @classmethod
+    def take_up(cls, spawn: Spawn, found: dict[str, Any]) -> "Ear":
+        """The one that was taken down, in another program."""
+        self = cls.__new__(cls)
+        self._mask = _mask(spawn)
+        self._sock = socket.socket(fileno=found["fd"])
+        self.ready_at, self.status, self.resume_at_s = found["ready_at"], found["status"], found["resume_at_s"]
+        return self
+
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """For the next root; `keep` takes note of the descriptor."""
+        heard = {"ready_at": self.ready_at, "status": self.status, "resume_at_s": self.resume_at_s}
+        return {"fd": keep(self.fileno()), **heard}
 
     def fileno(self) -> int:
         """For epoll."""
@@ -109,6 +123,10 @@ class Ear:
     def close(self) -> None:
         """Hear nothing more."""
         self._sock.close()
+
+
+def _mask(spawn: Spawn) -> Mask:
+    return Mask(spawn.env[name].encode("utf-8", "surrogateescape") for name in spawn.secrets)
 
 
 def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:

@@ -32,6 +32,11 @@ class Echo:
         self._waiting.append(lines)
         return True
 
+    @property
+    def waiting(self) -> bytes:
+        """What is not written yet; while nobody adds or flushes."""
+        return b"".join(self._waiting)
+
     def flush(self) -> None:
         """Write what can be written now."""
         while self._waiting and self._poll.poll(0):

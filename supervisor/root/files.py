@@ -6,11 +6,13 @@ in the ring and is tried again every second: meanwhile the run's writer waits, a
 stay full for long, so there output beyond the ring is dropped instead, and counted.
 """
 
+import contextlib
 import errno
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from logring.logfile import LogFileWriter
 from supervisor.logline import Log
@@ -33,7 +35,7 @@ class FileThread(threading.Thread):
         self._log = log
         self._room = room
         self._echo = Echo(echo_fd)
-        self._queue: queue.SimpleQueue[RunLog | Echo | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[RunLog | Echo | Callable[[], None] | None] = queue.SimpleQueue()
         self._changed: set[RunLog] = set()
         self._failing: dict[RunLog, str] = {}
         self._pump: Pump | None = None
@@ -55,6 +57,33 @@ class FileThread(threading.Thread):
         if self._echo.add(line):
             self._queue.put(self._echo)
 
+    def hold(self, wait: Callable[[], None]) -> None:
+        """Have the thread call `wait` after what is queued."""
+        self._queue.put(wait)
+
+    def take_down(self) -> tuple[list[RunLog], dict[str, Any]]:
+        """The logs of which something is to be written, and the rest for the next root; while the thread waits."""
+        queued = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                queued.append(self._queue.get_nowait())
+        for item in queued:
+            self._queue.put(item)
+        logs = {*self._failing, *self._changed, *(item for item in queued if isinstance(item, RunLog))}
+        return list(logs), {
+            "failing": {log.name: text for log, text in self._failing.items()},
+            "echo": self._echo.waiting.decode("latin-1"),
+        }
+
+    def take_up(self, logs: dict[str, RunLog], found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, with all logs by name; before :meth:`start`."""
+        self._failing = {logs[name]: text for name, text in found["failing"].items()}
+        self._changed.update(logs.values())
+        for log in logs.values():
+            self._queue.put(log)
+        if found["echo"]:
+            self.echo(found["echo"].encode("latin-1"))
+
     def finish(self, timeout_s: float) -> bool:
         """Write what is queued and end; False when that takes longer than `timeout_s` (a frozen disk)."""
         self._queue.put(None)
@@ -75,8 +104,10 @@ class FileThread(threading.Thread):
                 return
             if isinstance(item, Echo):
                 item.flush()
-            else:
+            elif isinstance(item, RunLog):
                 self._write(item)
+            else:
+                item()
             if time.monotonic() >= tick:
                 self._tick()
                 tick = time.monotonic() + _TICK_S

@@ -9,8 +9,11 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from supervisor.messages import PROTOCOL, Boot, Decoder, Frame, encode
+from supervisor.version import VERSION
 
 _FIRST_FD = 3
 _HIGH_FD = 200
@@ -47,7 +50,8 @@ class Helper:
         self._unsent = bytearray()
         self._failures = 0
         self._started_s = 0.0
-        self._replaced = False
+        self.replaced = False
+        """It was asked to end, so that another one follows."""
 
     def start(self, env: dict[str, str], now_s: float) -> int:
         """Start the process and say hello; returns the read end of its output.
@@ -78,7 +82,8 @@ class Helper:
         self.decoder = Decoder()
         self._unsent = bytearray()
         self.watched_backlog = False
-        self.send({"op": "hello", "protocol": PROTOCOL, "epoch": self.epoch, "boot": self.boot.to_dict()})
+        hello = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": self.epoch}
+        self.send({**hello, "boot": self.boot.to_dict()})
         return output
 
     def _spawn(self, env: dict[str, str], output_end: int, inherited: list[int]) -> int:
@@ -142,10 +147,42 @@ class Helper:
         """Ask it to end, so that another one follows at once; False when it does not run."""
         if self.pid is None:
             return False
-        self._replaced = True
+        self.replaced = True
         self.kill_at_s = now_s + _REPLACED_S
         self.terminate()
         return True
+
+    def part(self, now_s: float) -> bool:
+        """Have it leave, while we still hear what it says; it is not started again. False when it does not run."""
+        self.start_at_s = None
+        if self.pid is None:
+            return False
+        self.replaced = True
+        self.at_work = False
+        self.kill_at_s = now_s + _REPLACED_S
+        self._unsent.clear()  # the next one reads it in its snapshot
+        if self.sock is not None:
+            self.sock.shutdown(socket.SHUT_WR)
+        return True
+
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """For the next root; `keep` takes note of descriptors."""
+        running = self.pid is not None and self.pidfd is not None and self.sock is not None
+        return {
+            "epoch": self.epoch,
+            "pid": self.pid if running else None,
+            "pidfd": keep(self.pidfd) if running and self.pidfd is not None else None,
+            "sock": keep(self.sock.fileno()) if running and self.sock is not None else None,
+        }
+
+    def take_up(self, found: dict[str, Any]) -> None:
+        """Be the one that was taken down, in another program; one that did not run is started."""
+        self.epoch = found["epoch"]
+        if found["pid"] is not None:
+            self.pid, self.pidfd = found["pid"], found["pidfd"]
+            self.sock = socket.socket(fileno=found["sock"])
+            self.sock.setblocking(False)
+            self.start_at_s = None
 
     def kill(self) -> None:
         """Make it end, with everything it started; only while its main process is not reaped."""
@@ -170,8 +207,8 @@ class Helper:
         self.hang_up()
         if now_s - self._started_s >= _HEALTHY_S:
             self._failures = 0
-        if self._replaced:
-            self._replaced = False
+        if self.replaced:
+            self.replaced = False
             self.start_at_s = now_s
             return 0.0
         delay = _DELAYS_S[min(self._failures, len(_DELAYS_S) - 1)]

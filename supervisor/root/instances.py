@@ -12,7 +12,10 @@ process group, cannot be given to anybody else, and signals sent to the group re
 
 import collections
 import enum
+from collections.abc import Callable
+from typing import Any
 
+from logring.plain import Plain
 from supervisor.messages import Spawn
 from supervisor.root.cgroups import Cgroup, Usage
 from supervisor.root.ear import Ear
@@ -31,6 +34,7 @@ class Instance:
 
     __slots__ = (
         "abandoned",
+        "adopted",
         "by",
         "cause",
         "cgroup",
@@ -42,6 +46,7 @@ class Instance:
         "kill_at_s",
         "killed",
         "leftovers",
+        "lines",
         "look_s",
         "phase",
         "pid",
@@ -49,7 +54,9 @@ class Instance:
         "reason",
         "remarks",
         "spawn",
+        "start",
         "started_at",
+        "status",
         "status_fd",
         "steps",
         "untouchable",
@@ -71,7 +78,7 @@ class Instance:
         self.pidfd = pidfd
         self.started_at = started_at
         self.status_fd = status_fd
-        """Read end on which the shim tells why the command could not be started; None without a shim."""
+        """On which it tells why the command cannot be started; None: nothing of that kind is to be told."""
         self.cgroup = cgroup
         self.ear = ear
         """On which it says how it is; None: it was not asked to, or has ended."""
@@ -96,6 +103,12 @@ class Instance:
         """Its end does not wait for those who are left."""
         self.look_s = 0.0
         """Seconds until it is looked at again whether somebody is left."""
+        self.start = 0
+        """Of the main process, in clock ticks since the host was booted; 0: nobody asked."""
+        self.adopted = False
+        """Another root started it, and was killed: the main process is not our child, and is no zombie when it ends."""
+        self.status: int | None = None
+        """Wait status of one that is not our child, once that is known."""
         self.ended_at: int | None = None
         self.reason: str | None = None
         self.leftovers: dict[tuple[int, int], str] = {}
@@ -104,6 +117,8 @@ class Instance:
         """Ids of processes that we may not signal."""
         self.remarks: list[str] = []
         """For the end of its log."""
+        self.lines: int | None = None
+        """Of its log, when that is complete."""
         self.usage: Usage | None = None
         """Of its cgroup, at its end."""
 
@@ -111,3 +126,29 @@ class Instance:
     def run(self) -> str:
         """Its run id."""
         return self.spawn.run
+
+
+PLAIN = Plain({Instance: ("ear",), Phase: (), Cgroup: (), Usage: (), Spawn: ()})
+"""How instances, and what belongs to them, are handed to the next root."""
+
+
+def take_down(instance: Instance, keep: Callable[[int], int]) -> dict[str, Any]:
+    """For the next root; `keep` takes note of descriptors."""
+    if instance.phase is Phase.RUNNING or instance.adopted:
+        keep(instance.pidfd)
+    if instance.status_fd is not None:
+        keep(instance.status_fd)
+    return {"instance": PLAIN.down(instance), "ear": instance.ear.take_down(keep) if instance.ear is not None else None}
+
+
+def take_up(found: dict[str, Any]) -> Instance:
+    """The instance that was taken down, in another program.
+
+    Raises:
+        Foreign, KeyError: another version took it down.
+    """
+    instance = PLAIN.up(found["instance"])
+    if not isinstance(instance, Instance):
+        raise TypeError(f"{instance!r} is no instance")
+    instance.ear = Ear.take_up(instance.spawn, found["ear"]) if found["ear"] is not None else None
+    return instance

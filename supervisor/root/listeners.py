@@ -31,8 +31,9 @@ def _tcp(host: str, port: int) -> socket.socket:
 
 
 def _unix(path: str, gid: int | None) -> socket.socket:
+    if _somebody_listens(path):
+        raise CannotListen(f"cannot listen on {path}: another process does")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The data directory's lock is ours, so a socket that lies there is a dead daemon's.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     before = os.umask(0o177)
@@ -48,6 +49,23 @@ def _unix(path: str, gid: int | None) -> socket.socket:
     finally:
         os.umask(before)
     return sock
+
+
+def _somebody_listens(path: str) -> bool:
+    """Whether a socket is alive: that of a dead daemon refuses."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
+        try:
+            sock.connect(path)
+        except BlockingIOError:  # EAGAIN: too many wait already
+            return True
+        except OSError:  # ECONNREFUSED, ENOENT; another kind of file is told by bind
+            return False
+    return True
+
+
+def inherited(fds: list[int]) -> list[socket.socket]:
+    """The listeners that were bound before this process was executed anew; they are published already."""
+    return [socket.socket(fileno=fd) for fd in fds]
 
 
 def bind(boot: Boot) -> list[socket.socket]:

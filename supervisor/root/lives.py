@@ -1,6 +1,5 @@
 """The lives of instances: started, pumped, drained, sealed, reaped, reported. Belongs to the control thread."""
 
-import collections
 import contextlib
 import heapq
 import os
@@ -11,15 +10,18 @@ from typing import Any
 
 from supervisor.logline import Log
 from supervisor.messages import Exited, Frame, Spawn
-from supervisor.osport import Wakeup
-from supervisor.root import leftovers, shim, spawn, stop
+from supervisor.root import leftovers, reaping, shim, stop
+from supervisor.root.adoption import Heir
 from supervisor.root.cgroups import Cgroup, Cgroups
 from supervisor.root.ear import Ear
 from supervisor.root.ears import Ears
-from supervisor.root.instances import Instance, Phase
+from supervisor.root.estate import Estate
+from supervisor.root.instances import PLAIN, Instance, Phase, take_down
 from supervisor.root.limits import Descriptors
-from supervisor.root.processes import io_bytes
+from supervisor.root.notices import Notices
 from supervisor.root.pump import Pump
+from supervisor.root.spawn import Plan, Started
+from supervisor.root.starts import Start, Starts
 from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
 
@@ -30,6 +32,10 @@ _GIVE_UP_S = 10.0
 _LOOK_S = (0.001, 0.1)
 """Between two looks whether somebody is left: the first time, and at most."""
 _MIN_SWEEP = 256
+_UNKNOWN = (
+    "its exit status is not known: the supervisor that started it was killed, "
+    "and a kernel before Linux 6.15 tells nobody else"
+)
 
 
 def _now_ms() -> int:
@@ -47,15 +53,18 @@ class Lives:
         base_env: dict[str, str],
         send: Callable[[Frame], None],
         trees: Trees,
+        estate: Estate,
     ) -> None:
-        """`send` takes a frame to the scheduler."""
+        """`send` takes a frame to the scheduler; `estate` is for the next root, should this one be killed."""
         self._watch = watch
         self._pump = pump
         self._log = log
         self._base_env = base_env
         self._send = send
         self._trees = trees
-        self._ears = Ears(watch, trees, send, self._at)
+        self._estate = estate
+        self._ears = Ears(watch, trees, self._on_notified, self._at)
+        self.starts = Starts(watch, log, base_env, pump.add_helper, self._on_started, self._on_failed)
         self._cgroups: Cgroups | None = None
         self._left: list[Cgroup] = []
         """Cgroups with processes that were left on purpose."""
@@ -68,10 +77,10 @@ class Lives:
         self._descriptors = Descriptors()
         self._timers: list[tuple[float, str]] = []
         self._sweep_at = _MIN_SWEEP
-        self._notices: collections.deque[tuple[Callable[..., None], str, int]] = collections.deque()
-        self._news: collections.deque[Frame] = collections.deque()
-        self._wakeup = Wakeup()
-        watch.add(self._wakeup.fileno(), self._on_wakeup)
+        self.notices = Notices(
+            watch, send, on_end=self._on_pipes_ended, on_sealed=self._on_sealed, on_overflow=self._on_overflow
+        )
+        """Takes what the pump says."""
 
     def use_cgroups(self, wanted: bool) -> None:
         """Whether what is started from now on has cgroups, if there are some to be had."""
@@ -83,41 +92,88 @@ class Lives:
             self._cgroups = None
 
     def close(self) -> None:
-        """Remove what we made for cgroups."""
+        """End the spawner, and remove what we made for cgroups, and what the next root would go on with."""
+        self.starts.close()
+        self._estate.clear()
         for cgroup in self._left:
             cgroup.remove()
         if self._cgroups is not None:
             self._cgroups.close()
 
-    # The pump's listener; called in the pump thread.
+    # For the next root, while the pump waits.
 
-    def at_end(self, run: str) -> None:
-        """All pipes of `run` have reached their end."""
-        self._notices.append((self._on_pipes_ended, run, 0))
-        self._wakeup.set()
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """All of it, with no start under way; `keep` takes note of descriptors."""
+        return {
+            "live": [take_down(instance, keep) for instance in self.live.values()],
+            "exits": [asdict(exited) for exited in self.exits.values()],
+            "stillborn": self.stillborn,
+            "ended_pipes": sorted(self._ended_pipes),
+            "left": [PLAIN.down(cgroup) for cgroup in self._left],
+            "nofile": self._descriptors.original,
+            "owners": self._trees.take_down(),
+            "estate": self._estate.take_down(keep),
+        }
 
-    def sealed(self, run: str, lines: int) -> None:
-        """The log of `run` is complete."""
-        self._notices.append((self._on_sealed, run, lines))
-        self._wakeup.set()
+    def take_up(self, instances: list[Instance], exits: list[Exited], found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, with what was ``live`` and ``exits``."""
+        self.exits = {exited.run: exited for exited in exits}
+        self.stillborn = found["stillborn"]
+        self._ended_pipes = set(found["ended_pipes"])
+        self._left = [PLAIN.up(cgroup) for cgroup in found["left"]]
+        self._descriptors.take_up(found["nofile"])
+        self._trees.take_up(found["owners"])
+        self._estate.take_up(found["estate"])
+        for instance in instances:
+            self.live[instance.run] = instance
+            if not instance.adopted:
+                self._trees.mains.add(instance.pid)
+            self._resume(instance)
 
-    def overflowed(self, run: str) -> None:
-        """The output of `run` passed the size at which it is to be stopped."""
-        self._notices.append((self._on_overflow, run, 0))
-        self._wakeup.set()
+    def expect(self, instances: int) -> None:
+        """So many are going to be adopted."""
+        self._descriptors.reserve(instances)
 
-    def log_changed(self, run: str, state: str, reason: str | None) -> None:
-        """The log of `run` gets on in another way."""
-        self._news.append({"op": "log", "run": run, "state": state, "reason": reason})
-        self._wakeup.set()
+    def adopt(self, heir: Heir) -> None:
+        """Go on with what another root left that was killed; before the threads start."""
+        self._estate.adopt(heir.run, heir.record, heir.fds)
+        instance = heir.instance
+        if heir.log is not None and heir.lines is not None:
+            self._pump.complete(heir.log)
+        if heir.exited is not None:
+            self.exits[heir.run] = heir.exited
+        if instance is None:
+            return
+        self.live[heir.run] = instance
+        if heir.lines is not None:
+            instance.phase = Phase.SEALING
+            self.notices.sealed(heir.run, heir.lines)
+            return
+        if heir.log is not None:
+            self._pump.go_on(heir.log)
+        else:
+            self._pump.add(instance.spawn, heir.pipes["out"], heir.pipes.get("err"), heir.record)
+        self._pump.note(heir.run, "the supervisor was killed; another one goes on from here")
+        self._resume(instance)
 
-    def _on_wakeup(self, _mask: int) -> None:
-        self._wakeup.clear()
-        while self._news:
-            self._send(self._news.popleft())
-        while self._notices:
-            function, run, lines = self._notices.popleft()
-            function(run, lines)
+    def _resume(self, instance: Instance) -> None:
+        if instance.phase is Phase.RUNNING:
+            self._hold(instance)
+        resume_at_s = None if instance.ear is None else instance.ear.resume_at_s
+        for at in (0.0, instance.deadline_s, instance.kill_at_s, resume_at_s):
+            if at is not None:
+                self._at(at, instance.run)
+
+    def _on_notified(self, frame: Frame) -> None:
+        self._send(frame)
+        if frame.keys() & {"ready_at", "status"} and frame["run"] in self.live:
+            self._estate.update(self.live[frame["run"]])
+
+    def _hold(self, instance: Instance) -> None:
+        """Hear of its end, and what it says."""
+        self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
+        if instance.ear is not None and instance.ear.resume_at_s is None:
+            self._ears.open(instance)
 
     # What the scheduler wants to know.
 
@@ -147,54 +203,74 @@ class Lives:
         """The scheduler has stored these exits; unknown ids are ignored (it may repeat itself)."""
         for run in frame["runs"]:
             self.exits.pop(run, None)
+            self._estate.forget(run)
 
     @property
     def over(self) -> bool:
         """True when nothing lives or is about to be reported."""
-        return not self.live and not self.stillborn
+        return not (self.live or self.stillborn or self.starts.under_way)
 
     def next_s(self) -> float | None:
         """When :meth:`run_timers` is due (monotonic seconds)."""
-        return self._timers[0][0] if self._timers else None
+        times = (self._timers[0][0] if self._timers else None, self.starts.next_s())
+        return min((at for at in times if at is not None), default=None)
 
     # Starting.
 
     def spawn(self, frame: Frame) -> None:
         """The scheduler wants an instance; a run id that is known already changes nothing."""
         wanted = Spawn(**frame["spawn"])
-        if wanted.run in self.live or wanted.run in self.exits or wanted.run in self.stillborn:
+        if any(wanted.run in known for known in (self.live, self.exits, self.stillborn, self.starts.under_way)):
             return
         if wanted.refusal is not None:
             self._refuse(wanted, wanted.refusal)
             return
-        self._descriptors.reserve(len(self.live) + 1)
+        if not self._descriptors.reserve(len(self.live) + len(self.starts.under_way) + 1):
+            self._refuse(wanted, "Too many open files")
+            return
         cgroup = ear = None
         try:
             ear = Ear(wanted) if wanted.notify is not None else None
             cgroup, remarks = self._cgroup(wanted)
-            started = spawn.start(wanted, self._base_env, self._descriptors.restore(), cgroup)
-        except (OSError, ValueError) as err:
-            # ENOENT: no /bin/sh; E2BIG: arguments or environment too long; EMFILE, EAGAIN, ENOMEM: out of
-            # descriptors, processes or memory; ValueError: a NUL byte. The reason stands in the run's own log.
-            if cgroup is not None:
-                cgroup.remove()
-            if ear is not None:
-                ear.close()
-            self._refuse(wanted, getattr(err, "strerror", None) or str(err))
+            plan = Plan(wanted, self._base_env, self._descriptors.restore(), cgroup)
+        except OSError as err:  # EMFILE, ENFILE, ENOSPC: out of descriptors or terminals
+            self._withdraw(wanted, cgroup, ear, err.strerror or str(err))
             return
+        self.starts.begin(Start(wanted, plan, ear, remarks))
+
+    def expect_starts(self) -> None:
+        """Something is going to be started soon."""
+        if self._cgroups is not None:
+            self.starts.wake()
+
+    def _on_failed(self, start: Start, why: str) -> None:
+        self._withdraw(start.spawn, start.plan.cgroup, start.ear, why)
+
+    def _withdraw(self, wanted: Spawn, cgroup: Cgroup | None, ear: Ear | None, why: str) -> None:
+        if cgroup is not None and not cgroup.remove():  # what the spawner made for it is about to end
+            self._left.append(cgroup)
+        if ear is not None:
+            ear.close()
+        self._refuse(wanted, why)
+
+    def _on_started(self, start: Start, started: Started) -> None:
         now_ms = _now_ms()
-        instance = Instance(wanted, started.pid, started.pidfd, now_ms, started.status_fd, cgroup, ear)
+        wanted = start.spawn
+        cgroup = start.plan.cgroup
+        instance = Instance(wanted, started.pid, started.pidfd, now_ms, started.status_fd, cgroup, start.ear)
         self.live[wanted.run] = instance
         self._trees.mains.add(started.pid)
-        self._pump.add(wanted, *started.pipes)
-        for remark in remarks:
-            self._pump.note(wanted.run, remark)
-        self._watch.add(started.pidfd, lambda _mask: self._on_exit(instance))
-        self._ears.open(instance)
         if wanted.timeout_ms is not None:
             instance.deadline_s = time.monotonic() + wanted.timeout_ms / 1000
             self._at(instance.deadline_s, wanted.run)
+        record = self._estate.begin(instance, *started.pipes)
+        self._pump.add(wanted, *started.pipes, record)
+        for remark in start.remarks:
+            self._pump.note(wanted.run, remark)
+        self._hold(instance)
         self._send({"op": "started", "run": wanted.run, "pid": started.pid, "at": now_ms})
+        for frame in start.stops:
+            self.stop(frame)
 
     def _refuse(self, wanted: Spawn, why: str) -> None:
         self.stillborn[wanted.run] = f"cannot be started: {why}"
@@ -219,6 +295,8 @@ class Lives:
             cgroup = self._cgroups.make(wanted.run)
         except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed our place
             self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
+            if cpu is not None:
+                remarks.append(f"limits.cpu does not hold: the run has no cgroup ({err.strerror})")
             return None, remarks
         try:
             cgroup.limit(int(memory) if memory is not None and "memory" in there else None, cpu)
@@ -231,13 +309,15 @@ class Lives:
 
     def _on_exit(self, instance: Instance) -> None:
         self._watch.remove(instance.pidfd)
-        os.close(instance.pidfd)
+        if not instance.adopted:  # else it tells the exit status in the end
+            os.close(instance.pidfd)
         self._ears.close(instance)
         instance.ended_at = _now_ms()
         instance.phase = Phase.DRAINING
         instance.deadline_s = None
         if instance.status_fd is not None:
-            with contextlib.suppress(BlockingIOError):  # EAGAIN: something of the command's holds it; it did start
+            # EAGAIN: something of the command's holds it, so it did start; ECONNRESET: killed before it took our word.
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 words = os.read(instance.status_fd, 256).decode(errors="replace")
                 if words or instance.cause is None:  # else we ended it before it had come that far
                     instance.reason = shim.explain(instance.spawn, words)
@@ -248,11 +328,12 @@ class Lives:
         if instance.cause is None or instance.killed or instance.kill_at_s is None:
             instance.kill_at_s = now_s if instance.killed else now_s + _DRAIN_S
         instance.killed = False
+        self._estate.update(instance)
         self._settle(instance, now_s)
         if instance.phase is Phase.DRAINING:
             self._at(instance.kill_at_s, instance.run)
 
-    def _on_pipes_ended(self, run: str, _lines: int) -> None:
+    def _on_pipes_ended(self, run: str) -> None:
         instance = self.live.get(run)
         if instance is None:
             return
@@ -308,7 +389,7 @@ class Lives:
             instance.cgroup = None
         return True
 
-    def _on_overflow(self, run: str, _lines: int) -> None:
+    def _on_overflow(self, run: str) -> None:
         instance = self.live.get(run)
         if instance is None:
             return
@@ -322,11 +403,14 @@ class Lives:
         instance.phase = Phase.SEALING
         instance.kill_at_s = None
         lines = [instance.reason] if instance.reason else []
+        if instance.adopted and reaping.status_of(instance) is None:
+            lines.append(_UNKNOWN)
         if instance.usage is not None and instance.usage.oom_kills:
-            lines.append("the kernel killed a process of this run: its memory was used up (limits.memory)")
+            lines.append(f"the kernel killed a process of this run: {instance.usage.oom_reason}")
         if instance.leftovers:
             named = leftovers.names(list(instance.leftovers.values()))
             lines.append(f"killed what outlived the main process: {named}")
+        self._estate.update(instance)
         self._pump.seal(instance.run, lines + instance.remarks)
 
     def _on_sealed(self, run: str, lines: int) -> None:
@@ -336,21 +420,31 @@ class Lives:
                 Exited(run=run, status=None, cause="start_failed", reason=reason, ended_at=_now_ms(), lines=lines)
             )
             return
-        instance = self.live.pop(run)
+        self.live[run].lines = lines
+        self._report(self.live[run], lines)
+
+    def _report(self, instance: Instance, lines: int) -> None:
+        """Reap the main process, and say how the run ended."""
+        run = instance.run
+        reaped = reaping.reap(instance)
+        if reaped is None:  # whoever traces it (ptrace(2)) has its end first, and may take long to look at it
+            self._at(time.monotonic() + _LOOK_S[1], run)
+            return
+        del self.live[run]
         self._ended_pipes.discard(run)
-        io = io_bytes(instance.pid)
-        _, status, usage = os.wait4(instance.pid, 0)
         self._trees.mains.discard(instance.pid)
         self._trees.reap_strangers()  # those that this zombie hid
         self._left = [cgroup for cgroup in self._left if not cgroup.remove()]
-        user_us, system_us = int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6)
+        read_bytes, write_bytes = reaping.most(reaped, instance.usage)
+        user_us, system_us = reaped.user_us, reaped.system_us
         if instance.usage is not None and instance.usage.user_us + instance.usage.system_us > user_us + system_us:
             # It counts those, too, for whom nobody waited.
             user_us, system_us = instance.usage.user_us, instance.usage.system_us
         self._exited(
             Exited(
                 run=run,
-                status=status,
+                status=reaped.status,
+                unknown=reaped.status is None,
                 cause="start_failed" if instance.reason else instance.cause,
                 by=instance.by,
                 reason=instance.reason,
@@ -358,28 +452,41 @@ class Lives:
                 ended_at=instance.ended_at or _now_ms(),
                 user_us=user_us,
                 system_us=system_us,
-                max_rss_bytes=usage.ru_maxrss * 1024,
-                read_bytes=io[0] if io else None,
-                write_bytes=io[1] if io else None,
+                max_rss_bytes=reaped.max_rss_bytes,
+                read_bytes=read_bytes,
+                write_bytes=write_bytes,
                 oom_kills=instance.usage.oom_kills if instance.usage is not None else 0,
                 lines=lines,
                 leftovers=list(instance.leftovers.values()),
-            )
+            ),
+            instance.spawn.log,
         )
 
-    def _exited(self, exited: Exited) -> None:
+    def _exited(self, exited: Exited, log: str = "") -> None:
         self.exits[exited.run] = exited
+        self._estate.exited(exited, log)
         self._send({"op": "exited", **vars(exited)})
 
     # Stopping.
 
     def stop(self, frame: Frame) -> None:
         """The scheduler wants an instance to end."""
+        start = self.starts.under_way.get(frame["run"])
+        if start is not None:
+            start.stops.append(frame)
+            return
         instance = self.live.get(frame["run"])
         if instance is not None:
             if frame.get("note") is not None and instance.cause is None:
                 self._pump.note(instance.run, frame["note"])
             self.begin_stop(instance, frame["cause"], frame.get("by"), force=bool(frame.get("force")))
+
+    def stop_all(self, cause: str) -> None:
+        """Have everything end."""
+        for instance in self.live.values():
+            self.begin_stop(instance, cause, None)
+        for start in self.starts.under_way.values():
+            start.stops.append({"run": start.spawn.run, "cause": cause})
 
     def begin_stop(self, instance: Instance, cause: str, by: str | None, *, force: bool = False) -> None:
         """Put an instance on the stop ladder."""
@@ -387,6 +494,7 @@ class Lives:
         stop.begin(self._trees, instance, cause, by, time.monotonic(), force=force)
         if instance.kill_at_s is not None and instance.kill_at_s != before:
             self._at(instance.kill_at_s, instance.run)
+        self._estate.update(instance)
 
     def _at(self, when_s: float, run: str) -> None:
         heapq.heappush(self._timers, (when_s, run))
@@ -397,6 +505,7 @@ class Lives:
 
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""
+        self.starts.tend(now_s)
         while self._timers and self._timers[0][0] <= now_s:
             _, run = heapq.heappop(self._timers)
             instance = self.live.get(run)
@@ -410,9 +519,12 @@ class Lives:
         self._ears.tend(instance, now_s)
         if instance.phase is Phase.DRAINING:
             self._settle(instance, now_s)
+        elif instance.lines is not None:
+            self._report(instance, instance.lines)
         elif instance.phase is Phase.RUNNING and stop.due(instance, now_s):
             told = instance.killed
             text = stop.step(self._trees, instance, now_s)
+            self._estate.update(instance)
             self._pump.note(instance.run, text)
             if told:
                 self._log.error(f"{instance.spawn.task} {instance.run}: {text}")

@@ -12,7 +12,7 @@ _GONE = frozenset(b"ZX")
 _LISTED = os.path.exists("/proc/thread-self/children")
 """Whether the kernel lists children (CONFIG_PROC_CHILDREN)."""
 _READ_BYTES = 4096
-_ENVIRON_BYTES = 1 << 20
+_LIST_BYTES = 1 << 20
 
 
 class Process(NamedTuple):
@@ -68,7 +68,7 @@ def children(pid: int) -> list[int]:
         return []
     found: list[int] = []
     for thread in threads:
-        found += map(int, read(pid, f"task/{thread}/children", _ENVIRON_BYTES).split())
+        found += map(int, read(pid, f"task/{thread}/children", _LIST_BYTES).split())
     return found
 
 
@@ -88,15 +88,6 @@ def family(pids: list[int]) -> dict[int, Process]:
             found[pid] = process
             waiting += children(pid)
     return found
-
-
-def variable(pid: int, name: str) -> str:
-    """A variable of the environment that a process was started with (proc_pid_environ(5)); empty when it has none."""
-    start = f"{name}=".encode()
-    for entry in read(pid, "environ", _ENVIRON_BYTES).split(b"\0"):
-        if entry.startswith(start):
-            return entry[len(start) :].decode(errors="replace")
-    return ""
 
 
 def send(process: Process, number: int) -> bool:
@@ -121,13 +112,13 @@ def send(process: Process, number: int) -> bool:
     return True
 
 
-def io_bytes(pid: int) -> tuple[int, int] | None:
+def io_bytes(pid: int) -> tuple[int | None, int | None]:
     """Bytes that a process and its children, as far as it waited for them, read from and wrote to disks.
 
-    Also of a zombie. None when we may not know, or the kernel does not count (proc_pid_io(5)).
+    Also of a zombie. None twice when we may not know, or the kernel does not count (proc_pid_io(5)).
     """
     pairs = dict(line.partition(b": ")[::2] for line in read(pid, "io").splitlines())
     try:
         return int(pairs[b"read_bytes"]), int(pairs[b"write_bytes"])
     except KeyError:
-        return None
+        return None, None

@@ -17,7 +17,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from logring.layout import STDERR, STDOUT
 from logring.paths import ring_path
@@ -26,6 +26,7 @@ from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Spawn
 from supervisor.osport import Wakeup
 from supervisor.root.files import FileThread
+from supervisor.root.record import Record
 from supervisor.root.runlog import RunLog, Shape, Source
 from supervisor.root.trouble import Trouble
 
@@ -79,15 +80,23 @@ class Pump(threading.Thread):
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, RingWriter(ring, daemon_id, file_blocks=0), "", 0)
 
+    @property
+    def files(self) -> FileThread:
+        """Who writes the log files."""
+        return self._files
+
     def connect(self, listener: Listener) -> None:
         """Whom to tell about ends; before :meth:`start`."""
         self._listener = listener
 
     # What other threads ask for. Each call is carried out by the pump thread, in the order of the calls.
 
-    def add(self, spawn: Spawn, out: int | None, err: int | None) -> None:
-        """Take over the pipes of a new run, or its terminal as `out` (None: merged into `out`, or never started)."""
-        self._do(self._add, spawn, out, err)
+    def add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None = None) -> None:
+        """Take over the pipes of a new run, or its terminal as `out` (None: merged into `out`, or never started).
+
+        `record` is where the next root looks for what masks hold back.
+        """
+        self._do(self._add, spawn, out, err, record)
 
     def add_helper(self, fd: int) -> None:
         """Write what comes from `fd` into the daemon's ring and to standard error."""
@@ -113,6 +122,10 @@ class Pump(threading.Thread):
     def daemon_line(self, line: bytes) -> None:
         """Add a line to the daemon's ring and show it on standard error."""
         self._do(self._daemon_lines, line)
+
+    def hold(self, wait: Callable[[], None]) -> None:
+        """Have the thread call `wait` after what was asked for."""
+        self._do(wait)
 
     def finish(self, timeout_s: float) -> None:
         """End the thread after what was asked for."""
@@ -149,6 +162,62 @@ class Pump(threading.Thread):
                 time.sleep(_TRICKLE_PAUSE_S)
                 now_s = time.monotonic()
             last_s = now_s
+
+    # For the next root, while both threads wait; called by the control thread.
+
+    def catch_up(self) -> bool:
+        """Do what was asked for meanwhile; whether there was anything."""
+        busy = bool(self._commands)
+        while self._commands:
+            self._commands.popleft()()
+        self._publish()
+        return busy
+
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """All logs that are not finished, and the outputs of helpers; `keep` takes note of descriptors."""
+        logs, files = self._files.take_down()
+        since_s = self._trouble.since_s
+        unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.file_blocks and not log.finished}
+        return {
+            "logs": [
+                {**log.take_down(keep), "open": log.name in self._by_run, "since_s": since_s.get(log)}
+                for log in unfinished
+            ],
+            "daemon": self._daemon.take_down(keep),
+            "helpers": [[keep(fd), buffer.decode("latin-1")] for fd, buffer in self._helpers.items()],
+            "files": files,
+        }
+
+    def take_up(self, logs: list[RunLog], daemon: RunLog, found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, with the logs of ``logs`` and ``daemon``; before :meth:`start`."""
+        self._daemon = daemon
+        for fd, buffer in found["helpers"]:
+            self._add_helper(fd)
+            self._helpers[fd] += buffer.encode("latin-1")
+        for log, state in zip(logs, found["logs"], strict=True):
+            if state["open"]:
+                self._by_run[log.name] = log
+            if log.stalled:
+                self._trouble.stalled(log, state["since_s"])
+            for source in log.sources:
+                self._by_fd[source.fd] = source
+                if not log.stalled:
+                    self._epoll.register(source.fd, select.EPOLLIN)
+            self._touched.add(log)
+        self._files.take_up({log.name: log for log in logs}, found["files"])
+
+    def go_on(self, log: RunLog) -> None:
+        """Take over a log that a killed root left, with its sources; before :meth:`start`."""
+        self._by_run[log.name] = log
+        for source in log.sources:
+            self._watch(source)
+        self._touched.add(log)
+
+    def complete(self, log: RunLog) -> None:
+        """See to the file of a log that a killed root had sealed; before :meth:`start`."""
+        log.writer.seal(log.writer.last_ms)
+        log.sealing = log.sealed = True
+        self._files.work(log)
 
     def _timeout_s(self) -> float:
         due = [due_s for due_s in (self._bell.due_s(), self._trouble.due_s()) if due_s is not None]
@@ -215,7 +284,10 @@ class Pump(threading.Thread):
         if self._touched or self._bell.due_s() is not None:
             for log in self._touched:
                 if not log.sealed:
+                    log.put_down()
                     log.writer.mirror_pending()
+            self._bell.ring([log.name for log in self._touched], time.monotonic())
+            for log in self._touched:
                 self._tell(log)
                 if log.file_blocks and not log.sealed:
                     self._files.changed(log)
@@ -224,7 +296,6 @@ class Pump(threading.Thread):
                     if log.writer.wants_writing and log.writer.closed_blocks != log.told_blocks:
                         log.told_blocks = log.writer.closed_blocks
                         self._files.work(log)
-            self._bell.ring([log.name for log in self._touched], time.monotonic())
             self._touched.clear()
         if self._trouble.due_s() is not None:
             for log in self._trouble.slow(time.monotonic()):
@@ -241,7 +312,7 @@ class Pump(threading.Thread):
         if news is not None:
             self._listener.log_changed(log.name, *news)
 
-    def _add(self, spawn: Spawn, out: int | None, err: int | None) -> None:
+    def _add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None) -> None:
         shape = Shape.of(spawn.log_max_bytes, self._memory_bytes() // (2 * len(self._by_run) + 2))
         writer = RingWriter(
             ring_path(self._runtime_dir, spawn.run),
@@ -251,14 +322,11 @@ class Pump(threading.Thread):
             file_blocks=shape.file_blocks,
             policy=spawn.log_on_full,
         )
-        if spawn.secrets:
-            writer.mask([os.fsencode(spawn.env[name]) for name in spawn.secrets])
         log = self._by_run[spawn.run] = RunLog(spawn.run, writer, spawn.log, shape.file_blocks)
-        for fd, stream in ((out, STDOUT), (err, STDERR)):
-            if fd is not None:
-                if spawn.redraw:
-                    writer.redraw(stream, full=spawn.tty)
-                self._watch(Source(fd, stream, log))
+        log.sources = {Source(fd, stream, log) for fd, stream in ((out, STDOUT), (err, STDERR)) if fd is not None}
+        log.prepare(spawn, record)
+        for source in log.sources:
+            self._watch(source)
 
     def _memory_bytes(self) -> int:
         """Shared memory that is free; 0 when somebody removed the directory: making the ring will tell."""
@@ -291,7 +359,6 @@ class Pump(threading.Thread):
             self._daemon_lines(lines if lines.endswith(b"\n") else lines + b"\n")
 
     def _watch(self, source: Source) -> None:
-        source.log.sources.add(source)
         self._by_fd[source.fd] = source
         self._epoll.register(source.fd, select.EPOLLIN)
 
@@ -316,7 +383,8 @@ class Pump(threading.Thread):
     def _seal(self, run: str, system_lines: list[str]) -> None:
         log = self._by_run.pop(run)
         now_ms = time.time_ns() // 1_000_000
-        for line in system_lines:
+        masked = [f"replaced by ***: {log.writer.masked} secrets"] if log.writer.masked else []
+        for line in (*system_lines, *masked):
             log.writer.system_line(line, now_ms)
         log.sealing = True
         log.writer.seal(now_ms)

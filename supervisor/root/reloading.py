@@ -19,12 +19,13 @@ class Terminal:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._ends_us = os.isatty(fd) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        self.ends_us = os.isatty(fd) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        """Whether its end is ours."""
 
     @property
     def gone(self) -> bool:
         """Whether it was one and has hung up."""
-        if not self._ends_us:
+        if not self.ends_us:
             return False
         poll = select.poll()
         poll.register(self._fd, 0)  # POLLHUP and POLLERR come unasked
@@ -41,9 +42,17 @@ class Reloading:
 
     def begin(self) -> None:
         """Have the configuration read again."""
+        self.announce()
+        self._send({"op": "reload"})
+
+    def announce(self) -> None:
+        """Tell the service manager that we are at it, until :meth:`end`."""
         self._under_way = True
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        self._send({"op": "reload"})
+
+    def resume(self) -> None:
+        """It was told before we were executed anew."""
+        self._under_way = True
 
     def end(self) -> None:
         """It was read, or a scheduler has just started; repeated calls do nothing."""

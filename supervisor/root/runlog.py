@@ -1,17 +1,23 @@
 """The log of one run as the pump and the file thread share it."""
 
-from typing import NamedTuple
+import contextlib
+import os
+from typing import Any, NamedTuple
 
+from logring import carry
 from logring.framesfile import FramesWriter
 from logring.layout import BLOCK_SIZE, RING_BLOCKS
 from logring.logfile import LogFileWriter
 from logring.paths import frames_path
 from logring.writer import RingWriter
+from supervisor.messages import Spawn
+from supervisor.root.record import Record
 
 _LARGE_BLOCK = 4 * BLOCK_SIZE
 _LARGE_RING = 4
 _LARGE_FROM_BYTES = 32 * _LARGE_BLOCK
 _MIN_FILE_BLOCKS = 2
+_CARRIED = ("stalled", "state", "told_overflow", "told_blocks", "cut_off", "sealing", "sealed", "frames_failed")
 
 
 class Shape(NamedTuple):
@@ -58,8 +64,10 @@ class RunLog:
         "finished",
         "frames",
         "frames_failed",
+        "held",
         "name",
         "path",
+        "record",
         "sealed",
         "sealing",
         "sources",
@@ -93,3 +101,54 @@ class RunLog:
         self.frames_failed = False
         """Some of its history could not be written, and that was said."""
         self.finished = False
+        self.record: Record | None = None
+        """Where to put down what masks hold back; None: there are none, or nobody would find it."""
+        self.held = b"", b"", 0
+        """What was put down."""
+
+    def prepare(self, spawn: Spawn, record: Record | None) -> None:
+        """Have the writer mask and reduce as the run wants it; with its sources."""
+        if spawn.secrets:
+            self.writer.mask([os.fsencode(spawn.env[name]) for name in spawn.secrets])
+            self.record = record
+        for source in self.sources:
+            if spawn.redraw:
+                self.writer.redraw(source.stream, full=spawn.tty)
+
+    def put_down(self) -> None:
+        """Put down what masks hold back, if that is news."""
+        if self.record is not None and self.writer.held != self.held:
+            self.held = self.writer.held
+            with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
+                self.record.hold(*self.held)
+
+    def take_down(self, keep: carry.Keep) -> dict[str, Any]:
+        """For the next root, while both threads wait; `keep` takes note of descriptors."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "file_blocks": self.file_blocks,
+            "sources": [[keep(source.fd), source.stream] for source in self.sources],
+            "writer": carry.take_down(self.writer, keep),
+            "progress": None if self.file is None else self.file.progress,
+            **{name: getattr(self, name) for name in _CARRIED},
+        }
+
+    @classmethod
+    def take_up(cls, found: dict[str, Any]) -> "RunLog":
+        """The one that was taken down, in another program.
+
+        Raises:
+            Foreign, KeyError: another version took it down.
+            OSError: the ring cannot be mapped.
+            LogError: it is no ring of ours.
+        """
+        self = cls(found["name"], carry.take_up(found["writer"]), found["path"], found["file_blocks"])
+        self.sources = {Source(fd, stream, self) for fd, stream in found["sources"]}
+        if found["progress"] is not None:
+            seen, last, part = found["progress"]
+            self.file = LogFileWriter(self.path, self.writer, self.file_blocks)
+            self.file.progress = seen, tuple(last), tuple(part)
+        for name in _CARRIED:
+            setattr(self, name, found[name])
+        return self

@@ -14,6 +14,7 @@ lines stay. Others have a status pipe as standard input, on which lines tell wha
     limit NAME     this limit cannot be set
     user           the user was changed; without it, it could not be
     cwd            the working directory cannot be entered
+    start ERRNO    the shell itself cannot be executed (told by a copy of the spawner)
     exec 127       not found, or its interpreter is missing
     exec 126       found but not executable
     end of file    the command runs
@@ -143,6 +144,8 @@ _SETPRIV = _setpriv()
 
 def explain(spawn: Spawn, words: str) -> str | None:
     """What the shim's report means, in words for the log of the run; None: the command was executed."""
+    if words.startswith("start "):
+        return f"cannot be started: {os.strerror(int(words.split()[1]))}"
     told = words.split("\n")
     if spawn.uid is not None and told[0] == "user":
         told = told[1:]

@@ -27,6 +27,11 @@ class Signals:
         """For epoll."""
         return self._bell.fileno()
 
+    @property
+    def caught(self) -> set[int]:
+        """What :meth:`take` would return."""
+        return set(self._caught)
+
     def take(self) -> set[int]:
         """What was caught since the last time."""
         with contextlib.suppress(BlockingIOError):

@@ -1,12 +1,13 @@
-"""Starting an instance: posix_spawn, and a shell in the child for what it cannot do (see :mod:`.shim`).
+"""Starting an instance: a shell in a session of its own, which does what its command needs (see :mod:`.shim`).
 
-posix_spawn(3) does not copy the page tables of the root and gives the child its own session, default signal
-dispositions and an empty signal mask.
+There are two ways to the shell. Here: posix_spawn(3) does not copy the page tables of the root, and gives the child its
+own session, default signal dispositions and an empty signal mask. Or in the spawner, for a run that would have to wait
+to join its cgroup (see :mod:`.starts`).
 
-A run with a terminal opens the slave by its path, as leader of a new session without one: so it becomes the
-controlling terminal. Output processing is off, so a newline stays a newline.
+A run with a terminal has it as its controlling terminal. Output processing is off, so a newline stays a newline.
 """
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -40,51 +41,69 @@ class Started:
         self.status_fd = status_fd
 
 
-def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> Started:
-    """Start the process group of an instance, in its cgroup.
+class Plan:
+    """An instance that is to be started, with all that is open for it.
 
     Args:
         spawn: what to start.
         base_env: the environment of the daemon, without our own variables.
         nofile: the soft limit on descriptors to give back, if we raised it.
-        cgroup: it joins this one before anything of its own runs.
+        cgroup: it is to be in this one before anything of its own runs.
 
     Raises:
-        ValueError: a NUL byte in the command or the environment.
-        OSError: no descriptors, no processes, no terminal, no ``/bin/sh``, or no cgroup: nothing runs and nothing is
-            left open.
+        OSError: no descriptors, or no terminal; nothing is left open.
     """
-    opened: list[int] = []
 
-    def channel(*, terminal: bool = False) -> tuple[int, int]:
-        ours, theirs = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
-        opened.extend((ours, theirs))
-        os.set_blocking(ours, False)
-        return ours, theirs
-
-    env = {**({} if spawn.clean_env else base_env), **spawn.env}
-    limited = cgroup is not None and "memory" in cgroup.limits
-    argv, told = shim.wrapped(spawn, nofile, cgroup=cgroup is not None, limited=limited)
-    try:
-        out = channel(terminal=spawn.tty)
-        err = None if spawn.merge_stderr or spawn.tty else channel()
-        status = channel() if told else None
-        stdout: tuple[object, ...] = (os.POSIX_SPAWN_DUP2, out[1], 1)
+    def __init__(
+        self, spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None
+    ) -> None:
+        self.cgroup = cgroup
+        self.env = {**({} if spawn.clean_env else base_env), **spawn.env}
         if spawn.tty:
+            self.env.setdefault("TERM", _TERM)
+        limited = cgroup is not None and "memory" in cgroup.limits
+        self._argv, told = shim.wrapped(spawn, nofile, cgroup=cgroup is not None, limited=limited)
+        self.argv_there, self.told_there = shim.wrapped(spawn, nofile, cgroup=False, limited=limited)
+        """What the spawner's copy executes, already in the cgroup, and whether it has a status pipe."""
+        self.terminal = spawn.tty
+        with contextlib.ExitStack() as opened:
+
+            def channel(*, terminal: bool = False) -> tuple[int, int]:
+                ours, theirs = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
+                opened.callback(os.close, ours)
+                opened.callback(os.close, theirs)
+                os.set_blocking(ours, False)
+                return ours, theirs
+
+            self._out = channel(terminal=spawn.tty)
+            self._err = None if spawn.merge_stderr or spawn.tty else channel()
+            self._status = channel() if told else None
+            if spawn.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
+                for one in (self._out, self._err):
+                    if one is not None:
+                        with contextlib.suppress(PermissionError):  # EPERM: no CAP_CHOWN; it goes without that
+                            os.fchown(one[1], spawn.uid, -1)
+            self._opened = opened.pop_all()
+
+    def here(self) -> Started:
+        """Start it.
+
+        Raises:
+            ValueError: a NUL byte in the command or the environment.
+            OSError: no descriptors, no processes, no ``/bin/sh``, or no cgroup: nothing runs.
+        """
+        out, err, status = self._out, self._err, self._status
+        stdout: tuple[object, ...] = (os.POSIX_SPAWN_DUP2, out[1], 1)
+        if self.terminal:  # opened by the leader of a session without one, so it becomes the controlling terminal
             stdout = (os.POSIX_SPAWN_OPEN, 1, os.ttyname(out[1]), os.O_RDWR, 0)
-            env.setdefault("TERM", _TERM)
         stdin = (os.POSIX_SPAWN_DUP2, status[1], 0) if status else (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
         actions = [stdin, stdout, (os.POSIX_SPAWN_DUP2, err[1] if err else 1, 2)]
-        if cgroup is not None:
-            actions.append((os.POSIX_SPAWN_OPEN, shim.CGROUP_FD, cgroup.procs, os.O_WRONLY, 0))
-        if spawn.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
-            for one in (out, err):
-                if one is not None:
-                    os.fchown(one[1], spawn.uid, -1)
+        if self.cgroup is not None:
+            actions.append((os.POSIX_SPAWN_OPEN, shim.CGROUP_FD, self.cgroup.procs, os.O_WRONLY, 0))
         pid = os.posix_spawn(
             shim.SHELL,
-            argv,
-            env,
+            self._argv,
+            self.env,
             file_actions=actions,
             setsid=True,
             setsigmask=[],
@@ -95,14 +114,46 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cg
         except OSError:  # EMFILE, ENFILE, ENOMEM: it runs, but we could not hold it
             os.killpg(pid, signal.SIGKILL)
             raise
+        return self._started(pid, pidfd, status[0] if status else None)
+
+    def outputs_there(self) -> list[int]:
+        """What the spawner's copy gets for standard output, standard error, and with a status pipe standard input."""
+        status = [self._status[1]] if self._status and self.told_there else []
+        return [self._out[1], self._err[1] if self._err else self._out[1], *status]
+
+    def there(self, pid: int, pidfd: int, channel: int) -> Started:
+        """The spawner has started it; `channel`: where the process tells why it cannot execute the shell."""
+        if self._status and self.told_there:
+            os.close(channel)
+            return self._started(pid, pidfd, self._status[0])
+        if self._status:
+            os.close(self._status[0])
+        return self._started(pid, pidfd, channel)
+
+    def _started(self, pid: int, pidfd: int, status_fd: int | None) -> Started:
+        self._opened.pop_all()
+        for ends in (self._out, self._err, self._status):
+            if ends:
+                os.close(ends[1])
+        return Started(pid, pidfd, (self._out[0], self._err[0] if self._err else None), status_fd)
+
+    def close(self) -> None:
+        """Nothing was started: close everything."""
+        self._opened.close()
+
+
+def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> Started:
+    """Start an instance here and now.
+
+    Raises:
+        ValueError, OSError: as :class:`Plan` and :meth:`Plan.here`; nothing is left open.
+    """
+    plan = Plan(spawn, base_env, nofile, cgroup)
+    try:
+        return plan.here()
     except (OSError, ValueError):
-        for fd in opened:
-            os.close(fd)
+        plan.close()
         raise
-    for ends in (out, err, status):
-        if ends:
-            os.close(ends[1])
-    return Started(pid, pidfd, (out[0], err[0] if err else None), status[0] if status else None)
 
 
 def _terminal() -> tuple[int, int]:

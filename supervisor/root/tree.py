@@ -10,12 +10,16 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
+from supervisor.environ import Environments
 from supervisor.root.cgroups import run_of_cgroup
 from supervisor.root.instances import Instance, Phase
-from supervisor.root.processes import Process, children, family, look, parent, send, variable
+from supervisor.root.processes import Process, children, family, look, parent, send
 
 _GENERATIONS = 1000
+_PATIENCE_S = 0.05
+"""How long an orphan that cannot be looked at holds up everything else, once."""
 _PASSES = 20
 """Sweeps of one call; what forks faster than that is met again at the next one."""
 
@@ -23,14 +27,26 @@ _PASSES = 20
 class Trees:
     """The processes of all runs."""
 
-    def __init__(self, daemon_id: str, helpers: Callable[[], set[int]]) -> None:
-        """`helpers` gives the ids of those children of ours that are no runs."""
+    def __init__(self, daemon_id: str, helpers: Callable[[], set[int]], warn: Callable[[str], None]) -> None:
+        """`helpers` gives the ids of those children of ours that are no runs; `warn` takes a line for people."""
         self._daemon_id = daemon_id
         self._helpers = helpers
+        self._warn = warn
+        self._environments = Environments(_PATIENCE_S)
+        self._unread: set[tuple[int, int]] = set()
+        """Orphans, by id and start, that could not be looked at yet."""
         self.mains: set[int] = set()
         """Ids of the main processes that are not reaped."""
         self._owners: dict[tuple[int, int], str] = {}
         """Runs by process and start."""
+
+    def take_down(self) -> list[list[Any]]:
+        """What was found out about orphans, for the next root."""
+        return [[*key, owner] for key, owner in self._owners.items()]
+
+    def take_up(self, found: list[list[Any]]) -> None:
+        """Know it again."""
+        self._owners = {(pid, start): owner for pid, start, owner in found}
 
     def reap_strangers(self) -> None:
         """Reap the zombies that are neither helpers nor main processes of runs."""
@@ -55,32 +71,62 @@ class Trees:
 
     def _orphans(self, instance: Instance) -> list[int]:
         """Ids of the orphans that come from an instance."""
-        found, owners = [], {}
-        for pid in self._strangers():
+        found, owners, looked_at = [], {}, set()
+        for pid in self._unrelated(instance) if instance.adopted else self._strangers():
             process = look(pid)
-            if process is None:
+            if process is None or process.start < instance.start:
                 continue
+            looked_at.add((pid, process.start))
             owner = self._owners.get((pid, process.start)) or self._owner(process, instance)
             if owner:
                 owners[pid, process.start] = owner
             if owner == instance.run:
                 found.append(pid)
         self._owners = owners
+        self._unread &= looked_at
         return found
 
+    def _unrelated(self, instance: Instance) -> list[int]:
+        """Ids of the processes among which those of an instance are whose main process is not below us.
+
+        None when it has a cgroup, since that has all of them.
+        """
+        if instance.cgroup is not None:
+            return []
+        ours = self._helpers() | self.mains | {os.getpid()}
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in ours]
+
+    @staticmethod
+    def _main_lives(instance: Instance) -> bool:
+        """Whether its id is still the main process's; if that is not our child, only as long as it lives."""
+        if not instance.adopted:
+            return True
+        process = look(instance.pid)
+        return process is not None and process.start == instance.start
+
+    def _marks(self, process: Process) -> dict[str, str]:
+        """The variables of an orphan: nothing, as long as they cannot be read."""
+        key = process.pid, process.start
+        found = self._environments.read(*key)
+        if found is None and key not in self._unread:
+            self._unread.add(key)
+            self._warn(f"{process} cannot be looked at (uninterruptible?): whether it belongs to a run is not known")
+        elif found is not None:
+            self._unread.discard(key)
+        return found or {}
+
     def _owner(self, process: Process, instance: Instance) -> str:
-        if instance.pid in (process.session, process.group):
+        if instance.pid in (process.session, process.group) and self._main_lives(instance):
             return instance.run
         if run := run_of_cgroup(process.pid):
             return run
-        if variable(process.pid, "RINGWARD_DAEMON") != self._daemon_id:
-            return ""
-        return variable(process.pid, "RINGWARD_RUN_ID")
+        marks = self._marks(process)
+        return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
 
     def members(self, instance: Instance) -> dict[int, Process]:
         """The living processes of an instance, by id; its main process, while it lives, is one."""
         roots = self._orphans(instance)
-        if instance.phase is Phase.RUNNING:
+        if instance.phase is Phase.RUNNING and self._main_lives(instance):
             roots.append(instance.pid)
         found = family(roots)
         if instance.cgroup is not None:
@@ -126,8 +172,11 @@ class Trees:
 
     @staticmethod
     def _signal_group(instance: Instance, numbers: tuple[int, ...]) -> None:
-        """The group's id cannot be another's, since its main process is ours and not reaped, dead or alive."""
-        for number in numbers:
+        """The group's id cannot be another's, since its main process is ours and not reaped, dead or alive.
+
+        If it is not ours, its members are signalled one by one.
+        """
+        for number in () if instance.adopted else numbers:
             # ESRCH: all are gone; EPERM: every member changed its user, which is found out for each of them.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(instance.pid, number)
@@ -135,7 +184,7 @@ class Trees:
     @staticmethod
     def _signal_members(instance: Instance, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
         for process in members.values():
-            if process.group == instance.pid and signal.SIGKILL not in numbers:
+            if process.group == instance.pid and signal.SIGKILL not in numbers and not instance.adopted:
                 continue
             if not all(send(process, number) for number in numbers):
                 instance.untouchable.add(process.pid)

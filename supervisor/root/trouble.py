@@ -21,6 +21,11 @@ class Trouble:
         """It does not wait any more."""
         self._stalled.pop(log, None)
 
+    @property
+    def since_s(self) -> dict[RunLog, float]:
+        """The logs whose runs wait, and since when (monotonic seconds)."""
+        return self._stalled
+
     def due_s(self) -> float | None:
         """When to look again, monotonic seconds; None: when something happens."""
         return min((since_s + _SLOW_AFTER_S for log, since_s in self._stalled.items() if log.state == OK), default=None)

@@ -5,6 +5,7 @@ very first scheduler cannot start does not start either.
 """
 
 import fcntl
+import gc
 import os
 import resource
 import select
@@ -14,7 +15,6 @@ from typing import Any
 
 from store.database import Database
 from store.errors import StoreError
-from store.events import last_seq, prune
 from store.meta import get_meta, set_meta
 from store.run_samples import of_running, settle_passes
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
@@ -22,11 +22,11 @@ from store.transact import StoreThread
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.doorbell import DoorbellServer
-from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import current_boot, set_title
 from supervisor.scheduler import runs
-from supervisor.scheduler.announce import Announcer
+from supervisor.scheduler.alerts import Alerts
+from supervisor.scheduler.announce import Announcer, left_over
 from supervisor.scheduler.bulk import Bulk, unfinished_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.commands import Commands
@@ -34,6 +34,7 @@ from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.config_files import ConfigFiles
 from supervisor.scheduler.control import ControlServer
 from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.heartbeats import Heartbeats
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.in_force import InForce
 from supervisor.scheduler.informing import Informing
@@ -41,16 +42,22 @@ from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.last_good import load_or_keep
 from supervisor.scheduler.leftovers import end_leftovers
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.mending import met_damage, restored, tell_restored
 from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.notifying import Notifying
 from supervisor.scheduler.opening import open_database
 from supervisor.scheduler.order import start_order
+from supervisor.scheduler.outbox import Outbox
 from supervisor.scheduler.outputs import Outputs
+from supervisor.scheduler.post import Post
 from supervisor.scheduler.public import definition_text
 from supervisor.scheduler.reading import Reading
 from supervisor.scheduler.reload import INFO, Reloader, Settled
+from supervisor.scheduler.reserve import Reserve
 from supervisor.scheduler.retention import Retention
 from supervisor.scheduler.rolling import stored_text
 from supervisor.scheduler.rootlink import RootGone, RootLink
+from supervisor.scheduler.roundlog import RoundLog
 from supervisor.scheduler.run_sampler import RunSampler
 from supervisor.scheduler.sampler import Sampler
 from supervisor.scheduler.settings import follow
@@ -60,14 +67,17 @@ from supervisor.scheduler.timetable import Timetable
 from supervisor.scheduler.unit_commands import UnitCommands
 from supervisor.scheduler.units import Unit
 from supervisor.scheduler.watching import Watching
+from supervisor.version import VERSION
 
 EX_CANTCREAT = 73
-_KEPT_EVENTS = 10_000
 _NOFILE = 65_536
 """Each request of an API worker is a connection."""
 _LOCK_WAIT_S = 5.0
 _TAKEN_UP = "taken_up"
 """Name in the store of the start time of the daemon whose first scheduler took up the work last."""
+
+_SHUT_DOWN = "shut_down"
+"""Name in the store of the start time of the daemon that was shut down last."""
 
 
 class CannotStart(Exception):
@@ -120,32 +130,49 @@ class Scheduler:
     """All parts of the process, connected."""
 
     def __init__(
-        self, root: RootLink, boot: Boot, settled: Settled, warnings: list[str], log: Log, database: Database
+        self, root: RootLink, boot: Boot, settled: Settled, warnings: list[str], log: RoundLog, database: Database
     ) -> None:
         config = settled.config
         self._root = root
         self._log = log
         self._loop = Loop()
+        log.attach(self._loop)
         root.ask({"op": "snapshot"})
         known = read(database, root.wait("snapshot"))
         # A predecessor under the same root may have ended before it got as far as to take up the work.
-        first = get_meta(database, _TAKEN_UP) != boot.started_at
-        self._units = make_units(database, config, first=first)
+        earlier = get_meta(database, _TAKEN_UP)
+        first = earlier != boot.started_at
+        orderly = get_meta(database, _SHUT_DOWN) == earlier
+        self._units = make_units(database, config, first=first, going_on=known.going_on)
         if first:
             end_leftovers(database, boot.daemon_id, known.lost(self._units), known.cgroups, log)
             save_leftover_rings(database, boot, known, log)
-        first_number = last_seq(database) + 1
+        first_number, events = left_over(database, boot.runtime_dir)
         unfinished = unfinished_job(database)
         # When the files could not be used, people have perhaps been told already that they have changed.
         was_stale = bool(warnings) and bool((get_meta(database, INFO) or {}).get("config_stale"))
         ended = {} if first else ended_since(database, boot.started_at)
         usages = of_running(database, known.running)
+        told = restored(database)
         store = StoreThread(database)
         bell = DoorbellServer(boot.scheduler_bell, boot.token)
         self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
+        self._announcer.announce(first_number, events)
         self._committer = Committer(self._loop, store, self._announcer, log)
-        notices = Notices(config.notify)
+        notices = Notices(config)
         self._engine = Engine(self._loop, boot, root, self._committer, notices, log)
+        self._notices = notices
+        self._post = Post(self._loop, log)
+        self._outbox = Outbox(self._loop, boot, self._committer, self._post, config, log)
+        self._outbox.on_lost = notices.deliveries_lost
+        notices.on_queued = self._outbox.queued
+        heartbeats = Heartbeats(self._loop, self._committer, self._post, config, log)
+        self._engine.attendants = [Alerts(self._loop, boot, notices, self._engine.commit), heartbeats]
+        self._committer.on_trouble = self._cannot_store
+        self._reserve: Reserve | None = None
+        if boot.database_url is None:
+            self._reserve = Reserve(self._loop, boot.data_dir, notices, log, self._engine.change, self._engine.commit)
+            store.on_full = self._reserve.release
         self._watching = Watching(self._loop, boot, log)
         self._keeper = Keeper(self._loop, self._engine, self._watching, notices, log, first=first)
         self._keeper.holding.know(self._units, ended)
@@ -166,6 +193,7 @@ class Scheduler:
         self._engine.ending = known.ending
         # One transaction: either all of it is done, and nothing of it a second time, or nothing.
         change = self._engine.change()
+        tell_restored(told, change, notices)
         self._store_configuration(change)
         change.write(lambda db: settle_passes(db, [run.id for run in known.unfinished]))
         startup = Startup(self._engine, self._keeper, root, self._units, log)
@@ -174,11 +202,15 @@ class Scheduler:
         bulk.settle(change)
         self._begin(change, first=first)
         self._complete_reload(startup, change)
+        if first and earlier is not None:
+            notices.daemon_restarted(change, orderly=orderly)
         self._engine.commit(change)
+        self._outbox.begin(first=first)
         self._begin_schedules()
-        commands = Commands(self._engine, self._units, self._info)
+        commands = Commands(self._engine, self._units, self._info, self._health)
         whole = UnitCommands(self._engine, self._keeper, self._timetable, self._units)
         informing = Informing(self._engine, self._units, notices)
+        notifying = Notifying(self._engine, self._outbox)
         many = BulkCommands(
             self._loop,
             self._engine,
@@ -189,9 +221,18 @@ class Scheduler:
             on_deleted=self._retention.deleted,
         )
         in_force = InForce(
-            self._loop, root, boot, log, notices, self._housekeeping, self._retention, many, self._shutdown
+            self._loop,
+            root,
+            boot,
+            log,
+            [notices, self._outbox, heartbeats],
+            self._housekeeping,
+            self._retention,
+            many,
+            self._shutdown,
         )
         self._reloader = Reloader(
+            self._loop,
             self._engine,
             self._keeper,
             self._timetable,
@@ -202,11 +243,13 @@ class Scheduler:
             log,
             apply=in_force.apply,
             settled=settled,
+            leaving=startup.leaving,
         )
         operations = commands.operations() | whole.operations() | informing.operations() | many.operations()
+        operations |= notifying.operations()
         operations["reload"] = self._reloader.command
         self._control = ControlServer(self._loop, boot.control_socket, boot.token, operations)
-        self._committer.on_stored = self._look_for_the_end
+        self._committer.on_stored = self._stored
         self._loop.on_clock_step = self._clock_stepped
         root.attach(self._loop, self._on_frame, self._loop.end)
         in_force.settings(settled.boot)
@@ -215,6 +258,23 @@ class Scheduler:
     def _running(self) -> int:
         """Number of runs that have a process."""
         return sum(run.state in (runs.State.RUNNING, runs.State.STOPPING) for run in self._engine.live.values())
+
+    def _health(self) -> dict[str, bool]:
+        return {
+            "storing": self._committer.storing,
+            "degraded": self._reserve is not None and self._reserve.missing,
+        }
+
+    def _cannot_store(self, error: BaseException) -> None:
+        met_damage(self._engine.boot.database, error, self._log)
+        change = self._engine.change()
+        self._notices.database_failing(str(error), change)
+        self._engine.commit(change)
+
+    def _stored(self) -> None:
+        if self._reserve is not None:
+            self._reserve.look()
+        self._look_for_the_end()
 
     def _information(self, config: Config, warnings: list[str]) -> dict[str, Any]:
         return {
@@ -232,7 +292,6 @@ class Scheduler:
             self._store_unit(unit, change)
         names, info = list(self._units), dict(self._info)
         change.write(lambda db: forget_missing(db, names))
-        change.write(lambda db: prune(db, _KEPT_EVENTS))
         change.write(lambda db: set_meta(db, INFO, info))
 
     @staticmethod
@@ -275,14 +334,12 @@ class Scheduler:
 
     def _begin_schedules(self) -> None:
         if not self._engine.ending:
-            for unit in self._units.values():
-                self._timetable.begin(unit)
+            self._timetable.begin(self._units.values())
 
     def _clock_stepped(self, by_ms: int) -> None:
         self._log.warning(f"the wall clock was set by {by_ms / 1000:+.1f} s")
         if not self._engine.ending:
-            for unit in self._units.values():
-                self._timetable.clock_stepped(unit, by_ms)
+            self._timetable.clock_stepped(self._units.values(), by_ms)
 
     def _on_frame(self, frame: Frame) -> None:
         change = self._engine.change()
@@ -315,6 +372,8 @@ class Scheduler:
         for unit in self._units.values():
             self._timetable.end(unit)
         self._shutdown.begin(self._units.values(), change)
+        started_at = self._engine.boot.started_at
+        change.write(lambda db: set_meta(db, _SHUT_DOWN, started_at))
         self._loop.after(0, self._look_for_the_end)
 
     def _look_for_the_end(self) -> None:
@@ -333,22 +392,31 @@ class Scheduler:
         self._loop.run()
         self._housekeeping.close()
         self._watching.close()
+        self._post.close()
         self._sampler.close()
         self._run_sampler.close()
         self._control.close()
         self._committer.close()
-        self._announcer.close()
+        self._announcer.close(last=self._engine.ending)
 
 
 def main() -> int:
     """Run the scheduler; returns the exit status."""
     root = RootLink(int(sys.argv[2]))
-    boot = root.hello()
+    try:
+        boot = root.hello()
+    except RootGone:
+        return 0
+    except ProtocolError as err:
+        RoundLog("info").error(f"cannot start: {err}")
+        return EX_CANTCREAT
     os.umask(0o077)
     set_title("ringward scheduler")
     # SIGTERM to the whole process group of a terminal is for the root, which tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log = Log("scheduler", boot.log_level)
+    log = RoundLog(boot.log_level)
+    if root.refusal is not None:
+        log.warning(f"the supervisor is of another version than {VERSION} and stays so: {root.refusal}")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
@@ -366,7 +434,13 @@ def main() -> int:
         log.error(f"cannot start: {err}")
         return EX_CANTCREAT
     log.info(f"ready: {len(config.tasks)} tasks, {len(config.services)} services")
-    scheduler.run()
+    # What is there now stays: looking for garbage among it, again and again, would hold up the loop for milliseconds.
+    gc.collect()
+    gc.freeze()
+    try:
+        scheduler.run()
+    finally:
+        log.flush()
     os.close(lock)
     return 0
 

@@ -105,5 +105,5 @@ class AccessCommands:
 
     def audit(self, arguments: Arguments, reply: Reply) -> None:
         """Store who did what."""
-        entries = [Entry(*entry) for entry in arguments["entries"]]
+        entries = {key: Entry(*entry) for key, entry in arguments["entries"].items()}
         self._store(lambda db, _now_ms: audit.append(db, entries), reply)

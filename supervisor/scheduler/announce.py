@@ -1,21 +1,55 @@
 """The events ring: every transition that was stored, one JSON object a line.
 
 Line n holds event number n + 1 of the store's outbox, so an event's line number can serve as the id that a
-reader resumes from, over scheduler restarts.
+reader resumes from, over scheduler restarts. A line cannot be of any length, and one that is split would be two: of an
+event that is too long there are number and kind, which say to look for what has changed.
 """
 
 import contextlib
-import json
+import itertools
 import os
-from typing import Any
+from collections.abc import Sequence
 
-from logring.layout import SYSTEM
+from logring.errors import LogError
+from logring.layout import MAX_LINE, SYSTEM
 from logring.paths import ring_path
+from logring.reader import LogReader
 from logring.writer import RingWriter
+from store.database import Database
+from store.events import Draft, draft, last_seq, since
 from supervisor.doorbell import DoorbellServer
 from supervisor.scheduler.loop import Loop
 
 EVENTS_RING = "events"
+_AGAIN = 1000
+"""So many events that a scheduler had announced are in the ring of the next one, too: for readers who resume."""
+
+
+def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
+    """What the ring of another scheduler begins with: the number of its first event, and events.
+
+    These are what the one before had stored and could not announce, and some of what it had announced: its ring tells.
+    """
+    last = last_seq(db)
+    announced = _announced(ring_path(runtime_dir, EVENTS_RING))
+    if not announced:
+        return last + 1, []
+    known = max(0, announced - _AGAIN)
+    events = since(db, known, max(0, last - known))
+    if not events:
+        return last + 1, []
+    return events[0].seq, [draft(one.kind, one.body, one.created_at) for one in events]
+
+
+def _announced(path: str) -> int:
+    """The number of the last event in a ring; 0: there is none, or nobody can tell."""
+    reader = LogReader(path, None)
+    try:
+        return reader.head().lines
+    except (LogError, OSError):
+        return 0
+    finally:
+        reader.close()
 
 
 class Announcer:
@@ -31,11 +65,14 @@ class Announcer:
         self._bell = bell
         loop.watch(bell.listener.fileno(), self._accept)
 
-    def announce(self, number: int, kind: str, body: dict[str, Any], now_ms: int) -> None:
-        """Append event `number`, and ring."""
-        text = json.dumps({"seq": number, "kind": kind, **body}, separators=(",", ":"), ensure_ascii=False)
-        self._writer.append(SYSTEM, text.encode() + b"\n", now_ms)
-        self._loop.last(self.ring)
+    def announce(self, first: int, events: Sequence[Draft]) -> None:
+        """Append events, numbered from `first` on, and ring."""
+        numbers = itertools.count(first)
+        for at, together in itertools.groupby(events, lambda event: event.created_at):
+            lines = [_line(number, event) for event, number in zip(together, numbers, strict=False)]
+            self._writer.append(SYSTEM, b"".join(lines), at)
+        if events:
+            self._loop.last(self.ring)
 
     def ring(self) -> None:
         """Tell the readers, again later when one of them was told a moment ago."""
@@ -62,9 +99,18 @@ class Announcer:
         if self._bell.readable(fd):
             self._loop.watch(fd, lambda _mask: self._read(fd))
 
-    def close(self) -> None:
-        """Seal the ring, remove it and hang up."""
-        self._writer.seal(self._loop.now_ms())
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._writer.path)
+    def close(self, *, last: bool) -> None:
+        """Hang up. The ring of the `last` scheduler of a daemon goes with it; others leave theirs to the next one."""
+        if last:
+            self._writer.seal(self._loop.now_ms())
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._writer.path)
         self._bell.close()
+
+
+def _line(number: int, event: Draft) -> bytes:
+    """One object of number, kind and what the body has, unless that is too long for a line."""
+    begin = f'{{"seq":{number},"kind":"{event.kind}"'
+    rest = event.body[1:] if event.body == "{}" else f",{event.body[1:]}"
+    line = f"{begin}{rest}\n".encode()
+    return line if len(line) <= MAX_LINE else f"{begin}}}\n".encode()

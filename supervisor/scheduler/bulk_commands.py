@@ -1,7 +1,7 @@
 """Commands on many runs, and the deletion of one."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from store.database import Database
 from store.ids import derived_ulid
@@ -10,17 +10,19 @@ from store.run_bulk import (
     find_active,
     find_deleted,
     find_ended,
-    find_tasks,
+    find_newest,
     mark_deleted,
     unmark_deleted,
 )
 from store.run_filter import RunFilter
 from store.runs import delete_run, get_run
-from supervisor.scheduler import runs
+from supervisor.config.model import Task
+from supervisor.scheduler import runs, secret_params
 from supervisor.scheduler.bulk import Bulk, Job
 from supervisor.scheduler.control import Operation, Reply, done, refused
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.parameters import NOTHING, Given, Unfit, take_again
 from supervisor.scheduler.reading import Reading
 from supervisor.scheduler.units import LiveRun, Unit
 
@@ -29,6 +31,17 @@ Arguments = dict[str, Any]
 _STOPS = 200
 """Runs stopped in one turn of the loop: some milliseconds."""
 _ID_CHARACTERS = 26
+
+
+class _Again(NamedTuple):
+    """A task that is to run again."""
+
+    run_id: str
+    """Of the new run."""
+    exists: bool
+    """It was made when the same was asked before."""
+    given: Given
+    """What the run before had."""
 
 
 class BulkCommands:
@@ -157,13 +170,17 @@ class BulkCommands:
             self._engine.commit(change)
 
     def bulk_rerun(self, arguments: Arguments, reply: Reply) -> None:
-        """Run each task once that runs of a selector belong to; asked again, the same runs."""
+        """Run each task once that runs of a selector belong to, with what the newest of them was given.
 
-        def find(db: Database) -> dict[str, tuple[str, bool]]:
-            ids = {name: derived_ulid(arguments["command"], name) for name in find_tasks(db, _selector(arguments))}
-            return {name: (run_id, get_run(db, run_id, True) is not None) for name, run_id in ids.items()}
+        Asked again, the same runs. Nothing is started when what one of them was given fits its task no more.
+        """
+        data_dir = self._engine.boot.data_dir
 
-        def found(tasks: dict[str, tuple[str, bool]] | BaseException) -> None:
+        def find(db: Database) -> dict[str, _Again]:
+            newest = find_newest(db, _selector(arguments))
+            return {name: _again(db, data_dir, arguments["command"], name, run) for name, run in newest.items()}
+
+        def found(tasks: dict[str, _Again] | BaseException) -> None:
             if isinstance(tasks, BaseException):
                 _failed(reply)(tasks)
             elif self._engine.ending:
@@ -173,8 +190,9 @@ class BulkCommands:
 
         self._reading.submit(find, found)
 
-    def _run_all(self, tasks: dict[str, tuple[str, bool]], arguments: Arguments, reply: Reply) -> None:
+    def _run_all(self, tasks: dict[str, _Again], arguments: Arguments, reply: Reply) -> None:
         created: list[LiveRun] = []
+        errors: list[dict[str, Any]] = []
 
         def on_failed(error: BaseException) -> bool:
             for run in created:
@@ -182,19 +200,38 @@ class BulkCommands:
             reply(refused(503, f"the database cannot be written: {error}"))
             return True
 
-        change = self._engine.change(on_failed)
-        triggered = []
-        for name, (run_id, exists) in tasks.items():
+        triggered: list[dict[str, str]] = []
+        new: list[tuple[Unit, Task, str, Given]] = []
+        for name, again in tasks.items():
             unit = self._units.get(name)
             task = None if unit is None else unit.task
             if unit is None or task is None or not task.api_trigger:
                 continue
-            triggered.append({"run_id": run_id, "task_name": name})
-            if not exists:
-                trigger, by = arguments["triggered_by"], arguments["by"]
-                created.append(self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by))
+            triggered.append({"run_id": again.run_id, "task_name": name})
+            if again.exists:
+                continue
+            try:
+                new.append((unit, task, again.run_id, take_again(task, again.given)))
+            except Unfit as err:
+                errors += [{"location": f"tasks.{name}.params.{one.name}", "message": one.message} for one in err.wrong]
+        if errors:
+            reply(refused(409, "What a run was given fits its task no more: nothing was started", errors))
+            return
+        change = self._engine.change(on_failed)
+        trigger, by = arguments["triggered_by"], arguments["by"]
+        for unit, task, run_id, params in new:
+            created.append(
+                self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by, params=params)
+            )
         change.then(lambda: reply(done(triggered=triggered)))
         self._engine.commit(change)
+
+
+def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _Again:
+    run_id = derived_ulid(command, name)
+    run = get_run(db, newest, True)
+    given = NOTHING if run is None else secret_params.given_to(data_dir, run)
+    return _Again(run_id, get_run(db, run_id, True) is not None, given)
 
 
 def _selector(arguments: Arguments) -> RunSelector:

@@ -3,6 +3,7 @@
 Usually that is one that has just come. After a time in which nobody watched there may be many, a gap.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
@@ -12,7 +13,7 @@ from supervisor.scheduler.schedule import Schedule
 
 ON_TIME_MS = 60_000
 """What is no later than this was not missed."""
-_MAX_COUNTED = 10_000
+_MAX_COUNTED = 100_000
 _FIRST_LOOK_MS = 60_000
 
 
@@ -23,7 +24,7 @@ class Passed:
     runs: tuple[int, ...]
     """They run, the oldest first."""
     missed: int
-    """So many more were missed; 10,000 and more may be counted as 10,000."""
+    """So many more were missed; 100,000 and more may be counted as 100,000."""
     missed_at: int | None
     """The newest of these."""
     skipped: tuple[int, ...]
@@ -42,21 +43,35 @@ def passed(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int, wind
         catch_up: how many of the newest run; one that is on time runs in any case.
         window_ms: how late they may be for that.
     """
-    found = list(islice(_between(schedule, mark_ms, mark_ms, now_ms), _MAX_COUNTED))
-    if not found:
+    wanted = max(catch_up, 1) + 1  # those that may run, and the newest that does not
+    count = running_count = 0
+    newest: deque[int] = deque(maxlen=wanted)
+    skipped: list[int] = []
+    last = mark_ms
+    for at, runs, _ in islice(_between(schedule, mark_ms, mark_ms, now_ms), _MAX_COUNTED):
+        count += 1
+        last = at
+        if runs:
+            running_count += 1
+            newest.append(at)
+        else:
+            skipped.append(at)
+    if not count:
         return None
-    tail = found if len(found) < _MAX_COUNTED else _tail(schedule, mark_ms, now_ms, catch_up + 1)
-    newest_first = [one.at for one in reversed(tail) if one.runs]
+    if count == _MAX_COUNTED:
+        tail = _tail(schedule, mark_ms, now_ms, wanted)
+        newest.extend(one.at for one in tail if one.runs and one.at > last)
+        last = max(last, tail[-1].at)
+    newest_first = list(reversed(newest))
     on_time = int(bool(newest_first) and now_ms - newest_first[0] <= ON_TIME_MS)
     late = sum(now_ms - at <= window_ms for at in newest_first[:catch_up])
     running = max(on_time, late)
-    missed = sum(one.runs for one in found) - running
     return Passed(
         runs=tuple(reversed(newest_first[:running])),
-        missed=max(0, missed),
+        missed=max(0, running_count - running),
         missed_at=newest_first[running] if running < len(newest_first) else None,
-        skipped=tuple(one.at for one in found if not one.runs),
-        newest=max(found[-1].at, tail[-1].at),
+        skipped=tuple(skipped),
+        newest=last,
     )
 
 

@@ -1,13 +1,17 @@
 """What API workers may ask for: one method per operation of ``control.sock``."""
 
+from collections.abc import Callable
 from typing import Any
 
 from store.errors import Conflict
+from store.ids import is_ulid
 from store.runs import get_run
 from supervisor.scheduler import runs
 from supervisor.scheduler.access import AccessCommands
 from supervisor.scheduler.control import Operation, Reply, done, refused
 from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.parameters import Unfit, take
+from supervisor.scheduler.records import pending_row
 from supervisor.scheduler.trigger_keys import TriggerKeys
 from supervisor.scheduler.units import Unit
 
@@ -17,9 +21,16 @@ Arguments = dict[str, Any]
 class Commands:
     """Carries out what is asked, and answers when it is stored."""
 
-    def __init__(self, engine: Engine, units: dict[str, Unit], info: dict[str, Any]) -> None:
-        """`info`: what the daemon tells about its configuration."""
+    def __init__(
+        self,
+        engine: Engine,
+        units: dict[str, Unit],
+        info: dict[str, Any],
+        health: Callable[[], dict[str, bool]] = dict,
+    ) -> None:
+        """`info`: what the daemon tells about its configuration; `health`: and how it can store what it does."""
         self._engine = engine
+        self._health = health
         self._info = info
         self._units = units
         self._keys = TriggerKeys(engine)
@@ -34,14 +45,19 @@ class Commands:
         }
 
     def info(self, _arguments: Arguments, reply: Reply) -> None:
-        """What the daemon tells about its configuration; an answer means that the scheduler is at work."""
-        reply(done(**self._info))
+        """What the daemon tells about its configuration and its database; that it answers means that it is at work."""
+        reply(done(**self._info, **self._health()))
 
     def trigger(self, arguments: Arguments, reply: Reply) -> None:
-        """Run a task now; answered when the run is stored, whatever the overlap policy makes of it."""
+        """Run a task now; answered when the run is stored, whatever the overlap policy makes of it.
+
+        The answer has the row that was stored, unless the run was refused or the request had been carried out before.
+        """
         name, run_id = arguments["task"], arguments["run"]
         unit = self._units.get(name)
-        if run_id in self._engine.live:
+        if not is_ulid(run_id):  # files are named by it
+            reply(refused(422, f"{run_id} is no id of a run"))
+        elif run_id in self._engine.live:
             reply(done())
         elif unit is None:
             reply(refused(404, f"there is no task {name}"))
@@ -64,15 +80,30 @@ class Commands:
                 reply(refused(503, f"the database cannot be written: {error}"))
             return True
 
-        change = self._engine.change(on_failed)
         task = unit.task
-        if task is None:
+        if task is None or not unit.configured:  # a reload has removed it while its key was looked up
+            reply(refused(404, f"there is no task {unit.name}"))
             return
+        try:
+            params = take(task, arguments.get("params") or {})
+        except Unfit as err:
+            errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
+            reply(refused(422, f"The parameters of {unit.name} are not valid", errors))
+            return
+        change = self._engine.change(on_failed)
         run = self._engine.create_task_run(
-            unit, task, change, trigger=arguments["triggered_by"], run_id=arguments["run"], by=arguments["by"]
+            unit,
+            task,
+            change,
+            trigger=arguments["triggered_by"],
+            run_id=arguments["run"],
+            by=arguments["by"],
+            params=params,
         )
         self._keys.claim(arguments, change)
-        change.then(lambda: reply(done()))
+        refusal = run.state is runs.State.ENDED
+        answer = done() if refusal else done(row=pending_row(run, by=arguments["by"])._asdict())
+        change.then(lambda: reply(answer))
         self._engine.commit(change)
 
     def stop(self, arguments: Arguments, reply: Reply) -> None:
@@ -93,7 +124,12 @@ class Commands:
 
     def _answer_ended(self, run_id: str, reply: Reply) -> None:
         found: list[bool] = []
-        change = self._engine.change()
+
+        def on_failed(error: BaseException) -> bool:
+            reply(refused(503, f"the database cannot be read: {error}"))
+            return True
+
+        change = self._engine.change(on_failed)
         change.write(lambda db: found.append(get_run(db, run_id) is not None))
         change.then(lambda: reply(done() if found[-1] else refused(404, f"there is no run {run_id}")))
         self._engine.commit(change)

@@ -13,21 +13,30 @@ from collections.abc import Callable
 from typing import Any
 
 from store.database import Database
-from store.events import append
+from store.errors import Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable
+from store.events import Draft, append_all, draft, prune
 from store.transact import StoreThread
 from supervisor.logline import Log
 from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.loop import Loop
 
 _RETRY_MS = 1000
+_SLOW_MS = 5000
 _MAX_TOGETHER = 1000
 """Bounds how long the first one waits for its acknowledgement."""
+
+_KEPT_EVENTS = 10_000
+_PRUNED_EACH = 1000
+"""After so many events the oldest ones go."""
+
+_UNABLE = (Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable)
+"""Errors that the next change would meet as well."""
 
 Write = Callable[[Database], Any]
 Told = list[tuple[str, dict[str, Any]]]
 """Kinds and bodies of events."""
-_Event = tuple[int, str, dict[str, Any]]
-"""Number, kind and body."""
+_Stored = tuple[int, list[Draft]]
+"""Events, and the number of the first."""
 
 
 class Change:
@@ -82,6 +91,15 @@ class Committer:
         """How many of those that wait have to go one by one, because together they failed."""
         self._stuck = False
         """The first one that waits could not be stored when it was tried last."""
+        self._hung = False
+        """The store has not answered for :data:`_SLOW_MS`: its disk hangs, say."""
+        self._watched: list[Change] | None = None
+        """What the store had when it was looked at; None: nobody will look."""
+        self._told = False
+        """People were told that nothing can be stored."""
+        self.on_trouble: Callable[[BaseException], None] = lambda _error: None
+        """Called when nothing can be stored any more, with the error. A change that is committed then, and for which
+        nobody waits, is tried until it is stored."""
         self.on_stored: Callable[[], None] = lambda: None
         """Called each time changes were stored or given up."""
         loop.watch(store.fileno(), lambda _mask: self._drain())
@@ -91,16 +109,21 @@ class Committer:
         """True when everything is stored."""
         return not self._in_store and not self._waiting
 
+    @property
+    def storing(self) -> bool:
+        """False while nothing can be stored; what somebody waits for is refused then."""
+        return not (self._stuck or self._hung)
+
     def _drain(self) -> None:
         self._store.drain()
 
     def commit(self, change: Change) -> None:
         """Store a change, announce its events, run its effects."""
-        if change.empty or (self._stuck and self._given_up(change, StoreStuck())):
+        if change.empty or (not self.storing and self._given_up(change, StoreStuck())):
             return
         self._waiting.append(change)
         if not self._stuck:
-            self._feed()
+            self._loop.last(self._feed)  # with all else of this round
 
     def _feed(self) -> None:
         """Give the store what waits, unless it is busy."""
@@ -110,30 +133,62 @@ class Committer:
         changes = [self._waiting.popleft() for _ in range(count)]
         self._singly = max(0, self._singly - 1)
         self._in_store = changes
-        self._store.submit(lambda db: [_transaction(db, change) for change in changes], self._done)
+        if self._watched is None:
+            self._look_later()
+        self._store.submit(lambda db: _transaction(db, changes), self._done)
 
-    def _done(self, result: list[list[_Event]] | BaseException) -> None:
+    def _look_later(self) -> None:
+        self._watched = self._in_store
+        self._loop.after(_SLOW_MS, self._look)
+
+    def _look(self) -> None:
+        """See whether the store still has what it had."""
+        watched, self._watched = self._watched, None
+        if not self._in_store:
+            return
+        if self._in_store is not watched:
+            self._look_later()
+        elif not self._hung:
+            self._hung = True
+            self._log.error("the database has not answered for 5 s: nothing can be stored until it does")
+            self._refuse()
+            self._tell(DiskFailed("(no answer for 5 s)"))
+
+    def _tell(self, error: BaseException) -> None:
+        if not self._told:
+            self._told = True
+            self.on_trouble(error)
+
+    def _refuse(self) -> None:
+        """Give up those for which somebody waits."""
+        waiting, self._waiting = self._waiting, collections.deque()  # who is given up may commit something at once
+        patient = [one for one in waiting if not self._given_up(one, StoreStuck())]
+        self._waiting.extendleft(reversed(patient))
+
+    def _done(self, result: _Stored | BaseException) -> None:
         changes, self._in_store = self._in_store, []
+        if self._hung:
+            self._hung = False
+            self._log.info("the database answers again")
         if not isinstance(result, BaseException):
-            for change, events in zip(changes, result, strict=True):
-                self._finish(change, events)
+            self._told = False
+            self._announcer.announce(*result)
+            for change in changes:
+                for effect in change.effects:
+                    effect()
         elif len(changes) > 1:
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
         elif not self._given_up(changes[0], result):
             self._hold(changes[0], result)
             return
+        elif isinstance(result, _UNABLE):
+            self._tell(result)
         if self._stuck:
             self._stuck = False
             self._log.info("the database is written again")
-        self._feed()
+        self._loop.last(self._feed)
         self.on_stored()
-
-    def _finish(self, change: Change, events: list[_Event]) -> None:
-        for number, kind, body in events:
-            self._announcer.announce(number, kind, body, change.now_ms)
-        for effect in change.effects:
-            effect()
 
     @staticmethod
     def _given_up(change: Change, error: BaseException) -> bool:
@@ -141,12 +196,14 @@ class Committer:
 
     def _hold(self, change: Change, error: BaseException) -> None:
         """Keep a change that cannot be stored at the head, and give up those behind it for which somebody waits."""
-        if not self._stuck:
-            self._stuck = True
-            self._log.error(f"the database cannot be written, trying again every second: {error}")
-        patient = [one for one in self._waiting if not self._given_up(one, StoreStuck())]
-        self._waiting = collections.deque([change, *patient])
+        news = not self._stuck
+        self._stuck = True
+        self._refuse()
+        self._waiting.appendleft(change)
         self._singly = 1
+        if news:
+            self._log.error(f"the database cannot be written, trying again every second: {error}")
+            self._tell(error)
         self._loop.after(_RETRY_MS, self._feed)
 
     def close(self) -> None:
@@ -160,10 +217,18 @@ class Committer:
         self._store.close()
 
 
-def _transaction(db: Database, change: Change) -> list[_Event]:
-    for write in change.writes:
-        write(db)
-    events = [*change.events]
-    for teller in change.tellers:
-        events += teller(db)
-    return [(append(db, kind, body, change.now_ms), kind, body) for kind, body in events]
+def _transaction(db: Database, changes: list[Change]) -> _Stored:
+    drafts = []
+    for change in changes:
+        for write in change.writes:
+            write(db)
+        events = [*change.events]
+        for teller in change.tellers:
+            events += teller(db)
+        drafts += [draft(kind, body, change.now_ms) for kind, body in events]
+    if not drafts:
+        return 0, drafts
+    first = append_all(db, drafts)
+    if (first - 1) // _PRUNED_EACH != (first - 1 + len(drafts)) // _PRUNED_EACH:
+        prune(db, _KEPT_EVENTS)
+    return first, drafts

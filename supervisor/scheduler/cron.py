@@ -1,4 +1,4 @@
-"""Cron expressions as instants: croniter's arithmetic on local times, with the rules for changes of the clocks over it.
+"""Cron expressions as instants: their local times, with the rules for changes of the clocks over them.
 
 An expression has five fields (minute, hour, day of month, month, day of week), six with seconds in front, or is a macro
 such as ``@daily``. Day of month and day of week are joined as Vixie cron joins them: by *or*, but by *and* when one of
@@ -16,10 +16,11 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
-from croniter.croniter import CroniterBadDateError, CroniterError
+from croniter.croniter import CroniterError
 
 from supervisor.config.model import DstGap, DstOverlap
-from supervisor.scheduler.spans import Span, span_at
+from supervisor.scheduler.pattern import FIELDS, Pattern
+from supervisor.scheduler.spans import span_at
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -32,11 +33,12 @@ MACROS = {
 }
 
 _INSTEAD = {"@reboot": 'write run_on_start = "boot"', "@every": 'write every = "5m"'}
-_FIELDS = 5
 _VALUES = (60, 60, 24, 31, 12, 7)
 _RANDOM = re.compile(r"\b[HR]\b", re.IGNORECASE)
 _STEP = re.compile(r"/(\d+)")
 _MAX_LENGTH = 200
+_LET_THROUGH = (ValueError, KeyError, IndexError, TypeError, AttributeError)
+"""What croniter raises besides its own errors."""
 
 
 class Occurrence(NamedTuple):
@@ -59,7 +61,7 @@ def validate(expression: str) -> str | None:
     if text.startswith("@"):
         return _validate_macro(text)
     fields = text.split()
-    if len(fields) not in (_FIELDS, _FIELDS + 1):
+    if len(fields) not in (FIELDS, FIELDS + 1):
         return (
             f"{len(fields)} fields where 5 belong: minute hour day-of-month month day-of-week"
             " (or 6, with the second in front)"
@@ -70,14 +72,23 @@ def validate(expression: str) -> str | None:
         if any(int(step) > values for step in _STEP.findall(field)):
             return f"a step in {field} is longer than the field, which has {values} values"
     try:
+        pattern = Pattern(text)
+    except (CroniterError, *_LET_THROUGH):
+        return _refusal(text)
+    if next(pattern.local_times(0), None) is None:
+        return f"[{text}] is a date that never comes"
+    return None
+
+
+def _refusal(text: str) -> str:
+    """What croniter says of the whole expression, of which it does not take a field."""
+    try:
         croniter.expand(text, second_at_beginning=True)
-        if fields[-3][0] not in "*?" and next(_local_times(text, 0), None) is None:
-            return f"[{text}] is a date that never comes"
     except CroniterError as err:
         return str(err)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as err:  # what croniter lets through
+    except _LET_THROUGH as err:
         return f"cannot be read ({err})"
-    return None
+    return f"[{text}] cannot be read"
 
 
 def _validate_macro(text: str) -> str | None:
@@ -100,50 +111,43 @@ class Cron:
             overlap: which of two equal times run.
         """
         text = expression.strip()
-        self._text = MACROS.get(text.lower(), text)
+        text = MACROS.get(text.lower(), text)
+        self._pattern = Pattern(text)
         self._zone = zone
-        minute, hour = self._text.split()[-_FIELDS:][:2]
+        minute, hour = text.split()[-FIELDS:][:2]
         self._fixed = minute[0] != "*" and hour[0] != "*"
         self._gap_runs = gap == "run"
         self._overlap = overlap
 
     def occurrences(self, after_ms: int) -> Iterator[Occurrence]:
-        """The instants later than `after_ms`, in their order, each once; they end when croniter finds no more dates."""
+        """The instants later than `after_ms`, in their order, each once; they end when no date comes for 50 years."""
         after_s = after_ms // 1000
         span = span_at(self._zone, after_s)
-        times = _local_times(self._text, after_s + span.offset)
+        times = self._pattern.local_times(after_s + span.offset)
         local = next(times, None)
         while local is not None:
-            if local - span.offset < span.end:
-                yield self._occurrence(local - span.offset, span)
+            offset, once_from, once_until, end = span.offset, span.repeated_until, span.repeated_from, span.end
+            while local is not None and (at := local - offset) < end:
+                if once_from <= at < once_until:
+                    yield Occurrence(at * 1000, True)
+                else:
+                    yield self._repeated(at, again=at < once_from)
                 local = next(times, None)
-                continue
-            following = span_at(self._zone, span.end)
-            first = span.end + following.offset
+            if local is None:
+                return
+            following = span_at(self._zone, end)
+            first = end + following.offset
             in_gap = local < first
-            if in_gap or following.offset < span.offset:  # times that no clock shows, or shows again
-                times = _local_times(self._text, first - 1)
+            if in_gap or following.offset < offset:  # times that no clock shows, or shows again
+                times = self._pattern.local_times(first - 1)
                 local = next(times, None)
             if in_gap and self._fixed and local != first:
-                yield Occurrence(span.end * 1000, self._gap_runs, "gap")
+                yield Occurrence(end * 1000, self._gap_runs, "gap")
             span = following
 
-    def _occurrence(self, at_s: int, span: Span) -> Occurrence:
-        again = at_s < span.repeated_until
-        if not again and at_s < span.repeated_from:
-            return Occurrence(at_s * 1000, runs=True)
+    def _repeated(self, at_s: int, *, again: bool) -> Occurrence:
         wanted = "second" if again else "first"
         return Occurrence(at_s * 1000, not self._fixed or self._overlap in (wanted, "both"), "repeated")
-
-
-def _local_times(text: str, after: int) -> Iterator[int]:
-    """The local times that match, as seconds of a clock that is never changed."""
-    times = croniter(text, float(after), implement_cron_bug=True, second_at_beginning=True)
-    while True:
-        try:
-            yield int(times.get_next(float))
-        except CroniterBadDateError:  # none within croniter's horizon of 50 years
-            return
 
 
 def local_text(at_ms: int, zone: ZoneInfo) -> str:

@@ -16,15 +16,18 @@ from store.tasks import update_task
 from supervisor.config.model import Task
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited
-from supervisor.scheduler import overlap, runs
+from supervisor.scheduler import overlap, runs, secret_params
+from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change, Committer
+from supervisor.scheduler.lookups import Identity, Lookups
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.parameters import Given, take
 from supervisor.scheduler.records import ended_columns, event_body, pending_row, refused_row
 from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.units import LiveRun, Unit, spawn_of
-from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Verdict, judge
+from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Line, Verdict, judge
 
 
 class Outputs(Protocol):
@@ -33,7 +36,7 @@ class Outputs(Protocol):
     def watch(self, run: LiveRun) -> None:
         """Follow the output of a run that has begun."""
 
-    def ask(self, run: LiveRun, then: Callable[[str | None], None]) -> None:
+    def ask(self, run: LiveRun, then: Callable[[Line | None], None]) -> None:
         """Call `then` with the line of a run that has ended by which it failed, or None; perhaps at once."""
 
     def forget(self, run_id: str) -> None:
@@ -65,8 +68,12 @@ class Engine:
         self._committer = committer
         self._notices = notices
         self._log = log
+        self.lookups = Lookups(loop)
+        """By which users become numbers."""
         self._services: ServiceListener | None = None
         self._outputs: Outputs | None = None
+        self.attendants: list[Attendant] = []
+        """Who else hears of the life of runs."""
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self.ending = False
@@ -82,14 +89,21 @@ class Engine:
         self._services = services
         self._outputs = outputs
 
-    def watch_output(self, run: LiveRun) -> None:
-        """Follow the output of a run that goes on, if it may make a failure of it."""
+    def attend(self, run: LiveRun, started_at: int) -> None:
+        """Follow a run that has a process, since `started_at` (ms since the epoch), and its output."""
         if self._outputs is not None:
             self._outputs.watch(run)
+        for one in self.attendants:
+            one.run_goes_on(run, started_at)
 
     def change(self, on_failed: Callable[[BaseException], bool] | None = None) -> Change:
         """A new, empty change at this moment."""
         return Change(self._loop.now_ms(), on_failed)
+
+    @property
+    def storing(self) -> bool:
+        """See :class:`Committer`."""
+        return self._committer.storing
 
     def commit(self, change: Change) -> None:
         """Store, announce, act."""
@@ -108,6 +122,7 @@ class Engine:
         by: str | None = None,
         scheduled_at: int | None = None,
         coalesce: bool = False,
+        params: Given | None = None,
     ) -> LiveRun:
         """A new first attempt: started, queued, or refused by the overlap policy (then it is in the store only).
 
@@ -120,6 +135,7 @@ class Engine:
             by: who asked for it.
             scheduled_at: the instant that it stands for, milliseconds since the epoch.
             coalesce: it does not wait where another run waits that stands for an instant.
+            params: what it was given; None: the defaults.
         """
         run = LiveRun(
             unit,
@@ -128,6 +144,7 @@ class Engine:
             trigger=trigger,
             created_at=change.now_ms,
             scheduled_at=scheduled_at,
+            params=take(task, {}) if params is None else params,
         )
         admission = overlap.admit(
             task.on_overlap,
@@ -144,10 +161,22 @@ class Engine:
         unit.queue.append(run)
         self.promote(unit, change)
         if admission is overlap.Admission.TERMINATE:
-            staying = [one for one in (*unit.active.values(), *unit.queue) if one.state is not runs.State.STOPPING]
-            for older in staying[: -task.max_concurrent]:
-                self.stop(older, change, by="on_overlap = terminate")
+            if self.storing:
+                self._make_room(unit, task, change)
+            else:  # nothing can start now, so nothing ends for it: that it is to start may never be stored
+                change.then(lambda: self._make_room_late(unit, task))
         return run
+
+    def _make_room(self, unit: Unit, task: Task, change: Change) -> None:
+        """Stop the oldest runs, so that the newest ones have their slots."""
+        staying = [one for one in (*unit.active.values(), *unit.queue) if one.state is not runs.State.STOPPING]
+        for older in staying[: -task.max_concurrent]:
+            self.stop(older, change, by="on_overlap = terminate")
+
+    def _make_room_late(self, unit: Unit, task: Task) -> None:
+        change = self.change()
+        self._make_room(unit, task, change)
+        self.commit(change)
 
     def record_refused(
         self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
@@ -158,6 +187,7 @@ class Engine:
         self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
         row = refused_row(run, reason, by=by, missed_count=missed_count)
         change.write(lambda db: _insert(db, row))
+        self._notices.run_refused(run, reason, change, missed_count)
         change.announce("run.created", event_body(run, "ended", endReason=reason))
         change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
 
@@ -172,6 +202,8 @@ class Engine:
 
     def _insert(self, run: LiveRun, row: Run, change: Change) -> None:
         self.live[run.id] = run
+        if run.params.secret:
+            change.write(lambda _db: self._keep_secrets(run))
         change.write(lambda db: _insert(db, row))
         change.announce("run.created", event_body(run, "pending"))
 
@@ -184,12 +216,27 @@ class Engine:
         self.live.pop(run.id, None)
         self._leave(run)
         run.state = runs.State.ENDED
-        self._loop.after(0, lambda: self._fill_slots(run.unit))
+        self._loop.after(0, lambda: self._after_forgetting(run))
 
-    def _fill_slots(self, unit: Unit) -> None:
+    def _after_forgetting(self, run: LiveRun) -> None:
         change = self.change()
-        self.promote(unit, change)
+        self._forget_secrets(run, change)
+        self.promote(run.unit, change)
         self.commit(change)
+
+    def _keep_secrets(self, run: LiveRun) -> None:
+        """Let them survive this scheduler. A retry may do without that: its row must be stored, also on a full disk."""
+        try:
+            secret_params.keep(self._boot.data_dir, run.id, run.params.secret)
+        except OSError as err:
+            if not run.attempt:
+                raise
+            self._log.warning(f"{run.unit.name} {run.id}: its secret parameters cannot be kept: {err}")
+
+    def _forget_secrets(self, run: LiveRun, change: Change) -> None:
+        """Remove what is kept of a run that has ended, or was never there, and of which the store knows that."""
+        if run.params.secret:
+            change.write(lambda _db: secret_params.forget(self._boot.data_dir, run.id))
 
     def promote(self, unit: Unit, change: Change) -> None:
         """Give free slots to those that wait longest."""
@@ -224,12 +271,12 @@ class Engine:
             return False
         return judge(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
-    def _exited_with(self, run: LiveRun, exited: Exited, line: str | None) -> None:
+    def _exited_with(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
         change = self.change()
         self._take_end(run, exited, line, change)
         self.commit(change)
 
-    def _take_end(self, run: LiveRun | None, exited: Exited, line: str | None, change: Change) -> None:
+    def _take_end(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
         if run is not None:
             self._apply(run, runs.Event.EXITED, change, exited=exited, line=line)
         change.then(lambda: self._root.send({"op": "ack", "runs": [exited.run]}))
@@ -322,7 +369,11 @@ class Engine:
         run.unit.active[run.id] = run
 
     def _stored(self, run: LiveRun) -> None:
+        self.lookups.ask(run.definition, lambda identity: self._identified(run, identity))
+
+    def _identified(self, run: LiveRun, identity: Identity) -> None:
         if not self.ending:  # else it stays pending in the store, for the next start
+            run.identity = identity
             self._apply(run, runs.Event.STORED, self.change())
 
     def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
@@ -330,7 +381,9 @@ class Engine:
             self._take_slot(run)
         change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
         change.announce("run.started", event_body(run, "running", startedAt=at))
-        self.watch_output(run)
+        self.attend(run, at)
+        for one in self.attendants:
+            one.run_began(run)
         if run.unit.service is not None and self._services is not None:
             self._services.run_started(run, at, change)
 
@@ -364,19 +417,27 @@ class Engine:
             if by is not None:
                 columns["requested_by"] = by
         change.write(lambda db: update_run(db, run.id, **columns))
+        if run.params.secret:
+            change.then(lambda: self._has_ended(run))
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
         self._tell(run, verdict, ran_ms)
+        again = not requested and self._retry(run, verdict, change)
+        for one in self.attendants:
+            one.run_over(run, verdict, again=again)
         if unit.service is not None:
             if self._services is not None:
                 self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
             return
         if not requested:
-            if not self.ending:
-                self._retry(run, verdict, change)
             self._notices.run_ended(run, verdict, change)
         self.promote(unit, change)
         if self._services is not None:
             self._services.task_ended(run, verdict, change)
+
+    def _has_ended(self, run: LiveRun) -> None:
+        change = self.change()
+        self._forget_secrets(run, change)
+        self.commit(change)
 
     def _tell(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
         name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"
@@ -384,14 +445,15 @@ class Engine:
         took = "" if ran_ms is None else f" after {ran_ms / 1000:.3f} s"
         self._log.info(f"{name} {run.id} ({run.trigger}{attempt}): {verdict.text}{took}")
 
-    def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+    def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> bool:
+        """Try a run again, if its definition says so; returns whether it does."""
         task = run.definition
         if not isinstance(task, Task) or run.attempt >= task.retry_attempts:
-            return
+            return False
         if not tried_again(task.retry_on, verdict.reason, verdict.exit_code):
-            return
+            return False
         if not run.unit.configured:
-            return
+            return False
         attempt = run.attempt + 1
         delay = delay_ms(task.retry_backoff, task.retry_delay_ms, task.retry_max_delay_ms, attempt)
         again = LiveRun(
@@ -403,9 +465,11 @@ class Engine:
             attempt=attempt,
             retry_of=run.id,
             scheduled_at=run.scheduled_at,
+            params=run.params,
         )
         self._insert(again, pending_row(again, due_at=change.now_ms + delay), change)
         self.wait_for_retry(again, delay)
+        return True
 
     def wait_for_retry(self, run: LiveRun, delay: int) -> None:
         """Let a retry wait its delay (milliseconds)."""

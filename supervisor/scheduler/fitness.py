@@ -5,13 +5,15 @@ say comes from the watcher, what the run says of itself from the root.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from logring.paths import log_path, ring_path
 from supervisor.config.durations import format_duration
 from supervisor.config.model import Probe, Service
 from supervisor.config.probes import INSTANCE
-from supervisor.messages import Boot
+from supervisor.scheduler.engine import Engine
+from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Loop, Timer
 from supervisor.scheduler.units import LiveRun, spawn_of
 from supervisor.scheduler.watching import OnWord
@@ -62,9 +64,11 @@ class _Case:
 class Fitness:
     """All runs that are looked at."""
 
-    def __init__(self, loop: Loop, boot: Boot, orders: Orders, judge: Judge) -> None:
+    def __init__(self, loop: Loop, engine: Engine, orders: Orders, judge: Judge) -> None:
+        """`engine` has the users looked up whose commands are run."""
         self._loop = loop
-        self._boot = boot
+        self._boot = engine.boot
+        self._engine = engine
         self._orders = orders
         self._judge = judge
         self._cases: dict[str, _Case] = {}
@@ -80,8 +84,13 @@ class Fitness:
         case.deadline = self._loop.after(left, lambda: self._late(case, probe))
         if probe.kind == "notify":
             return
+        self._identified(case, probe, lambda: self._look_for_readiness(case, probe))
+
+    def _look_for_readiness(self, case: _Case, probe: Probe) -> None:
+        if case.deadline is None:  # it took too long to find out who makes the attempts
+            return
         attempt_ms = min(_ATTEMPT_MS, probe.timeout_ms)
-        order = self._order(run, probe, _ready_key(run.id), timeout_ms=attempt_ms, times=0)
+        order = self._order(case.run, probe, _ready_key(case.run.id), timeout_ms=attempt_ms, times=0)
         self._orders.order(order, lambda word: self._on_ready_word(case, word))
 
     def heard(self, run: LiveRun, news: dict[str, Any]) -> None:
@@ -102,7 +111,10 @@ class Fitness:
         if probe.kind == "notify":
             self._feed(case, probe)
             return
-        order = self._order(run, probe, _live_key(run.id), timeout_ms=probe.timeout_ms, times=probe.failures)
+        self._identified(case, probe, lambda: self._look_for_life(case, probe))
+
+    def _look_for_life(self, case: _Case, probe: Probe) -> None:
+        order = self._order(case.run, probe, _live_key(case.run.id), timeout_ms=probe.timeout_ms, times=probe.failures)
         self._orders.order(order, lambda word: self._on_live_word(case, word))
 
     def forget(self, run_id: str) -> None:
@@ -170,6 +182,25 @@ class Fitness:
             self._tell(case, latest)
 
     # What the watcher is asked.
+
+    def _identified(self, case: _Case, probe: Probe, then: Callable[[], None]) -> None:
+        """Call `then` when it is known who runs a command; another scheduler has to find that out anew."""
+        run = case.run
+
+        def answered(identity: Identity) -> None:
+            if self._cases.get(run.id) is not case:
+                return
+            if identity.refusal is None:
+                run.identity = identity
+                then()
+            else:
+                self._tell(case, identity.refusal)
+                self._loop.after(probe.every_ms, lambda: self._identified(case, probe, then))
+
+        if probe.kind == "exec" and run.identity is None:
+            self._engine.lookups.ask(run.definition, answered)
+        else:
+            then()
 
     def _order(self, run: LiveRun, probe: Probe, key: str, *, timeout_ms: int, times: int) -> Order:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)

@@ -42,6 +42,7 @@ class Housekeeping:
             database=boot.database,
             log_level=boot.log_level,
             look=True,
+            copy=boot.database_url is None,
             compress_after_ms=storage.compress_after_ms,
             max_log_bytes=storage.max_log_bytes,
         )

@@ -1,17 +1,27 @@
 """What goes by the configuration besides tasks and services, and has to be told of another one."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from supervisor.config.diff import Difference, Effect
+from supervisor.config.model import Config
 from supervisor.logline import Log
 from supervisor.messages import Boot
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.reload import Settled
 from supervisor.scheduler.retention import Retention
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.settings import for_the_api
 from supervisor.scheduler.shutdown import Shutdown
+
+
+class Follower(Protocol):
+    """Who goes by the configuration."""
+
+    def configure(self, config: Config) -> None:
+        """Go by this one from now on."""
 
 
 class InForce:
@@ -23,18 +33,18 @@ class InForce:
         root: RootLink,
         boot: Boot,
         log: Log,
-        notices: Notices,
+        followers: Sequence[Follower],
         housekeeping: Housekeeping,
         retention: Retention,
         many: BulkCommands,
         shutdown: Shutdown,
     ) -> None:
-        """`boot`: what the root has."""
+        """`boot`: what the root has; `followers`: told of each configuration, and of nothing else."""
         self._loop = loop
         self._root = root
         self._boot = boot
         self._log = log
-        self._notices = notices
+        self._followers = followers
         self._housekeeping = housekeeping
         self._retention = retention
         self._many = many
@@ -52,7 +62,8 @@ class InForce:
         """A reload has brought `settled` into force."""
         config = settled.config
         self.settings(settled.boot)
-        self._notices.configure(config.notify)
+        for one in self._followers:
+            one.configure(config)
         self._housekeeping.configure(config.storage, config.daemon.log_level)
         self._retention.configure(config)
         self._many.undo_window_ms = config.storage.undo_window_ms

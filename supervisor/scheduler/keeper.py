@@ -41,7 +41,7 @@ class Keeper:
         self._engine = engine
         self._log = log
         self._first = first
-        self._fitness = Fitness(loop, engine.boot, orders, self)
+        self._fitness = Fitness(loop, engine, orders, self)
         self._incidents = Incidents(notices)
         self._rolling = Rolling(notices, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change))
         self.holding = Holding(
@@ -261,7 +261,9 @@ class Keeper:
                 instance.ready_at = instance.since
             self._watch_life(run)
             since = started_at if probe is None else instance.since
-            self.watch_health(run.unit, instance, max(0, since + service.healthy_after_ms - change.now_ms))
+            # The clock may have been set back meanwhile.
+            left = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
+            self.watch_health(run.unit, instance, left)
 
     def _watch_life(self, run: LiveRun) -> None:
         probe = liveness(run)
@@ -407,6 +409,9 @@ class Keeper:
         if instance.state is State.BACKOFF:
             kind, base, most = service.restart_backoff, service.restart_delay_ms, service.restart_max_delay_ms
             delay = delay_ms(kind, base, most, max(1, instance.failures))
+            if delay == 0 and not self._engine.ending and unit.rolling is None:  # else it has to be seen that it failed
+                self._apply(unit, instance, Event.DELAY_OVER, change)
+                return
         if delay is not None:
             # The clock may have been set back meanwhile.
             left = min(delay, max(0, instance.since + delay - change.now_ms))

@@ -37,7 +37,10 @@ def load_or_keep(path: str, data_dir: str, *, first_epoch: bool, log: Log) -> tu
             raise err from None
         log.error(f"going on with the configuration of before, because the file cannot be used: {err}")
         return config, [f"the file cannot be used, the configuration of before is in force: {err}"]
-    keep(config, data_dir)
+    try:
+        keep(config, data_dir)
+    except OSError as err:  # ENOSPC: a full disk does not keep the scheduler from its work
+        log.warning(f"the copy of the configuration cannot be written: {err}")
     return config, []
 
 

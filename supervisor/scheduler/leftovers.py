@@ -20,14 +20,19 @@ from collections.abc import Collection
 from store.database import Database
 from store.meta import get_meta, set_meta
 from store.runs import get_run
+from supervisor.environ import Environments
 from supervisor.logline import Log
 from supervisor.osport import current_boot
 
 _WAIT_S = 5.0
 _POLL_MS = 5
+_PATIENCE_S = 0.2
+"""How long one that cannot be looked at is waited for."""
 _CGROUPS = "cgroups"
 _BOOT_ID = "boot_id"
-"""Names in the store of what the daemon before said: where its runs' cgroups were, and in which boot of the host."""
+_DAEMON_ID = "daemon_id"
+"""Names in the store of what the daemon before said: where its runs' cgroups were, in which boot of the host, and which
+data directory it had."""
 
 
 def end_leftovers(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
@@ -42,15 +47,19 @@ def end_leftovers(db: Database, daemon_id: str, lost: Collection[str], cgroups: 
     """
     boot_id = current_boot()
     before = {str(get_meta(db, _CGROUPS) or ""), cgroups or ""} - {""}
-    same_boot = get_meta(db, _BOOT_ID) == boot_id
+    known_as = get_meta(db, _DAEMON_ID)
+    if known_as not in (None, daemon_id):
+        # Under that id another daemon runs. Its runs are in our database, too.
+        log.warning("this data directory is a copy of another one: what runs of that is left alone")
+    elif get_meta(db, _BOOT_ID) == boot_id:
+        for directory in before:
+            _end_cgroups(directory, lost, log)
+            _remove_empty(db, directory)
+        _end_marked(daemon_id, lost, log)
+    # Only now: the next scheduler does it again when this one is killed meanwhile.
     set_meta(db, _CGROUPS, cgroups or "")
     set_meta(db, _BOOT_ID, boot_id)
-    if not same_boot:
-        return
-    for directory in before:
-        _end_cgroups(directory, lost, log)
-        _remove_empty(db, directory)
-    _end_marked(daemon_id, lost, log)
+    set_meta(db, _DAEMON_ID, daemon_id)
 
 
 def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
@@ -89,21 +98,10 @@ def _remove_empty(db: Database, directory: str) -> None:
                 _removed(path)
 
 
-def _marks(pid: int) -> tuple[str, str]:
-    """Daemon id and run id in the environment that a process was started with (proc_pid_environ(5)); "" if absent."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
-    except OSError:  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's
-        return "", ""
-    return pairs.get(b"RINGWARD_DAEMON", b"").decode(errors="replace"), pairs.get(b"RINGWARD_RUN_ID", b"").decode(
-        errors="replace"
-    )
-
-
-def _held(daemon_id: str, runs: Collection[str]) -> dict[int, int]:
+def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
     """Pidfds of all our processes, by pid."""
     found: dict[int, int] = {}
+    environments = Environments(_PATIENCE_S)
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
@@ -111,8 +109,10 @@ def _held(daemon_id: str, runs: Collection[str]) -> dict[int, int]:
             pidfd = os.pidfd_open(int(name))
         except OSError:  # ESRCH: it has ended; EINVAL: a thread
             continue
-        daemon, run = _marks(int(name))
-        if daemon == daemon_id and run in runs:
+        marks = environments.read(int(name), 0)
+        if marks is None:
+            log.error(f"pid {name} cannot be looked at (uninterruptible?) and may be left of an earlier supervisor")
+        if marks and marks.get("RINGWARD_DAEMON") == daemon_id and marks.get("RINGWARD_RUN_ID") in runs:
             found[int(name)] = pidfd
         else:
             os.close(pidfd)
@@ -121,7 +121,7 @@ def _held(daemon_id: str, runs: Collection[str]) -> dict[int, int]:
 
 def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
     deadline_s = time.monotonic() + _WAIT_S
-    while runs and (found := _held(daemon_id, runs)):
+    while runs and (found := _held(daemon_id, runs, log)):
         log.warning(f"killing what an earlier supervisor left behind: pid {', '.join(map(str, sorted(found)))}")
         for pid, pidfd in found.items():
             try:

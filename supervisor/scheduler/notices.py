@@ -1,47 +1,56 @@
 """Notifications: what people should hear of, stored and announced with the change that it belongs to.
 
-=====================  ========  ========================================================================
-kind                   severity  when
-=====================  ========  ========================================================================
-``run.failed``         error     a run of a task ended in a way that is tried again, and no attempt is left
-``service.fatal``      error     a service is given up: an instance of it failed too often in a row
-``service.recovered``  info      after that, all instances of it are well again
-``service.rolling``    error     a rolling restart of a service ended before it was done
-``log.dropping``       warn      the output of a run is counted and not kept
-``config.stale``       info      a file of the configuration has changed and was not reloaded
-=====================  ========  ========================================================================
+The same transaction stores what is to be delivered to whom, so that nothing is forgotten between the two. The kinds are
+in :mod:`supervisor.notify.kinds`.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from store import notifications
+from store import deliveries, notifications
 from store.database import Database
+from store.deliveries import Delivery
 from store.ids import new_ulid
 from store.notifications import Notification
-from supervisor.config.model import Notify, Task
+from store.tasks import update_task
+from supervisor.config.durations import format_duration
+from supervisor.config.model import Config, Task
 from supervisor.logline import stamp
+from supervisor.notify import kinds
+from supervisor.notify.routes import Fact, Target, targets
+from supervisor.notify.wording import body_of, title_of
 from supervisor.scheduler.commit import Change, Told
 from supervisor.scheduler.retry import RETRIED_REASONS, tried_again
 from supervisor.scheduler.units import LiveRun, Roll, ServiceInstance, Unit
 from supervisor.scheduler.verdict import Verdict
 
-RUN_FAILED = "run.failed"
-SERVICE_FATAL = "service.fatal"
-SERVICE_RECOVERED = "service.recovered"
-SERVICE_ROLLING = "service.rolling"
-LOG_DROPPING = "log.dropping"
-CONFIG_STALE = "config.stale"
+MOST_WAITING = 1000
+"""Messages of one notifier; beyond that the oldest go."""
+TOO_MANY = f"more than {MOST_WAITING} messages were waiting"
+_MISSED_REASONS = {
+    "missed": "had no run: the daemon was not running, or the host slept",
+    "queue_full": "had no run: too many were waiting",
+    "skipped": "had no run: another one was running or waiting",
+}
+"""By end reason, what became of an instant that is no run."""
+_TITLES = {kinds.RUN_TIMEOUT: "timed out", kinds.RUN_CRASHED: "crashed"}
 
 
 class Notices:
     """Raises notifications and marks them."""
 
-    def __init__(self, settings: Notify) -> None:
-        self._settings = settings
+    def __init__(self, config: Config) -> None:
+        self.configure(config)
+        self.on_queued: Callable[[dict[str, int]], None] = lambda _lost: None
+        """Called when there is something to be delivered, with the number of messages that made room, by notifier."""
 
-    def configure(self, settings: Notify) -> None:
-        """Go by other settings from now on."""
-        self._settings = settings
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        self._settings = config.notify
+        self._routes = config.routes
+        self._notifiers = frozenset(config.notifiers)
+        self._zone = config.daemon.timezone
+        self._told_of_success = any(kinds.RUN_SUCCEEDED in route.match.kinds for route in config.routes)
 
     def notify(
         self,
@@ -58,73 +67,180 @@ class Notices:
 
         Args:
             change: what it is stored with.
-            kind: see the module.
+            kind: see :mod:`supervisor.notify.kinds`.
             severity: ``info``, ``warn`` or ``error``.
             title: one line.
             body: more, as plain text; of repeats the last.
             task_name: which task or service it is about.
             run_id: which run it is about.
         """
+        self._tell(change, Fact(kind=kind, severity=severity, task=task_name), title, body, run_id=run_id)
+
+    def _tell(
+        self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
+    ) -> None:
+        """`listed`: it is not only for those to whom it is delivered."""
         draft = Notification(
             id=new_ulid(change.now_ms),
-            kind=kind,
-            severity=severity,
+            kind=fact.kind,
+            severity=fact.severity,
             title=title,
             body=body,
-            task_name=task_name,
+            task_name=fact.task,
             run_id=run_id,
             times=1,
             created_at=change.now_ms,
             last_occurred_at=change.now_ms,
         )
-        change.tell(lambda db: self._raise(db, draft))
+        if listed:
+            change.tell(lambda db: self._raise(db, draft))
+        if not self._notifiers:
+            return
+        reached = targets(fact, self._routes, self._zone, change.now_ms)
+        found = [one for one in reached if one.notifier in self._notifiers]
+        if found or fact.kind in kinds.RECOVERIES:
+            queued: list[dict[str, int] | None] = []
+            change.write(lambda db: queued.append(self._queue(db, draft, found)))
+
+            def stored() -> None:
+                if queued[-1] is not None:
+                    self.on_queued(queued[-1])
+
+            change.then(stored)
+
+    def _queue(self, db: Database, draft: Notification, found: Sequence[Target]) -> dict[str, int] | None:
+        """Store what is to be delivered; returns what was dropped for it, by notifier, or None: there was nothing."""
+        settings, task = self._settings, draft.task_name or ""
+        over = kinds.RECOVERIES.get(draft.kind)
+        told = set() if over is None else deliveries.end_of_trouble(db, over, task)
+        lost: dict[str, int] | None = None
+        for one in found:
+            if one.only_if_told and one.notifier not in told:
+                continue
+            if over is None and not deliveries.tell(
+                db, one.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms
+            ):
+                continue
+            deliveries.add(db, _delivery(draft, one), settings.digest_ms)
+            lost = {} if lost is None else lost
+            dropped = deliveries.overflow(db, one.notifier, MOST_WAITING)
+            if dropped:
+                if draft.kind != kinds.DELIVERY_FAILED:
+                    lost[one.notifier] = dropped
+                deliveries.count_lost(db, one.notifier, dropped, TOO_MANY, draft.created_at)
+        return lost
 
     def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         """A run of a task ended, and nobody had asked for it."""
-        task = run.definition
-        if not isinstance(task, Task) or verdict.reason not in RETRIED_REASONS:
+        if not isinstance(run.definition, Task):
             return
-        if run.attempt < task.retry_attempts and tried_again(task.retry_on, verdict.reason, verdict.exit_code):
-            return
-        attempts = f", as did {run.attempt} before it" if run.attempt else ""
-        self.notify(
-            change,
-            RUN_FAILED,
-            "error",
-            f"{task.name} failed",
-            f"The run {run.id} ended: {verdict.text}{attempts}.",
-            task_name=task.name,
-            run_id=run.id,
+        if verdict.succeeded:
+            self._succeeded(run, verdict, change)
+        elif verdict.reason in RETRIED_REASONS:
+            self._failed(run, run.definition, verdict, change)
+
+    def _failed(self, run: LiveRun, task: Task, verdict: Verdict, change: Change) -> None:
+        unit = run.unit
+        again = run.attempt < task.retry_attempts and tried_again(task.retry_on, verdict.reason, verdict.exit_code)
+        unit.failed_attempts += 1
+        unit.failures += not again
+        self._count(unit, change)
+        kind = kinds.OF_REASON.get(verdict.reason, kinds.RUN_FAILED)
+        fact = Fact(
+            kind=kind,
+            severity=kinds.OF_KIND[kind],
+            task=task.name,
+            final=not again,
+            failures=unit.failures + again,
+            attempts=unit.failed_attempts,
+            named=unit.definition.notify_on_failure,
         )
+        attempts = f", as did {run.attempt} before it" if run.attempt else ""
+        more = " It is tried again." if again else ""
+        body = f"The run {run.id} ended: {verdict.text}{attempts}.{more}"
+        self._tell(change, fact, f"{task.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again)
+
+    def _succeeded(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        unit = run.unit
+        name, body = unit.name, f"The run {run.id} ended: {verdict.text}."
+        if unit.failed_attempts:
+            failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
+            self._count(unit, change)
+            fact = Fact(kind=kinds.RUN_RECOVERED, severity="info", task=name, named=unit.definition.notify_on_failure)
+            before = "1 run before it had failed" if failures == 1 else f"{failures} runs before it had failed"
+            text = f"{body} {before}." if failures else body
+            self._tell(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
+        named = unit.task.notify_on_success if unit.task is not None else ()
+        if named or self._told_of_success:
+            fact = Fact(kind=kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
+            self._tell(change, fact, f"{name} succeeded", body, run_id=run.id)
+
+    @staticmethod
+    def _count(unit: Unit, change: Change) -> None:
+        numbers = {"failures": unit.failures, "failed_attempts": unit.failed_attempts}
+        change.write(lambda db: update_task(db, unit.name, **numbers))
+
+    def run_refused(self, run: LiveRun, reason: str, change: Change, missed_count: int | None = None) -> None:
+        """An instant of a schedule, or several, did not become a run."""
+        fate = _MISSED_REASONS.get(reason)
+        if fate is None or run.trigger != "cron":
+            return
+        fact = Fact(
+            kind=kinds.RUN_MISSED,
+            severity="warn",
+            task=run.unit.name,
+            named=run.unit.task.notify_on_missed if run.unit.task is not None else (),
+        )
+        when = "" if run.scheduled_at is None else f" of {stamp(run.scheduled_at)}"
+        what = f"{missed_count} times of its schedule" if missed_count else f"The time{when} of its schedule"
+        self._tell(change, fact, f"{run.unit.name} did not run", f"{what} {fate}.", run_id=run.id)
+
+    def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
+        """A run takes longer than it should."""
+        text = f"The run {run.id} has been running for more than {format_duration(limit_ms)}. It goes on."
+        self._about_live(kinds.RUN_SLOW, run, f"{run.unit.name} takes long", text, change)
+
+    def run_silent(self, run: LiveRun, limit_ms: int, change: Change) -> None:
+        """A run prints nothing."""
+        text = f"The run {run.id} has printed nothing for {format_duration(limit_ms)}. It goes on."
+        self._about_live(kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
+
+    def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
+        named = run.unit.definition.notify_on_failure
+        fact = Fact(kind=kind, severity=kinds.OF_KIND[kind], task=run.unit.name, named=named)
+        self._tell(change, fact, title, text, run_id=run.id)
+
+    def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
+        """The daemon has begun, and it is not the first one on this data directory."""
+        how = "It had been shut down." if orderly else "It had not been shut down: it died, or the host went down."
+        self.notify(change, kinds.DAEMON_RESTARTED, "info" if orderly else "warn", "The daemon runs again", how)
+
+    def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
+        """Messages are given up. Their notifier is not asked to tell of that."""
+        fact = Fact(kind=kinds.DELIVERY_FAILED, severity="error", without=notifier)
+        messages = "1 message" if number == 1 else f"{number} messages"
+        text = f"{messages} could not be delivered by {notifier}: {why}."
+        self._tell(change, fact, f"The notifier {notifier} does not deliver", text)
 
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
         """A service is given up, because of this instance."""
-        self.notify(
-            change,
-            SERVICE_FATAL,
-            "error",
-            f"{unit.name} is given up",
-            f"Instance {instance.index} ended {instance.failures} times in a row before it was healthy.",
-            task_name=unit.name,
-            run_id=run_id,
-        )
+        text = f"Instance {instance.index} ended {instance.failures} times in a row before it was healthy."
+        named = unit.definition.notify_on_failure
+        fact = Fact(kind=kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
+        self._tell(change, fact, f"{unit.name} is given up", text, run_id=run_id)
 
     def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
         """All instances of a service that was given up are well again."""
-        self.notify(
-            change,
-            SERVICE_RECOVERED,
-            "info",
-            f"{unit.name} is back",
-            f"It had been given up for {(change.now_ms - since) // 1000} s.",
-            task_name=unit.name,
-        )
+        named = unit.definition.notify_on_failure
+        fact = Fact(kind=kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
+        text = f"It had been given up for {(change.now_ms - since) // 1000} s."
+        self._tell(change, fact, f"{unit.name} is back", text)
 
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
         """An instance did not become ready again, so the restart went no further."""
         self.notify(
             change,
-            SERVICE_ROLLING,
+            kinds.SERVICE_ROLLING,
             "error",
             f"The rolling restart of {unit.name} failed",
             f"Instance {roll.index} is {instance.state.shown}; {roll.end - roll.index - 1} of {roll.end} instances"
@@ -136,7 +252,7 @@ class Notices:
         """The output of a run is not kept."""
         self.notify(
             change,
-            LOG_DROPPING,
+            kinds.LOG_DISK_PRESSURE,
             "warn",
             f"Output of {run.unit.name} is dropped",
             f"The log of the run {run.id} takes nothing: {reason}.",
@@ -148,11 +264,28 @@ class Notices:
         """The configuration in force is not what its files say."""
         self.notify(
             change,
-            CONFIG_STALE,
+            kinds.CONFIG_STALE,
             "info",
             "The configuration has changed",
             f"{path}, or a file that it includes, is not what it was when it was read. It holds after a reload.",
         )
+
+    def database_failing(self, why: str, change: Change) -> None:
+        """Nothing can be stored."""
+        self.notify(change, kinds.DATABASE_FAILING, "error", "The database cannot be written", why)
+
+    def database_restored(self, text: str, change: Change) -> None:
+        """The daemon started again from the copy of the database."""
+        self.notify(change, kinds.DATABASE_RESTORED, "error", "The database was started again from its copy", text)
+
+    def disk_full(self, why: str, change: Change) -> None:
+        """The reserve of the database is used up, or cannot be made."""
+        self.notify(change, kinds.DISK_FULL, "error", "The disk is full", why)
+
+    def disk_recovered(self, directory: str, change: Change) -> None:
+        """It is there again."""
+        text = f"The disk with {directory} has room again for what is kept free for the database."
+        self.notify(change, kinds.DISK_RECOVERED, "info", "The disk has room again", text)
 
     def _raise(self, db: Database, draft: Notification) -> Told:
         before = notifications.unread_count(db)
@@ -210,3 +343,21 @@ def _shown(stored: Notification) -> dict[str, Any]:
         "readAt": None if stored.read_at is None else stamp(stored.read_at),
     }
     return {name: value for name, value in shown.items() if value is not None}
+
+
+def _delivery(draft: Notification, target: Target) -> Delivery:
+    """The message for one notifier."""
+    return Delivery(
+        seq=0,
+        notifier=target.notifier,
+        kind=draft.kind,
+        severity=draft.severity,
+        title=title_of(draft.title),
+        body=body_of(draft.body),
+        task_name=draft.task_name,
+        run_id=draft.run_id,
+        created_at=draft.created_at,
+        due_at=draft.created_at if target.until is None else target.until,
+        held=target.until is not None,
+        attempts=0,
+    )

@@ -1,10 +1,11 @@
 """Opening the database, whose server may start later than we do."""
 
-from store.database import Database, open_writer
-from store.errors import Away
+from store.database import Database, open_reader, open_writer
+from store.errors import Away, Refused
 from supervisor.config.model import Config
 from supervisor.logline import Log
 from supervisor.messages import Boot
+from supervisor.scheduler.mending import open_mended
 from supervisor.scheduler.rootlink import RootLink
 
 _RETRY_S = 1.0
@@ -13,6 +14,9 @@ _RETRY_S = 1.0
 def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Database:
     """The writer; waits for a server that is away, for as long as the root is there.
 
+    A server that refuses us is waited for only when it took us before: at the start of the daemon that is a mistake.
+    Under a root of another version nothing is migrated.
+
     Raises:
         RootGone: the root has ended.
         StoreError: it cannot be used, and waiting would not help.
@@ -20,8 +24,15 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
     told = ""
     while True:
         try:
-            database = open_writer(boot.database, config.storage.durability)
+            if root.refusal is not None:
+                open_reader(boot.database).close()  # refuses what is to be migrated
+            if root.epoch == 1 and boot.database_url is None:
+                database = open_mended(boot.database, config.storage.durability, log)
+            else:
+                database = open_writer(boot.database, config.storage.durability)
         except Away as err:
+            if isinstance(err, Refused) and root.epoch == 1:
+                raise
             if str(err) != told:
                 told = str(err)
                 log.error(f"waiting for the database, trying again every second: {told}")

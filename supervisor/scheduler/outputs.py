@@ -5,6 +5,7 @@ everything; a run that would have failed anyway, or has printed nothing, waits f
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from logring.paths import log_path, ring_path
 from supervisor.logline import Log
@@ -12,19 +13,20 @@ from supervisor.messages import Boot
 from supervisor.scheduler.fitness import Orders
 from supervisor.scheduler.loop import Loop, Timer
 from supervisor.scheduler.units import LiveRun
+from supervisor.scheduler.verdict import Line
 from supervisor.watcher.order import Order
 
 _PATIENCE_MS = 5000
 """How long a verdict waits for the watcher."""
 
-Then = Callable[[str | None], None]
+Then = Callable[[Line | None], None]
 
 
 class _Case:
     def __init__(self) -> None:
         self.found = False
         """The watcher has said all that it will say."""
-        self.line: str | None = None
+        self.line: Line | None = None
         """What matched."""
         self.then: Then | None = None
         self.timer: Timer | None = None
@@ -53,7 +55,7 @@ class Outputs:
             ring=ring_path(self._boot.runtime_dir, run.id),
             file=log_path(self._boot.data_dir, run.unit.name, run.id),
         )
-        self._orders.order(order, lambda word: self._on_word(case, word.get("why")))
+        self._orders.order(order, lambda word: self._on_word(case, word))
 
     def ask(self, run: LiveRun, then: Then) -> None:
         """Call `then`, once, with the line of a run that has ended by which it failed, or None; perhaps at once."""
@@ -73,8 +75,10 @@ class Outputs:
             if case.timer is not None:
                 case.timer.cancel()
 
-    def _on_word(self, case: _Case, line: str | None) -> None:
-        case.found, case.line = True, line
+    def _on_word(self, case: _Case, word: dict[str, Any]) -> None:
+        case.found = True
+        if word["op"] == "matched":
+            case.line = Line(word["line"], word["why"])
         self._answer(case)
 
     def _out_of_patience(self, run: LiveRun, case: _Case) -> None:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from supervisor.config.model import Dependency, Probe, Service, Task
+from supervisor.config.model import Dependency, Param, Probe, Service, Task
 from supervisor.scheduler.verdict import signal_name
 
 _MASK = "***"
@@ -21,8 +21,18 @@ def _probe(probe: Probe | None) -> dict[str, Any] | None:
     return shown | ({"failures": probe.failures} if probe.failures else {})
 
 
+def _param(param: Param) -> dict[str, Any]:
+    shown = {name: getattr(param, name) for name in param.__dataclass_fields__}
+    if param.secret and param.default is not None:
+        shown["default"] = _MASK
+    return {name: value for name, value in shown.items() if value is not None}
+
+
 def definition_text(unit: Task | Service) -> str:
-    """The definition as JSON, names as in the configuration file's tables, values of ``env`` and ``secrets`` masked."""
+    """The definition as JSON, names as in the configuration file's tables.
+
+    Values of ``env`` and ``secrets``, the defaults of secret parameters and ``heartbeat`` are masked.
+    """
     fields: dict[str, Any] = {name: getattr(unit, name) for name in unit.__dataclass_fields__ if name != "name"}
     for key in ("env", "secrets"):
         fields[key] = dict.fromkeys(fields[key], _MASK)
@@ -40,4 +50,7 @@ def definition_text(unit: Task | Service) -> str:
         fields["ready"], fields["live"] = _probe(unit.ready), _probe(unit.live)
     if isinstance(unit, Task):
         fields["cron"] = fields.pop("crons")
+        fields["params"] = [_param(param) for param in unit.params]
+        if unit.heartbeat is not None:
+            fields["heartbeat"] = _MASK
     return json.dumps({name: value for name, value in fields.items() if value is not None})

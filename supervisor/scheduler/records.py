@@ -34,6 +34,7 @@ def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **col
         created_at=run.created_at,
         scheduled_at=run.scheduled_at,
         requested_by=by,
+        params=run.params.record,
         **columns,
     )
 
@@ -55,6 +56,7 @@ def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
         "read_bytes": exited.read_bytes,
         "write_bytes": exited.write_bytes,
         "oom_kills": exited.oom_kills or None,
+        "failure_line": verdict.line.number if verdict.line is not None else None,
         "leftovers": json.dumps(exited.leftovers) if exited.leftovers else None,
     }
     if exited.by is not None:

@@ -11,8 +11,9 @@ the files anyway and compares them with what runs.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from store.meta import set_meta
@@ -29,6 +30,7 @@ from supervisor.scheduler.config_files import ConfigFiles
 from supervisor.scheduler.control import Reply, done, refused
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.keeper import NOT_CONFIGURED, Keeper
+from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.public import definition_text
 from supervisor.scheduler.reload_report import Report, report, summary
@@ -36,6 +38,8 @@ from supervisor.scheduler.settings import feasible, for_the_api, settle, unchang
 from supervisor.scheduler.timetable import Timetable
 from supervisor.scheduler.units import LiveRun, Unit
 
+_SLICE = 200
+"""So many tasks are redefined without a look at the clock."""
 INFO = "info"
 """Name in the store of what the daemon tells about its configuration."""
 
@@ -73,6 +77,15 @@ class _Request(NamedTuple):
     reply: Reply
 
 
+class _Found(NamedTuple):
+    """What was read, and what is to be stored of it: all that takes long when there are thousands of tasks."""
+
+    new: Settled
+    difference: Difference
+    texts: dict[tuple[str, str], str]
+    """Definitions by name and kind."""
+
+
 class Reloader:
     """Has the configuration that is in force, and brings others into force.
 
@@ -82,10 +95,12 @@ class Reloader:
         info: what the daemon tells about its configuration; the same object for everybody.
         apply: called with what came into force, besides tasks and services.
         settled: the configuration in force, and the boot settings.
+        leaving: tasks that are not configured any more and of which there are runs, by name.
     """
 
     def __init__(
         self,
+        loop: Loop,
         engine: Engine,
         keeper: Keeper,
         timetable: Timetable,
@@ -97,7 +112,9 @@ class Reloader:
         *,
         apply: Callable[[Settled, Difference], None],
         settled: Settled,
+        leaving: Mapping[str, Unit],
     ) -> None:
+        self._loop = loop
         self._engine = engine
         self._keeper = keeper
         self._timetable = timetable
@@ -109,7 +126,7 @@ class Reloader:
         self._apply = apply
         self._settled = settled
         self._requests: deque[_Request] = deque()
-        self._leaving: dict[str, Unit] = {}
+        self._leaving = dict(leaving)
         """Tasks that left the configuration while runs of theirs went on."""
         files.on_stale = self._stale
 
@@ -143,15 +160,15 @@ class Reloader:
     # One request, step by step.
 
     def _next(self) -> None:
-        path, boot = self._settled.config.path, self._settled.boot
-        self._files.submit(lambda: read_again(path, boot), self._was_read)
+        now = self._settled
+        self._files.submit(lambda: _compared(now, read_again(now.config.path, now.boot)), self._was_read)
 
     def _answer(self, answer: dict[str, Any]) -> None:
         self._requests.popleft().reply(answer)
         if self._requests:
             self._next()
 
-    def _was_read(self, found: Settled | BaseException) -> None:
+    def _was_read(self, found: _Found | BaseException) -> None:
         request = self._requests[0]
         if isinstance(found, ConfigError):
             self._refuse(request, found)
@@ -176,8 +193,8 @@ class Reloader:
         else:
             self._answer(refused(422, f"The configuration is not valid: {problems}", errors))
 
-    def _plan(self, request: _Request, new: Settled) -> None:
-        difference = diff(self._settled.config, new.config)
+    def _plan(self, request: _Request, read: _Found) -> None:
+        new, difference, texts = read
         replaces_api = for_the_api(self._settled.boot, new.boot)
         found = report(difference, self._units, replaces_api=replaces_api)
         if request.dry_run:
@@ -189,18 +206,16 @@ class Reloader:
             return True
 
         change = self._engine.change(given_up)
-        self._store_definitions(new.config, difference, change)
+        self._store_definitions(new.config, difference, texts, change)
         # There is something to do in any case, so the effect comes.
         change.then(lambda: self._bring_into_force(request, new, difference, found))
         self._engine.commit(change)
 
-    def _store_definitions(self, config: Config, difference: Difference, change: Change) -> None:
-        for one in (
-            *difference.added,
-            *(changed.new for changed in difference.changed),
-            *(after for _before, after in difference.turned),
-        ):
-            _store(one, change)
+    def _store_definitions(
+        self, config: Config, difference: Difference, texts: dict[tuple[str, str], str], change: Change
+    ) -> None:
+        for (name, kind), text in texts.items():
+            change.write(partial(upsert_task, name=name, kind=kind, definition=text))
         for changed in difference.changed:
             if changed.has(Effect.SCHEDULE):
                 self._store_mark(self._units[changed.new.name], change)
@@ -218,14 +233,33 @@ class Reloader:
         change.write(lambda db: update_task(db, unit.name, last_instant=mark))
 
     def _bring_into_force(self, request: _Request, new: Settled, difference: Difference, found: Report) -> None:
-        if self._engine.ending:  # the next start reads the files
-            self._answer(refused(503, "The daemon is shutting down"))
-            return
-        change = self._engine.change()
+        """First tasks that changed, of which there may be thousands, in slices: nobody waits for all of them."""
+        tasks = [changed for changed in difference.changed if isinstance(changed.new, Task)]
+        slices = iter([tasks[at : at + _SLICE] for at in range(0, len(tasks), _SLICE)] or [[]])
+
+        def go_on(some: list[UnitChange]) -> None:
+            if self._engine.ending:  # the next start reads the files
+                self._answer(refused(503, "The daemon is shutting down"))
+                return
+            change = self._engine.change()
+            for changed in some:
+                self._redefine(self._units[changed.new.name], changed, change)
+            following = next(slices, None)
+            if following is None:
+                self._complete(request, new, difference, found, change)
+            else:
+                self._loop.after(0, lambda: go_on(following))
+                self._engine.commit(change)
+
+        go_on(next(slices))
+
+    def _complete(self, request: _Request, new: Settled, difference: Difference, found: Report, change: Change) -> None:
+        """All that is left to do, as part of a change."""
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
             self._remove(self._units.pop(gone.name), change)
         for changed in difference.changed:
-            self._redefine(self._units[changed.new.name], changed, change)
+            if isinstance(changed.new, Service):
+                self._redefine(self._units[changed.new.name], changed, change)
         for added in (*difference.added, *(after for _before, after in difference.turned)):
             self._add(added, change)
         self._keeper.holding.look_at_all(change)
@@ -283,7 +317,7 @@ class Reloader:
         if isinstance(definition, Service):
             self._keeper.replace(unit, definition, change)
             return
-        self._timetable.redefine(unit, definition)
+        self._timetable.redefine(unit, definition, change)
         self._engine.promote(unit, change)
 
     def _add(self, definition: Task | Service, change: Change) -> None:
@@ -296,12 +330,17 @@ class Reloader:
             # They count as the task's again, so that it does not run more often than it may.
             run.unit = unit
             unit.active[run.id] = run
-        self._timetable.begin(unit)
+        self._timetable.begin([unit])
 
 
-def _store(definition: Task | Service, change: Change) -> None:
-    text = definition_text(definition)
-    change.write(lambda db: upsert_task(db, definition.name, definition.kind, text))
+def _compared(now: Settled, new: Settled) -> _Found:
+    difference = diff(now.config, new.config)
+    definitions = (
+        *difference.added,
+        *(changed.new for changed in difference.changed),
+        *(after for _before, after in difference.turned),
+    )
+    return _Found(new, difference, {(one.name, one.kind): definition_text(one) for one in definitions})
 
 
 def _error(problem: Problem) -> dict[str, Any]:

@@ -16,6 +16,8 @@ _WORDS = {
     Effect.SCHEDULER: "the scheduler is replaced, runs go on",
     Effect.DAEMON: "changes nothing now",
 }
+_MOST_NAMES = 20
+"""In one line of the log."""
 _API = "the password or the certificate: the API server is replaced, streams reconnect"
 
 Report = dict[str, Any]
@@ -53,7 +55,7 @@ def report(difference: Difference, units: Mapping[str, Unit], *, replaces_api: b
 def summary(found: Report) -> str:
     """One line for the daemon's log."""
     parts = [
-        f"{kind} {', '.join(names)}"
+        f"{kind} {_listed(names)}"
         for kind, names in (
             ("added", found["added"]),
             ("changed", [one["name"] for one in found["changed"]]),
@@ -64,9 +66,15 @@ def summary(found: Report) -> str:
     return "; ".join(parts) or "nothing has changed"
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MOST_NAMES])} and {more} more"
+
+
 def _reasons(change: UnitChange, unit: Unit) -> list[str]:
     words = dict(_WORDS)
     if isinstance(change.new, Service) and isinstance(change.old, Service):
+        words[Effect.NEXT_RUN] = "applies when an instance starts next"
         words[Effect.RESTART] = _restarted(change.old.instances, change.new.instances, unit)
         more = change.new.instances - change.old.instances
         words[Effect.INSTANCES] = f"{more} more {_is(more)} started" if more > 0 else f"{-more} {_is(-more)} stopped"

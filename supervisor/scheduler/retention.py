@@ -25,6 +25,7 @@ _START_MS = 10_000
 _SOON_MS = 1000
 _SELDOM_MS = 600_000
 _LEAST_REST_MS = 5000
+_FAILED_REST_MS = 60_000
 _REST_FACTOR = 50
 """Looking takes 2 % of a core at most."""
 
@@ -121,11 +122,11 @@ class Retention:
 
     def _failed(self, error: BaseException) -> None:
         self._log.warning(f"old runs are not removed: {error}")
-        self._rest()
+        self._rest(_FAILED_REST_MS)
 
-    def _rest(self) -> None:
+    def _rest(self, least_ms: float = _LEAST_REST_MS) -> None:
         self._looking = False
-        self._rested_s = self._loop.now_s() + max(_LEAST_REST_MS, self._took_ms * _REST_FACTOR) / 1000
+        self._rested_s = self._loop.now_s() + max(least_ms, self._took_ms * _REST_FACTOR) / 1000
         if self._missed:
             self._missed = False
             self._want(_SOON_MS)

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from supervisor.config.timing import RETRY_REASONS
 
 RETRIED_REASONS = frozenset(RETRY_REASONS)
-"""End reasons after which a task can be tried again; never after a stop or during shutdown."""
+"""End reasons after which a task can be tried again; never after a stop, or when a shutdown has ended it."""
 
 _MAX_DOUBLINGS = 40
 

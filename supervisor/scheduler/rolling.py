@@ -51,8 +51,11 @@ class Rolling:
 
     def clip(self, unit: Unit, count: int, change: Change) -> None:
         """There are only `count` instances from now on."""
-        if unit.rolling is not None and unit.rolling.index >= count:
+        roll = unit.rolling
+        if roll is not None and roll.index >= count:
             self._done(unit, change)
+        elif roll is not None and roll.end > count:
+            self._set(unit, Roll(roll.index, count), change)
 
     def cancel(self, unit: Unit, why: str, change: Change) -> None:
         """Leave the instances that were not restarted yet as they are."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from supervisor.messages import PROTOCOL, Boot, Decoder, Frame, ProtocolError, encode, receive_all
 from supervisor.scheduler.loop import Loop
+from supervisor.version import VERSION
 
 _READ_BYTES = 262144
 
@@ -21,6 +22,8 @@ class RootLink:
         self._sock = socket.socket(fileno=fd)
         self.epoch = 0
         """How many schedulers this root has started, this one included."""
+        self.refusal: str | None = None
+        """The root is of another version than we are, and why it stays so; None: it is of ours."""
         self._decoder = Decoder()
         self._early: list[Frame] = []
         self._unsent = bytearray()
@@ -30,15 +33,19 @@ class RootLink:
         self._on_gone: Callable[[], None] = lambda: None
 
     def hello(self) -> Boot:
-        """Wait for the first frame.
+        """Wait for the first frame. A root of another version is asked to become ours.
 
         Raises:
-            RootGone: the socket closed.
-            ProtocolError: another version's root.
+            RootGone: the socket closed, perhaps because the root does.
+            ProtocolError: the root stays as it is, and speaks another protocol.
         """
         frame = self.wait("hello")
+        if (frame["protocol"], frame["version"]) != (PROTOCOL, VERSION):
+            self.ask({"op": "upgrade"})
+            self.refusal = str(self.wait("upgrade_refused")["why"])
         if frame["protocol"] != PROTOCOL:
-            raise ProtocolError(f"the root speaks protocol {frame['protocol']}, this scheduler {PROTOCOL}")
+            spoken = f"the supervisor, {frame['version']}, speaks protocol {frame['protocol']}"
+            raise ProtocolError(f"{spoken}, this scheduler, {VERSION}, {PROTOCOL}; no upgrade: {self.refusal}")
         self.epoch = frame["epoch"]
         return Boot.from_dict(frame["boot"])
 

@@ -7,9 +7,10 @@
       | due                                 +------- stop --------+--> STOPPING --exited--> ENDED
     WAITING (retry delay)
 
-All before ``RUNNING`` are shown as pending. ``DECIDED`` lasts until the store has the decision, ``STARTING`` until the
-root, which is then told of it, says that the process exists. ``STOP`` to a run of which the root was not told ends it
-at once. ``LOST`` means that the root, asked for a snapshot, does not know a run that it had been told of.
+All before ``RUNNING`` are shown as pending. ``DECIDED`` lasts until the store has the decision and the name service has
+said who runs it, ``STARTING`` until the root, which is then told of it, says that the process exists. ``STOP`` to a run
+of which the root was not told ends it at once. ``LOST`` means that the root, asked for a snapshot, does not know a run
+that it had been told of.
 """
 
 import enum

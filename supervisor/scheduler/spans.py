@@ -40,17 +40,24 @@ class Span(NamedTuple):
 
 def span_at(zone: ZoneInfo, at_s: int) -> Span:
     """The span that has the instant `at_s`."""
-    year = datetime.fromtimestamp(at_s, UTC).year
+    for span in _spans(zone, datetime.fromtimestamp(at_s, UTC).year):
+        if at_s < span.end:
+            return span
+    raise AssertionError("unreachable: the last span ends with the year after")
+
+
+@lru_cache(maxsize=4096)
+def _spans(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
+    """The spans from the year before to the year after; the first one and the last one may be cut."""
     changes = [change for number in (year - 1, year, year + 1) for change in _changes(zone, number)]
-    start, end = _new_year(year - 1), _new_year(year + 2)
-    offset = before = after = _offset(zone, at_s)
-    for at, earlier, later in changes:
-        if at <= at_s:
-            start, before = at, earlier
-        else:
-            end, after = at, later
-            break
-    return Span(start, end, offset, before, after)
+    edges = [_new_year(year - 1), *(at for at, _, _ in changes), _new_year(year + 2)]
+    offsets = [later for _, _, later in changes]
+    offsets.insert(0, changes[0][1] if changes else _offset(zone, edges[0]))
+    around = [offsets[0], *offsets, offsets[-1]]
+    return tuple(
+        Span(start, end, offset, before, after)
+        for (start, end), before, offset, after in zip(pairwise(edges), around[:-2], offsets, around[2:], strict=True)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ still holds is stored; a run that only the store takes for running has crashed; 
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from supervisor.config.diff import recipe
 from supervisor.config.model import Config, Service, Task
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame
-from supervisor.scheduler import runs, services
+from supervisor.scheduler import runs, secret_params, services
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.fitness import readiness
@@ -80,6 +80,13 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     keep_runs=0,
     keep_for_ms=0,
     api_trigger=False,
+    params=(),
+    notify_on_failure=(),
+    notify_on_success=(),
+    notify_on_missed=(),
+    max_duration_alert_ms=None,
+    silence_alert_ms=None,
+    heartbeat=None,
 )
 """Stands for a task or service that left the configuration while a run of it was unfinished."""
 
@@ -97,6 +104,16 @@ class Known:
     cgroups: str | None = None
     """Directory with the cgroups of runs."""
 
+    @property
+    def going_on(self) -> set[str]:
+        """Names of the tasks and services of which something runs."""
+        return {run.task_name for run in self.unfinished if run.id in self.running}
+
+    @property
+    def held(self) -> set[str]:
+        """Ids of the runs that the root knows."""
+        return {*self.running, *(exited.run for exited in self.exits)}
+
     def lost(self, units: dict[str, Unit]) -> set[str]:
         """Runs of which a dead root may have left processes that are to be ended.
 
@@ -105,7 +122,7 @@ class Known:
         return {
             run.id
             for run in self.unfinished
-            if run.id not in self.running
+            if run.id not in self.held
             and not (run.task_name in units and units[run.task_name].definition.leave_leftovers)
         }
 
@@ -121,17 +138,23 @@ def read(db: Database, snapshot: Frame) -> Known:
     )
 
 
-def make_units(db: Database, config: Config, *, first: bool) -> dict[str, Unit]:
-    """All configured units, with what the store remembers of them; of states only those of this daemon's lifetime."""
+def make_units(
+    db: Database, config: Config, *, first: bool, going_on: Collection[str] = frozenset()
+) -> dict[str, Unit]:
+    """All configured units, with what the store remembers of them; of states only those of this daemon's lifetime.
+
+    (And those of services of which a run goes on although the supervisor of then was killed: their names.)
+    """
     definitions: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     units = {definition.name: Unit(definition) for definition in definitions}
     for row in all_tasks(db):
         unit = units.get(row.name)
         if unit is not None:
-            _recall(unit, row, first=first)
+            _recall(unit, row, first=first and row.name not in going_on)
     for instance in instances(db):
         unit = units.get(instance.task_name)
-        if not first and unit is not None and instance.instance_index < len(unit.instances):
+        remembered = not first or instance.task_name in going_on
+        if remembered and unit is not None and instance.instance_index < len(unit.instances):
             _remember(unit, unit.instances[instance.instance_index], instance)
     return units
 
@@ -145,6 +168,8 @@ def _recall(unit: Unit, row: TaskRecord, *, first: bool) -> None:
     unit.paused = row.paused
     unit.fatal_since = row.fatal_since
     unit.last_boot = row.last_boot
+    unit.failures = row.failures
+    unit.failed_attempts = row.failed_attempts
     if not first:
         unit.stopped = row.stopped
         unit.rolling = stored_roll(row.rolling)
@@ -175,7 +200,7 @@ def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> Non
     """Write out what the rings of a crashed root still hold; only while this root has started nothing."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
-        if run_id == name or run_id in known.running:
+        if run_id == name or run_id in known.held:
             continue
         run = get_run(db, run_id, include_deleted=True)
         if run is None:
@@ -198,6 +223,8 @@ class Startup:
         self._log = log
         self.outdated: dict[str, set[int]] = {}
         """Instances by service whose processes were started under another definition: a reload was not completed."""
+        self.leaving: dict[str, Unit] = {}
+        """Tasks that have left the configuration, by name, of which there are runs."""
 
     def settle(self, known: Known, change: Change) -> None:
         """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
@@ -218,6 +245,7 @@ class Startup:
             else:
                 self._still_pending(run, row, change)
         stored = {row.id for row in known.unfinished}
+        secret_params.sweep(self._engine.boot.data_dir, stored)
         for run_id in known.running.keys() - stored:
             self._log.warning(f"stopping {run_id}: the database does not know it")
             self._root.send({"op": "stop", "run": run_id, "cause": "stop", "by": "unknown run", "force": False})
@@ -234,8 +262,8 @@ class Startup:
         unit = self._units.get(row.task_name)
         definition = unit.definition if unit is not None else None
         if unit is None or definition is None or definition.kind != row.kind:
-            definition = replace(_REMOVED, name=row.task_name)
-            unit = Unit(definition)
+            unit = self._removed(row)
+            definition = unit.definition
         run = LiveRun(
             unit,
             definition,
@@ -246,9 +274,19 @@ class Startup:
             attempt=row.retry_attempt,
             retry_of=row.retry_of_run_id,
             scheduled_at=row.scheduled_at,
+            params=secret_params.given_to(self._engine.boot.data_dir, row),
         )
         self._engine.adopt(run)
         return run
+
+    def _removed(self, row: Run) -> Unit:
+        unit = self.leaving.get(row.task_name) if row.kind == "task" else None
+        if unit is None:
+            unit = Unit(replace(_REMOVED, name=row.task_name))
+            unit.configured = False
+        if row.kind == "task":
+            self.leaving[row.task_name] = unit
+        return unit
 
     def _was_running(self, run: LiveRun) -> None:
         run.state = runs.State.RUNNING
@@ -279,7 +317,8 @@ class Startup:
             self._was_running(run)
             if self._has_place(run):
                 self._resume(run, instance, change)
-        self._engine.watch_output(run)
+        if row.status != "pending":  # else that was told to the engine just now
+            self._engine.attend(run, instance["started_at"])
         if instance.get("heard") is not None:
             self._keeper.run_notified(run, instance["heard"])
         if instance["cause"] is not None:

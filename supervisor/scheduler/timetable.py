@@ -9,7 +9,7 @@ All instants are nominal. A task with ``jitter`` lives that much later: it comes
 instant and its share of the jitter.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from store.errors import Conflict
@@ -35,32 +35,44 @@ class Timetable:
         self._loop = loop
         self._engine = engine
 
-    def begin(self, unit: Unit) -> None:
-        """Start firing `unit`; its ``last_instant`` is what the store knows (None: never seen before)."""
+    def begin(self, units: Iterable[Unit]) -> None:
+        """Start firing `units`; their ``last_instant`` is what the store knows (None: never seen before)."""
+        together = self._engine.change()
+        for unit in units:
+            self._begin(unit, together)
+        self._engine.commit(together)
+
+    def _begin(self, unit: Unit, together: Change) -> None:
+        """Start firing a unit, as part of a change with others unless something is due."""
         task = unit.task
         if task is None or unit.schedule.empty:
             return
-        if unit.paused:
-            change = self._engine.change()
-            self.pause(unit, change)
-            self._engine.commit(change)
-            return
-        now_ms = self._loop.now_ms()
+        now_ms = together.now_ms
         if unit.last_instant is None or unit.last_instant > now_ms + _STEP_BACK_MS:
             unit.last_instant = now_ms
         if unit.schedule_is_new:
             unit.last_instant = max(unit.last_instant, now_ms)
         unit.schedule_is_new = False
+        if unit.paused:
+            self.pause(unit, together)
+            return
+        if task.at_ms is None:
+            coming = unit.schedule.occurrences(unit.last_instant)
+            first = next(coming, None)
+            if first is None or first.at > now_ms - unit.schedule.offset_ms:
+                self._arm(unit, together, coming=chain([] if first is None else [first], coming))
+                return
         change, created = self._accounting(unit)
         self._account_for_the_past(unit, task, change)
         self._account(unit, task, change, created)
         self._engine.commit(change)
 
-    def clock_stepped(self, unit: Unit, by_ms: int) -> None:
+    def clock_stepped(self, units: Iterable[Unit], by_ms: int) -> None:
         """The wall clock was set; what comes at intervals goes on as if nothing had been."""
-        if not unit.schedule.follows_clock and unit.last_instant is not None:
-            unit.last_instant += by_ms
-        self.begin(unit)
+        for unit in units:
+            if not unit.schedule.follows_clock and unit.last_instant is not None:
+                unit.last_instant += by_ms
+        self.begin(units)
 
     def pause(self, unit: Unit, change: Change) -> None:
         """Let the schedule rest; instants that pass meanwhile are not due, and nothing stands for them later."""
@@ -73,12 +85,15 @@ class Timetable:
         if not unit.schedule.empty:
             self._arm(unit, change)
 
-    def redefine(self, unit: Unit, task: Task) -> None:
-        """Give a task another definition; a schedule that changed holds from now on, and catches up with nothing."""
-        before = unit.task
+    def redefine(self, unit: Unit, task: Task, together: Change) -> None:
+        """Give a task another definition, as part of a change with others unless something is due.
+
+        A schedule that changed holds from now on, and catches up with nothing.
+        """
+        before, offset_ms = unit.task, unit.schedule.offset_ms
         if before is None or same_instants(before, task):
             unit.redefine(task)
-            if unit.timer is not None:
+            if unit.timer is not None and unit.schedule.offset_ms != offset_ms:
                 change, created = self._accounting(unit)
                 self._account(unit, task, change, created)
                 self._engine.commit(change)
@@ -86,7 +101,7 @@ class Timetable:
         self.fire_due(unit)
         self.end(unit)
         unit.redefine(task)
-        change, _ = self._accounting(unit)
+        change = together if task.at_ms is None else self._accounting(unit)[0]
         unit.last_instant = max(unit.last_instant or 0, change.now_ms)
         self._account_for_the_past(unit, task, change)
         if unit.paused or unit.schedule.empty:
@@ -94,7 +109,8 @@ class Timetable:
             change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=None))
         else:
             self._arm(unit, change)
-        self._engine.commit(change)
+        if change is not together:
+            self._engine.commit(change)
 
     def fire_due(self, unit: Unit) -> None:
         """Fire what is due, and the loop has not come to; also what only waits for its share of the jitter."""

@@ -64,8 +64,12 @@ class UnitCommands:
             else:  # a start that was asked for before has been carried out since
                 self._act(reply, lambda change: self._keeper.stop(unit, change, by=arguments["by"]))
 
-        change.then(again)
-        self._engine.commit(change)
+        if self._engine.storing:
+            change.then(again)
+            self._engine.commit(change)
+        else:  # what was asked for and cannot be stored was refused, so nothing can come after this
+            self._engine.commit(change)
+            reply(done())
 
     def restart(self, arguments: Arguments, reply: Reply) -> None:
         """Restart a service: all instances at once, or one after the other; one that is down starts."""
@@ -121,7 +125,7 @@ class UnitCommands:
                 update_task(db, unit.name, paused=False, last_instant=max(record.last_instant or 0, now_ms))
 
         def act(change: Change) -> None:
-            if unit.paused:
+            if unit.paused and unit.configured:  # a reload may have removed it meanwhile
                 unit.paused = False
                 self._timetable.resume(unit, change)
 

@@ -8,7 +8,9 @@ from supervisor.config.model import Probe, Service, Task
 from supervisor.logline import stamp
 from supervisor.messages import Spawn
 from supervisor.scheduler import accounts, runs, services
+from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Timer
+from supervisor.scheduler.parameters import NOTHING, Given, Handed, Unfit, hand
 from supervisor.scheduler.schedule import Schedule
 
 
@@ -20,7 +22,9 @@ class LiveRun:
         "created_at",
         "definition",
         "id",
+        "identity",
         "instance",
+        "params",
         "retry_of",
         "scheduled_at",
         "state",
@@ -41,6 +45,7 @@ class LiveRun:
         attempt: int = 0,
         retry_of: str | None = None,
         scheduled_at: int | None = None,
+        params: Given = NOTHING,
     ) -> None:
         self.unit = unit
         self.definition = definition
@@ -52,9 +57,12 @@ class LiveRun:
         self.attempt = attempt
         self.retry_of = retry_of
         self.scheduled_at = scheduled_at
+        self.params = params
         self.state = runs.State.QUEUED
         self.timer: Timer | None = None
         """The retry delay, while it waits for that."""
+        self.identity: Identity | None = None
+        """Who runs it; None: that was not looked up."""
 
 
 class ServiceInstance:
@@ -141,6 +149,10 @@ class Unit:
         """Id of the command that restarted it last."""
         self.last_boot: str | None = None
         """The boot of the host for which a task that runs once per boot ran last."""
+        self.failures = 0
+        """Runs of a task that failed in a row; a run and its retries are one."""
+        self.failed_attempts = 0
+        """The same, with each retry by itself."""
         self.configured = True
         """False once it has left the configuration: its runs end, and no other ones come."""
         self.instances: list[ServiceInstance] = []
@@ -168,23 +180,29 @@ class Unit:
 
 
 def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
-    """How the root has to start `run`."""
+    """How the root has to start `run`, whose identity is known."""
     definition = run.definition
     command = definition.run
     argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
-    refusal, account = None, None
-    if definition.user is not None:
+    identity, handed = run.identity or Identity(), Handed([], {}, [])
+    refusal, account = identity.refusal, identity.account
+    if isinstance(definition, Task):
         try:
-            account = accounts.resolve(definition.user)
-        except accounts.NoSuchAccount as err:
-            refusal = str(err)
+            handed = hand(definition, run.params)
+        except Unfit as err:
+            refusal = f"its parameters do not fit: {err}"
+    if handed.arguments and isinstance(command, str):
+        argv.append(definition.shell)  # $0, as it is without arguments
+    argv += handed.arguments
     steps = definition.stop_signal
     if isinstance(steps, int):
         steps = ((steps, definition.grace_ms),)
     env = {
-        **_base(definition, account),
+        **({"PATH": accounts.CLEAN_PATH} if definition.clean_env else {}),
+        **identity.variables,
         **definition.env,
         **definition.secrets,
+        **handed.env,
         "RINGWARD_RUN_ID": run.id,
         "RINGWARD_TASK": definition.name,
         "RINGWARD_INSTANCE": str(run.instance),
@@ -204,7 +222,7 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
         task=definition.name,
         argv=argv,
         env=env,
-        secrets=list(definition.secrets),
+        secrets=[*definition.secrets, *handed.secrets],
         recipe=recipe(definition) if isinstance(definition, Service) else "",
         cwd=definition.working_dir,
         log=log,
@@ -231,11 +249,3 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
 
 def _kind(probe: Probe | None) -> str | None:
     return None if probe is None else probe.kind
-
-
-def _base(definition: Task | Service, account: accounts.Account | None) -> dict[str, str]:
-    """What a login would set."""
-    variables = {} if account is None else account.variables
-    if not definition.clean_env:
-        return variables
-    return {"PATH": accounts.CLEAN_PATH, **(variables or accounts.own_variables())}

@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supervisor.messages import Exited
 
@@ -29,6 +30,14 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+class Line(NamedTuple):
+    """A line of a run's log."""
+
+    number: int
+    text: str
+    """As people see it."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """End reason and exit code of a run, and the signal that ended it, if one did."""
@@ -37,7 +46,7 @@ class Verdict:
     exit_code: int
     signal: int | None = None
     core_dumped: bool = False
-    line: str | None = None
+    line: Line | None = None
     """The line of output by which it has failed."""
 
     @property
@@ -49,7 +58,7 @@ class Verdict:
     def text(self) -> str:
         """For a log line."""
         if self.line is not None:
-            return f"{self.reason} by its output: {self.line}"
+            return f"{self.reason} by its output: {self.line.text}"
         if self.signal is not None:
             return f"{self.reason} by {signal_name(self.signal)}"
         return f"{self.reason} with exit code {self.exit_code}" if self.exit_code > 0 else self.reason
@@ -61,6 +70,8 @@ def judge(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
     The exit code is the exit status, or 128 + signal whoever sent it; -1 when nothing was started. A run that exits
     by itself inside the grace of a stop keeps its code under the reason of the stop.
     """
+    if exited.unknown:
+        return Verdict("crashed", CRASHED_EXIT_CODE)
     if exited.cause == "start_failed" or exited.status is None:
         return Verdict("start_failed", UNKNOWN_EXIT_CODE)
     if os.WIFSIGNALED(exited.status):

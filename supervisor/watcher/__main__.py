@@ -10,7 +10,7 @@ import socket
 import sys
 
 from supervisor.messages import Decoder, encode
-from supervisor.osport import set_title
+from supervisor.osport import become_subreaper, set_title
 from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order
 from supervisor.watcher.watch import Watch
@@ -26,7 +26,9 @@ async def _serve(sock: socket.socket) -> None:
         while data := await reader.read(65536):
             for frame in decoder.feed(data):
                 if frame["op"] == "hello":
-                    watch = Watch(lambda word: writer.write(encode(word)), Bell(frame["bell"], frame["token"]))
+                    watch = Watch(
+                        lambda word: writer.write(encode(word)), Bell(frame["bell"], frame["token"]), alone=True
+                    )
                 elif watch is not None and frame["op"] == "watch":
                     watch.begin(Order(**frame["order"]))
                 elif watch is not None:
@@ -43,7 +45,9 @@ def main() -> int:
     os.umask(0o077)
     os.nice(_NICE)
     set_title("ringward watcher")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a whole terminal: the daemon decides what that means
+    become_subreaper()
+    # Of a whole terminal: the daemon decides what that means. A handler, unlike SIG_IGN, is none of the commands'.
+    signal.signal(signal.SIGINT, lambda *_: None)
     asyncio.run(_serve(socket.socket(fileno=int(sys.argv[2]))))
     return 0
 

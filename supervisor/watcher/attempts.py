@@ -34,7 +34,7 @@ async def _status(url: SplitResult, shown: str, context: ssl.SSLContext | None) 
     try:
         port = url.port or _DEFAULT_PORTS[url.scheme]
         reader, writer = await asyncio.open_connection(url.hostname, port, ssl=context)
-    except (OSError, UnicodeError) as err:
+    except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
         raise NotYet(f"GET {shown}: {_reason(err)}") from err
     try:
         writer.write(request.encode())
@@ -64,7 +64,7 @@ async def tcp(order: Order) -> None:
     address = urlsplit(f"//{order.target}")
     try:
         _reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    except (OSError, UnicodeError) as err:
+    except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
         raise NotYet(f"connecting to {order.target}: {_reason(err)}") from err
     writer.transport.abort()
 

@@ -1,48 +1,88 @@
 """One attempt to see whether a service does its work, by a command of its own.
 
-It is a process group of its own, which is killed when the main process has ended or its time is over. Nobody waits for
-what does not die even then; it is reaped whenever it does.
+It is a session of its own, and all that descends from it is killed when its main process has ended or its time is over
+(see :mod:`.strays`). Nobody waits for what does not die even then; it is reaped whenever it does.
+
+This process itself starts nothing but ``/bin/sh``: it would wait for anything on a dead disk together with the child.
 """
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
+import sys
 
 from logring.mask import Mask
 from supervisor.watcher.attempts import NotYet
 from supervisor.watcher.order import Order
+from supervisor.watcher.strays import MARK, Strays
 
 _REAP_S = 1.0
+_LOOK_S = (0.01, 1.0)
+"""Between two looks for what was left behind: the first time, and at most."""
 _TAIL_BYTES = 4096
 _SHOWN = 200
 
+_SHELL = "/bin/sh"
+_BEGIN = '[ -z "$1" ] || umask "$1"; [ -z "$2" ] || cd -- "$2" || exit 126; unset OLDPWD; shift 2; exec "$@"'
+_TO_USER = "import os,sys\na=sys.argv\nos.setgroups([int(g) for g in a[3].split(',')])\nos.setgid(int(a[2]))\n"
+_TO_USER += "os.setuid(int(a[1]))\nos.execv(a[4],a[4:])\n"
 
-async def command(order: Order) -> None:
-    """The command ends with exit status 0.
 
-    Raises:
-        NotYet: it does not, or cannot be started; says the last line that it printed.
+class Commands:
+    """All attempts.
+
+    Args:
+        alone: All children of this process are commands, or were left behind by some: it is their subreaper.
     """
-    attempt = _Attempt(order)
-    try:
-        status = await attempt.ended
-        said = attempt.last_line()
-    finally:
-        attempt.close()
-    if status != 0:
-        how = f"is killed by signal {-status}" if status < 0 else f"ends with {status}"
-        raise NotYet(f"{order.argv[0]} {how}: {said}" if said else f"{order.argv[0]} {how}")
 
+    def __init__(self, *, alone: bool) -> None:
+        self._attempts: dict[int, _Attempt] = {}
+        """Those that are not reaped, by process id."""
+        self._numbers = itertools.count()
+        self._strays = Strays() if alone else None
+        self._tidying: asyncio.Task[None] | None = None
 
-async def reaped() -> None:
-    """All commands that were ended are gone; or most of them, after a second."""
-    if _unreaped:
-        await asyncio.wait(_unreaped, timeout=_REAP_S)
+    async def run(self, order: Order) -> None:
+        """The command ends with exit status 0.
 
+        Raises:
+            NotYet: it does not, or cannot be started; says the last line that it printed.
+        """
+        attempt = _Attempt(order, f"{order.key}/{next(self._numbers)}")
+        self._attempts[attempt.pid] = attempt
+        try:
+            status = await attempt.ended
+            said = attempt.last_line()
+        finally:
+            attempt.close()
+            attempt.reaped.add_done_callback(lambda _: self._attempts.pop(attempt.pid))
+            if self._strays is not None and (self._tidying is None or self._tidying.done()):
+                self._tidying = asyncio.get_running_loop().create_task(self._tidy(self._strays))
+        if status != 0:
+            how = f"is killed by signal {-status}" if status < 0 else f"ends with {status}"
+            raise NotYet(f"{order.argv[0]} {how}: {said}" if said else f"{order.argv[0]} {how}")
 
-_unreaped: set[asyncio.Future[None]] = set()
+    async def _tidy(self, strays: Strays) -> None:
+        """End what attempts that are over have left, until nothing is."""
+        look_s = _LOOK_S[0]
+        while True:
+            over = {pid for pid, attempt in self._attempts.items() if attempt.over}
+            marks = {pid: attempt.mark for pid, attempt in self._attempts.items() if pid not in over}
+            if not strays.end(over, marks) and not over:
+                return
+            await asyncio.sleep(look_s)
+            look_s = min(2 * look_s, _LOOK_S[1])
+
+    async def ended(self) -> None:
+        """All commands that are over are gone, and what they left; or most of that, after a second."""
+        waiting = {attempt.reaped for attempt in self._attempts.values() if attempt.over}
+        if self._tidying is not None:
+            waiting.add(self._tidying)
+        if waiting:
+            await asyncio.wait(waiting, timeout=_REAP_S)
 
 
 class _Attempt:
@@ -52,33 +92,36 @@ class _Attempt:
         NotYet: it cannot be started.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, mark: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._mask = Mask(order.env[name].encode("utf-8", "surrogateescape") for name in order.secrets)
         self._tail = b""
+        self.mark = mark
+        """In the environment of all that it starts."""
+        self.over = False
+        """Nobody wants to know more of it."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """Its exit status, or a signal as a negative number."""
+        self.reaped: asyncio.Future[None] = self._loop.create_future()
         self._output, theirs = os.pipe2(os.O_CLOEXEC)
         try:
+            if order.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
+                os.fchown(theirs, order.uid, -1)
             self._process = subprocess.Popen(
-                order.argv,
+                _wrapped(order),
                 stdin=subprocess.DEVNULL,
                 stdout=theirs,
                 stderr=theirs,
-                env=order.env,
-                cwd=order.cwd,
-                user=order.uid,
-                group=order.gid if order.uid is not None else None,
-                extra_groups=order.groups if order.uid is not None else None,
-                umask=-1 if order.umask is None else order.umask,
+                env={**order.env, MARK: mark},
                 start_new_session=True,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
             os.close(self._output)
-            raise NotYet(f"{order.argv[0]} cannot be executed: {getattr(err, 'strerror', None) or err}") from err
+            raise NotYet(f"{order.argv[0]} cannot be started: {getattr(err, 'strerror', None) or err}") from err
         finally:
             os.close(theirs)
-        self._pidfd = os.pidfd_open(self._process.pid)
+        self.pid = self._process.pid
+        self._pidfd = os.pidfd_open(self.pid)
         os.set_blocking(self._output, False)
         self._loop.add_reader(self._output, self._readable)
         self._loop.add_reader(self._pidfd, self._exited)
@@ -104,19 +147,42 @@ class _Attempt:
         return "".join(char if char.isprintable() else " " for char in lines[-1])[:_SHOWN] if lines else ""
 
     def close(self) -> None:
-        """End what is left of it."""
+        """End its group."""
+        self.over = True
         with contextlib.suppress(ProcessLookupError, PermissionError):  # ESRCH; EPERM: it became another user's
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         self._loop.remove_reader(self._output)
         os.close(self._output)
         self._loop.remove_reader(self._pidfd)
-        gone: asyncio.Future[None] = self._loop.create_future()
-        _unreaped.add(gone)
-        self._loop.add_reader(self._pidfd, lambda: self._reap(gone))
+        self._loop.add_reader(self._pidfd, self._reap)
 
-    def _reap(self, gone: asyncio.Future[None]) -> None:
+    def _reap(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._process.wait()
-        _unreaped.discard(gone)
-        gone.set_result(None)
+        self.reaped.set_result(None)
+
+
+def _wrapped(order: Order) -> list[str]:
+    """The command, after a shell that makes it what it is to be: user first, whose permissions count then."""
+    umask = "" if order.umask is None else f"{order.umask:04o}"
+    shell = [_SHELL, "-c", _BEGIN, "ringward", umask, order.cwd or "", *order.argv]
+    if order.uid is None:
+        return shell
+    user, groups = (str(order.uid), str(order.gid)), ",".join(map(str, order.groups)) or str(order.gid)
+    become = [sys.executable, "-I", "-S", "-c", _TO_USER, *user, groups]
+    if _SETPRIV is not None:
+        become = [_SETPRIV, f"--reuid={user[0]}", f"--regid={user[1]}", f"--groups={groups}"]
+    return [_SHELL, "-c", 'exec "$@"', "ringward", *become, *shell]
+
+
+def _setpriv() -> str | None:
+    """That of util-linux; busybox has one that cannot change the user."""
+    for directory in ("/usr/bin", "/bin", "/usr/sbin", "/sbin"):
+        path = f"{directory}/setpriv"
+        if os.access(path, os.X_OK) and os.path.basename(os.path.realpath(path)) == "setpriv":
+            return path
+    return None
+
+
+_SETPRIV = _setpriv()

@@ -61,8 +61,8 @@ class Bell:
                 event.set()
 
 
-async def line(order: Order, run: str, bell: Bell) -> str:
-    """The first line that the run has printed and that matches, without control characters, cut when it is long.
+async def line(order: Order, run: str, bell: Bell) -> tuple[int, str]:
+    """The first line that the run has printed and that matches: its number, and itself for people, see `shown`.
 
     Raises:
         NotYet: its log has ended, or cannot be read.
@@ -79,7 +79,7 @@ async def line(order: Order, run: str, bell: Bell) -> str:
             found = search(reader, pattern, position, limit=1, max_bytes=_MAX_BYTES)
             for hit in found.hits:
                 if hit.stream != SYSTEM:
-                    return shown(hit.text)
+                    return hit.n, shown(hit.text)
             position = found.next
             if not found.exhausted:
                 await asyncio.sleep(0)
@@ -96,5 +96,5 @@ async def line(order: Order, run: str, bell: Bell) -> str:
 
 
 def shown(text: bytes) -> str:
-    """Some bytes of output for people."""
+    """Some bytes of output for people: without control characters, and cut when they are many."""
     return "".join(char if char.isprintable() else " " for char in text.decode(errors="replace"))[:_SHOWN]

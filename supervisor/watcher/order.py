@@ -9,7 +9,7 @@ Watcher -> scheduler
     ``passed``   {key}: it was seen; an order without `times` is done then
     ``failing``  {key, why}: an attempt failed, for another reason than the one before
     ``failed``   {key, why}: as many in a row as `times` says; the order is done
-    ``matched``  {key, why}: of output, a line that matched; the order is done
+    ``matched``  {key, line, why}: of output, the number and text of a line that matched; the order is done
     ``clean``    {key}: of output, it is at its end, or cannot be read, and none has matched; the order is done
 """
 

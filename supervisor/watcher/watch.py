@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from supervisor.watcher.attempts import NotYet, http, tcp
-from supervisor.watcher.command import command, reaped
+from supervisor.watcher.command import Commands
 from supervisor.watcher.lines import Bell, line
 from supervisor.watcher.order import Order
 
@@ -18,19 +18,26 @@ Say = Callable[[dict[str, Any]], None]
 
 
 class Watch:
-    """All orders. `say` takes what the scheduler is to hear."""
+    """All orders. `say` takes what the scheduler is to hear; `alone`: see :class:`.command.Commands`."""
 
-    def __init__(self, say: Say, bell: Bell) -> None:
+    def __init__(self, say: Say, bell: Bell, *, alone: bool = False) -> None:
         self._say = say
         self._bell = bell
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections = asyncio.Semaphore(_AT_ONCE)
+        self._exec = Commands(alone=alone)
         self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
     def begin(self, order: Order) -> None:
         """Carry out an order; another one of the same key ends."""
         self.forget(order.key)
-        self._tasks[order.key] = asyncio.get_running_loop().create_task(self._carry_out(order))
+        task = self._tasks[order.key] = asyncio.get_running_loop().create_task(self._carry_out(order))
+        task.add_done_callback(lambda _: self._done(order.key, task))
+
+    def _done(self, key: str, task: asyncio.Task[None]) -> None:
+        """The scheduler forgets no order that is done."""
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
 
     def forget(self, key: str) -> None:
         """End an order, whatever it is doing."""
@@ -44,7 +51,7 @@ class Watch:
         for key in list(self._tasks):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await reaped()
+        await self._exec.ended()
 
     async def _carry_out(self, order: Order) -> None:
         if order.kind == "log":
@@ -67,11 +74,11 @@ class Watch:
 
     async def _output(self, order: Order) -> None:
         try:
-            found = await line(order, order.key.partition("/")[0], self._bell)
+            number, text = await line(order, order.key.partition("/")[0], self._bell)
         except NotYet:
             self._say({"op": "clean", "key": order.key})
         else:
-            self._say({"op": "matched", "key": order.key, "why": found})
+            self._say({"op": "matched", "key": order.key, "line": number, "why": text})
 
     async def _ready(self, order: Order) -> None:
         """Until it succeeds."""
@@ -106,7 +113,7 @@ class Watch:
 
     async def _attempt(self, order: Order) -> str | None:
         """Why it did not succeed."""
-        attempts: dict[str, Callable[[Order], Awaitable[None]]] = {"http": http, "tcp": tcp, "exec": command}
+        attempts: dict[str, Callable[[Order], Awaitable[None]]] = {"http": http, "tcp": tcp, "exec": self._exec.run}
         async with self._commands if order.kind == "exec" else self._connections:
             try:
                 async with asyncio.timeout(order.timeout_ms / 1000):

@@ -137,8 +137,8 @@ class Scheduler:
             return {"found": tokens.delete(self._db, args["name"])}
 
     def _audit(self, args: dict[str, Any]) -> dict[str, Any]:
-        found = [Entry(*entry) for entry in args["entries"]]
-        self.audit += found
+        found = {key: Entry(*entry) for key, entry in args["entries"].items()}
+        self.audit += found.values()
         return self._with_db(audit.append, found)
 
     def _login_failed(self, args: dict[str, Any]) -> dict[str, Any]:

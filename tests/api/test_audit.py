@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 from tests.api.credentials import JSON, basic, bearer, cookie, login, make_token
 from tests.api.harness import PASSWORD, Daemon, make_run
@@ -19,7 +20,7 @@ def test_who_did_what(own: Daemon) -> None:
     until(lambda: len(own.scheduler.audit) == 5, "the audit")
     uid = f"uid {os.geteuid()}"
     assert [entry[1:] for entry in own.scheduler.audit[1:]] == [
-        (uid, "unix", "createToken", "", 201, "", False),
+        (uid, "unix", "createToken", "ci", 201, "", False),
         ("token ci", "127.0.0.1", "runTask", "job", 201, "", False),
         (uid, "unix", "runTask", "unknown", 404, "There is no task unknown", False),
         ("password from 127.0.0.1", "127.0.0.1", "stopRun", run.id, 204, "", False),
@@ -91,6 +92,39 @@ def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
     own.scheduler.start()
     until(lambda: len({*own.scheduler.audit}) == 3, "the audit")
     assert [entry.status for entry in dict.fromkeys(own.scheduler.audit)] == [204, 503, 503]
+
+
+def test_a_killed_worker(own: Daemon) -> None:
+    """What was answered is in the audit, once, though the worker was killed at that very moment."""
+    assert own.ask("POST", "/api/tasks/job/run").status == 201
+    os.kill(own.workers()[0], signal.SIGKILL)
+    until(lambda: own.scheduler.audit, "the audit")
+    own.scheduler.stop()
+    assert own.ask("POST", "/api/tasks/other/run").status == 503
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGKILL)
+    own.scheduler.start()
+    until(lambda: len(own.get("/api/audit").json["items"]) == 2, "the audit")
+    assert [one["target"] for one in own.get("/api/audit").json["items"]] == ["other", "job"]
+    own.signal(15)
+    own.wait()
+    assert not left_by(own)
+
+
+def test_nothing_waits(own: Daemon) -> None:
+    """What is stored is in no file any more, however the worker is ended then, and what comes next is again."""
+    assert own.ask("POST", "/api/tasks/job/run").status == 201
+    until(lambda: own.scheduler.audit, "the audit")
+    until(lambda: not left_by(own), "the file to go")
+    own.scheduler.stop()
+    assert own.ask("POST", "/api/tasks/other/run").status == 503
+    assert len(left_by(own)) == 1
+    own.scheduler.start()
+    until(lambda: len(own.scheduler.audit) == 2 and not left_by(own), "the audit")
+
+
+def left_by(daemon: Daemon) -> list[str]:
+    return [name for name in os.listdir(daemon.boot.runtime_dir) if name.startswith("audit")]
 
 
 def test_the_audit_outlives_the_worker(own: Daemon) -> None:

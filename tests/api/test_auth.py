@@ -53,7 +53,9 @@ def test_browsers_are_not_invited(daemon: Daemon) -> None:
     assert "WWW-Authenticate" not in answer.headers
 
 
-@pytest.mark.parametrize("path", ["/", "/static/js/main.js", "/openapi.json", "/api/auth/status", "/healthz", "/readyz"])
+@pytest.mark.parametrize(
+    "path", ["/", "/static/js/main.js", "/openapi.json", "/api/auth/status", "/healthz", "/readyz"]
+)
 def test_what_everybody_may_see(daemon: Daemon, path: str) -> None:
     """Static files, the interface's description, log-in state, probes: nothing else."""
     assert daemon.get(path, unix=False).status == 200

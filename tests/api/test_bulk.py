@@ -1,10 +1,16 @@
 """Bulk operations, deletion and the summary, as far as they are the API's."""
 
 import json
-from typing import Any
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
 
+import gevent
 import pytest
 
+from api.context import Context
+from api.operation import Call
+from api.resources import bulk
 from store.ids import is_ulid, new_ulid
 from tests.api.credentials import bearer, make_token
 from tests.api.harness import Daemon, Refusal, make_run
@@ -92,6 +98,16 @@ def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, A
     assert asked == [{"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": one + two, "by": "uid 0"}]
     assert post(daemon, "delete", {"ids": None, "except_ids": None, **match_all}).json["affected"] == 7
     assert asked[1]["ids"] == ""
+
+
+def test_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a million ids take a second to go through: that is not done on the loop that all streams share."""
+    went_on = threading.Event()
+    monkeypatch.setattr("api.selector.arguments_of", lambda *_: {"went_on": went_on.wait(30)})
+    context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **found: found))
+    call = SimpleNamespace(by="", body=None, tasks=None)
+    gevent.spawn(went_on.set)
+    assert bulk._ask(cast(Context, context), cast(Call, call), "bulk_delete")["went_on"]
 
 
 def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:

@@ -50,6 +50,21 @@ def test_types(daemon: Daemon) -> None:
         assert [event.name for event in stream.take(2)] == ["run.ended", "service.state"]
 
 
+def test_types_that_are_none(daemon: Daemon) -> None:
+    """A word that is no kind is refused, and the answer has those that are; the document names them, too."""
+    answer = daemon.get("/api/events/stream?types=run.ended,run.finished,Ping")
+    assert answer.status == 422
+    (error,) = answer.json["errors"]
+    assert error["location"] == "query.types"
+    told, known = error["message"].split("; there are: ")
+    assert told == "has unknown words: run.finished, Ping"
+    document = daemon.get("/openapi.json").json
+    (parameter,) = document["paths"]["/api/events/stream"]["get"]["parameters"][:1]
+    assert (parameter["name"], parameter["style"], parameter["explode"]) == ("types", "form", False)
+    assert known.split(", ") == parameter["schema"]["items"]["enum"]
+    assert {"run.ended", "system", "ping", "notification.created"} < set(known.split(", "))
+
+
 @pytest.mark.parametrize("last", ["99999999", "-5", "x"])
 def test_a_number_that_says_nothing(daemon: Daemon, last: str) -> None:
     """It just follows."""

@@ -278,3 +278,4 @@ def test_a_foreign_file(daemon: Daemon) -> None:
         answer = daemon.get(f"/api/runs/{run.id}/log{kind}")
         assert answer.status == 500
         assert "neither a ring nor a log file" in answer.json["detail"]
+        assert daemon.boot.data_dir not in answer.json["detail"]

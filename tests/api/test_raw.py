@@ -185,6 +185,7 @@ def test_a_damaged_block(daemon: Daemon) -> None:
     broken = daemon.get(url(run), {"Range": f"bytes={begin + 3}-"})
     assert (broken.status, broken.media_type) == (500, "application/problem+json")
     assert "block 2 is damaged" in broken.json["detail"]
+    assert "/" not in broken.json["detail"]  # nobody is told where files are
     assert not {"Content-Range", "ETag", "Accept-Ranges"} & set(broken.headers)
     assert f"the log of {run.id} was sent only in part" in daemon.log.read_text()
 

@@ -52,6 +52,7 @@ def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
                 "killedLeftovers": ["sleep (7)"],
             },
         ),
+        ("failed", {"exit_code": 0, "failure_line": 0}, {"exitCode": 0, "failureLine": 0}),
         ("log_overflow", {"exit_code": 0}, {"exitCode": 0}),
         ("crashed", {"exit_code": -2}, {"exitCode": -2}),
         ("daemon_stopped", {"exit_code": 0}, {"exitCode": 0}),

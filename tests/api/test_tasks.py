@@ -1,10 +1,13 @@
 """Tasks and services, and the daemon."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from store import meta, tasks
+from store.runs import Run, delete_run, insert_run, update_run
 from supervisor.version import VERSION
 from tests.api.harness import Daemon, make_run
 
@@ -41,6 +44,48 @@ def test_list(daemon: Daemon) -> None:
     assert items[0] == {
         name: value for name, value in daemon.get("/api/tasks/backup").json.items() if name != "$schema"
     }
+
+
+def test_list_after_each_change(daemon: Daemon) -> None:
+    """The list shows what is stored at that moment, whatever it has shown before, and in its order."""
+
+    def insert(**columns: Any) -> None:
+        run = make_run(**columns)
+        insert_run(daemon.db, run)
+        tasks.update_task(daemon.db, "often", last_run_id=run.id)
+        inserted.append(run)
+
+    inserted: list[Run] = []
+    changes: list[Callable[[], object]] = [
+        lambda: tasks.upsert_task(daemon.db, "often", "task", '{"run": "true"}'),
+        lambda: tasks.update_task(daemon.db, "often", paused=True),
+        lambda: tasks.update_task(daemon.db, "often", paused=False, next_run_at=5),
+        lambda: insert(task="often", created_at=7),
+        lambda: update_run(daemon.db, inserted[0].id, status="running", started_at=8),
+        lambda: update_run(daemon.db, inserted[0].id, status="ended", end_reason="failed", exit_code=3, ended_at=9),
+        lambda: insert(task="often", created_at=8, status="ended", end_reason="succeeded", exit_code=0),
+        lambda: delete_run(daemon.db, inserted[1].id, 10),
+        lambda: tasks.set_instance(daemon.db, tasks.Instance("site", 1, "running", None, 2000, 0)),
+        lambda: tasks.update_task(daemon.db, "site", rolling="[1,2]"),
+        lambda: tasks.update_task(daemon.db, "site", rolling=None),
+        lambda: tasks.upsert_task(daemon.db, "often", "task", '{"run": "other"}'),
+        lambda: tasks.upsert_task(daemon.db, "aside", "task", '{"run": "true"}'),
+        lambda: tasks.forget_missing(daemon.db, ["backup", "plain", "site"]),
+        lambda: tasks.set_instance(
+            daemon.db, tasks.Instance("site", 1, "backoff", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 1000, 2)
+        ),
+    ]
+    tag = None
+    for change in changes:  # the last ones undo what others do not expect
+        with daemon.lock:
+            change()
+            names = [record.name for record in tasks.all_tasks(daemon.db)]
+        answer = daemon.get("/api/tasks")
+        ones = [daemon.get(f"/api/tasks/{name}").json for name in names]
+        assert answer.json["items"] == [{key: one[key] for key in one if key != "$schema"} for one in ones]
+        assert answer.headers["etag"] != tag
+        tag = answer.headers["etag"]
+        assert daemon.get("/api/tasks", headers={"If-None-Match": tag}).status == 304
 
 
 def test_task(daemon: Daemon) -> None:

@@ -1,5 +1,6 @@
 """POST /api/tasks/{taskName}/run."""
 
+import json
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 
 from store.ids import is_ulid
 from tests.api.credentials import bearer, make_token
-from tests.api.harness import Daemon, make_run
+from tests.api.harness import Daemon, Refusal, make_run
 
 JSON = {"Content-Type": "application/json"}
 
@@ -53,18 +54,45 @@ def test_no_parameters(daemon: Daemon, body: bytes | None, headers: dict[str, st
 @pytest.mark.parametrize(
     ("body", "locations"),
     [
-        (b'{"params": {"a": "1", "b": "2"}}', {"body.params.a", "body.params.b"}),
-        (b'{"params": {"a": 1}}', {"body.params"}),
-        (b'{"params": []}', {"body.params"}),
-        (b'{"parms": {}}', {"body.parms"}),
+        (b'{"params": {"a": 19734}}', {"body.params.a"}),
+        (b'{"params": {"a": null, "b": "19734", "c": {}}}', {"body.params.a", "body.params.c"}),
+        (b'{"params": {"a": ["19734"]}}', {"body.params.a"}),
+        (b'{"params": "19734"}', {"body.params"}),
+        (b'{"params": {' + b",".join(b'"%d": "19734"' % n for n in range(101)) + b"}}", {"body.params"}),
+        (b'{"parms": {"a": "19734"}}', {"body.parms"}),
     ],
 )
-def test_parameters_are_not_declared(daemon: Daemon, body: bytes, locations: set[str]) -> None:
-    """422 names each; nothing is started."""
+def test_what_are_no_parameters(daemon: Daemon, body: bytes, locations: set[str]) -> None:
+    """422 that names the field, and repeats no value, since it may be a secret; nothing is started."""
     answer = daemon.ask("POST", "/api/tasks/job/run", body, JSON)
     assert answer.status == 422
     assert {error["location"] for error in answer.json["errors"]} == locations
+    assert b"19734" not in answer.body
     assert daemon.scheduler.calls == []
+
+
+def test_parameters_are_handed_on(daemon: Daemon) -> None:
+    """As they came; what the scheduler says of each is the answer."""
+    given = {"a": "x\n$(y)", "b": ""}
+    answer = daemon.ask("POST", "/api/tasks/job/run", json.dumps({"params": given}), JSON)
+    assert answer.status == 201
+    assert daemon.scheduler.calls[-1][1]["params"] == given
+
+    def refuse(_args: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(422, "not valid", [{"location": "body.params.a", "message": "is required"}])
+
+    daemon.scheduler.operations["trigger"] = refuse
+    answer = daemon.ask("POST", "/api/tasks/job/run", json.dumps({"params": given}), JSON)
+    assert (answer.status, answer.json["errors"]) == (422, [{"location": "body.params.a", "message": "is required"}])
+
+
+def test_a_secret_is_not_shown_in_a_record(daemon: Daemon) -> None:
+    """Of a parameter whose value is not stored, a record has nothing."""
+    hidden = daemon.insert(make_run(task="job", params={"TOKEN": None, "A": "x"}))
+    only = daemon.insert(make_run(task="job", params={"TOKEN": None}))
+    for naming in ("camel", "snake"):
+        assert daemon.get(f"/api/runs/{hidden.id}?naming={naming}").json["params"] == {"A": "x"}
+        assert "params" not in daemon.get(f"/api/runs/{only.id}?naming={naming}").json
 
 
 @pytest.mark.parametrize(("task", "status"), [("unknown", 404), ("web", 409), ("locked", 403), ("a%20b", 422)])
@@ -170,7 +198,7 @@ def test_wait_limits(daemon: Daemon, wait: str) -> None:
 
 
 def test_a_key_is_handed_on(daemon: Daemon) -> None:
-    """As a hash, with a hash of what is asked for; the run of the answer is the one that the scheduler names."""
+    """As a hash, with a hash of what is asked for that takes the key to make; the run is what the scheduler names."""
     run = daemon.insert(make_run(task="job"))
     seen: list[dict[str, Any]] = []
 
@@ -184,7 +212,7 @@ def test_a_key_is_handed_on(daemon: Daemon) -> None:
         assert (answer.status, answer.json["id"]) == (201, run.id)
     assert "my key" not in str(seen)
     assert [args["key"] == seen[0]["key"] for args in seen] == [True, True, False, True]
-    assert [args["request"] == seen[0]["request"] for args in seen] == [True, True, True, False]
+    assert [args["request"] == seen[0]["request"] for args in seen] == [True, True, False, False]
 
 
 def test_clients_do_not_share_keys(daemon: Daemon) -> None:

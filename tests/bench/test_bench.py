@@ -55,4 +55,13 @@ def test_the_slowest_list_is_named() -> None:
     done = bench("--quick", "filters")
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"^slowest: /api/\S+ +\d+\.\d ms", done.stdout, re.MULTILINE)) == 2
-    assert len(re.findall(r"^lists of 20,000 runs with that bar: \d+, over it: \d+", done.stdout, re.MULTILINE)) == 2
+    assert len(re.findall(r"^lists of 5,000 runs with that bar: \d+, over it: \d+", done.stdout, re.MULTILINE)) == 2
+
+
+def test_many_tasks() -> None:
+    """Boot, idling and reload with all schedules changed, each with its figure."""
+    done = bench("--quick", "scale")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^boot with 200 cron tasks +\d+\.\d+ s", done.stdout, re.MULTILINE)
+    assert re.search(r"^idle with 200 tasks +\d+\.\d+ %", done.stdout, re.MULTILINE)
+    assert re.search(r"^reload of 200 tasks, all schedules changed +\d+\.\d+ s", done.stdout, re.MULTILINE)

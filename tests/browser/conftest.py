@@ -3,9 +3,18 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    StorageState,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from tests.browser.site import Site
 
@@ -54,31 +63,38 @@ def complaints() -> Iterator[list[str]]:
     assert found == []
 
 
+@pytest.fixture(scope="module")
+def session(browser: Browser, site: Site) -> Iterator[StorageState]:
+    """The cookie of somebody who has logged in."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    site.enter(context.new_page())
+    yield context.storage_state()
+    context.close()
+
+
+def visitor(browser: Browser, site: Site, complaints: list[str], **options: Any) -> Iterator[Page]:
+    context = browser.new_context(locale="en-GB", timezone_id="UTC", **options)
+    page = watched(context, complaints)
+    page.goto(site.url)
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    yield page
+    context.close()
+
+
 @pytest.fixture
-def page(browser: Browser, site: Site, complaints: list[str]) -> Iterator[Page]:
+def page(browser: Browser, site: Site, session: StorageState, complaints: list[str]) -> Iterator[Page]:
     """A window of somebody who has logged in, at the overview."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB", timezone_id="UTC")
-    one = watched(context, complaints)
-    site.enter(one)
-    yield one
-    context.close()
+    size: ViewportSize = {"width": 1280, "height": 900}
+    yield from visitor(browser, site, complaints, storage_state=session, viewport=size)
 
 
 @pytest.fixture
-def phone(browser: Browser, site: Site, complaints: list[str]) -> Iterator[Page]:
+def phone(browser: Browser, site: Site, session: StorageState, complaints: list[str]) -> Iterator[Page]:
     """The same on a phone, which prefers dark colours."""
-    context = browser.new_context(
-        viewport={"width": 390, "height": 844},
-        is_mobile=True,
-        has_touch=True,
-        color_scheme="dark",
-        locale="en-GB",
-        timezone_id="UTC",
-    )
-    one = watched(context, complaints)
-    site.enter(one)
-    yield one
-    context.close()
+    size: ViewportSize = {"width": 390, "height": 844}
+    mobile = {"is_mobile": True, "has_touch": True, "color_scheme": "dark"}
+    yield from visitor(browser, site, complaints, storage_state=session, viewport=size, **mobile)
 
 
 @pytest.fixture

@@ -34,6 +34,13 @@ run = "exit 7"
 retry_attempts = 1
 retry_delay = "10ms"
 
+[tasks.report]
+run = 'echo "$1 for $WHO"'
+params = [
+  { name = "month", kind = "arg", required = true, pattern = "[0-9]{4}-[0-9]{2}", description = "As in 2026-11" },
+  { name = "WHO", kind = "env", default = "everybody", choices = ["everybody", "nobody"] },
+]
+
 [tasks.hidden]
 api_trigger = false
 every = "1h"

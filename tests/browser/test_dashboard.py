@@ -44,12 +44,16 @@ def test_wrong_password(browser: Browser, site: Site, complaints: list[str]) -> 
     context.close()
 
 
-def test_logging_out(page: Page) -> None:
+def test_logging_out(browser: Browser, site: Site, complaints: list[str]) -> None:
     """The session ends, and the way in is shown."""
+    context = browser.new_context()
+    page = watched(context, complaints)
+    site.enter(page)
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Password")).to_be_visible()
     page.reload()
     expect(page.get_by_label("Password")).to_be_visible()
+    context.close()
 
 
 def test_what_needs_attention_comes_first(page: Page) -> None:
@@ -272,15 +276,36 @@ def test_only_the_schedule_may_run_it(page: Page, site: Site) -> None:
     expect(button).to_have_attribute("title", re.compile("api_trigger"))
 
 
+def test_parameters(page: Page, site: Site, complaints: list[str]) -> None:
+    """A task that has some asks for them, refuses in words what does not fit, and shows them with the run."""
+    site.see(page, "#/task/report")
+    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("month").fill("November")
+    dialog.get_by_label("WHO").select_option("nobody")
+    dialog.get_by_role("button", name="Run").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("[0-9]{4}-[0-9]{2}")
+    dialog.get_by_label("month").fill("2026-11")
+    dialog.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("log")).to_contain_text("2026-11 for nobody")
+    expect(page.get_by_role("region", name="Run", exact=True)).to_contain_text("2026-11")
+    complaints[:] = [one for one in complaints if "422" not in one]
+
+
 def test_palette(page: Page) -> None:
     """Tasks, pages and things to do are found by a few letters, by keyboard alone."""
     page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="Find a task")
+    expect(field).to_be_focused()
     page.keyboard.type("syst")
+    first = page.get_by_role("listbox", name="Found").get_by_role("option").first
+    expect(first).to_contain_text("System")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="System")).to_be_visible()
     page.keyboard.press("/")
+    expect(field).to_be_focused()
     page.keyboard.type("colours")
-    expect(page.get_by_role("option").first).to_contain_text("colours")
+    expect(first).to_contain_text("colours")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="colours")).to_be_visible()
     page.keyboard.press("g")

@@ -61,6 +61,21 @@ class TestRun:
         result = ringward("run", "job")
         assert (result.exit_code, result.stdout, result.stderr) == (3, "out\n", "err\n")
 
+    def test_parameters_are_sent(self, ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What follows the first equals sign is the value; a name alone stands for the variable."""
+        running(daemon)
+        monkeypatch.setenv("TOKEN", "s3cret")
+        assert ringward("run", "job", "-p", "A=x=y", "--param", "b=", "-p", "TOKEN").exit_code == 0
+        sent = next(request.body for request in daemon.requests if request.method == "POST")
+        assert json.loads(sent) == {"params": {"A": "x=y", "b": "", "TOKEN": "s3cret"}}
+
+    @pytest.mark.parametrize("given", [["A=1", "A=1"], ["=1"], [""], ["NOT_THERE"], ["A=\udcff"], ["\udcff=1"]])
+    def test_what_are_no_parameters(self, ringward: Ringward, daemon: FakeDaemon, given: list[str]) -> None:
+        """A mistake on the command line, told before anything is sent."""
+        running(daemon)
+        result = ringward("run", "job", *(part for text in given for part in ("-p", text)))
+        assert (result.exit_code, daemon.requests) == (64, [])
+
     @pytest.mark.parametrize(
         ("ended", "code", "said"),
         [
@@ -90,6 +105,7 @@ class TestRun:
             (problem(409, "job is a service"), 125, "job is a service"),
             (problem(403, "only the schedule may run it"), exit_codes.NOT_PERMITTED, "only the schedule"),
             (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
+            (Answer(301), 125, "it answered with status 301"),
         ],
     )
     def test_a_run_that_is_refused_never_ran(
@@ -283,6 +299,7 @@ class TestEnding:
         "missedCount": 2,
         "retryAt": "2026-11-21T03:05:00.000Z",
         "killedLeftovers": ["sleep (12)", "sh (13)"],
+        "failureLine": 3,
         "lastLines": [line(7, "out"), line(8, "why", "system")],
     }
 
@@ -300,6 +317,7 @@ class TestEnding:
             "requested by\ttoken ci",
             "scheduled for\t2026-11-21T03:00:00.000Z",
             "missed times\t2",
+            "failed by line\t3",
             "tried again\t2026-11-21T03:05:00.000Z",
             "also killed\tsleep (12), sh (13)",
             "",

@@ -64,10 +64,12 @@ def test_what_is_selected(
         ["job"],
         [f"{RUN}0"],
         ["--trigger=me"],
+        ["--task", "", "--status", "failed"],
+        ["--all", "--search", ""],
     ],
 )
 def test_what_means_nothing(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
-    """Nothing is deleted by mistake: no selection, two at once, or what is no id is a usage error."""
+    """Nothing is deleted by mistake: no selection, two at once, an empty one (``--task "$UNSET"``), what is no id."""
     assert ringward("rm", *arguments).exit_code == exit_codes.USAGE
     assert daemon.requests == []
 

@@ -31,6 +31,7 @@ class Executed(Exception):
     arguments: list[str]
     boot: Boot
     lock: int
+    place: int
     environ: dict[str, str]
 
 
@@ -59,8 +60,8 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         said = dict(zip(arguments[4::2], arguments[5::2], strict=True))
         with open(int(said["--boot"]), "rb") as memory:
             boot = Boot.from_dict(json.load(memory))
-        locks.append(int(said["--lock"]))
-        raise Executed(program, arguments, boot, locks[-1], dict(os.environ))
+        locks.extend((int(said["--place"]), int(said["--lock"])))
+        raise Executed(program, arguments, boot, locks[-1], locks[-2], dict(os.environ))
 
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: [str(shared_memory / "ringward")])
@@ -103,6 +104,20 @@ def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory
     assert stat.S_IMODE((tmp_path / "data/id").stat().st_mode) == 0o600
 
 
+def test_a_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
+    """While its daemon runs, the copy gets an identity of its own, which it keeps; the original keeps its own, too."""
+    boot = boot_of(up())
+    (tmp_path / "copy").mkdir(mode=0o700)
+    shutil.copy(tmp_path / "data/id", tmp_path / "copy/id")
+    copied = up("--data", str(tmp_path / "copy"))
+    other = boot_of(copied)
+    assert "is a copy of a data directory whose daemon runs" in copied.result.output
+    assert other.daemon_id != boot.daemon_id
+    assert other.runtime_dir != boot.runtime_dir
+    assert (tmp_path / "copy/id").read_text().strip() == other.daemon_id
+    assert (tmp_path / "data/id").read_text().strip() == boot.daemon_id
+
+
 def test_the_configuration_settles_the_rest(up: Up, tmp_path: Path) -> None:
     """And the command line wins over it."""
     config = (
@@ -120,8 +135,9 @@ def test_a_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> Non
     """Made once; the runtime directory stays where it was."""
     first = up()
     assert first.executed
-    os.close(first.executed.lock)
-    first.executed.lock = os.open(os.devnull, os.O_RDONLY)
+    for held in (first.executed.lock, first.executed.place):
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), held)
     second = boot_of(up())
     assert second.daemon_id == first.executed.boot.daemon_id
     assert second.token != first.executed.boot.token

@@ -1,5 +1,6 @@
 """Loading: what a valid file means, and how everything that is wrong is told."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 from supervisor.config.load import load, load_sections
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
-from supervisor.config.schema import KEYS
+from supervisor.config.schema import KEYS, keys_of
 from tests.config.conftest import Write
 
 Load = Callable[..., Config]
@@ -252,6 +253,13 @@ run = "x"
         ("[tasks.a]\nrun = 'x'\nenv = ['A=B']", "must be a table of strings"),
         ("[services.a]\nrun = 'x'\ninstances = 65", "must be a whole number from 1 to 64"),
         ("a = [", ":1:6: "),
+        pytest.param("a = " + "9" * 5000, "a number with too many digits", id="digits"),
+        pytest.param("[tasks.a]\nrun = 'x'\nkeep_runs = 0x" + "f" * 5000, "a.keep_runs: must be a whole", id="hex"),
+        (
+            "[services.a]\nrun = 'x'\ndepends_on = [{ name = 'b', until = [1] }]",
+            'depends_on[0].until: must be "started"',
+        ),
+        ("[services.a]\nrun = 'x'\ndepends_on = [{ name = 3, until = 'later' }]", "a.depends_on[0].name: must be the"),
     ],
 )
 def test_each_mistake_is_told_with_its_place_and_remedy(problems: Problems, text: str, expected: str) -> None:
@@ -259,6 +267,50 @@ def test_each_mistake_is_told_with_its_place_and_remedy(problems: Problems, text
     shown = "\n".join(str(problem) for problem in problems(text))
     assert expected in shown
     assert "ringward.toml" in shown
+
+
+ODD = {
+    "number": "1",
+    "negative": "-1",
+    "digits": "0x" + "f" * 5000,
+    "nan": "nan",
+    "inf": "-inf",
+    "true": "true",
+    "empty": '""',
+    "text": '"x"',
+    "blank": '" "',
+    "NUL": '"a\\u0000"',
+    "escapes": '"\\u001b[31m\\n%s{x}"',
+    "emoji": '"\\U0001F600"',
+    "long": f'"{"x" * 200_000}"',
+    "digits in text": f'"{"9" * 5000}s"',
+    "bytes": '"${BYTES}"',
+    "date": "2026-11-21",
+    "time": "12:00:00",
+    "moment": "2026-11-21T12:00:00Z",
+    "list": "[]",
+    "lists": "[[[]], [[1]]]",
+    "mixed": '[1, "x", true, {}, [], 1.5]',
+    "table": "{}",
+    "tables": "{ name = [], until = {}, http = [], kind = {}, default = [], memory = {}, a = { b = { c = 1 } } }",
+    "list of tables": "[{ name = [], until = {}, kind = [], choices = {}, type = 3 }, {}]",
+    "names": '{ "" = "x", "a b" = "", "\\u0000" = "x", "\\n" = 1 }',
+}
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_whatever_a_value_is_it_is_taken_or_told(write: Write, value: str) -> None:
+    """Each key is given each odd value, and nothing but a problem comes of it, in a text that can be shown."""
+    tables = {"daemon": "daemon", "http": "http", "storage": "storage", "notify": "notify"}
+    tables |= {"tasks.a": "task", "services.b": "service"}
+    text = "".join(
+        f"[{table}]\n" + "".join(f"{name} = {value}\n" for name in keys_of(place)) for table, place in tables.items()
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(str(write(text)), {"BYTES": "\udcff"})
+    shown = str(caught.value)
+    assert shown.replace("\n", "").isprintable()
+    assert json.dumps([problem.to_dict() for problem in caught.value.problems]).isascii()
 
 
 def test_one_mistake_is_one_problem(problems: Problems) -> None:

@@ -80,6 +80,8 @@ E="one
 two"
 F=
 G=a#b
+H=#4711
+I= # nothing
 A=last\r
 """
     assert parse_variables(text) == {
@@ -90,6 +92,8 @@ A=last\r
         "E": "one\ntwo",
         "F": "",
         "G": "a#b",
+        "H": "#4711",
+        "I": "",
     }
     assert parse_variables("") == {}
 

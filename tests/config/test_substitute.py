@@ -41,7 +41,9 @@ def test_references_are_replaced_once(text: str, result: str, tmp_path: Path) ->
         ("${a b}", "names no variable"),
         ("${}", "names no variable"),
         ("${RINGWARD_PASSWORD}", "daemon's own"),
+        ("${BYTES}", "BYTES is no UTF-8 text"),
         ("${file:missing}", "No such file"),
+        ("${file:a\0b}", "NUL"),
         ("${file:.}", "regular file"),
         ("${file:pipe}", "regular file"),
         ("${file:binary}", "no UTF-8"),
@@ -54,7 +56,7 @@ def test_what_has_no_value_is_an_error(text: str, message: str, tmp_path: Path) 
     (tmp_path / "binary").write_bytes(b"\xff")
     (tmp_path / "large").write_bytes(b"x" * 65537)
     with pytest.raises(Invalid, match=message):
-        substitute(text, {"RINGWARD_PASSWORD": "secret-secret"}, str(tmp_path))
+        substitute(text, {"RINGWARD_PASSWORD": "secret-secret", "BYTES": "\udcff"}, str(tmp_path))
 
 
 def test_every_kind_of_value_takes_references_but_run_does_not(config: Callable[..., Config]) -> None:

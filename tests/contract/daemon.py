@@ -17,11 +17,14 @@ from tests.e2e.daemon import Answer, Daemon, program
 from tests.waiting import until
 
 LINES = 6000
+PARAMS = 'params = [{ name = "of", kind = "option" }, { name = "empty", kind = "arg" }]'
 TASKS = f"""
 [tasks.kinds]
 run = "true"
+{PARAMS}
 [tasks.bulk]
 run = "true"
+{PARAMS}
 [tasks.twice]
 run = "true"
 [tasks.other]

@@ -27,6 +27,17 @@ def test_trigger(daemon: Contract) -> None:
     assert daemon.ended(run["id"])["endReason"] == "succeeded"
 
 
+def test_trigger_with_parameters(daemon: Contract) -> None:
+    """The answer has none; the run's record has them, and what the task does not take is named."""
+    answer = daemon.request("POST", "/api/tasks/bulk/run", {"params": {"of": "me", "empty": ""}})
+    assert answer.status == 201
+    check_object(answer.json(), SNAKE)
+    assert daemon.ended(answer.json()["id"])["params"] == {"of": "me", "empty": ""}
+    refused = daemon.request("POST", "/api/tasks/bulk/run", {"params": {"off": "me", "empty": "-x"}})
+    assert refused.status == 422
+    assert {error["location"] for error in refused.json()["errors"]} == {"body.params.off", "body.params.empty"}
+
+
 def test_links(daemon: Contract) -> None:
     """The link to its schema that an answer carries leads to a schema."""
     for path in ("/api/runs", "/api/tasks/kinds/runs", f"/api/runs/{daemon.printed}"):

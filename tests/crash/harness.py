@@ -9,6 +9,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
@@ -22,13 +23,20 @@ from tests.e2e.daemon import PROGRAMS, Daemon
 from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
-VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler")
+VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler", "ringward spawner", "upgrade")
+"""What is killed; an upgrade is none, and everything goes on all the same."""
 
 
 def numbered(count: int, pause_s: float, sides: Path, after: str = "") -> str:
     """TOML for a command that prints numbered lines, its side file named after its run."""
     command = f"{sys.executable} -I {PROGRAMS / 'numbered.py'} {count} {pause_s} {sides}/$RINGWARD_RUN_ID"
     return f'run = "{command}{after}"'
+
+
+def numbered_quickly(count: int, sides: Path, after: str = "") -> str:
+    """The same, without a pause, by a shell: it starts ten times as fast as Python."""
+    line = f'echo $n >>{sides}/$RINGWARD_RUN_ID; echo "line $n"; n=$((n + 1))'
+    return f"run = '''n=0; while [ $n -lt {count} ]; do {line}; done{after}'''"
 
 
 def load(sides: Path) -> str:
@@ -74,6 +82,7 @@ class Report:
     """What was found."""
 
     kills: Counter[str] = field(default_factory=Counter)
+    upgrades: int = 0
     accepted: set[str] = field(default_factory=set)
     """Ids of runs whose trigger was answered with 201."""
     refused: int = 0
@@ -110,6 +119,8 @@ class Storm:
                 self._kill(self._random.choice(VICTIMS))
                 next_kill = time.monotonic() + self._random.uniform(0.3, 4)
         until(daemon.ready, "the daemon to be ready after the last kill")
+        self._kill("upgrade")
+        until(self._upgraded, "the end of the last upgrade")
         identity = (daemon.data / "id").read_text().strip()
         if daemon.stop() != 0:
             self.report.differences.append("the daemon did not end with status 0")
@@ -129,11 +140,25 @@ class Storm:
 
     def _kill(self, victim: str) -> None:
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):  # it has just been killed, and not yet replaced
-            if victim == "worker":
+            if victim == "upgrade":
+                os.kill(self._daemon.pid, signal.SIGUSR2)
+            elif victim == "worker":
                 self._daemon.helper("ringward gunicorn").children()[0].kill()
+            elif victim == "ringward spawner":  # there only where runs have cgroups, and perhaps not before a start
+                self._spawners()[0].kill()
             else:
                 self._daemon.helper(victim).kill()
             self.report.kills[victim] += 1
+
+    def _upgraded(self) -> bool:
+        """Whether there was one, and none is under way."""
+        told = self._daemon.output.read_text()
+        self.report.upgrades = told.count("upgraded from")
+        return told.rfind("upgraded from") > told.rfind("upgrade: trying")
+
+    def _spawners(self) -> list[psutil.Process]:
+        children = psutil.Process(self._daemon.pid).children()
+        return [one for one in children if " ".join(one.cmdline()) == "ringward spawner"]
 
     def _look_for_leftovers(self, identity: str) -> None:
         for process in psutil.process_iter():
@@ -195,7 +220,8 @@ def main() -> int:
         finally:
             output = daemon.output.read_text()
             daemon.clean()
-    print(f"kills {dict(report.kills)}, triggers {len(report.accepted)} accepted, {report.refused} refused")
+    print(f"kills {dict(report.kills)}, {report.upgrades} upgrades")
+    print(f"triggers {len(report.accepted)} accepted, {report.refused} refused")
     print(f"{report.lines} lines in {report.logs} logs, {output.count('Traceback')} tracebacks")
     for reason, count in sorted(report.reasons.items()):
         print(f"  {count:6} {reason}")

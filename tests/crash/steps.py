@@ -1,11 +1,12 @@
-"""Stands for the Python of a daemon, and kills its scheduler at one labelled step, once.
+"""Stands for the Python of a daemon, and kills its scheduler at labelled steps.
 
     steps.py PLAN -I -m supervisor.root ARGUMENTS      the root, which then starts its helpers through steps.py too
     steps.py PLAN -I -m supervisor.scheduler ARGUMENTS the scheduler, with a count at each step
     steps.py PLAN -I -m anything ARGUMENTS             as it is
 
-PLAN is a file with a label and a number: when that step is reached for that many-th time, the file is removed and
-the scheduler gets SIGKILL. Without the file nothing happens. Production code knows nothing of this.
+PLAN is a file that may come and go, of lines with a label and a number: when the step of the first line is reached
+for that many-th time since the line is there, the line is removed and the scheduler gets SIGKILL. With the last line
+goes the file. Without the file nothing happens. Production code knows nothing of this.
 """
 
 import functools
@@ -13,15 +14,12 @@ import os
 import runpy
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-LABELS = (
-    "begin",
-    "snapshot asked",
-    "before settling",
-    "settled",
+STARTING = ("begin", "snapshot asked", "before settling", "settled", "before ready", "after ready")
+"""Steps that are reached once by each scheduler."""
+WORKING = (
     "before storing",
     "stored",
     "before announcing",
@@ -32,8 +30,6 @@ LABELS = (
     "after stop",
     "before ack",
     "after ack",
-    "before ready",
-    "after ready",
     "before answering",
     "answered",
     "before started",
@@ -50,20 +46,20 @@ class Plan:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._counts: Counter[str] = Counter()
-        self._label, self._number = "", 0
-        try:
-            with open(path, encoding="utf-8") as file:
-                self._label, _, number = file.read().rpartition(" ")
-            self._number = int(number)
-        except FileNotFoundError:  # it has been carried out
-            pass
+        self._passed = 0
 
     def step(self, label: str) -> None:
-        self._counts[label] += 1
-        if label == self._label and self._counts[label] == self._number:
-            os.unlink(self._path)
-            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                first, *others = file.read().splitlines()
+        except FileNotFoundError:
+            return
+        wanted, _, number = first.rpartition(" ")
+        self._passed += label == wanted
+        if self._passed < int(number):
+            return
+        write_plan(self._path, others)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def around(self, owner: Any, name: str, before: Callable[..., str], after: Callable[..., str]) -> None:
         """Make steps of the begin and the end of a method; their labels are made from its arguments."""
@@ -77,6 +73,16 @@ class Plan:
             return result
 
         setattr(owner, name, wrapped)
+
+
+def write_plan(path: str, lines: list[str]) -> None:
+    """Whoever reads it finds it as it was or as it is now."""
+    if not lines:
+        os.unlink(path)
+        return
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    os.replace(f"{path}.new", path)
 
 
 def label_steps(plan: Plan) -> None:

@@ -1,43 +1,24 @@
 """The scheduler killed at each labelled step: nothing is lost, nothing runs twice, nothing is said to have crashed."""
 
 import contextlib
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.crash import steps
-from tests.crash.harness import Report, all_runs, compare, numbered
+from tests.crash.daemon import StepsDaemon, in_fours
+from tests.crash.harness import all_runs, numbered, numbered_quickly
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
-
-
-class StepsDaemon(Daemon):
-    """Runs under steps.py instead of Python."""
-
-    def __init__(self, directory: Path, label: str, number: int) -> None:
-        super().__init__(directory)
-        self.plan = directory / "plan"
-        self.plan.write_text(f"{label} {number}")
-        self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{steps.__file__}" "{self.plan}" "$@"\n')
-        self._python.chmod(0o700)
-
-    def environment(self) -> dict[str, str]:
-        return {**super().environment(), "STEPS_PYTHON": str(self._python)}
-
-    def command(self) -> list[str]:
-        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
-        return [sys.executable, "-I", "-c", code]
 
 
 def configuration(sides: Path) -> str:
     return f"""
 [tasks.quick]
-{numbered(20, 0, sides)}
+{numbered_quickly(20, sides)}
 max_concurrent = 2
 [tasks.failing]
-{numbered(5, 0, sides, "; exit 3")}
+{numbered_quickly(5, sides, "; exit 3")}
 retry_attempts = 1
 retry_delay = "20ms"
 [tasks.stopped]
@@ -46,7 +27,7 @@ retry_delay = "20ms"
 {numbered(1_000_000, 0.01, sides)}
 on_overlap = "terminate"
 [services.flaky]
-{numbered(10, 0, sides, "; exit 1")}
+{numbered_quickly(10, sides, "; exit 1")}
 restart_delay = "50ms"
 restart_attempts = 10000
 [services.steady]
@@ -54,60 +35,79 @@ restart_attempts = 10000
 """
 
 
-def load(daemon: Daemon) -> set[str]:
-    """Triggers and stops; returns what was accepted."""
-    accepted = set()
+def begin_load(daemon: Daemon) -> set[str]:
+    """Triggers; returns what was accepted."""
 
     def trigger(task: str) -> str | None:
         with contextlib.suppress(OSError):
             answer = daemon.request("POST", f"/api/tasks/{task}/run")
             if answer.status == 201:
                 found: str = answer.json()["id"]
-                accepted.add(found)
                 return found
         return None
 
-    for task in ("quick", "quick", "quick", "failing", "superseded", "superseded", "stopped", "stopped"):
-        trigger(task)
-    until(lambda: sum(run["status"] == "ended" for run in daemon.runs("quick")) >= 3, "the quick ones to end")
-    until(lambda: sum(run["status"] == "ended" for run in daemon.runs("failing")) >= 2, "the attempts to end")
+    tasks = ("quick", "quick", "quick", "failing", "superseded", "superseded", "stopped", "stopped")
+    return {until(lambda task=task: trigger(task), f"{task} to be taken") for task in tasks}  # type: ignore[misc]
+
+
+def finish_load(daemon: Daemon) -> None:
+    """Wait for what ends by itself, stop the others."""
+    for task in ("quick", "failing"):
+        until(lambda task=task: all(run["status"] == "ended" for run in daemon.runs(task)), f"{task} to end")  # type: ignore[misc]
     for task in ("stopped", "superseded"):
         for run in daemon.runs(task):
             if run["status"] != "ended":
                 until(lambda run=run: stopped(daemon, run["id"]), "a stop to be taken")  # type: ignore[misc]
                 daemon.ended(run["id"])
-    return accepted
 
 
 def stopped(daemon: Daemon, run_id: str) -> bool:
-    return daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+    """409: it has ended, and the answer to the stop of before was lost with the scheduler."""
+    return daemon.request("POST", f"/api/runs/{run_id}/stop").status in (204, 409)
 
 
-@pytest.mark.parametrize("number", [1, 4])
-@pytest.mark.parametrize("label", steps.LABELS)
-def test_the_scheduler_dies_at(label: str, number: int, tmp_path: Path) -> None:
-    """Every accepted trigger ran once, every line and every ending is there, whatever the moment."""
-    sides = tmp_path / "sides"
-    sides.mkdir()
-    daemon = StepsDaemon(tmp_path, label, number)
-    daemon.write(configuration(sides))
-    try:
-        daemon.start()
-        accepted = load(daemon)
-        until(daemon.ready, "the daemon to be ready")
-        assert daemon.stop() == 0
-        reached = not daemon.plan.exists()
-        daemon.start()
-        report = Report(accepted=accepted)
-        compare(daemon, sides, report)
-        endings = {run["taskName"]: set[tuple[str, int]]() for run in all_runs(daemon).values()}
-        for run in all_runs(daemon).values():
-            if run["status"] == "ended" and run["exitCode"] >= 0:
-                endings[run["taskName"]].add((run["endReason"], run["exitCode"]))
-    finally:
-        daemon.clean()
-    assert report.differences == []
+def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
+    """Every accepted trigger ran once, every line and every ending is there."""
+    assert daemon.verdict(accepted).differences == []
+    endings = {run["taskName"]: set[tuple[str, int]]() for run in all_runs(daemon).values()}
+    for run in all_runs(daemon).values():
+        if run["status"] == "ended" and run["exitCode"] >= 0:
+            endings[run["taskName"]].add((run["endReason"], run["exitCode"]))
     assert endings["quick"] == {("succeeded", 0)}
     assert endings["failing"] == {("failed", 3)}
     assert endings["stopped"] | endings["superseded"] == {("stopped", 143)}
-    assert reached or number > 1
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_schedulers_die_at_work(number: int, daemon: StepsDaemon) -> None:
+    """Whatever the moment: every accepted trigger ran once, every line and every ending is there."""
+    daemon.write(configuration(daemon.sides))
+    accepted = set()
+    for labels in in_fours(steps.WORKING):
+        daemon.start()
+        for label in labels:
+            daemon.plan(label, number=number)
+            accepted |= begin_load(daemon)
+            finish_load(daemon)
+            daemon.recovered()
+        assert daemon.stop() == 0
+    all_is_well(daemon, accepted)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+def test_schedulers_die_while_they_start(first: bool, daemon: StepsDaemon) -> None:
+    """One after the other does, with the daemon or while much goes on: all of it goes on."""
+    daemon.write(configuration(daemon.sides))
+    accepted = set()
+    for labels in (steps.STARTING[:3], steps.STARTING[3:]):
+        if first:
+            daemon.plan(*labels)
+        daemon.start()
+        accepted |= begin_load(daemon)
+        if not first:
+            daemon.plan(*labels)
+            daemon.helper("ringward scheduler").kill()
+        finish_load(daemon)
+        daemon.recovered()
+        assert daemon.stop() == 0
+    all_is_well(daemon, accepted)

@@ -1,4 +1,4 @@
-"""Helpers killed at random under load."""
+"""Helpers killed at random under load, and upgrades between that."""
 
 from pathlib import Path
 
@@ -9,7 +9,10 @@ SECONDS = 15
 
 
 def test_no_line_no_exit_and_no_trigger_is_lost(tmp_path: Path) -> None:
-    """However often workers, gunicorn and the scheduler are killed: every line, every row, every accepted trigger."""
+    """However often workers, gunicorn and the scheduler are killed, or all of it is upgraded: nothing is missing.
+
+    That is every line, every row and every accepted trigger.
+    """
     daemon = Daemon(tmp_path)
     try:
         report = Storm(daemon, tmp_path, seed=1, with_example=False).run(SECONDS)
@@ -17,4 +20,5 @@ def test_no_line_no_exit_and_no_trigger_is_lost(tmp_path: Path) -> None:
         daemon.clean()
     assert report.differences == []
     assert sum(report.kills.values()) >= 3
+    assert report.upgrades >= 1
     assert report.lines > 1000

@@ -2,18 +2,16 @@
 
 import contextlib
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.crash.harness import Report, compare, numbered
-from tests.crash.test_each_step import StepsDaemon
+from tests.crash.daemon import StepsDaemon, in_fours
+from tests.crash.harness import numbered
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
 
 LABELS = (
-    "settled",
     "before storing",
     "stored",
     "before spawn",
@@ -61,40 +59,42 @@ def settled(daemon: Daemon, ids: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("label", LABELS)
-def test_the_scheduler_dies_at(label: str, number: int, tmp_path: Path) -> None:
+def test_schedulers_die(number: int, daemon: StepsDaemon) -> None:
     """Each command is carried out to its end, no two processes of an instance ever run, and no ending is lost."""
-    sides = tmp_path / "sides"
-    sides.mkdir()
-    daemon = StepsDaemon(tmp_path, label, number)
     daemon.write(
-        f"[services.s]\n{numbered(1_000_000, 0.01, sides)}\n"
+        f"[services.s]\n{numbered(1_000_000, 0.01, daemon.sides)}\n"
         f'instances = {INSTANCES}\nrestart_delay = "1h"\nhealthy_after = "10ms"\n'
     )
-    try:
+    seen: set[str] = set()
+    for labels in in_fours(LABELS):
+        daemon.plan("settled")
         daemon.start()
-        asked = Asking(daemon)
-        seen = until(lambda: settled(daemon, set()), "the service")
-        asked("stop")
-        until(lambda: states(daemon) == ["stopped"] * INSTANCES, "it to be stopped")
-        for command in COMMANDS[1:]:
-            asked(command)
-            seen |= until(lambda old=seen: settled(daemon, old), f"its processes after {command}")  # type: ignore[misc]
-        until(daemon.ready, "the daemon to be ready")
+        daemon.recovered()
+        seen |= until(lambda old=seen: settled(daemon, old), "the service")  # type: ignore[misc]
+        for label in labels:
+            daemon.plan(label, number=number)
+            asked = Asking(daemon)
+            begun = cycle(daemon, asked, seen)
+            daemon.recovered()
+            runs = {run["id"] for run in daemon.runs("s")}
+            assert asked.repeated or runs == seen | begun
+            seen = runs
         assert daemon.stop() == 0
-        reached = not daemon.plan.exists()
-        daemon.start()
-        report = Report()
-        compare(daemon, sides, report)
-        runs = [run for run in daemon.runs("s") if run["status"] == "ended"]
-    finally:
-        daemon.clean()
-    assert report.differences == []
-    assert {run["endReason"] for run in runs} == {"stopped", "daemon_stopped"}
-    assert not overlapping(runs)
-    if not asked.repeated:
-        assert {run["id"] for run in runs} == seen
-    assert reached or number > 1
+    assert daemon.verdict(set()).differences == []
+    ended = [run for run in daemon.runs("s") if run["status"] == "ended"]
+    assert {run["endReason"] for run in ended} == {"stopped", "daemon_stopped"}
+    assert not overlapping(ended)
+
+
+def cycle(daemon: Daemon, asked: Asking, seen: set[str]) -> set[str]:
+    """Give each command; returns the runs that were begun by it."""
+    begun: set[str] = set()
+    asked("stop")
+    until(lambda: states(daemon) == ["stopped"] * INSTANCES, "it to be stopped")
+    for command in COMMANDS[1:]:
+        asked(command)
+        begun |= until(lambda old=seen | begun: settled(daemon, old), f"its processes after {command}")  # type: ignore[misc]
+    return begun
 
 
 def overlapping(runs: list[dict[str, Any]]) -> list[tuple[str, str]]:

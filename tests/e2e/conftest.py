@@ -4,11 +4,27 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.daemon import Daemon
+from tests.e2e.lent import Lent
+
+
+@pytest.fixture(scope="session")
+def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lent]:
+    one = Lent(tmp_path_factory.mktemp("lent"))
+    yield one
+    one.clean()
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon that the test configures and starts; nothing of it is left afterwards."""
+def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon that the test configures and starts; nothing of it is left afterwards.
+
+    Tests that are marked as `lent`, but not as `own`, share one: to them too it looks like new.
+    """
+    if request.node.get_closest_marker("lent") and not request.node.get_closest_marker("own"):
+        shared: Lent = request.getfixturevalue("lent")
+        yield shared
+        shared.take_back()
+        return
     one = Daemon(tmp_path)
     yield one
     one.clean()

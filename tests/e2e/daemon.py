@@ -123,7 +123,7 @@ class Daemon:
         until(self.ready, "the daemon to be ready")
         return self
 
-    def launch(self, stderr: int | None = None) -> None:
+    def launch(self, stderr: int | None = None, *, close_fds: bool = True) -> None:
         """Start it, its output in `self.output` or, for standard error, where the test wants it."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
@@ -133,6 +133,7 @@ class Daemon:
                 stderr=subprocess.STDOUT if stderr is None else stderr,
                 env=self.environment(),
                 start_new_session=True,
+                close_fds=close_fds,
             )
 
     def ready(self) -> bool:
@@ -170,6 +171,7 @@ class Daemon:
                 for run in runs:
                     until(Cgroup(f"{place.directory}/{run}").remove, f"the processes of {run} to end")
         shutil.rmtree(self._socket_dir, ignore_errors=True)
+        (self.data / "reserve").unlink(missing_ok=True)  # pytest keeps the directories of some tests
         identity = self.data / "id"
         if identity.exists():
             for base in (

@@ -28,11 +28,11 @@ _MOUNT = 'mount -o loop "$1" "$2" && shift 2 && exec "$@"'
 
 
 class FrozenLogs(Daemon):
-    """A daemon whose data/logs is a file system of its own."""
+    """A daemon whose data/logs, or all of data, is a file system of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, all_data: bool = False) -> None:
         super().__init__(directory)
-        self.logs = self.data / "logs"
+        self.logs = self.data if all_data else self.data / "logs"
         self.logs.mkdir(parents=True, mode=0o700)
         self.data.chmod(0o700)
         # In memory: freezing writes out what is dirty, which a busy disk would make slow.

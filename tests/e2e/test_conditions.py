@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
 
+pytestmark = pytest.mark.lent
+
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
 
 
@@ -112,6 +114,18 @@ def test_a_command_that_the_user_cannot_execute(daemon: Daemon, tmp_path: Path) 
     assert f"{tmp_path}/no-shell cannot be executed" in text
 
 
+def test_texts_and_lists(daemon: Daemon) -> None:
+    """A text is for the shell that is named, which ends at the first error; a list is executed as it is."""
+    daemon.write(
+        '[tasks.text]\nrun = "echo ${BASH_VERSION:+bash}; false; echo no"\nshell = "/bin/bash"\n'
+        '[tasks.list]\nrun = ["echo", "$HOME; a  b", "*"]\n'
+    )
+    daemon.start()
+    text, words = (daemon.ended(daemon.trigger(name)) for name in ("text", "list"))
+    assert (text["exitCode"], daemon.texts(text["id"])) == (1, ["bash"])
+    assert daemon.texts(words["id"]) == ["$HOME; a  b *"]
+
+
 def test_the_umask(said: Said) -> None:
     """It is the one that is asked for."""
     assert said("umask", 'umask = "0137"') == ["0137"]
@@ -149,6 +163,7 @@ def test_a_clean_environment(said: Said) -> None:
     assert {name for name in names - by_the_shell if not name.startswith("RINGWARD_")} == login | {"A"}
 
 
+@pytest.mark.own
 def test_files_of_variables(daemon: Daemon, tmp_path: Path) -> None:
     """Variables come from files, what is said beside them holds against them, and secrets stay hidden."""
     (tmp_path / "vars").write_text("# ours\nA=from the file # really\nexport B='2'\n\nC=\"x\\ty\"\n")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.daemon import Event, program
 from tests.e2e.frozen import FrozenLogs, why_not
+from tests.e2e.test_upgrade import answer, upgrade
 from tests.waiting import until
 
 BYTES = 20_000_000
@@ -33,7 +34,10 @@ def lines_of(events: Iterator[Event]) -> Iterator[str]:
 
 
 def test_frozen_logs(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """Runs, streams, stopping and the API go on; a writer of much output waits, which is said; nothing is lost."""
+    """Runs, streams, stopping and the API go on; a writer of much output waits, which is said; nothing is lost.
+
+    An upgrade is refused meanwhile.
+    """
     side = tmp_path / "side"
     daemon.write(
         f"[tasks.big]\nrun = {program('floods', BYTES)}\n"
@@ -63,6 +67,8 @@ def test_frozen_logs(daemon: FrozenLogs, tmp_path: Path) -> None:
         assert daemon.ended(talks)["status"] == "ended"
         assert f"{small['id']}.log" not in daemon.log_files()
         assert daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"] == printed
+        # The kernel would execute nothing before the file thread's write ends.
+        assert upgrade(daemon) == {**answer(daemon), "state": "refused", "why": "a disk with logs does not answer"}
     finally:
         daemon.thaw()
     assert daemon.ended(big)["endReason"] == "succeeded"
@@ -91,6 +97,33 @@ def test_what_cannot_be_killed(daemon: FrozenLogs, cgroups: str) -> None:
         told = f"still there 10 s after SIGKILL (uninterruptible?): touch ({pid})"
         assert told in "\n".join(daemon.texts(run_id, "system"))
         assert psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
+    finally:
+        daemon.thaw()
+    until(lambda: not psutil.pid_exists(pid), "it to end")
+    assert daemon.stop() == 0
+
+
+def test_what_cannot_be_looked_at(daemon: FrozenLogs, tmp_path: Path) -> None:
+    """A process whose memory is locked by one that waits for a dead disk holds nobody up: runs start, end and stop."""
+    hold = program("holds_memory", daemon.logs / "x", tmp_path)
+    daemon.write(
+        f'[tasks.t]\nrun = {hold}\n[tasks.other]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n',
+        daemon='cgroups = "off"',
+    )
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until((tmp_path / "pid").exists, "the program")
+    pid = int((tmp_path / "pid").read_text())
+    daemon.freeze()
+    try:
+        (tmp_path / "frozen").touch()
+        until(lambda: psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP, "it to wait for the disk")
+        (tmp_path / "go").touch()
+        assert daemon.ended(run_id)["endReason"] == "succeeded"
+        assert daemon.ended(daemon.trigger("other"))["endReason"] == "succeeded"
+        assert daemon.request("POST", "/api/tasks/s/stop").status == 204
+        until(lambda: daemon.task("s")["state"] == "stopped", "the service")
+        assert f"({pid}) cannot be looked at" in daemon.output.read_text()
     finally:
         daemon.thaw()
     until(lambda: not psutil.pid_exists(pid), "it to end")

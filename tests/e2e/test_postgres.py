@@ -180,6 +180,18 @@ def test_two_daemons(daemon: OnPostgres, tmp_path: Path) -> None:
     assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
 
 
+def test_a_server_that_refuses(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A daemon that its server does not let in does not wait: it says why, without the password, and ends."""
+    daemon.write(f"[storage]\ndatabase = {json.dumps(postgres.url('no_such_database'))}\n{TASKS}")
+    daemon.launch()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 73
+    told = daemon.output.read_text()
+    assert "refuses the connection" in told
+    assert "no_such_database" in told
+    assert PASSWORD not in told
+
+
 def test_a_database_of_somebody_else(daemon: OnPostgres, postgres: PostgresServer) -> None:
     """A schema that has tables of another application is refused, by name, and left alone."""
     name = daemon.url.rpartition("%3D")[2]

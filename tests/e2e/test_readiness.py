@@ -1,6 +1,8 @@
 """Readiness, as the whole daemon finds it out."""
 
 import json
+import os
+import pwd
 import socket
 import sys
 from pathlib import Path
@@ -208,6 +210,23 @@ def test_many_probes(daemon: Daemon) -> None:
     children = psutil.Process(daemon.pid).children(recursive=True)
     assert daemon.stop() == 0
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_probe_leaves_nothing(daemon: Daemon) -> None:
+    """What a command has started in a session of its own ends with the attempt; it is the user's that is named."""
+    user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    leave = "(setsid sh -c 'echo up; exec sleep 100000' &) | grep -q up"
+    daemon.write(
+        f'[services.s]\nrun = "exec sleep 1000"\nuser = "{user}"\n'
+        f'ready = {{ exec = "{leave} && test $(id -un) = {user}", every = "50ms", timeout = "1h" }}\n'
+    )
+    daemon.start()
+    until(lambda: is_ready(daemon), "readiness")
+    one = watcher(daemon)
+    assert one is not None
+    until(lambda: not (one.is_running() and one.children(recursive=True)), "the end of what the command has left")
+    assert not [child for child in psutil.Process(daemon.pid).children(recursive=True) if "100000" in child.cmdline()]
+    assert daemon.stop() == 0
 
 
 LIVE_KINDS = ("notify", "tcp", "http", "exec")

@@ -21,6 +21,7 @@ def test_a_secret_is_nowhere(daemon: Daemon) -> None:
     run = daemon.ended(daemon.trigger("login"))
     assert daemon.texts(run["id"]) == ["got ***", "pass: ***!", "***"]
     assert daemon.texts(run["id"], "stderr") == ["***"]
+    assert daemon.texts(run["id"], "system") == ["replaced by ***: 3 secrets"]
     shown = [daemon.get(path).body for path in ("/api/tasks", "/api/tasks/login", f"/api/runs/{run['id']}/log/raw")]
     assert not any(SECRET.encode() in body for body in shown)
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/run") / "ringward"

@@ -1,15 +1,20 @@
 """Services through the real daemon."""
 
+import datetime as dt
+import itertools
 import json
 import os
 import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.e2e.daemon import Daemon, program
 from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
+
+pytestmark = pytest.mark.lent
 
 
 def running(daemon: Daemon, name: str) -> list[str]:
@@ -49,6 +54,31 @@ def test_quick_failures_become_fatal(daemon: Daemon) -> None:
     assert [run["endReason"] for run in daemon.runs("s")] == ["failed"] * 3
 
 
+def test_delays(daemon: Daemon, tmp_path: Path) -> None:
+    """They grow with each quick failure, but never beyond restart_max_delay; one that was healthy begins anew."""
+    flag = tmp_path / "flag"
+    every_other = f"if test -e '{flag}'; then rm '{flag}'; sleep 0.5; else touch '{flag}'; fi; exit 1"
+    daemon.write(
+        '[defaults]\nrestart_delay = "20ms"\nhealthy_after = "400ms"\n'
+        '[services.growing]\nrun = "exit 1"\nrestart_attempts = 4\n'
+        '[services.capped]\nrun = "exit 1"\nrestart_max_delay = "20ms"\nrestart_attempts = 10000\n'
+        f'[services.reset]\nrun = "{every_other}"\nrestart_attempts = 1\n'
+    )
+    daemon.start()
+    until(lambda: daemon.task("growing")["state"] == "fatal", "fatal")
+    runs = daemon.runs("growing")
+    waited = [_ms(after["createdAt"]) - _ms(run["endedAt"]) for run, after in itertools.pairwise(runs)]
+    assert len(waited) == 4
+    assert all(pause >= 20 << number for number, pause in enumerate(waited))
+    until(lambda: len(daemon.runs("capped")) > 25, "a run that would be hours away")
+    until(lambda: len(daemon.runs("reset")) > 5, "more failures than two in a row")
+    assert daemon.task("reset")["state"] != "fatal"
+
+
+def _ms(time: str) -> float:
+    return dt.datetime.fromisoformat(time).timestamp() * 1000
+
+
 def test_restart_never_and_on_failure(daemon: Daemon) -> None:
     """A service that may end ends as exited."""
     daemon.write(
@@ -68,6 +98,7 @@ def test_a_stopped_run_of_a_service_is_recycled(daemon: Daemon) -> None:
     assert daemon.run(first)["endReason"] == "stopped"
 
 
+@pytest.mark.own
 def test_a_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
     """SIGTERM ends everything that was started, records how, removes sockets and rings, and exits with 0."""
     daemon.write(
@@ -189,6 +220,7 @@ def environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
+@pytest.mark.own
 def test_fatal_and_back(daemon: Daemon, tmp_path: Path) -> None:
     """A service that is given up is tried again after fatal_retry; people hear of it and of its end, once each."""
     flag = tmp_path / "repaired"
@@ -251,6 +283,7 @@ def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
     assert "rolling" not in task
 
 
+@pytest.mark.own
 def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> None:
     """Lower priorities start earlier and stop later; one without autostart waits for people."""
     said = tmp_path / "said"
@@ -304,6 +337,8 @@ def test_the_commands(daemon: Daemon) -> None:
     assert daemon.cli("restart", "--rolling", "s").returncode == 0
     assert json.loads(daemon.cli("pause", "--json", "t").stdout)["paused"] is True
     assert json.loads(daemon.cli("resume", "--json", "t").stdout)["paused"] is False
+    for action, name in (("start", "t"), ("restart", "t"), ("stop", "t"), ("pause", "s"), ("resume", "s")):
+        assert daemon.request("POST", f"/api/tasks/{name}/{action}").status == 409
     wrong = daemon.cli("start", "t")
     assert (wrong.returncode, "t is a task" in wrong.stderr) == (1, True)
     unknown = daemon.cli("pause", "nothing")

@@ -1,14 +1,17 @@
 """Helpers die, instances do not notice; every numbered line comes back."""
 
+import os
 import signal
 import sqlite3
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import psutil
+import pytest
 
+from supervisor.root.cgroups import Cgroups
 from tests.e2e.daemon import Daemon, program
 from tests.waiting import until
 
@@ -49,6 +52,31 @@ def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> Non
     assert side.read_text().split() == [str(number) for number in range(200)]
     assert [run["id"] for run in daemon.runs("s")] == [service["id"]]
     assert daemon.run(service["id"])["status"] == "running"
+
+
+def replaced(daemon: Daemon, spawner: psutil.Process) -> bool:
+    return daemon.helper("ringward spawner") != spawner
+
+
+def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
+    """There is another one, in the same place and as quiet, and what starts meanwhile starts all the same."""
+    if Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    for _ in range(3):
+        spawner = daemon.helper("ringward spawner")
+        for name in ("cgroup", "oom_score_adj"):
+            assert Path(f"/proc/{spawner.pid}/{name}").read_text() == Path(f"/proc/{daemon.pid}/{name}").read_text()
+        assert os.getsid(spawner.pid) == spawner.pid
+        spawner.kill()
+        runs = [daemon.trigger("t") for _ in range(3)]
+        assert [daemon.ended(run)["endReason"] for run in runs] == ["succeeded"] * 3
+        assert [daemon.texts(run) for run in runs] == [["hello"]] * 3
+        until(partial(replaced, daemon, spawner), "another spawner")
+    spawner = daemon.helper("ringward spawner")
+    daemon.stop()
+    assert not spawner.is_running()
 
 
 def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
@@ -100,7 +128,7 @@ def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
     assert [run["status"] for run in daemon.runs("q")] == ["running", "pending", "pending"]
     for one in ids:
         until(partial(daemon.texts, one), "its turn")
-        daemon.request("POST", f"/api/runs/{one}/stop")
+        assert daemon.request("POST", f"/api/runs/{one}/stop").status == 204
         assert daemon.ended(one)["endReason"] == "stopped"
     assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
 
@@ -126,6 +154,31 @@ def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> N
                 kill_helper(daemon, "ringward gunicorn")
         stream.close()
     assert seen == [f"line {number}" for number in range(400)]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
+    """A stream of events misses none when the scheduler is killed, or replaced; nor does one that is resumed."""
+    daemon.write('[tasks.t]\nrun = "true"\n')
+    daemon.start()
+    path = "/api/events/stream?types=run.created,run.started,run.ended"
+    open_before = daemon.stream(path, "-1")
+    first = daemon.trigger("t")
+    daemon.ended(first)
+    if killed:
+        kill_helper(daemon, "ringward scheduler")
+    else:
+        before = daemon.helper("ringward scheduler").pid
+        daemon.config.write_text(f'{daemon.config.read_text()}[storage]\ndurability = "power"\n')
+        assert daemon.request("POST", "/api/daemon/reload").status == 200
+        until(lambda: daemon.helper("ringward scheduler").pid != before, "another scheduler")
+        until(daemon.ready, "the daemon to be ready again")
+    second = daemon.trigger("t")
+    daemon.ended(second)
+    expected = [(run, kind) for run in (first, second) for kind in ("run.created", "run.started", "run.ended")]
+    for stream in (open_before, daemon.stream(path, "-1")):
+        assert [(event.data.get("runId"), event.kind) for event in islice(stream, len(expected))] == expected
+        stream.close()
 
 
 def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
@@ -205,11 +258,12 @@ def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
     daemon.write(
         '[services.fatal]\nrun = "exit 1"\nrestart_attempts = 0\n'
         '[services.once]\nrun = "true"\nrestart = "never"\n'
-        f"[services.s]\nrun = {program('obeys_term')}\n"
+        f'[services.s]\nrun = {program("obeys_term")}\nhealthy_after = "10ms"\n'
     )
     daemon.start()
     wanted = {"fatal": "fatal", "once": "exited", "s": "running"}
     until(lambda: all(daemon.task(name)["state"] == state for name, state in wanted.items()), "the services")
+    until(lambda: daemon.task("s")["instances"][0].get("ready"), "the instance to have run for long enough")
     before = [daemon.task(name)["instances"] for name in wanted]
     kill_helper(daemon, "ringward scheduler")
     assert [daemon.task(name)["instances"] for name in wanted] == before

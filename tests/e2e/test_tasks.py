@@ -10,6 +10,8 @@ import pytest
 from tests.e2e.daemon import Daemon, program
 from tests.waiting import until
 
+pytestmark = pytest.mark.lent
+
 
 def test_a_run_from_trigger_to_end(daemon: Daemon) -> None:
     """A triggered task runs, its output is kept line by line in order, and its exit status is its own."""
@@ -194,6 +196,7 @@ def test_drop_old_keeps_the_newest(daemon: Daemon) -> None:
     assert [(line["n"], int(line["text"])) for line in page["lines"]] == [(first + i, first + i) for i in range(10)]
 
 
+@pytest.mark.own
 def test_run_on_start(daemon: Daemon) -> None:
     """run_on_start runs a task at the start of the daemon, triggered by startup."""
     daemon.write('[tasks.t]\nrun = "true"\nrun_on_start = true\n')
@@ -202,6 +205,7 @@ def test_run_on_start(daemon: Daemon) -> None:
     assert run["triggeredBy"] == "startup"
 
 
+@pytest.mark.own
 def test_once_per_boot(daemon: Daemon) -> None:
     """run_on_start = "boot" runs a task at the first start of the daemon after each boot of the host."""
     daemon.write('[tasks.t]\nrun = "true"\nrun_on_start = "boot"\n[tasks.each]\nrun = "true"\nrun_on_start = true\n')

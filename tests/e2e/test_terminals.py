@@ -9,6 +9,8 @@ import pytest
 from tests.e2e.daemon import Daemon, program
 from tests.waiting import until
 
+pytestmark = pytest.mark.lent
+
 
 def test_a_program_sees_a_terminal(daemon: Daemon) -> None:
     """Output and error are one terminal, input is empty, colours are kept, order is exact, the exit code is its own."""

@@ -1,5 +1,6 @@
 """Programs that do not behave: whatever they do, nothing of theirs is left, with cgroups and without."""
 
+import contextlib
 import json
 import os
 import signal
@@ -13,10 +14,12 @@ from supervisor.root.cgroups import Cgroups
 from tests.e2e.daemon import Daemon, program
 from tests.waiting import until
 
+pytestmark = pytest.mark.lent
+
 SHORT_GRACE = 'graceful_stop = "200ms"'
 
 
-@pytest.fixture(params=["auto", "off"])
+@pytest.fixture(scope="module", params=["auto", "off"])
 def cgroups(request: pytest.FixtureRequest) -> str:
     """Both ways to know what belongs to a run."""
     mode: str = request.param
@@ -40,6 +43,16 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def zombies(daemon: Daemon) -> list[int]:
+    """Children of the daemon that wait to be reaped."""
+    found = []
+    for child in psutil.Process(daemon.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # reaped since they were listed
+            if child.status() == psutil.STATUS_ZOMBIE:
+                found.append(child.pid)
+    return found
 
 
 def pid_in(path: Path) -> int:
@@ -87,6 +100,7 @@ def test_what_was_used_is_known_in_the_end(daemon: Daemon, cgroups: str) -> None
     assert found["readBytes"] >= 0
 
 
+@pytest.mark.own
 def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> None:
     """In a cgroup even that is found which gave up everything by which it could be told."""
     if Cgroups.find() is None:
@@ -97,6 +111,7 @@ def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> Non
     assert f"sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
 
 
+@pytest.mark.own
 def test_what_is_to_be_left_is_left(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """With leftovers = "leave" it outlives its run and the daemon, and the log names it."""
     run_id = begin(daemon, cgroups, f'leftovers = "leave"\nrun = {program("daemonises", pids)}')
@@ -106,6 +121,7 @@ def test_what_is_to_be_left_is_left(daemon: Daemon, cgroups: str, pids: Path) ->
     assert alive(pid_in(pids))
 
 
+@pytest.mark.own
 def test_what_is_to_be_left_survives_a_killed_supervisor(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """The next start does not take it for a leftover either, though its run was not over."""
     main = pids.with_name("main")
@@ -170,8 +186,7 @@ def test_zombies_of_a_run_are_nobodys_leftovers(daemon: Daemon, cgroups: str) ->
     until(lambda: daemon.texts(run_id), "the zombies")
     stop(daemon, run_id)
     daemon.ended(run_id)
-    children = psutil.Process(daemon.pid).children()
-    assert not [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
+    until(lambda: not zombies(daemon), "the zombies to be reaped")
     assert "outlived" not in system_lines(daemon, run_id)
 
 
@@ -225,6 +240,7 @@ def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
     assert daemon.texts(run_id) == ["ready", "SIGTERM"]
 
 
+@pytest.mark.own
 def test_a_shutdown_takes_along_what_got_away(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """Nothing that a run started outlives the daemon."""
     begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
@@ -233,6 +249,7 @@ def test_a_shutdown_takes_along_what_got_away(daemon: Daemon, cgroups: str, pids
     assert not alive(pid_in(pids))
 
 
+@pytest.mark.own
 def test_leftovers_of_a_killed_supervisor(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """What got away from its run, too, is ended before anything new starts, and its cgroup is gone."""
     run_id = begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')

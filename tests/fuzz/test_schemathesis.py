@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 TOKEN = "fuzz"
 MORE = os.environ.get("API_EXAMPLES")
 """So many examples of each operation, others each time; otherwise a few, always the same."""
-BOUNDS = ["--max-examples", MORE] if MORE else ["--max-examples", "5", "--generation-deterministic"]
+BOUNDS = ["--max-examples", MORE] if MORE else ["--max-examples", "3", "--generation-deterministic"]
 PROXY = 'behind_proxy = ["127.0.0.1"]'
 CONFIG = """
 [tasks.job]

@@ -51,12 +51,20 @@ class Place:
     def texts(self, number: int, count: int = 400) -> list[bytes]:
         return [b"line %d of run %d" % (line, number) for line in range(count)]
 
-    def job(self, *, compress_after_ms: int = 0, max_log_bytes: int | None = None, look: bool = True) -> Job:
+    def job(
+        self,
+        *,
+        compress_after_ms: int = 0,
+        max_log_bytes: int | None = None,
+        look: bool = True,
+        copy: bool = False,
+    ) -> Job:
         return Job(
             data_dir=str(self.directory),
             database=self.database,
             log_level="debug",
             look=look,
+            copy=copy,
             compress_after_ms=compress_after_ms,
             max_log_bytes=max_log_bytes,
         )

@@ -1,5 +1,6 @@
 """What the tests of logring share: a log with pipes, and a program that writes numbered lines."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from logring.carry import take_down, take_up
 from logring.layout import STDERR, STDOUT
 from logring.logfile import LogFileWriter
 from logring.reader import Line, LogReader
@@ -75,6 +77,17 @@ class Log:
             with suppress(BlockingIOError):
                 self.writer.readv(reading, STDOUT, T0)
         return lines
+
+    def carry_over(self) -> None:
+        """Have another program go on with the log, which knows nothing but what it is handed."""
+        found = json.loads(json.dumps(take_down(self.writer, os.dup)))
+        self.writer.close()
+        self.writer = take_up(found)
+        if self.file is not None:
+            before = self.file
+            before.close()
+            self.file = LogFileWriter(self.log_path, self.writer, self.writer.file_blocks)
+            self.file.progress = before.progress
 
     def finish(self, now_ms: int = T0) -> None:
         self.writer.seal(now_ms)

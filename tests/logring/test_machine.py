@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.logring.machine import World
 from tests.logring.steps import CHUNKS, STREAMS
 
-EXAMPLES = int(os.environ.get("LOGRING_EXAMPLES", "600"))
+EXAMPLES = int(os.environ.get("LOGRING_EXAMPLES", "200"))
 """For a long run, more."""
 
 ANCHORS = st.integers(-300, 300)
@@ -53,6 +53,10 @@ class LogMachine(RuleBasedStateMachine):
     @rule(stream=STREAMS, data=CHUNKS)
     def program_prints(self, stream: int, data: bytes) -> None:
         self.now.print(stream, data)
+
+    @rule()
+    def another_program_goes_on(self) -> None:
+        self.now.log.carry_over()
 
     @rule(stream=STREAMS, data=CHUNKS)
     def text_is_appended(self, stream: int, data: bytes) -> None:

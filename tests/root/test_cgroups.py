@@ -1,5 +1,6 @@
 """Cgroups: where they are made, and what they tell."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.root import cgroups
 from supervisor.root.cgroups import Cgroup, Cgroups, Usage, run_of_cgroup
 from supervisor.root.processes import Process, look, send
 from tests.waiting import until
@@ -83,8 +85,18 @@ class Fake:
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Fake:
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    def appending(path: str, text: str) -> None:
+        with open(path, "a", encoding="ascii") as file:
+            file.write(f"{text}\n")
+
+    monkeypatch.setattr(cgroups, "_write", appending)
     return Fake(tmp_path)
+
+
+def asked_for(directory: Path) -> list[str]:
+    """The controllers that were asked for, one write after the other."""
+    return (directory / "cgroup.subtree_control").read_text().split("\n")[:-1]
 
 
 def test_a_delegated_unit(fake: Fake) -> None:
@@ -92,10 +104,25 @@ def test_a_delegated_unit(fake: Fake) -> None:
     place = fake.find()
     assert place is not None
     assert place.directory == f"{fake.unit}/runs"
-    assert place.controllers == {"memory", "cpu"}
-    assert (fake.unit / "ringward" / "cgroup.procs").read_text() == "0"
+    assert place.controllers == {"memory", "cpu", "io"}
+    assert (fake.unit / "ringward" / "cgroup.procs").read_text() == "0\n"
     for directory in (fake.unit, fake.unit / "runs"):
-        assert (directory / "cgroup.subtree_control").read_text() == "+memory +cpu"
+        assert asked_for(directory) == ["+memory", "+cpu", "+io"]
+
+
+def test_a_controller_that_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are to be had all the same: the kernel takes a line of several as a whole, or not at all."""
+
+    def refusing(path: str, text: str) -> None:
+        if text == "+cpu" and path.endswith("/runs/cgroup.subtree_control"):
+            raise OSError(errno.EINVAL, "real-time processes")
+        write(path, text)
+
+    write = cgroups._write
+    monkeypatch.setattr(cgroups, "_write", refusing)
+    place = fake.find()
+    assert place is not None
+    assert place.controllers == {"memory", "io"}
 
 
 def test_in_the_leaf_already(fake: Fake) -> None:
@@ -126,18 +153,57 @@ def test_no_place(fake: Fake, tmp_path: Path) -> None:
     assert Cgroups.find(str(tmp_path / "nothing")) is None
 
 
-def test_limits_of_a_cgroup(tmp_path: Path) -> None:
-    """Memory in bytes, processors as time in a tenth of a second, and how often the kernel had to kill."""
-    for name in ("memory.max", "cpu.max"):
-        (tmp_path / name).touch()
-    (tmp_path / "cpu.stat").write_text("usage_usec 30\nuser_usec 10\nsystem_usec 20\n")
-    (tmp_path / "memory.events").write_text("low 0\nmax 7\noom 1\noom_kill 2\n")
-    cgroup = Cgroup(str(tmp_path), memory=True)
-    cgroup.limit(64 << 20, 1.5)
-    assert (tmp_path / "memory.max").read_text() == str(64 << 20)
-    assert (tmp_path / "cpu.max").read_text() == "150000 100000"
-    assert cgroup.limits == {"memory", "cpu"}
-    assert cgroup.usage() == Usage(10, 20, 2)
+MEMORY_EVENTS = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\noom_group_kill 0\nsock_throttled 0\n"
+CPU_STAT = (
+    "usage_usec 30\nuser_usec 10\nsystem_usec 20\nnice_usec 0\ncore_sched.force_idle_usec 0\n"
+    "nr_periods 4\nnr_throttled 1\nthrottled_usec 900\nnr_bursts 0\nburst_usec 0\n"
+)
+IO_STAT = (
+    "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n"
+    "8:0 rbytes=90430464 wbytes=299008000 rios=8950 wios=1252 dbytes=50331648 dios=3021\n"
+    "7:0\n"
+)
+"""As the kernel's cgroup-v2 document has them; a device that was only waited for has a line without numbers."""
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Cgroup:
+    """A cgroup with all controllers, in plain files."""
+    for name, text in (("memory.max", "max\n"), ("cpu.max", "max 100000\n"), ("cpu.stat", CPU_STAT)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "memory.events").write_text(MEMORY_EVENTS.format(oom=1, kills=2))
+    (tmp_path / "io.stat").write_text(IO_STAT)
+    return Cgroup(str(tmp_path), frozenset({"memory", "cpu", "io"}))
+
+
+@pytest.mark.parametrize(("cpus", "quota"), [(1.5, 150_000), (0.01, 1000), (1024, 102_400_000)])
+def test_limits_of_a_cgroup(filled: Cgroup, cpus: float, quota: int) -> None:
+    """Memory in bytes; processors as time in a tenth of a second, of which the kernel takes no less than 1 ms."""
+    filled.limit(64 << 20, cpus)
+    assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
+    assert Path(filled.path, "cpu.max").read_text() == f"{quota} 100000"
+    assert filled.limits == {"memory", "cpu"}
+
+
+def test_what_controllers_count(filled: Cgroup) -> None:
+    """Processor time, what the kernel killed, and the bytes of all disks."""
+    filled.limit(64 << 20, None)
+    assert filled.usage() == Usage(10, 20, 2, filled_up=True, read_bytes=91_889_664, write_bytes=613_781_504)
+
+
+@pytest.mark.parametrize(("limit", "oom"), [(None, 1), (64 << 20, 0)])
+def test_killed_for_the_hosts_want_of_memory(filled: Cgroup, limit: int | None, oom: int) -> None:
+    """The kernel counts that as well; it was not the limit of the run, which there was none of, or was not reached."""
+    Path(filled.path, "memory.events").write_text(MEMORY_EVENTS.format(oom=oom, kills=1))
+    filled.limit(limit, None)
+    usage = filled.usage()
+    assert usage is not None
+    assert (usage.oom_kills, usage.filled_up) == (1, False)
+
+
+def test_without_controllers(filled: Cgroup) -> None:
+    """The kernel counts only processor time then."""
+    assert Cgroup(filled.path).usage() == Usage(10, 20, 0)
 
 
 def test_a_recycled_id_is_not_signalled() -> None:

@@ -1,5 +1,9 @@
 """The control loop's decisions, without its processes."""
 
+import os
+import select
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -8,17 +12,24 @@ import pytest
 
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
-from supervisor.messages import Spawn, encode
+from supervisor.messages import Frame, Spawn, encode
+from supervisor.root.cgroups import Cgroups
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
+from supervisor.root.estate import Estate
+from supervisor.root.fdstore import Store
 from supervisor.root.files import FileThread
 from supervisor.root.helpers import Helper
-from supervisor.root.instances import Instance
+from supervisor.root.instances import Instance, Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
 from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
 from tests.root.test_shortage import BOOT
+from tests.root.tracing import traced
+from tests.waiting import until
+
+ESTATE = Estate(BOOT, Store(""), Log("test"))
 
 
 class _Log(Log):
@@ -32,6 +43,9 @@ class _Log(Log):
 
 class _Pump:
     def connect(self, _listener: object) -> None:
+        pass
+
+    def add_helper(self, _fd: int) -> None:
         pass
 
 
@@ -61,9 +75,63 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
 
 def test_time_outs_of_the_past_take_no_memory() -> None:
     """Short runs with long time-outs: only the timers of those that live are kept."""
-    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set))
+    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set, print), ESTATE)
     for number in range(10_000):
         lives.live = {str(number): Instance(spawn(str(number)), 1, 1, 1, None)}
         lives._at(1000.0 + number, str(number))
     assert len(lives._timers) < 600
     assert (10_999.0, "9999") in lives._timers
+
+
+def test_a_debugger_that_does_not_look() -> None:
+    """A process that somebody traces can be reaped only after that one has; nothing else waits for that."""
+    frames: list[Frame] = []
+    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, frames.append, Trees("D", set, print), ESTATE)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        with traced(process.pid):
+            lives.live["R"] = instance = Instance(spawn("R"), process.pid, os.pidfd_open(process.pid), 1, None)
+            process.kill()
+            select.select([instance.pidfd], [], [])
+            os.close(instance.pidfd)
+            instance.phase = Phase.SEALING
+            lives.notices.sealed("R", 7)
+            lives.notices.catch_up()
+            assert (list(lives.live), frames) == (["R"], [])
+            assert lives.next_s() is not None
+
+        def told() -> bool:
+            lives.run_timers(float("inf"))
+            return bool(frames)
+
+        until(told, "its end")
+        assert [(frame["op"], frame["status"], frame["lines"]) for frame in frames] == [("exited", signal.SIGKILL, 7)]
+        assert not lives.live
+        process.returncode = -signal.SIGKILL
+
+
+def test_a_helper_that_cannot_even_be_killed(
+    bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the daemon does not wait for it for ever: a scheduler may hang on a disk."""
+    monkeypatch.setattr("supervisor.root.control._HELPER_END_S", 0.05)
+    log = _Log()
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
+    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+        scheduler.pid, scheduler.pidfd = process.pid, os.pidfd_open(process.pid)
+        with traced(process.pid):
+            control._end_helpers()
+            assert os.waitpid(process.pid, os.WNOHANG) == (0, 0)
+        os.close(scheduler.pidfd)
+    assert "scheduler did not end in time" in log.lines[0]
+
+
+def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
+    """The log of the run says that it does not hold."""
+    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set, print), ESTATE)
+    lives._cgroups = Cgroups(str(tmp_path / "removed"), frozenset({"cpu"}))
+    assert lives._cgroup(spawn("R", limits={"cpu": 1})) == (
+        None,
+        ["limits.cpu does not hold: the run has no cgroup (No such file or directory)"],
+    )

@@ -46,6 +46,20 @@ def test_a_group_that_cannot_be_given(tmp_path: Path, monkeypatch: pytest.Monkey
         mode_of(tmp_path, 1)
 
 
+def test_a_socket_of_somebody_who_lives(tmp_path: Path) -> None:
+    """It is left to them; that of a dead process is replaced."""
+    boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
+    (living,) = bind(boot)
+    with pytest.raises(CannotListen, match="another process does"):
+        bind(boot)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(boot.http_socket)
+    living.close()
+    assert os.path.exists(boot.http_socket)
+    (next_one,) = bind(boot)
+    next_one.close()
+
+
 def test_ipv6_is_only_that(tmp_path: Path) -> None:
     """An IPv6 address takes no IPv4 connections in disguise, whose addresses would look like others."""
     boot = replace(BOOT, listen=[("::1", 0)], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))

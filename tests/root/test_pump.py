@@ -67,7 +67,8 @@ class Bench:
             stop_signal=15,
             grace_ms=0,
         )
-        self.pump.add(spawn, *(read_end for read_end, _ in pipes))
+        out, err = (read_end for read_end, _ in pipes)
+        self.pump.add(spawn, out, err)
         self.obey()
         self.log: RunLog = self.pump._by_run["R"]
 

@@ -75,11 +75,27 @@ def no_pidfd(_pid: int) -> int:
 def test_a_process_that_cannot_be_held_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was started and then cannot be watched does not go on unseen, and no descriptor stays."""
     monkeypatch.setattr(os, "pidfd_open", no_pidfd)
+    gc.collect()  # as above
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="Too many"):
         spawn.start(wanted(["/bin/sh", "-c", "exec >&- 2>&-; exec sleep 1000"]), {}, None)
     _, status = os.wait()
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def no_process(*_: object, **__: object) -> int:
+    raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that the kernel refuses (a limit of processes, no memory) says why, and leaves no descriptor."""
+    gc.collect()  # as above
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_spawn", no_process)
+        with pytest.raises(OSError, match="Resource temporarily unavailable"):
+            spawn.start(wanted(["true"]), {}, None)
     assert set(os.listdir("/proc/self/fd")) == before
 
 

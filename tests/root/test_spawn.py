@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -23,10 +24,11 @@ def wanted(
     *,
     tty: bool = False,
     merge: bool = False,
+    run: str = "R",
     **more: Any,
 ) -> Spawn:
     return Spawn(
-        run="R",
+        run=run,
         task="t",
         argv=argv,
         env=env or {},
@@ -312,3 +314,13 @@ def test_our_end_of_a_terminal_is_ours_alone() -> None:
     os.waitpid(started.pid, 0)
     os.close(master)
     os.close(started.pidfd)
+
+
+def test_outputs_that_cannot_be_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CAP_CHOWN another user's run has its outputs all the same; it only cannot open them by their names."""
+
+    def refuse(_fd: int, _uid: int, _gid: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    spawning.Plan(wanted(["true"], uid=65534, gid=65534), {}, None).close()

@@ -50,7 +50,7 @@ class Store:
         try:
             with self.database.transaction():
                 result = run(self.database)
-        except StoreError as err:
+        except (StoreError, OSError) as err:
             result = err
         done(result)
 
@@ -142,11 +142,11 @@ class Bench:
         self.loop = Loop(self.clock)
         store, announcer = cast(StoreThread, self.store), cast(Announcer, _Announcer())
         self.committer = Committer(self.loop, store, announcer, self.log)
-        notices = Notices(self.config.notify)
+        self.notices = Notices(self.config)
         root = cast(RootLink, self.root)
-        self.engine = Engine(self.loop, self.boot, root, self.committer, notices, self.log)
+        self.engine = Engine(self.loop, self.boot, root, self.committer, self.notices, self.log)
         self.orders = Orders()
-        self.keeper = Keeper(self.loop, self.engine, self.orders, notices, self.log, first=first)
+        self.keeper = Keeper(self.loop, self.engine, self.orders, self.notices, self.log, first=first)
         self.engine.connect(self.keeper)
         self.units: dict[str, Unit] = make_units(self.store.database, self.config, first=first)
         self.keeper.holding.know(self.units, {})

@@ -50,16 +50,18 @@ class ReloadBench(Bench):
         self.info: dict[str, Any] = {}
         self.files = ConfigFiles(self.loop, self.config, stale=False)
         self.reloader = Reloader(
+            self.loop,
             self.engine,
             self.keeper,
             self.timetable,
-            Notices(self.config.notify),
+            Notices(self.config),
             self.files,
             self.units,
             self.info,
             log,
             apply=lambda settled, _difference: self.applied.append(settled),
             settled=Settled(self.config, self.boot),
+            leaving={},
         )
         change = self.engine.change()
         for unit in self.units.values():
@@ -69,8 +71,7 @@ class ReloadBench(Bench):
             if unit.service is not None:
                 self.keeper.begin(unit, change)
         self.engine.commit(change)
-        for unit in self.units.values():
-            self.timetable.begin(unit)
+        self.timetable.begin(self.units.values())
         self.settle()
 
     def settle(self) -> None:

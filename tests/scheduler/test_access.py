@@ -58,7 +58,7 @@ def test_audit(bench: Make) -> None:
     """Entries are stored as they were sent, in their order."""
     one = bench("")
     entries = [Entry(n, "who", "unix", "runTask", "job", 201, "", failed_login=False) for n in range(3)]
-    assert ask(one, "audit", entries=[list(entry) for entry in entries])["ok"]
+    assert ask(one, "audit", entries={str(entry.at): list(entry) for entry in entries})["ok"]
     assert [stored.entry for stored in audit.entries(one.store.database, None, 9)] == entries[::-1]
 
 

@@ -1,8 +1,13 @@
+import functools
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from store.database import Database
-from store.errors import Busy, DiskFull
+from store.errors import Busy, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
 from supervisor.scheduler.commit import Change, StoreStuck
+from supervisor.scheduler.loop import Clock
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]
@@ -41,6 +46,19 @@ def test_what_comes_together_is_stored_together(bench: Make) -> None:
         changes.commit(name)
     one.store.work()
     assert changes.done == ["a"]
+    one.store.work()
+    assert changes.done == ["a", "b", "c"]
+    assert one.committer.idle
+
+
+def test_what_comes_in_one_round_is_stored_together(bench: Make) -> None:
+    """All changes of one round of the loop are one transaction, also when the store is idle."""
+    one = bench("")
+    changes = Recorder(one)
+    for name in "abc":
+        one.loop.after(0, functools.partial(changes.commit, name))
+    one.loop.round(0)
+    assert len(one.store.jobs) == 1
     one.store.work()
     assert changes.done == ["a", "b", "c"]
     assert one.committer.idle
@@ -99,6 +117,40 @@ def test_who_waits_is_told_at_once(bench: Make) -> None:
     assert changes.done == ["patient", "later"]
 
 
+def test_who_is_refused_may_commit_at_once(bench: Make) -> None:
+    """What a refusal commits itself is stored behind all that waits, and nothing that waits is lost."""
+    one = bench("")
+    changes = Recorder(one)
+    changes.commit("first")
+    changes.commit("patient")
+
+    def on_failed(_error: BaseException) -> bool:
+        changes.commit("told")
+        return True
+
+    awaited = Change(1, on_failed)
+    awaited.write(lambda _db: None)
+    one.committer.commit(awaited)
+    changes.commit("behind")
+    one.store.fail(DiskFull())
+    one.committer._feed()
+    one.store.work_all()
+    assert changes.done == ["first", "patient", "behind", "told"]
+
+
+def test_old_events_go(bench: Make) -> None:
+    """However long a scheduler lives, its outbox does not grow without end."""
+    one = bench("")
+    for _ in range(12):
+        change = Change(1)
+        for _ in range(1000):
+            change.announce("a", {})
+        one.committer.commit(change)
+        one.store.work_all()
+    [(count, newest)] = one.store.database.rows("SELECT count(*), max(seq) FROM outbox")
+    assert (count, newest) == (10_000, 12_000)
+
+
 def test_a_refused_head_frees_the_others(bench: Make) -> None:
     """When the one that held everything up is given up at last, all goes on."""
     one = bench("")
@@ -115,3 +167,66 @@ def test_a_refused_head_frees_the_others(bench: Make) -> None:
     changes.commit("later", awaited=True)
     one.store.work_all()
     assert changes.done == ["behind", "later"]
+
+
+def storing(one: Bench) -> bool:
+    return one.committer.storing
+
+
+@pytest.mark.parametrize("kind", [Busy, DiskFailed, DiskFull, ReadOnly, Unusable])
+def test_people_hear_of_it_once(tmp_path: Path, kind: type[StoreError]) -> None:
+    """Also when only what somebody waits for fails; what is to be told then is stored when that is possible again."""
+    clock = _SlowClock()
+    one = Bench(tmp_path, "", clock)
+    changes = Recorder(one)
+    one.committer.on_trouble = lambda _error: changes.commit("told")
+    changes.commit("awaited", awaited=True)
+    for _ in range(3):
+        one.store.fail(kind())
+        one.loop.round(0)
+        clock.now += 1
+        one.loop.round(0)
+    assert not storing(one)
+    one.store.work_all()
+    assert storing(one)
+    assert changes.done == ["told"]
+    assert [name for name, _ in changes.refused] == ["awaited"]
+    one.close()
+
+
+class _SlowClock(Clock):
+    """Its seconds pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+
+def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    """After 5 s what somebody waits for is refused, and it is said; the rest is stored when it answers again."""
+    clock = _SlowClock()
+    one = Bench(tmp_path, "", clock)
+    changes = Recorder(one)
+    troubles: list[BaseException] = []
+    one.committer.on_trouble = troubles.append
+    changes.commit("stored")
+    one.store.work()
+    clock.now += 5
+    one.loop.round(0)
+    assert storing(one)
+    changes.commit("hangs")
+    changes.commit("patient")
+    changes.commit("awaited", awaited=True)
+    for _ in range(2):
+        clock.now += 5
+        one.loop.round(0)
+    assert not storing(one)
+    assert len(troubles) == 1
+    changes.commit("late", awaited=True)
+    assert [(name, type(error)) for name, error in changes.refused] == [("awaited", StoreStuck), ("late", StoreStuck)]
+    one.store.work_all()
+    assert storing(one)
+    assert changes.done == ["stored", "hangs", "patient"]
+    one.close()

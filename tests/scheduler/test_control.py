@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from store.errors import DiskFull
+from store.runs import get_run
 from store.tasks import update_task
 from supervisor.scheduler.services import State
 from tests.scheduler.bench import Bench
@@ -259,3 +260,25 @@ def test_resuming_what_was_not_paused(bench: Make) -> None:
     update_task(one.store.database, "t", last_instant=60_000)
     assert asked(one, "task_resume", "t") == DONE
     assert record(one, "t").last_instant == one.units["t"].last_instant == 60_000
+
+
+def test_a_restart_without_a_delay(bench: Make) -> None:
+    """The end of a run and the next one are stored together, and that one is started as soon as they are."""
+    one = bench('[services.s]\nrun = "true"\nhealthy_after = "0s"\nrestart_delay = "0s"\n')
+    (instance,) = taken_up(one).instances
+    before = run_of(instance)
+    one.exited(before, status=1 << 8)
+    assert len(one.store.jobs) == 1
+    one.store.work()
+    assert get_run(one.store.database, before).end_reason == "failed"  # type: ignore[union-attr]
+    assert one.root.take("spawn") == [run_of(instance)] != [before]
+
+
+def test_no_restart_without_a_delay_while_the_daemon_ends(bench: Make) -> None:
+    """What ends then stays down."""
+    one = bench('[services.s]\nrun = "true"\nhealthy_after = "0s"\nrestart_delay = "0s"\n')
+    unit = taken_up(one)
+    one.engine.ending = True
+    ends(one, unit.instances[0], status=1 << 8)
+    assert states(unit) == [State.STOPPED]
+    assert one.root.take("spawn") == []

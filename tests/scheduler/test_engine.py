@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from store.errors import DiskFull
 from store.ids import new_ulid
+from store.runs import unfinished_runs
 from supervisor.scheduler import services
 from supervisor.scheduler.commands import Commands
 from tests.scheduler.bench import Bench
@@ -83,6 +84,44 @@ def test_a_storm_of_terminating_runs(bench: Make) -> None:
         one.exited(run.id, status=15, cause="stop")
     one.store.work_all()
     assert one.root.take("spawn") == [run.id for run in later[-2:]]
+
+
+def test_what_fails_while_the_daemon_is_shut_down(bench: Make) -> None:
+    """Its retry waits in the store for the next start; what the shutdown ended is not tried again."""
+    one = bench('[tasks.t]\nrun = "true"\nretry_attempts = 1\nretry_delay = "0s"\nmax_concurrent = 2\n')
+    failing, ended = one.trigger("t"), one.trigger("t")
+    one.store.work_all()
+    for run in (failing, ended):
+        one.started(run.id)
+    one.engine.ending = True
+    one.root.take("spawn")
+    one.exited(failing.id, status=1 << 8)
+    one.exited(ended.id, status=15, cause="shutdown")
+    one.store.work_all()
+    one.loop.round(0)
+    one.store.work_all()
+    assert [(run.retry_of_run_id, run.status) for run in unfinished_runs(one.store.database)] == [
+        (failing.id, "pending")
+    ]
+    assert one.root.take("spawn") == []
+
+
+def test_nothing_is_terminated_for_what_cannot_start(bench: Make) -> None:
+    """While nothing can be stored the oldest run goes on; it ends when the new one is stored, if that ever is."""
+    one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n')
+    running = one.trigger("t")
+    one.store.work_all()
+    one.started(running.id)
+    one.store.fail(DiskFull())
+    later = one.trigger("t")
+    assert one.root.take("stop") == []
+    one.committer._feed()
+    one.store.work_all()
+    assert one.root.take("stop") == [running.id]
+    one.root.take("spawn")
+    one.exited(running.id, status=15, cause="stop")
+    one.store.work_all()
+    assert one.root.take("spawn") == [later.id]
 
 
 def test_health_does_not_need_a_witness(bench: Make) -> None:

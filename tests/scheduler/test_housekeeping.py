@@ -78,7 +78,15 @@ class Keeping:
         os.set_blocking(self.said, False)
         self.one = Housekeeping(
             cast(Loop, self.loop),
-            cast(Boot, SimpleNamespace(data_dir=str(directory), database=self.place.database, log_level="info")),
+            cast(
+                Boot,
+                SimpleNamespace(
+                    data_dir=str(directory),
+                    database=self.place.database,
+                    database_url="kept from being copied",
+                    log_level="info",
+                ),
+            ),
             cast(Storage, SimpleNamespace(compress_after_ms=HOUR_MS, max_log_bytes=None)),
             Log("scheduler", fd=self._saying),
             growing=lambda: self.growing,

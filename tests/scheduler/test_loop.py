@@ -107,7 +107,7 @@ def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
     timetable = Timetable(one.loop, one.engine)
     now_ms = one.loop.now_ms()
     unit.last_instant = now_ms + 365 * DAY_MS
-    timetable.clock_stepped(unit, -365 * DAY_MS)
+    timetable.clock_stepped([unit], -365 * DAY_MS)
     assert now_ms <= unit.last_instant <= one.loop.now_ms()
     assert now_ms / 1000 < (one.loop._wall.next_s() or 0) <= one.loop.now_ms() / 1000 + 60
 

@@ -118,13 +118,13 @@ def test_output_that_is_dropped(bench: Make) -> None:
         one.engine.log_changed(run.id, state, reason, change)
         one.engine.commit(change)
     (found,) = told(one)
-    assert (found.kind, found.severity, found.run_id, found.times) == ("log.dropping", "warn", run.id, 1)
+    assert (found.kind, found.severity, found.run_id, found.times) == ("log.disk_pressure", "warn", run.id, 1)
     assert "the disk is full" in found.body
 
 
 def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    notices = Notices(one.config.notify)
+    notices = Notices(one.config)
     Informing(one.engine, one.units, notices).operations()[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers

@@ -280,6 +280,19 @@ def test_a_new_task_has_missed_nothing(bench: Make) -> None:
     assert one.task_row("t").last_instant == now_ms
 
 
+def test_a_task_that_comes_back_in_a_reload_that_was_cut_off(bench: Make) -> None:
+    """For the next scheduler it is new, too: it does not catch up with the time in which it was not configured."""
+    text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "* * * * *"\n'
+    one = bench(text)
+    one.done("")
+    one.write(text)
+    one.ask()
+    one.read()
+    one.store.work()
+    row = one.task_row("t")
+    assert (row.configured, row.last_instant) == (True, None)
+
+
 def test_a_paused_schedule_stays_paused(bench: Make) -> None:
     """Also when it changes."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n')
@@ -452,3 +465,28 @@ def test_a_hundred_random_edits(bench: Make, tmp_path: Path) -> None:
         with contextlib.closing(fresh):
             for found, wanted in zip(state(one), state(fresh), strict=True):
                 assert found == wanted, text
+
+
+def test_thousands_of_schedules_that_change(bench: Make) -> None:
+    """Other timers go on between them, and in the end each task waits for its new time, as after a start."""
+
+    def text(minute: int) -> str:
+        return "".join(f'[tasks.t{n}]\nrun = "true"\ncron = "{(n + minute) % 60} 3 1 1 *"\n' for n in range(1000))
+
+    one = bench(text(0))
+    rounds = 0
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+        one.loop.after(0, count)
+
+    one.write(text(1))
+    answers = one.ask()
+    one.read()
+    one.store.work_all()
+    one.loop.after(0, count)
+    assert len(one.stored(answers)["result"]["changed"]) == 1000
+    assert rounds >= 4
+    due = {name: next(unit.schedule.occurrences(one.loop.now_ms())).at for name, unit in one.units.items()}
+    assert {row.name: row.next_run_at for row in one.tasks()} == due

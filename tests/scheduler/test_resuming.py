@@ -12,11 +12,14 @@ from supervisor.config.diff import recipe
 from supervisor.messages import Exited
 from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.records import pending_row
 from supervisor.scheduler.services import State
+from supervisor.scheduler.startup import _REMOVED as REMOVED
 from supervisor.scheduler.startup import Known, Startup, make_units
-from supervisor.scheduler.units import Roll, Unit
+from supervisor.scheduler.units import LiveRun, Roll, Unit
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import in_time, record, states, stored
+from tests.waiting import until
 
 Make = Callable[[str], Bench]
 SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nrestart_max_delay = "1h"\nhealthy_after = "1h"\n'
@@ -51,15 +54,29 @@ def live(one: Bench, status: str = "running") -> str:
     return run.id
 
 
-def resumed(one: Bench, *, running: dict[str, str | None] | None = None, exits: tuple[Exited, ...] = ()) -> Unit:
-    """The next scheduler has taken up its work; `running`: what the root has, by run id, and why it is being ended."""
+def resumed(
+    one: Bench, *, running: dict[str, str | None] | None = None, exits: tuple[Exited, ...] = (), since_ms: int = 0
+) -> Unit:
+    """The next scheduler has taken up its work.
+
+    Args:
+        one: where.
+        running: what the root has, by run id, and why it is being ended.
+        exits: what it has of those that have ended.
+        since_ms: for how long they have been running, by the wall clock.
+    """
     one.units = make_units(one.store.database, one.config, first=False)
-    one.keeper = Keeper(one.loop, one.engine, one.orders, Notices(one.config.notify), one.log, first=False)
+    one.keeper = Keeper(one.loop, one.engine, one.orders, Notices(one.config), one.log, first=False)
     one.engine.connect(one.keeper)
     unit = one.units["s"]
     assert unit.service is not None
     instances = {
-        run_id: {"run": run_id, "started_at": one.loop.now_ms(), "cause": cause, "recipe": recipe(unit.definition)}
+        run_id: {
+            "run": run_id,
+            "started_at": one.loop.now_ms() - since_ms,
+            "cause": cause,
+            "recipe": recipe(unit.definition),
+        }
         for run_id, cause in (running or {}).items()
     }
     known = Known(unfinished_runs(one.store.database), instances, list(exits), ending=False)
@@ -83,6 +100,20 @@ def test_a_delay_goes_on(bench: Make) -> None:
     in_time(one, State.STARTING, unit.instances[0])
 
 
+def test_health_after_the_clock_was_set_back(bench: Make) -> None:
+    """What seems to start in an hour is healthy after healthy_after at the latest."""
+    one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
+    run_id = live(one)
+    left(one, "running", run_id=run_id)
+    unit = resumed(one, running={run_id: None}, since_ms=-HOUR_MS)
+
+    def healthy() -> bool:
+        one.loop.round(0)
+        return unit.instances[0].healthy
+
+    until(healthy, "the instance to be healthy")
+
+
 @pytest.mark.parametrize("state", ["fatal", "exited"])
 def test_what_has_ended_for_good(bench: Make, state: str) -> None:
     """It stays so."""
@@ -98,6 +129,22 @@ def test_a_fatal_one_is_tried_again(bench: Make) -> None:
     one = bench(f'{SERVICE}fatal_retry = "1h"\n')
     left(one, "fatal", age_ms=HOUR_MS)
     in_time(one, State.STARTING, resumed(one).instances[0])
+
+
+def test_runs_of_a_task_that_has_left(bench: Make) -> None:
+    """They are known together, for when it comes back: they count as its runs then."""
+    one = bench(SERVICE)
+    now_ms = one.loop.now_ms()
+    for _ in range(2):
+        row = pending_row(LiveRun(Unit(REMOVED), REMOVED, new_ulid(now_ms), trigger="api", created_at=now_ms))
+        insert_run(one.store.database, row._replace(status="running", started_at=now_ms))
+    rows = unfinished_runs(one.store.database)
+    instances = {row.id: {"run": row.id, "started_at": now_ms, "cause": None, "recipe": ""} for row in rows}
+    startup = Startup(one.engine, one.keeper, one.root, one.units, one.log)  # type: ignore[arg-type]
+    startup.settle(Known(rows, instances, [], ending=False), one.engine.change())
+    assert [(name, list(unit.active), unit.configured) for name, unit in startup.leaving.items()] == [
+        (REMOVED.name, [row.id for row in rows], False)
+    ]
 
 
 def test_a_stopped_service(bench: Make) -> None:

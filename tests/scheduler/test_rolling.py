@@ -1,6 +1,7 @@
 """Rolling restarts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from store import notifications
 from store.tasks import update_task
@@ -87,6 +88,18 @@ def test_it_stops_at_the_first_failure(bench: Make) -> None:
     assert restarted(one, "2", rolling=True) == DONE
 
 
+def test_it_stops_at_a_failure_without_a_restart_delay(bench: Make) -> None:
+    """An instance that would be started again at once has failed all the same."""
+    one = bench(SERVICE.replace('"0s"', '"1h"').replace('"1h"\nrestart_attempts = 0', '"0s"\nrestart_attempts = 3'))
+    unit = begun(one)
+    one.root.take("stop")
+    ends(one, unit.instances[0], cause="stop")
+    run_all(one)
+    ends(one, unit.instances[0], status=1 << 8)
+    assert unit.rolling is None
+    assert one.root.take("stop") == []
+
+
 def test_a_second_one(bench: Make) -> None:
     """While one is under way, any restart is refused and changes nothing; asked again by its id, it is known."""
     one = bench(SERVICE)
@@ -121,7 +134,7 @@ def test_the_next_scheduler_goes_on(bench: Make) -> None:
     unit = taken_up(one)
     unit.rolling = Roll(1, 3)
     update_task(one.store.database, "s", rolling="[1, 3]")
-    second = Keeper(one.loop, one.engine, one.orders, Notices(one.config.notify), one.log, first=False)
+    second = Keeper(one.loop, one.engine, one.orders, Notices(one.config), one.log, first=False)
     one.engine.connect(second)
     one.keeper = second
     change = one.engine.change()
@@ -131,3 +144,16 @@ def test_the_next_scheduler_goes_on(bench: Make) -> None:
     assert unit.rolling == Roll(2, 3)
     next_one(one, unit, 2)
     assert unit.rolling is None
+
+
+def test_fewer_instances_on_the_way(bench: Make) -> None:
+    """Those that are gone are not counted as to be done."""
+    one = bench(SERVICE)
+    unit = begun(one)
+    service = unit.service
+    assert service is not None
+    change = one.engine.change()
+    one.keeper.replace(unit, replace(service, instances=2), change)
+    one.engine.commit(change)
+    one.store.work_all()
+    assert stored_roll(record(one).rolling) == unit.rolling == Roll(0, 2)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from supervisor.config.load import load
 from supervisor.scheduler.loop import Clock
 from supervisor.scheduler.public import definition_text
 from supervisor.scheduler.timetable import Timetable
+from supervisor.scheduler.unit_commands import UnitCommands
 from tests.scheduler.bench import Bench
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -60,13 +62,11 @@ class Schedules(Bench):
             upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
         self.timetable = Timetable(self.loop, self.engine)
         self.loop.on_clock_step = self._stepped
-        for unit in self.units.values():
-            self.timetable.begin(unit)
+        self.timetable.begin(self.units.values())
         self.store.work_all()
 
     def _stepped(self, by_ms: int) -> None:
-        for unit in self.units.values():
-            self.timetable.clock_stepped(unit, by_ms)
+        self.timetable.clock_stepped(self.units.values(), by_ms)
 
     def dies(self, *, first: bool = False) -> None:
         """Another scheduler, or another daemon, takes over; what was not stored is lost."""
@@ -174,16 +174,24 @@ def test_on_time_is_not_missed(make: Make) -> None:
     assert one.rows() == [("run", START + 30_000, None)]
 
 
-def test_a_long_gap_of_a_busy_task(make: Make) -> None:
-    """However many were missed, the newest is the newest, and the next one follows it."""
-    one = make('cron = "* * * * *"')
-    one.hand.passes(30 * DAY)
+def test_the_newest_of_a_gap_is_on_time(make: Make) -> None:
+    """It runs with catch_up = 0, too, and the missed run stands for the one before."""
+    one = make('cron = "0 * * * *"\ncatch_up = 0')
+    one.hand.passes(5 * HOUR)
     one.dies(first=True)
-    assert one.ran() == [START - 30_000 + 30 * DAY]
-    missed = one.rows()[0]
-    assert missed[:2] == ("missed", START - 30_000 + 30 * DAY - MINUTE)
-    assert missed[2] == 9999
-    assert next_run(one) == START - 30_000 + 30 * DAY + MINUTE
+    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+
+
+@pytest.mark.parametrize(("cron", "every_ms", "missed"), [("* * * * *", MINUTE, 43_199), ("* * * * * *", 1000, 99_999)])
+def test_a_long_gap_of_a_busy_task(make: Make, cron: str, every_ms: int, missed: int) -> None:
+    """However many were missed, the newest is the newest, and the next one follows it; counting ends at 100,000."""
+    one = make(f'cron = "{cron}"')
+    one.hand.passes(30 * DAY - 30_000)
+    one.dies(first=True)
+    now = START - 30_000 + 30 * DAY
+    assert one.ran() == [now]
+    assert one.rows()[0] == ("missed", now - every_ms, missed)
+    assert next_run(one) == now + every_ms
 
 
 def test_deleted_history_is_no_gap(make: Make) -> None:
@@ -221,6 +229,42 @@ def test_the_clock_goes_back(make: Make) -> None:
     one.look()
     one.until(START + 7 * HOUR)
     assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(1, 8)]
+
+
+def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
+    """What runs when it goes on is the next time of the clock that is right, not of the one that was years ahead."""
+    one = make('cron = "0 * * * *"')
+    one.hand.wall += 1000 * DAY
+    one.look()
+    unit = one.units["t"]
+    unit.paused = True
+    change = one.engine.change()
+    one.timetable.pause(unit, change)
+    one.engine.commit(change)
+    one.store.work_all()
+    one.hand.wall -= 1000 * DAY
+    one.look()
+    unit.paused = False
+    change = one.engine.change()
+    one.timetable.resume(unit, change)
+    one.engine.commit(change)
+    one.store.work_all()
+    assert next_run(one) == START - 30_000 + HOUR
+
+
+def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
+    """It stays removed, and nothing of it comes again."""
+    one = make('cron = "0 * * * *"')
+    unit = one.units["t"]
+    unit.paused = True
+    answers: list[dict[str, Any]] = []
+    commands = UnitCommands(one.engine, one.keeper, one.timetable, one.units)
+    commands.resume({"task": "t"}, answers.append)
+    one.timetable.end(unit)
+    unit.configured = False
+    one.store.work_all()
+    assert answers == [{"ok": True, "result": {}}]
+    assert unit.timer is None
 
 
 @pytest.mark.parametrize("step", [3 * HOUR, -3 * HOUR])
@@ -321,7 +365,9 @@ def test_a_schedule_that_changes_under_a_running_daemon(make: Make) -> None:
 
 def redefined(one: Schedules, keys: str) -> None:
     one.rewrite(task(keys))
-    one.timetable.redefine(one.units["t"], one.config.tasks["t"])
+    change = one.engine.change()
+    one.timetable.redefine(one.units["t"], one.config.tasks["t"], change)
+    one.engine.commit(change)
     one.store.work_all()
 
 

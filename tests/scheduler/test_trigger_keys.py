@@ -50,6 +50,17 @@ def test_the_same_key_gives_the_same_run(bench: Make) -> None:
     assert count_runs(one.store.database, RunFilter()) == 3
 
 
+def test_a_task_that_is_removed_meanwhile(bench: Make) -> None:
+    """While the key of a trigger is looked up a reload removes the task: it does not run."""
+    one = bench(JOB)
+    asking = Asking(one)
+    asking.trigger("k")
+    one.units.pop("job").configured = False
+    one.store.work_all()
+    assert [answer["status"] for answer in asking.answers] == [404]
+    assert count_runs(one.store.database, RunFilter()) == 0
+
+
 def test_the_same_key_at_once(bench: Make) -> None:
     """Of requests that come together one makes the run; the others wait, and get it too."""
     one = bench(JOB)

@@ -41,10 +41,25 @@ def restore_run(db: Database, run_id: str) -> None:
 
 def counted(db: Database) -> list[tuple[object, ...]]:
     """What `run_counts` has to hold, counted run by run."""
-    keys = "state, exit_code, triggered_by, retry_attempt > 0, count(*) FROM runs"
+    numbers = "count(*), count(started_at), count(duration)"
+    keys = f"state, exit_code, triggered_by, retry_attempt > 0, {numbers} FROM runs"
     where = "WHERE state < 100 AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq) GROUP BY 1, 2, 3, 4, 5, 6, 7"
     return sorted(
         row
         for scope, width in (("''", 27), ("''", 22), ("task_name", 27))
         for row in db.rows(f"SELECT {scope}, {width}, created_at >> {width}, {keys} {where}")
     )
+
+
+def stored_counts(db: Database) -> list[tuple[object, ...]]:
+    """What `run_counts` holds, without what is no exact number: it is looked at here."""
+    keys = "state, exit_code, triggered_by, retry"
+    unbounded = db.rows(
+        "SELECT * FROM runs WHERE state < 100 AND started_at IS NOT NULL"
+        " AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq) AND NOT EXISTS (SELECT 1 FROM run_counts AS c"
+        " WHERE c.task_name = runs.task_name AND bucket = created_at >> 27 AND c.state = runs.state"
+        " AND c.exit_code = runs.exit_code AND c.triggered_by = runs.triggered_by"
+        " AND started_at BETWEEN first_start AND last_start)"
+    )
+    assert unbounded == []
+    return sorted(db.rows(f"SELECT task_name, width, bucket, {keys}, n, started, timed FROM run_counts"))

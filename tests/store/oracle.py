@@ -43,10 +43,13 @@ def sort_value(run: Run, field: SortField, now_ms: int) -> bytes | tuple[str, st
 
 def listed(runs: list[Run], wanted: RunFilter, field: SortField, direction: str, now_ms: int) -> list[Run]:
     """The whole list."""
-    found = [run for run in runs if matches(run, wanted)]
+    return arranged([run for run in runs if matches(run, wanted)], field, direction, now_ms)
+
+
+def arranged(runs: list[Run], field: SortField, direction: str, now_ms: int) -> list[Run]:
+    """All of some runs, sorted."""
     down = direction == "desc"
-    missing = [run for run in found if sort_value(run, field, now_ms) is None]
-    present = [run for run in found if sort_value(run, field, now_ms) is not None]
-    present.sort(key=lambda run: (sort_value(run, field, now_ms), run.id), reverse=down)
-    missing.sort(key=lambda run: run.id, reverse=down)
-    return present + missing
+    keys = [(sort_value(run, field, now_ms), run.id, run) for run in runs]
+    missing = sorted(((run_id, run) for value, run_id, run in keys if value is None), reverse=down)
+    present = sorted((one for one in keys if one[0] is not None), key=lambda one: one[:2], reverse=down)
+    return [*(run for *_, run in present), *(run for _, run in missing)]

@@ -9,9 +9,21 @@ def entry(number: int, *, failed_login: bool = False) -> Entry:
     return Entry(T0 + number, f"who {number}", "127.0.0.1", "runTask", "job", 201, "", failed_login)
 
 
+def append(db: Database, entries: list[Entry]) -> None:
+    """Under keys of their own."""
+    audit.append(db, {one.who: one for one in entries})
+
+
+def test_once(writer: Database) -> None:
+    """An entry that comes again, in whatever company, is stored once."""
+    audit.append(writer, {"a": entry(0), "b": entry(1)})
+    audit.append(writer, {"b": entry(1), "c": entry(2), "a": entry(0)})
+    assert [one.entry for one in audit.entries(writer, None, 9)] == [entry(2), entry(1), entry(0)]
+
+
 def test_pages(writer: Database, reader: Database) -> None:
     """Newest first, without gaps or repeats; everything comes back as it was."""
-    audit.append(writer, [entry(number) for number in range(5)])
+    append(writer, [entry(number) for number in range(5)])
     first = audit.entries(reader, None, 3)
     assert [one.entry for one in first] == [entry(4), entry(3), entry(2)]
     rest = audit.entries(reader, first[-1].id, 3)
@@ -21,7 +33,7 @@ def test_pages(writer: Database, reader: Database) -> None:
 
 def test_the_oldest_go(writer: Database) -> None:
     """Each kind has its own number of entries that are kept."""
-    audit.append(writer, [entry(number, failed_login=number % 2 == 1) for number in range(20)])
+    append(writer, [entry(number, failed_login=number % 2 == 1) for number in range(20)])
     with writer.transaction() as view:
         assert audit.prune(view, kept=6, kept_failed_logins=2) == 12
         assert audit.prune(view, kept=6, kept_failed_logins=2) == 0
@@ -32,8 +44,8 @@ def test_the_oldest_go(writer: Database) -> None:
 
 def test_it_is_bounded(writer: Database) -> None:
     """Guesses of the password in any number leave what others did."""
-    audit.append(writer, [entry(0)])
-    audit.append(writer, [entry(number, failed_login=True) for number in range(1, audit.KEPT_FAILED_LOGINS + 1000)])
+    append(writer, [entry(0)])
+    append(writer, [entry(number, failed_login=True) for number in range(1, audit.KEPT_FAILED_LOGINS + 1000)])
     assert writer.rows("SELECT count(*) FROM audit WHERE failed_login = 0") == [(1,)]
     ((count,),) = writer.rows("SELECT count(*) FROM audit WHERE failed_login = 1")
     assert audit.KEPT_FAILED_LOGINS <= count < audit.KEPT_FAILED_LOGINS + 256

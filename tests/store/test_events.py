@@ -1,7 +1,7 @@
 import pytest
 
 from store.database import Database, open_writer
-from store.events import Event, append, last_seq, prune, since
+from store.events import Event, append, append_all, draft, last_seq, prune, since
 
 from .making import T0
 
@@ -13,6 +13,21 @@ def test_numbers(writer: Database, reader: Database) -> None:
     assert since(reader, 3) == [Event(n, "run.ended", T0 + n - 1, {"n": n - 1, "text": "ü"}) for n in (4, 5)]
     assert [event.seq for event in since(reader, 0, limit=2)] == [1, 2]
     assert last_seq(reader) == 5
+
+
+def test_many_at_once(writer: Database, reader: Database) -> None:
+    """Any number of events is stored in its order, in one transaction or none, behind what was there."""
+    append(writer, "first", {}, T0)
+    numbers = iter(range(2, 1000))
+    for count in (1, 2, 15, 16, 17, 33):
+        drafts = [draft("run.ended", {"n": n, "text": "ü"}, T0 + n) for n in range(count)]
+        before = last_seq(reader)
+        with writer.transaction():
+            assert append_all(writer, drafts) == before + 1
+        assert since(reader, before) == [
+            Event(next(numbers), "run.ended", T0 + n, {"n": n, "text": "ü"}) for n in range(count)
+        ]
+    assert append_all(writer, []) == last_seq(reader) + 1
 
 
 def test_dense_after_rollback(writer: Database) -> None:

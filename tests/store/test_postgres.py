@@ -10,7 +10,7 @@ import pytest
 
 from store import events, postgres
 from store.database import Database, open_reader, open_writer
-from store.errors import Away, Busy, NotReady, QueryTimeout, SchemaTooNew, StoreError, Unusable
+from store.errors import Away, Busy, NotReady, QueryTimeout, Refused, SchemaTooNew, StoreError, Unusable
 from store.meta import get_meta, set_meta
 from store.notifications import Notification, notify, page
 from store.postgres import PostgresConnection, place
@@ -238,6 +238,31 @@ def test_cut_off_in_a_commit(path: str, monkeypatch: pytest.MonkeyPatch, stored:
     reader.close()
 
 
+def test_refused(postgres: PostgresServer) -> None:
+    """A server that is there and does not let us in is told from one that is away; no secret is in the error."""
+    with pytest.raises(Refused, match="no_such_database") as caught:
+        open_writer(postgres.url("no_such_database"))
+    assert PASSWORD not in str(caught.value)
+    url = postgres.create()
+    wrong = url.replace(PASSWORD.replace(" ", "%20"), "wrong%20secret")
+    assert wrong != url
+    with postgres.asking_passwords():
+        until(lambda: _refuses(wrong), "the new rules")
+        with pytest.raises(Refused, match="password") as caught:
+            open_writer(wrong)
+        assert "wrong secret" not in str(caught.value)
+        open_writer(url).close()
+    postgres.drop(url)
+
+
+def _refuses(url: str) -> bool:
+    try:
+        open_writer(url).close()
+    except Refused:
+        return True
+    return False
+
+
 @on_postgresql
 def test_away(path: str, postgres: PostgresServer) -> None:
     """While the server is away both sides say so, and go on when it is back."""
@@ -313,3 +338,14 @@ def test_only_who_needs_it_loads_the_driver(tmp_path: Path) -> None:
     )
     assert "pip install" in done.stdout
     assert issubclass(Unusable, StoreError)
+
+
+@on_postgresql
+def test_plans(writer: Database) -> None:
+    """Queries go through indexes, also in tables of which the planner knows nothing; deleted runs are looked up."""
+    visible = "SELECT seq FROM runs WHERE runs.seq NOT IN (SELECT run FROM deleted_runs)"
+    sums = "SELECT SUM(n) FROM run_counts WHERE width = 27 AND task_name = ''"
+    for query, looked_up in ((visible, "Anti Join"), (sums, "run_counts_pkey")):
+        plan = "\n".join(row[0] for row in writer.rows(f"EXPLAIN {query}"))
+        assert looked_up in plan
+        assert "Seq Scan" not in plan

@@ -10,7 +10,7 @@ from store.database import Database
 from store.run_bulk import PurgedRun, Retention, RunSelector
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 
-from .making import T0, counted, make_run, restore_run
+from .making import T0, counted, make_run, restore_run, stored_counts
 from .oracle import matches
 
 DAY = 86_400_000
@@ -66,7 +66,7 @@ def visible(db: Database) -> set[str]:
 
 def check_counts(db: Database) -> None:
     """The sums are what counting gives, without zeros."""
-    assert sorted(db.rows("SELECT * FROM run_counts")) == counted(db)
+    assert stored_counts(db) == counted(db)
 
 
 @pytest.mark.parametrize("wanted", FILTERS)
@@ -110,7 +110,7 @@ def test_ids_of_others(writer: Database, many: list[Run]) -> None:
         run_bulk.mark_deleted(writer, rows, T0)
     gone = {run.id for run in many} - visible(writer)
     assert gone == {run.id for run in many if run.task_name == "b" and run.status == "ended"}
-    assert run_bulk.find_tasks(writer, selector) == ["b"]
+    assert list(run_bulk.find_newest(writer, selector)) == ["b"]
     assert run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="a")), 0) == []
     restored = run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="b*")), 0)
     assert sum(run_bulk.unmark_deleted(writer, rows, 0) for rows in restored) == len(gone)
@@ -154,12 +154,23 @@ def test_active_ones(writer: Database, many: list[Run]) -> None:
     assert set(found) == {run.id for run in many if run.task_name == "b" and run.status != "ended"}
 
 
-def test_tasks(writer: Database, many: list[Run]) -> None:
-    """Each task behind the selected runs once."""
-    wanted = RunFilter(reasons={"crashed"})
-    assert run_bulk.find_tasks(writer, RunSelector(match_all=True, filter=wanted)) == sorted(
-        {run.task_name for run in many if matches(run, wanted)}
+@pytest.mark.parametrize("wanted", FILTERS)
+def test_newest(writer: Database, many: list[Run], wanted: RunFilter) -> None:
+    """Each task behind the selected runs once, in their order, with that of its runs that lists show first."""
+    left_out = {run.id for run in many[::5]}
+    gone = [run.id for run in many[1::5] if run.status == "ended"]
+    for rows in run_bulk.find_ended(writer, RunSelector(ids=gone)):
+        run_bulk.mark_deleted(writer, rows, T0)
+    found = sorted(
+        (run for run in many if seen(run, wanted) and run.id not in left_out | {*gone}),
+        key=lambda run: (run.created_at, run.id),
     )
+    newest = {run.task_name: run.id for run in found}
+    selected = RunSelector(match_all=True, filter=wanted, except_ids=left_out)
+    assert [*run_bulk.find_newest(writer, selected).items()] == sorted(newest.items())
+    some = found[:-1]
+    by_id = RunSelector(ids=[*(run.id for run in some), *gone])
+    assert run_bulk.find_newest(writer, by_id) == {run.task_name: run.id for run in some}
 
 
 def test_purge(writer: Database, many: list[Run]) -> None:

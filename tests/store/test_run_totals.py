@@ -8,7 +8,7 @@ from store.phases import END_REASONS
 from store.run_totals import Span, spans
 from store.runs import RunFilter, count_runs, delete_run, insert_run, update_run
 
-from .making import T0, counted, make_run, restore_run
+from .making import T0, counted, make_run, restore_run, stored_counts
 
 
 def times(parts: Iterable[Span]) -> list[int]:
@@ -45,11 +45,15 @@ def test_counters_follow_every_change(writer: Database) -> None:
         what = rnd.choice(["insert", "insert", "end", "delete", "restore", "purge", "rewrite"])
         if what == "insert" or not ids:
             status = rnd.choice(["ended", "pending"])
+            created = T0 + rnd.randrange(10**9)
+            started = rnd.choice([None, created + rnd.randrange(10**6)])
             run = make_run(
                 task_name=rnd.choice("abc"),
                 status=status,
                 end_reason="failed" if status == "ended" else None,
-                created_at=T0 + rnd.randrange(10**9),
+                created_at=created,
+                started_at=started,
+                ended_at=None if started is None else rnd.choice([None, started + 5]),
                 retry_attempt=rnd.choice([0, 1]),
                 triggered_by=rnd.choice(["cron", "api"]),
             )
@@ -59,7 +63,9 @@ def test_counters_follow_every_change(writer: Database) -> None:
         run_id = rnd.choice(ids)
         if what == "end":
             reason = rnd.choice(sorted(END_REASONS))
-            update_run(writer, run_id, status="ended", end_reason=reason, exit_code=rnd.randrange(3))
+            at = rnd.choice([None, T0 + rnd.randrange(10**9)])
+            code = rnd.randrange(3)
+            update_run(writer, run_id, status="ended", end_reason=reason, exit_code=code, started_at=at, ended_at=at)
         elif what == "delete":
             delete_run(writer, run_id, step)
         elif what == "restore":
@@ -68,7 +74,7 @@ def test_counters_follow_every_change(writer: Database) -> None:
             writer.execute("DELETE FROM runs WHERE id = ?", [run_id])
         else:
             writer.execute("UPDATE runs SET task_name = 'd', created_at = created_at + 1 WHERE id = ?", [run_id])
-    assert sorted(writer.rows("SELECT * FROM run_counts")) == counted(writer)
+    assert stored_counts(writer) == counted(writer)
     live = writer.rows("SELECT (SELECT count(*) FROM runs) - (SELECT count(*) FROM deleted_runs)")[0][0]
     assert count_runs(writer, RunFilter()) == live > 0
     writer.execute("DELETE FROM runs")

@@ -20,7 +20,7 @@ FULL = make_run(
     started_at=T0 + 5,
     ended_at=T0 + 905,
     execution_id="pod/x",
-    params={"name": "wörld", "b": ""},
+    params={"name": "wörld", "b": "", "secret": None},
     scheduled_at=T0 - 1,
     due_at=T0 + 1,
     signal=9,
@@ -34,6 +34,7 @@ FULL = make_run(
     write_bytes=0,
     oom_kills=2,
     leftovers='["sleep (7)"]',
+    failure_line=12,
     missed_count=3,
 )
 

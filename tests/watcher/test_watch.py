@@ -3,9 +3,11 @@
 import asyncio
 import os
 import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ import pytest
 from logring.layout import STDOUT
 from logring.paths import ring_path
 from logring.writer import RingWriter
-from supervisor.messages import encode
+from supervisor.messages import Decoder, encode, receive
 from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order
 from supervisor.watcher.watch import Watch
 from tests.waiting import until
 
 Word = dict[str, Any]
+PROGRAMS = Path(__file__).parent.parent / "programs"
+TLS = Path(__file__).parent.parent / "api" / "tls"
 
 
 class Desk:
@@ -55,7 +59,7 @@ def command(*argv: str, **more: Any) -> Order:
     return order("exec", argv=list(argv), env=dict(os.environ), **more)
 
 
-async def answering(answer: bytes) -> tuple[asyncio.Server, int]:
+async def answering(answer: bytes, context: ssl.SSLContext | None = None) -> tuple[asyncio.Server, int]:
     """A server that answers everything with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,7 +68,7 @@ async def answering(answer: bytes) -> tuple[asyncio.Server, int]:
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     return server, server.sockets[0].getsockname()[1]
 
 
@@ -123,6 +127,35 @@ def test_refused_and_then_accepted(kind: str) -> None:
     carried_out(scene)
 
 
+@pytest.mark.parametrize(("kind", "target"), [("tcp", "127.0.0.1:65536"), ("http", "http://127.0.0.1:65536/")])
+def test_a_port_that_there_cannot_be(kind: str, target: str) -> None:
+    """Of `port = 6553{instance}` some instance has one: it is told, and tried again."""
+
+    async def scene(desk: Desk) -> None:
+        desk.watch.begin(order(kind, target))
+        word = await desk.next()
+        assert word["op"] == "failing"
+        assert word["why"].endswith("Port out of range 0-65535")
+
+    carried_out(scene)
+
+
+def test_nothing_is_kept_of_what_is_done() -> None:
+    """The scheduler forgets no order that it has heard the end of, so neither does the watcher keep it."""
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
+        async with server:
+            for number in range(3):
+                desk.watch.begin(replace(order("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
+            for _ in range(3):
+                assert (await desk.next())["op"] == "passed"
+            await asyncio.sleep(0)
+            assert desk.watch._tasks == {}
+
+    carried_out(scene)
+
+
 def test_no_answer() -> None:
     """One that accepts and says nothing has its time, and no more."""
 
@@ -147,7 +180,7 @@ def test_a_command() -> None:
         desk.watch.begin(command("/bin/sh", "-c", "kill -9 $$"))
         assert (await desk.next())["why"] == "/bin/sh is killed by signal 9"
         desk.watch.begin(command("/nonexistent/program"))
-        assert "cannot be executed: No such file" in (await desk.next())["why"]
+        assert (await desk.next())["why"].startswith("/nonexistent/program ends with 127: ")
         desk.watch.begin(command("true"))
         assert (await desk.next())["op"] == "passed"
 
@@ -236,18 +269,105 @@ def test_many_that_never_answer_stop_nobody() -> None:
     carried_out(scene)
 
 
-def test_it_ends_with_the_scheduler(tmp_path: Path) -> None:
+class RealOne:
+    """The process, as the scheduler has it."""
+
+    def __init__(self) -> None:
+        self.sock, theirs = socket.socketpair()
+        with theirs:
+            argv = [sys.executable, "-I", "-m", "supervisor.watcher", "--fd", str(theirs.fileno())]
+            self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
+        self._decoder = Decoder()
+        self.sock.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
+
+    def watch(self, wanted: Order) -> None:
+        self.sock.sendall(encode({"op": "watch", "order": wanted.to_dict()}))
+
+    def next(self) -> Word:
+        word = receive(self.sock, self._decoder)
+        assert word is not None
+        return word
+
+    def end(self) -> int:
+        self.sock.close()
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def real() -> Iterator[RealOne]:
+    one = RealOne()
+    yield one
+    assert one.end() == 0
+
+
+def daemonises(*arguments: object) -> list[str]:
+    return [sys.executable, "-I", str(PROGRAMS / "daemonises.py"), *map(str, arguments)]
+
+
+@pytest.mark.parametrize("bare", [[], ["bare"]])
+def test_what_a_command_leaves_behind(real: RealOne, tmp_path: Path, bare: list[str]) -> None:
+    """A daemon of its own is killed, and reaped; what belongs to a command that still runs is not."""
+    journal, running = tmp_path / "pid", tmp_path / "running"
+    daemon = " ".join(daemonises(running))
+    going_on = command("/bin/sh", "-c", f"{daemon}; sleep 1000", timeout_ms=600_000)
+    real.watch(replace(going_on, key="other/ready"))
+    until(running.exists, "the daemon of another command")
+    real.watch(command(*daemonises(journal, *bare)))
+    assert real.next() == {"op": "passed", "key": "R/ready"}
+    until(lambda: not psutil.pid_exists(int(journal.read_text())), "the end of what was left")
+    assert alive(int(running.read_text()))
+    real.end()
+    until(lambda: not alive(int(running.read_text())), "the end of the other one")
+
+
+def test_a_command_as_somebody_else(real: RealOne, tmp_path: Path) -> None:
+    """User, groups, umask and directory are those that are asked for; a directory that cannot be entered is told."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may become somebody else")
+    said = command("/bin/sh", "-c", "echo $(id -u) $(id -G) $(umask) $(pwd); exit 1", uid=12, gid=34, groups=[34, 56])
+    real.watch(replace(said, umask=0o027, cwd="/usr"))
+    assert real.next()["why"].endswith(": 12 34 56 0027 /usr")
+    tmp_path.chmod(0o700)
+    real.watch(replace(said, cwd=str(tmp_path)))
+    assert str(tmp_path) in real.next()["why"]
+
+
+def test_a_command_gets_signals_as_ever(real: RealOne) -> None:
+    """What the watcher ignores it does not ignore."""
+    real.watch(command("/bin/sh", "-c", "kill -INT $$; exit 7"))
+    assert real.next()["why"] == "/bin/sh is killed by signal 2"
+
+
+def test_a_flood_is_not_kept(real: RealOne) -> None:
+    """A command that prints without end has its time, takes no memory, and others are looked at meanwhile."""
+    real.watch(replace(command("yes", timeout_ms=3_600_000), key="flood/live", times=1))
+    real.watch(command("/bin/sh", "-c", "head -c 50000000 /dev/zero; echo; echo last; exit 1"))
+    assert real.next()["why"].endswith(": last")
+    assert psutil.Process(real.process.pid).memory_info().rss < 100 << 20
+
+
+def test_https() -> None:
+    """The certificate is not looked at: a service that is asked by its address may have any."""
+
+    async def scene(desk: Desk) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n", context)
+        async with server:
+            desk.watch.begin(order("http", f"https://127.0.0.1:{port}/"))
+            assert (await desk.next())["op"] == "passed"
+            desk.watch.begin(order("http", f"http://127.0.0.1:{port}/"))
+            assert (await desk.next())["op"] == "failing"
+
+    carried_out(scene)
+
+
+def test_it_ends_with_the_scheduler(real: RealOne, tmp_path: Path) -> None:
     """When the socket closes, the process ends, and with it the commands that it runs."""
     journal = tmp_path / "pid"
-    ours, theirs = socket.socketpair()
-    with theirs:
-        argv = [sys.executable, "-I", "-m", "supervisor.watcher", "--fd", str(theirs.fileno())]
-        process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
-    with ours:
-        ours.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
-        hanging = command("/bin/sh", "-c", f"echo $$ > {journal}.new; mv {journal}.new {journal}; sleep 1000")
-        ours.sendall(encode({"op": "watch", "order": hanging.to_dict() | {"timeout_ms": 600_000}}))
-        until(journal.exists, "the command")
-    assert process.wait(30) == 0
+    script = f"echo $$ > {journal}.new; mv {journal}.new {journal}; sleep 1000"
+    real.watch(command("/bin/sh", "-c", script, timeout_ms=600_000))
+    until(journal.exists, "the command")
+    assert real.end() == 0
     pid = int(journal.read_text())
     until(lambda: not alive(pid), "the end of the command")

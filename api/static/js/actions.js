@@ -18,6 +18,19 @@ export async function attempt(work) {
   }
 }
 
+const underWay = new Set();
+
+/** Do `work`, unless what is called `name` is under way already: who presses again because nothing happens means once. */
+async function once(name, work) {
+  if (underWay.has(name)) return undefined;
+  underWay.add(name);
+  try {
+    return await work();
+  } finally {
+    underWay.delete(name);
+  }
+}
+
 async function did(text, work) {
   const result = await attempt(async () => {
     await work();
@@ -31,13 +44,13 @@ async function did(text, work) {
 /** Trigger a task; one with parameters asks for them first. */
 export function trigger(unit) {
   const params = unit.definition.params ?? [];
-  if (!params.length) return start(unit.name);
+  if (!params.length) return once(`run ${unit.name}`, () => start(unit.name));
   show(() => html`<${ParameterForm} unit=${unit} params=${params} />`, { label: `Run ${unit.name}` });
   return undefined;
 }
 
-async function start(name, params) {
-  const run = await attempt(() => post(taskPath(name, "run"), params && { params }, { naming: "camel" }));
+async function start(name) {
+  const run = await attempt(() => post(taskPath(name, "run"), undefined, { naming: "camel" }));
   if (!run) return undefined;
   const text = run.status === "ended" ? `${name} did not start: ${run.endReason}` : `${name} is triggered`;
   toast(text, { action: { label: "Show", run: () => go(link("run", run.id)) } });
@@ -48,9 +61,11 @@ async function start(name, params) {
 function ParameterForm({ unit, params }) {
   const [problems, setProblems] = useState({});
   const [general, setGeneral] = useState(null);
-  const submit = async (event) => {
+  const submit = (event) => {
     event.preventDefault();
-    const data = new FormData(event.target);
+    return once(`run ${unit.name}`, () => send(new FormData(event.target)));
+  };
+  const send = async (data) => {
     const values = {};
     for (const one of params) {
       const value = one.kind === "flag" ? (data.has(one.name) ? "true" : "false") : data.get(one.name);
@@ -86,13 +101,16 @@ function Field({ param, problem }) {
   let input;
   if (param.kind === "flag") {
     input = html`<input ...${shared} required=${false} type="checkbox" defaultChecked=${param.default === "true"} />`;
-  } else if (param.choices?.length) {
+  } else if (param.choices?.length || param.type === "boolean") {
+    const choices = param.choices?.length ? param.choices : ["true", "false"];
     input = html`<select ...${shared}>
-      ${!shared.required && html`<option value="">–</option>`}
-      ${param.choices.map((one) => html`<option selected=${String(one) === String(param.default)}>${one}</option>`)}
+      ${param.default === undefined && html`<option value="">–</option>`}
+      ${choices.map((one) => html`<option selected=${one === param.default}>${one}</option>`)}
     </select>`;
   } else {
-    const type = param.secret ? "password" : "text";
+    const numeric = param.type === "integer" || param.type === "number";
+    const type = param.secret ? "password" : numeric ? "number" : "text";
+    if (numeric) shared.step = param.type === "integer" ? 1 : "any";
     input = html`<input ...${shared} type=${type} placeholder=${param.default ?? ""} autocomplete="off" spellcheck=${false} />`;
   }
   return html`<div class="field">
@@ -133,7 +151,7 @@ export async function forceStopRun(run) {
 
 /** Run the task of a run again, with its parameters. */
 export async function rerun(run) {
-  const result = await attempt(() => post("api/runs/bulk/rerun", { ids: [run.id] }));
+  const result = await once(`rerun ${run.id}`, () => attempt(() => post("api/runs/bulk/rerun", { ids: [run.id] })));
   if (!result) return;
   const again = result.triggered?.[0];
   if (!again) {

@@ -80,7 +80,9 @@ function open() {
   };
   mine.onerror = () => {
     lost();
-    if (mine.readyState === EventSource.CLOSED) setTimeout(() => wanted && source === mine && open(), AGAIN_MS);
+    if (mine.readyState !== EventSource.CLOSED) return;
+    loadUnits(); // only an answer tells that nobody is logged in any more
+    setTimeout(() => wanted && source === mine && open(), AGAIN_MS);
   };
   for (const kind of KINDS) mine.addEventListener(kind, (event) => heard(kind, event));
 }

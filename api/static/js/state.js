@@ -22,9 +22,9 @@ setInterval(() => {
 
 const RANKS = { viewer: 0, operator: 1, cloud: 1, admin: 2 };
 export const mayOperate = computed(() => (RANKS[me.value?.role] ?? -1) >= 1);
-export const isAdmin = computed(() => me.value?.role === "admin");
 /** A token for some tasks only: what concerns the whole daemon is not for it. */
 export const isLimited = computed(() => Boolean(me.value?.tasks));
+export const isAdmin = computed(() => me.value?.role === "admin" && !isLimited.value);
 
 /** The task or service of that name; undefined when there is none. */
 export const unitNamed = (name) => units.value?.find((unit) => unit.name === name);
@@ -51,7 +51,7 @@ export const loadDaemon = () =>
 
 export const loadUnread = () =>
   load(async () => {
-    unread.value = (await get("api/notifications/unreadCount")).count;
+    unread.value = isLimited.value ? 0 : (await get("api/notifications/unreadCount")).count;
   });
 
 export const loadAll = () => Promise.all([loadUnits(), loadDaemon(), loadUnread()]);

@@ -91,6 +91,17 @@ def identity(path: str) -> str:
     return text
 
 
+def renew(path: str) -> str:
+    """Give the data directory another ULID: somebody else has the one that it came with. The caller holds the lock.
+
+    Raises:
+        Failure: it cannot be stored.
+    """
+    text = new_id()
+    _store(path, os.path.join(path, "id"), text)
+    return text
+
+
 def new_id() -> str:
     """A ULID: 48 bits of time in ms, 80 random bits, in Crockford's base 32."""
     number = (time.time_ns() // 1_000_000 << 80) | secrets.randbits(80)

@@ -5,10 +5,12 @@ and a frozen one would stop it. Python's statvfs does not tell the type of a fil
 (proc_pid_mountinfo(5)) does.
 """
 
+import fcntl
 import os
 import re
 import stat
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
@@ -51,6 +53,50 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS) ->
             return path
     message = f"there is no place in shared memory (tmpfs) for the runtime directory:{''.join(reasons)}"
     raise Failure(message, exit_codes.DATA_DIR)
+
+
+class Place(NamedTuple):
+    """A runtime directory that is ours."""
+
+    path: str
+    lock: int
+    """Descriptor, inheritable, that locks the directory itself for as long as it is open (flock(2))."""
+
+
+class Taken(Exception):
+    """Another daemon has this identity."""
+
+
+def take(daemon_id: str, environ: Mapping[str, str]) -> Place:
+    """:func:`prepare` the runtime directory of a daemon, and lock it.
+
+    Raises:
+        Taken: another daemon has it, whose data directory has the same identity: one is a copy of the other.
+        Failure: as :func:`prepare`.
+    """
+    while True:
+        path = prepare(daemon_id, environ)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:  # another daemon has just ended
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise Taken from None
+        if _is_still(path, fd):
+            os.set_inheritable(fd, True)
+            return Place(path, fd)
+        os.close(fd)
+
+
+def _is_still(path: str, fd: int) -> bool:
+    """Whether a directory is still there under its name: who ends removes its own."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def places(environ: Mapping[str, str], euid: int) -> list[str]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from supervisor.cli.naming import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ _COLUMNS = ("WHAT", "VALUE")
 
 @click.command("ending", epilog="Example: ringward ending backup")
 @client_options
-@click.argument("what", metavar="TASK|RUN")
+@click.argument("what", metavar="TASK|RUN", shell_complete=all_names)
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 @pass_settings
 def command(settings: Settings, what: str, as_json: bool) -> None:
@@ -69,6 +70,7 @@ def _rows(found: dict[str, Any]) -> list[list[str]]:
         "requested by": found.get("requestedBy"),
         "scheduled for": found.get("scheduledFor") and when(found["scheduledFor"]),
         "missed times": found.get("missedCount"),
+        "failed by line": found.get("failureLine"),
         "tried again": found.get("retryAt") and when(found["retryAt"]),
         "also killed": ", ".join(found.get("killedLeftovers", ())) or None,
     }

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from supervisor.cli.naming import all_names
 from supervisor.cli.settings import Settings, client_options
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command("logs", epilog="Example: ringward logs -f -n 20 backup")
 @client_options
-@click.argument("what", metavar="TASK|RUN")
+@click.argument("what", metavar="TASK|RUN", shell_complete=all_names)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; prefers a run that is running.")
 @click.option(
     "-n", "--lines", type=click.IntRange(0), default=100, show_default=True, help="How many of the last lines."

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from supervisor.cli.naming import task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _NOTES = {
 
 @click.command("next", epilog="Example: ringward next backup -n 3")
 @client_options
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=task_names)
 @click.option("-n", "--count", type=click.IntRange(1, 100), default=10, show_default=True, help="Most times to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @pass_settings

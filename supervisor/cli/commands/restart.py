@@ -2,12 +2,13 @@
 
 import click
 
+from supervisor.cli.naming import service_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 
 @click.command("restart", epilog="Example: ringward restart --rolling web")
 @client_options
-@click.argument("service")
+@click.argument("service", shell_complete=service_names)
 @click.option("--rolling", is_flag=True, help="One instance after the other, each when the one before is ready.")
 @click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")
 @pass_settings

@@ -2,12 +2,13 @@
 
 import click
 
+from supervisor.cli.naming import task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 
 @click.command("resume", epilog="Example: ringward resume backup")
 @client_options
-@click.argument("task")
+@click.argument("task", shell_complete=task_names)
 @click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")
 @pass_settings
 def command(settings: Settings, task: str, as_json: bool) -> None:

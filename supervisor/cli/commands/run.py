@@ -1,5 +1,6 @@
 """``ringward run``: run a task, show what it prints, end as it ended."""
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.naming import task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
@@ -21,14 +23,24 @@ _NEVER_RAN = {
 }
 
 
-@click.command("run", epilog="Example: ringward run backup && echo saved")
+@click.command("run", epilog="Example: ringward run export -p DAY=2026-11-21 -p format=csv")
 @client_options
-@click.argument("task")
+@click.argument("task", shell_complete=task_names)
+@click.option(
+    "-p",
+    "--param",
+    "given",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Give a parameter a value; several times. NAME alone: the value of that environment variable.",
+)
 @click.option("-d", "--detach", is_flag=True, help="Print the run's id and do not wait for its end.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--json", "as_json", is_flag=True, help="With --detach: print the run's record as JSON.")
 @pass_settings
-def command(settings: Settings, task: str, detach: bool, timestamps: bool, as_json: bool) -> int:
+def command(
+    settings: Settings, task: str, given: tuple[str, ...], detach: bool, timestamps: bool, as_json: bool
+) -> int:
     """Run a task now and show what it prints.
 
     Ends with the exit code of the run, or with 125 when there is no such task or the run never started. Ctrl-C ends
@@ -36,8 +48,9 @@ def command(settings: Settings, task: str, detach: bool, timestamps: bool, as_js
     """
     if as_json and not detach:
         raise click.UsageError("--json goes with --detach")
+    params = _params(given)
     api = settings.api()
-    run = _trigger(api, task)
+    run = _trigger(api, task, params)
     if detach:
         return _detached(api, run, as_json)
     try:
@@ -53,12 +66,38 @@ def command(settings: Settings, task: str, detach: bool, timestamps: bool, as_js
     return _result(ended)
 
 
-def _trigger(api: "Api", task: str) -> dict[str, Any]:
+def _params(given: tuple[str, ...]) -> dict[str, str]:
+    """Values by name.
+
+    Raises:
+        click.UsageError: one is none, or stands there twice.
+    """
+    params: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise click.UsageError("-p needs a NAME=VALUE")
+        if name in params:
+            raise click.UsageError(f"{name} has two values")
+        if not equals:
+            if name not in os.environ:
+                raise click.UsageError(f"{name} has no value, and there is no such environment variable")
+            value = os.environ[name]
+        try:
+            text.encode()
+            value.encode()
+        except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
+            raise click.UsageError(f"the value of {name!a} is no UTF-8 text") from err
+        params[name] = value
+    return params
+
+
+def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     from supervisor.cli.client import Refused, segment
     from supervisor.cli.follow import gone
 
     try:
-        run: dict[str, Any] = api.post(f"/api/tasks/{segment(task)}/run")
+        run: dict[str, Any] = api.post(f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None)
     except Refused as err:
         if gone(err):
             raise Failure(f"there is no task {task}", exit_codes.NEVER_RAN) from err

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from supervisor.cli.naming import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 COLUMNS = ("RUN", "TASK", "RESULT", "TRIGGER", "STARTED", "TOOK")
@@ -11,7 +12,7 @@ COLUMNS = ("RUN", "TASK", "RESULT", "TRIGGER", "STARTED", "TOOK")
 
 @click.command("runs", epilog="Example: ringward runs backup --status failed,timeout --limit 10")
 @client_options
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=all_names)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--status", metavar="LIST", help="Only these phases or end reasons, separated by commas.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from supervisor.cli.naming import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 @click.command("search", epilog="Example: ringward search backup 'error|failed' --regex -i")
 @client_options
-@click.argument("task")
+@click.argument("task", shell_complete=all_names)
 @click.argument("pattern")
 @click.option("-E", "--regex", is_flag=True, help="PATTERN is a regular expression, in RE2's syntax.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Take upper and lower case for the same.")

@@ -2,12 +2,13 @@
 
 import click
 
+from supervisor.cli.naming import service_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 
 @click.command("start", epilog="Example: ringward start web")
 @client_options
-@click.argument("service")
+@click.argument("service", shell_complete=service_names)
 @click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")
 @pass_settings
 def command(settings: Settings, service: str, as_json: bool) -> None:

@@ -2,12 +2,13 @@
 
 import click
 
+from supervisor.cli.naming import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 
 @click.command("stop", epilog="Example: ringward stop backup")
 @client_options
-@click.argument("what", metavar="RUN|TASK|SERVICE")
+@click.argument("what", metavar="RUN|TASK|SERVICE", shell_complete=all_names)
 @click.option("--force", is_flag=True, help="Kill at once, without waiting for a graceful end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ids of the runs as JSON.")
 @pass_settings

@@ -1,9 +1,9 @@
 """``ringward up``: settles what the daemon needs, then becomes its root process."""
 
-import contextlib
+import gc
 import os
-import re
 import secrets
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from supervisor.config.problems import Invalid
     from supervisor.messages import Boot
 
-_RIVAL = re.compile(r"supervisor-(?P<version>[^-]+)(-.+)?\.(dist-info|egg-info|egg)", re.IGNORECASE)
-"""Metadata of the distribution on the package index that has a top-level package of the same name as one of ours."""
 _MAX_SOCKET_PATH_BYTES = 107
 
 
@@ -42,11 +40,13 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
     from supervisor.cli.boot import datadir, exposure, runtimedir, secret
+    from supervisor.cli.boot.rival import refuse_rival
     from supervisor.config.load import load
     from supervisor.config.lookup import SOCKET_NAME, data_dir, require_config
     from supervisor.messages import Boot
 
-    _refuse_rival()
+    gc.disable()  # the root soon takes the place of this process
+    refuse_rival()
     addresses = _addresses(listen)
     with config_errors():
         config = load(require_config(settings.config, os.environ))
@@ -63,10 +63,16 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
     datadir.prepare(directory)
     lock = datadir.take_lock(directory)
     daemon_id = datadir.identity(directory)
+    try:
+        place = runtimedir.take(daemon_id, os.environ)
+    except runtimedir.Taken:
+        daemon_id = datadir.renew(directory)
+        click.echo(f"{directory} is a copy of a data directory whose daemon runs: from now on it has an id of its own")
+        place = runtimedir.take(daemon_id, os.environ)
     boot = Boot(
         daemon_id=daemon_id,
         data_dir=directory,
-        runtime_dir=runtimedir.prepare(daemon_id, os.environ),
+        runtime_dir=place.path,
         config_path=config.path,
         listen=addresses or list(config.http.listen),
         http_socket=http_socket,
@@ -101,7 +107,7 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
         ],
     )
     _banner(boot, config, password)
-    _become_root(boot, lock)
+    _become_root(boot, lock, place.lock)
 
 
 def _check_driver(config: "Config") -> None:
@@ -118,25 +124,6 @@ def _check_driver(config: "Config") -> None:
             f"{sys.executable} -m pip install 'psycopg[binary]'",
             exit_codes.CONFIG,
         )
-
-
-def _refuse_rival() -> None:
-    """Do not start beside a distribution that puts modules of its own into our package.
-
-    Raises:
-        Failure: it is installed.
-    """
-    for directory in sys.path:  # importlib.metadata does the same in 20 ms
-        with contextlib.suppress(OSError):  # ENOENT, ENOTDIR: a zip file
-            for name in os.listdir(directory):
-                found = _RIVAL.fullmatch(name)
-                if found is not None:
-                    raise Failure(
-                        f'the distribution "supervisor" {found["version"]} is installed in this environment '
-                        f"({sys.prefix}), and its modules mix with Ringward's package of the same name; "
-                        f"uninstall it, or install Ringward into an environment of its own",
-                        exit_codes.CONFIG,
-                    )
 
 
 def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -198,7 +185,7 @@ def _url(boot: "Boot", host: str, port: int) -> str:
     return f"{scheme}://{shown}:{port}{boot.base_path}"
 
 
-def _become_root(boot: "Boot", lock: int) -> None:
+def _become_root(boot: "Boot", lock: int, place: int) -> None:
     """Execute the root process in place of this one. Settings travel in memory: they hold secrets."""
     import json
 
@@ -209,4 +196,10 @@ def _become_root(boot: "Boot", lock: int) -> None:
     os.lseek(memory, 0, os.SEEK_SET)
     os.environ.pop(VARIABLE, None)
     arguments = ["-I", "-m", "supervisor.root", "--boot", str(memory), "--lock", str(lock)]
-    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
+    arguments += ["--place", str(place)]
+    # A request for an upgrade waits for the root, instead of ending it before it can hear of it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.api.credentials import JSON
 from tests.api.harness import Daemon
+from tests.waiting import until
 
 DEEP = 200_000
 
@@ -29,12 +30,34 @@ DEEP = 200_000
 )
 def test_bodies_that_hurt(daemon: Daemon, body: bytes, status: int) -> None:
     """Refused with a small answer, and the next request is served by the same worker."""
-    workers = daemon.workers()
+    workers = until(daemon.workers, "the workers")
     answer = daemon.ask("POST", "/api/auth/login", body, JSON)
     assert answer.status == status or (status == 400 and answer.status == 422)
     assert len(answer.body) < 10_000
     assert daemon.get("/healthz").status == 200
     assert daemon.workers() == workers
+
+
+@pytest.mark.parametrize(
+    ("params", "status"),
+    [
+        (b"[" * DEEP + b"]" * DEEP, 400),
+        (b'{"a": ' * 1000 + b'"x"' + b"}" * 1000, 400),
+        (b'{"a": "' + b"x" * (1 << 20) + b'"}', 413),
+        (b'{"a": "\\ud800"}', 400),
+        (b'{"a": "\xff"}', 400),
+        (b'{"a": {"$ref": "#"}}', 422),
+        (b"{" + b",".join(b'"%d":""' % n for n in range(100_000)) + b"}", 413),
+        (b"{" + b",".join(b'"%d":""' % n for n in range(50_000)) + b"}", 422),
+    ],
+    ids=("deep", "nested", "large", "surrogate", "bytes", "reference", "more", "many"),
+)
+def test_parameters_that_hurt(daemon: Daemon, params: bytes, status: int) -> None:
+    """Refused with a small answer before the scheduler hears of them."""
+    answer = daemon.ask("POST", "/api/tasks/job/run", b'{"params": ' + params + b"}", JSON)
+    assert answer.status == status or (status == 400 and answer.status == 422)
+    assert len(answer.body) < 10_000
+    assert daemon.scheduler.calls == []
 
 
 def test_very_many_fields(daemon: Daemon) -> None:

@@ -1,6 +1,7 @@
 """A token that is limited to some tasks against everything about the others."""
 
 import json
+import re
 
 import pytest
 
@@ -129,6 +130,7 @@ def test_metrics(daemon: Daemon) -> None:
     text = daemon.get("/metrics", scoped(daemon, "viewer"), unix=False).body.decode()
     assert "mine-1" in text
     assert '"other"' not in text
+    assert not re.search("^ringward_(rings|ring_bytes|notifications_unread) ", text, re.MULTILINE)
 
 
 def test_resources(daemon: Daemon) -> None:

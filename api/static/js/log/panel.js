@@ -59,8 +59,7 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
 
   const log = view.current;
   const top = log?.topLine() ?? 0;
-  const bottom = log?.lines.at(-1)?.n ?? -1;
-  const unseen = log && !log.following ? log.total - bottom - 1 : 0;
+  const unseen = log && !log.following ? log.total - log.end : 0;
   const toFirst = () => log.jump(log.first, { marked: false });
   const keys = (event) => {
     if (event.target.matches("input, select, button")) return;

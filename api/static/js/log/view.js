@@ -6,6 +6,7 @@
 import { gapRow, regionRow, rowOf, timeText } from "./rows.js";
 
 const PAGE = 500;
+const AT_ONCE = 10_000; // lines of one stream that are asked for at a time
 const MOST = 2000; // rows on the page
 const NEAR_PX = 1200; // how close to the window's edge the next page is asked for
 const END_PX = 24;
@@ -25,6 +26,8 @@ export class LogView {
     this.loaded = false;
     this.error = null;
     this.stream = "";
+    this.noneBefore = false; // of this stream, before the window
+    this.readTo = 0; // up to here there is none of this stream behind the window
     this.target = null;
     this.queue = [];
     this.behind = false; // the stream has left lines out
@@ -62,10 +65,10 @@ export class LogView {
       if (turn !== this.turn || this.closed) return false;
       this.first = page.firstAvailable;
       this.total = Math.max(this.total, page.totalLines);
-      this.finished = page.finalized;
+      this.finished ||= page.finalized; // it may have ended since this page was made
       this.loaded = true;
       this.error = null;
-      use(page.lines);
+      use(page.lines, page);
       this.connect();
       return true;
     } catch (error) {
@@ -77,7 +80,14 @@ export class LogView {
     }
   }
 
-  replace(lines) {
+  /** Number of the line up to which the window has everything behind its first. */
+  get end() {
+    return Math.max((this.lines.at(-1)?.n ?? -1) + 1, this.readTo);
+  }
+
+  replace(lines, readTo = 0) {
+    this.noneBefore = false;
+    this.readTo = readTo;
     this.lines = [];
     this.rows.replaceChildren();
     this.append(lines);
@@ -87,8 +97,8 @@ export class LogView {
     this.target = null;
     return this.load(
       () => this.lastPage(),
-      (lines) => {
-        this.replace(lines);
+      (lines, page) => {
+        this.replace(lines, page.totalLines);
         this.following = true;
         this.stick();
         this.later();
@@ -99,10 +109,19 @@ export class LogView {
   /** The last lines; of one stream alone, the page may have to begin further back. */
   async lastPage() {
     for (let back = PAGE; ; back *= 8) {
-      const page = await this.source.page(-back, PAGE * 8, this.stream || undefined);
-      if (!this.stream || page.lines.length >= PAGE || page.totalLines - back <= page.firstAvailable) {
-        return { ...page, lines: page.lines.slice(-PAGE) };
-      }
+      const page = await this.tail(-back, Infinity);
+      if (!this.stream || page.lines.length >= PAGE || page.totalLines - back <= page.firstAvailable) return page;
+    }
+  }
+
+  /** The last lines of those from `from` on that are before `end`. */
+  async tail(from, end) {
+    const limit = this.stream ? AT_ONCE : PAGE;
+    let lines = [];
+    for (let at = from; ; at = lines.at(-1).n + 1) {
+      const page = await this.source.page(at, limit, this.stream || undefined);
+      lines = [...lines, ...page.lines.filter((line) => line.n < end)].slice(-PAGE);
+      if (!this.stream || page.lines.length < limit || page.lines.at(-1).n + 1 >= end) return { ...page, lines };
     }
   }
 
@@ -111,10 +130,10 @@ export class LogView {
     const from = Math.max(0, n - PAGE / 2);
     return this.load(
       () => this.source.page(from, PAGE, this.stream || undefined),
-      (lines) => {
+      (lines, page) => {
         this.following = false;
         this.target = marked ? n : null;
-        this.replace(lines);
+        this.replace(lines, lines.length < PAGE ? page.totalLines : 0);
         this.place(n);
       },
     );
@@ -142,23 +161,23 @@ export class LogView {
   scrolled() {
     const { scrollTop, clientHeight, scrollHeight } = this.scroll;
     const atEnd = scrollHeight - scrollTop - clientHeight < END_PX;
-    const last = this.lines.at(-1);
     if (this.following && !atEnd && scrollTop < this.stuckAt - 1) this.following = false;
-    else if (!this.following && atEnd && this.loaded && !this.loading && (last?.n ?? -1) + 1 >= this.total) {
+    else if (!this.following && atEnd && this.loaded && !this.loading && this.end >= this.total) {
       this.following = true;
     }
     if (!this.loading && !this.following && this.loaded) {
-      if (scrollTop < NEAR_PX && this.lines[0]?.n > this.first) this.loadBefore();
-      else if (scrollHeight - scrollTop - clientHeight < NEAR_PX && last && last.n + 1 < this.total) this.loadAfter();
+      if (scrollTop < NEAR_PX && this.lines[0]?.n > this.first && !this.noneBefore) this.loadBefore();
+      else if (scrollHeight - scrollTop - clientHeight < NEAR_PX && this.lines.length && this.end < this.total) this.loadAfter();
     }
     this.changed();
   }
 
   loadAfter() {
-    const from = this.lines.at(-1).n + 1;
+    const from = this.end;
     return this.load(
       () => this.source.page(from, PAGE, this.stream || undefined),
-      (lines) => {
+      (lines, page) => {
+        if (lines.length < PAGE) this.readTo = page.totalLines;
         this.append(lines.filter((line) => line.n >= from));
         this.trimTop();
       },
@@ -169,16 +188,18 @@ export class LogView {
     const end = this.lines[0].n;
     return this.load(
       () => this.pageBefore(end),
-      (lines) => this.prepend(lines.filter((line) => line.n < end)),
+      (lines) => {
+        this.noneBefore = !lines.length;
+        this.prepend(lines);
+      },
     );
   }
 
   async pageBefore(end) {
     for (let back = PAGE; ; back *= 8) {
       const from = Math.max(0, end - back);
-      const page = await this.source.page(from, Math.min(10_000, back), this.stream || undefined);
-      const lines = page.lines.filter((line) => line.n < end);
-      if (lines.length || from <= page.firstAvailable) return { ...page, lines: lines.slice(-PAGE) };
+      const page = await this.tail(from, end);
+      if (page.lines.length || from <= page.firstAvailable) return page;
     }
   }
 
@@ -210,9 +231,11 @@ export class LogView {
     this.lines.unshift(...lines);
     this.rows.prepend(fragment);
     this.scroll.scrollTop = top + this.rows.scrollHeight - height;
-    while (this.lines.length > MOST) {
-      this.lines.pop();
-      this.rows.lastChild.remove();
+    if (this.lines.length > MOST) {
+      this.lines.length = MOST;
+      this.readTo = 0;
+      const kept = this.lines.at(-1).n;
+      while (Number(this.rows.lastChild.dataset.n ?? -1) !== kept) this.rows.lastChild.remove();
     }
     this.mark();
   }
@@ -304,6 +327,11 @@ export class LogView {
       this.drawn.clear();
       this.later();
     });
+    // What is drawn now is told anew; what has settled meanwhile is not told of.
+    events.onopen = () => {
+      this.drawn.clear();
+      this.later();
+    };
     events.onerror = () => {
       if (events.readyState !== EventSource.CLOSED) return;
       this.events = null;
@@ -315,6 +343,8 @@ export class LogView {
     this.source.keep([line]);
     this.total = Math.max(this.total, line.n + 1);
     if ((this.following || this.loading) && (!this.stream || line.stream === this.stream)) this.queue.push(line);
+    // A hidden page paints nothing. What is left is more than the window holds, so it will stand there alone.
+    if (this.queue.length > 2 * MOST) this.queue.splice(0, MOST - 1);
     this.later();
   }
 

@@ -9,7 +9,7 @@ const PAGE = 100;
 
 export function Audit() {
   useTitle("Audit");
-  const { data, error, reload } = useLoad((signal) => get("api/audit", { limit: PAGE }, signal), []);
+  const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/audit", { limit: PAGE }, signal) : null), []);
   const [older, setOlder] = useState([]);
   const [cursor, setCursor] = useState(null);
   if (!isAdmin.value) return html`<h1>Audit</h1><${Card} label="Not permitted"><${Empty}>Only an admin may read the audit.</${Empty}></${Card}>`;

@@ -10,7 +10,7 @@ import { daemon, isAdmin, isLimited, now } from "../state.js";
 
 export function Daemon() {
   useTitle("Daemon");
-  const source = useMemo(() => new DaemonLog(), []);
+  const source = useMemo(() => new DaemonLog(), [daemon.value?.startedAt]); // another daemon has another log
   const planned = route.value.query.get("plan") === "1";
   if (isLimited.value) return html`<h1>Daemon</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; the daemon as a whole is not for it.</${Empty}></${Card}>`;
   const one = daemon.value;

@@ -5,7 +5,7 @@ import { get, post } from "../api.js";
 import { Ago, Badge, Card, Empty, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
-import { loadUnread, mayOperate, throttle, unread } from "../state.js";
+import { isLimited, loadUnread, mayOperate, throttle, unread } from "../state.js";
 
 const PAGE = 50;
 const LOOKS = {
@@ -16,13 +16,14 @@ const LOOKS = {
 
 export function Notifications() {
   useTitle("Notifications");
-  const { data, error, reload } = useLoad((signal) => get("api/notifications", { limit: PAGE }, signal), []);
+  const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/notifications", { limit: PAGE }, signal)), []);
   const [older, setOlder] = useState([]);
   const [cursor, setCursor] = useState(null);
   useEffect(() => {
     const again = throttle(reload, 1000);
     return listen((kind) => (kind.startsWith("notification.") || kind === "resumed") && again());
   }, []);
+  if (isLimited.value) return html`<h1>Notifications</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; notifications are not for it.</${Empty}></${Card}>`;
   const next = cursor ?? data?.nextCursor;
   const more = async () => {
     const page = await attempt(() => get("api/notifications", { limit: PAGE, before: next }));

@@ -160,7 +160,13 @@ async function chain(run, signal) {
 }
 
 function Attempts({ run }) {
-  const { data } = useLoad((signal) => chain(run, signal), [run.id, run.status]);
+  const { data, reload } = useLoad((signal) => chain(run, signal), [run.id, run.status]);
+  const several = data?.length > 1;
+  useEffect(() => {
+    if (!several) return undefined;
+    const again = throttle(reload, 2000);
+    return listen((kind, body) => (kind === "resumed" || (kind.startsWith("run.") && body.taskName === run.taskName)) && again());
+  }, [run.id, several]);
   if (!data || data.length < 2) return null;
   return html`<${Card} title=${`Attempts (${count(data.length, "attempt")})`}><div class="body"><ol class="attempts">
     ${data.map((one) => html`<li key=${one.id}><a href=${link("run", one.id)} aria-current=${one.id === run.id ? "true" : undefined}>

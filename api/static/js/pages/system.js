@@ -11,7 +11,7 @@ const LIVE_MS = 5000;
 export function System() {
   useTitle("System");
   const turn = Math.floor(now.value / LIVE_MS);
-  const { data, error, reload } = useLoad((signal) => get("api/system", {}, signal), [turn]);
+  const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/system", {}, signal)), [turn]);
   if (isLimited.value) return html`<h1>System</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; the host is not for it.</${Empty}></${Card}>`;
   return html`<h1>System</h1><${HostCharts} />
     ${error && !data && html`<${Card} label="Problem"><${Problem} error=${error} retry=${reload} /></${Card}>`}

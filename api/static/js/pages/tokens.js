@@ -17,7 +17,7 @@ const ROLES = [
 
 export function Tokens() {
   useTitle("Tokens");
-  const { data, error, reload } = useLoad((signal) => get("api/tokens", {}, signal), []);
+  const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/tokens", {}, signal) : null), []);
   if (!isAdmin.value) return html`<h1>Tokens</h1><${Card} label="Not permitted"><${Empty}>Only an admin may see tokens.</${Empty}></${Card}>`;
   const revoke = async (one) => {
     const sure = await confirm({ title: `Revoke ${one.name}?`, text: "Whoever uses it is shut out at once.", label: "Revoke" });

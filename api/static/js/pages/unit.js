@@ -49,7 +49,7 @@ function Facts({ unit }) {
   const { data, reload } = useLoad((signal) => get("api/runs/summary", { task_name: unit.name }, signal), [unit.name]);
   useEffect(() => {
     const again = throttle(reload, 2000);
-    return listen((kind, body) => kind === "run.ended" && body.taskName === unit.name && again());
+    return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && body.taskName === unit.name)) && again());
   }, [unit.name]);
   const rate = data?.total ? Math.round((100 * data.success) / Math.max(1, data.success + data.failed)) : null;
   return html`<${Card} title="At a glance"><div class="body"><dl class="facts">
@@ -93,7 +93,7 @@ function Durations({ name }) {
   const { data, reload } = useLoad((signal) => get(taskPath(name, "runs"), { limit: CHARTED, status: "ended" }, signal), [name]);
   useEffect(() => {
     const again = throttle(reload, 3000);
-    return listen((kind, body) => kind === "run.ended" && body.taskName === name && again());
+    return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && body.taskName === name)) && again());
   }, [name]);
   const chart = useMemo(() => {
     const runs = (data?.items ?? []).filter((run) => tookMs(run) !== undefined && run.endedAt).reverse();

@@ -1,6 +1,7 @@
 // Small things that every page needs.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { duration, exact, moment, relative, tookMs } from "../format.js";
+import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { now } from "../state.js";
 import { ofReason, ofRun } from "../states.js";
@@ -62,7 +63,8 @@ export const UnitLink = ({ name, children }) => html`<a href=${link("task", name
 
 /**
  * What `load(signal)` gives, again whenever `keys` change: {data, error, reload}.
- * The data before stays while new data is loaded, so that nothing flickers.
+ * The data before stays while new data is loaded, so that nothing flickers; what has failed is tried again when the
+ * daemon is back.
  */
 export function useLoad(load, keys) {
   const [result, setResult] = useState({ data: null, error: null });
@@ -81,6 +83,9 @@ export function useLoad(load, keys) {
     return () => abort.abort();
   }, [key, turn]);
   const reload = useRef(() => setTurn((value) => value + 1));
+  const failed = useRef(false);
+  failed.current = result.error !== null;
+  useEffect(() => listen((kind) => kind === "resumed" && failed.current && reload.current()), []);
   return { ...result, reload: reload.current };
 }
 

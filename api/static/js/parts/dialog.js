@@ -1,4 +1,4 @@
-// One dialog at a time, over everything else; the browser keeps the focus in it and gives it back.
+// One dialog at a time, over everything else; the browser keeps the focus in it, and afterwards it is where it was.
 import { html, signal, useEffect, useRef } from "../../vendor/preact.js";
 
 const current = signal(null);
@@ -41,9 +41,13 @@ export function confirm({ title, text, label, danger = true }) {
 
 export function Dialog() {
   const box = useRef(null);
+  const before = useRef(null); // where the focus was
   const shown = current.value;
   useEffect(() => {
-    if (shown && !box.current.open) box.current.showModal();
+    if (shown && !box.current.open) {
+      before.current = document.activeElement;
+      box.current.showModal();
+    } else if (!shown) before.current?.focus({ preventScroll: true });
   }, [shown]);
   if (!shown) return null;
   const closed = () => {

@@ -2,6 +2,7 @@
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { size } from "../format.js";
+import { listen } from "../live.js";
 import { isLimited, sample } from "../state.js";
 import { Card, Empty, Problem, Skeleton, useLoad } from "./basics.js";
 import { Chart } from "./chart.js";
@@ -24,9 +25,12 @@ const CHARTS = [
 /** Metrics of the last `seconds`, growing with each sample that comes. */
 function useMetrics(seconds) {
   const { data, error, reload } = useLoad(
-    (signal) => get("api/system/metrics", { from: new Date(Date.now() - seconds * 1000).toISOString() }, signal),
+    async (signal) =>
+      isLimited.value ? null : get("api/system/metrics", { from: new Date(Date.now() - seconds * 1000).toISOString() }, signal),
     [seconds],
   );
+  // Nothing was heard meanwhile, but it was measured.
+  useEffect(() => listen((kind) => kind === "resumed" && reload()), []);
   const [items, setItems] = useState(null);
   useEffect(() => setItems(data?.items ?? null), [data]);
   const live = sample.value;

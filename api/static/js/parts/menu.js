@@ -39,6 +39,7 @@ export function Menu({ label, items }) {
             title=${item.title}
             onClick=${() => {
               setOpen(false);
+              box.current.querySelector("button").focus();
               item.run();
             }}
           >

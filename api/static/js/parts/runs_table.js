@@ -61,6 +61,10 @@ export function RunsTable({ name, page, title = "Runs" }) {
     go(link(...page, { ...next, ...changes }), { replace: true });
   };
   const runs = data?.runs ?? [];
+  useEffect(() => {
+    // This page is no more: to the last one that is.
+    if (data?.total && !runs.length && offset >= data.total) set({ offset: Math.floor((data.total - 1) / PAGE) * PAGE || undefined });
+  }, [data]);
   const isSelected = (run) => (all ? !all.except.has(run.id) : selected.has(run.id));
   const toggle = (run) => {
     if (all) {

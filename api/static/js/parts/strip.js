@@ -9,7 +9,26 @@ import { ofRun } from "../states.js";
 
 const SHOWN = 20;
 const AGAIN_MS = 2000;
+const AT_ONCE = 4; // of the six connections that a browser has for a host, two are streams
 const known = new Map();
+const waiting = new Set();
+let busy = 0;
+
+/** Have `load` called, a promise, when it is its turn. */
+function inTurn(load) {
+  waiting.add(load);
+  goOn();
+}
+
+async function goOn() {
+  const [load] = waiting;
+  if (!load || busy >= AT_ONCE) return;
+  waiting.delete(load);
+  busy += 1;
+  await load();
+  busy -= 1;
+  goOn();
+}
 
 /** The newest runs of `name`, newest first, loaded once the element in `ref` is seen; kept up to date while it is. */
 export function useLastRuns(name, ref) {
@@ -18,6 +37,7 @@ export function useLastRuns(name, ref) {
     let seen = false;
     let gone = false;
     const load = async () => {
+      if (!seen || gone) return; // scrolled past before its turn
       try {
         const page = await get(taskPath(name, "runs"), { limit: SHOWN });
         known.set(name, page.items);
@@ -26,11 +46,11 @@ export function useLastRuns(name, ref) {
         // The next event tries again; the connection state says what is wrong.
       }
     };
-    const again = throttle(() => seen && !gone && load(), AGAIN_MS);
+    const again = throttle(() => inTurn(load), AGAIN_MS);
     const observer = new IntersectionObserver((entries) => {
       const before = seen;
       seen = entries.at(-1).isIntersecting;
-      if (seen && !before) load();
+      if (seen && !before) inTurn(load);
     });
     observer.observe(ref.current);
     const stop = listen((kind, body) => {
@@ -38,6 +58,7 @@ export function useLastRuns(name, ref) {
     });
     return () => {
       gone = true;
+      waiting.delete(load);
       observer.disconnect();
       stop();
     };

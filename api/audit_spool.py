@@ -1,0 +1,111 @@
+"""Entries of the audit that are not stored yet, in a file: they outlive the worker that made them, however it ends.
+
+An entry is written before the answer to its request goes out, into the runtime directory, which is in memory; when
+all entries are stored the file goes. It is its worker's for as long as that holds the lock. A file that nobody holds
+was left by a worker that was killed; the next one to start takes it over.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+log = logging.getLogger("gunicorn.error")
+
+Entries = dict[str, list[object]]
+"""By their keys, in the order in which they were made."""
+
+_MOST = 10_000
+_BEGINNING, _ENDING = "audit-", ".entries"
+_line = msgspec.json.Decoder(tuple[str, list[object]])
+
+
+class Spool:
+    """The file of one worker, there while entries wait.
+
+    Args:
+        directory: Where the files of all workers are.
+        name: The worker's own, of letters and digits.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._directory = directory
+        self._path = f"{directory}/{_BEGINNING}{name}{_ENDING}"
+        self._fd = -1
+        self._written = 0
+
+    def add(self, entries: Entries) -> None:
+        """Write entries. When the disk refuses, they are in this worker's memory alone."""
+        if not entries or self._written >= _MOST:
+            return
+        self._written += len(entries)
+        try:
+            if self._fd < 0:
+                self._fd = self._create()
+            os.write(self._fd, b"".join(msgspec.json.encode(one) + b"\n" for one in entries.items()))
+        except OSError as err:  # ENOSPC, EDQUOT, EROFS
+            log.warning("entries of the audit could not be kept in %s: %s", self._path, err.strerror)
+
+    def keep(self, entries: Entries) -> None:
+        """All but these are stored."""
+        if not entries:
+            self._close()
+        elif self._fd >= 0 and self._written > 2 * len(entries):
+            os.ftruncate(self._fd, 0)
+            self._written = 0
+            self.add(entries)
+
+    def take_over(self) -> Entries:
+        """What workers left that are no more. Theirs are in this one's file before theirs is gone."""
+        found: Entries = {}
+        for name in sorted(os.listdir(self._directory)):
+            if name.startswith(_BEGINNING) and name.endswith(_ENDING):
+                path = f"{self._directory}/{name}"
+                with contextlib.suppress(FileNotFoundError, BlockingIOError), _locked(path):
+                    left = _read(path)
+                    self.add(left)
+                    os.unlink(path)
+                    found |= left
+        return found
+
+    def _close(self) -> None:
+        self._written = 0
+        if self._fd >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _create(self) -> int:
+        """Who takes files over may have found it before it was locked: then it is made again."""
+        while True:
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_nlink:
+                return fd
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(fd).st_nlink:  # its worker has let go of it, and perhaps made another one
+            raise FileNotFoundError(path)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _read(path: str) -> Entries:
+    found: Entries = {}
+    with open(path, "rb") as file:
+        for line in file:
+            with contextlib.suppress(msgspec.DecodeError):  # the last one, when the disk was full
+                key, entry = _line.decode(line)
+                found[key] = entry
+    return found

@@ -1,0 +1,74 @@
+"""Makes the pictures of README.rst from the demonstration: ``python deploy/screenshots.py [CHROMIUM]``.
+
+Needs Playwright and a Chromium (the one that Playwright installs, else the one that is named).
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+_DESK = {"width": 1200, "height": 700}
+_LOW = {"width": 1200, "height": 660}
+_PHONE = {"width": 390, "height": 780}
+_SETTLED_MS = 1500
+_SAMPLED_MS = 6000
+
+
+def main() -> None:
+    """Start a demonstration, look at it, end it."""
+    IMAGES.mkdir(exist_ok=True)
+    program = [sys.executable, "-c", "from supervisor.cli.main import main; main()", "demo"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as demo:
+        try:
+            _take(*_access(demo), sys.argv[1] if len(sys.argv) > 1 else None)
+        finally:
+            demo.terminate()
+
+
+def _access(demo: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Address and password, as the demonstration says them."""
+    found: dict[str, str] = {}
+    for line in demo.stdout or ():
+        if said := re.match(r"  (address|password) +(\S+)", line):
+            found[said[1]] = said[2]
+        if len(found) == 2:
+            return found["address"], found["password"]
+    raise SystemExit("the demonstration does not start")
+
+
+def _take(address: str, password: str, chromium: str | None) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, size, scheme, path in (
+            ("overview", _DESK, "light", "/"),
+            ("run", _LOW, "dark", "/#/runs?task_name=backup&status=failed"),
+            ("phone", _PHONE, "light", "/#/task/backup"),
+        ):
+            page = _page(browser, address, password, size, scheme)
+            page.goto(address + path)
+            page.wait_for_timeout(_SETTLED_MS)
+            if name == "run":
+                page.locator("main table a[href*='/run/']").first.click()
+                page.wait_for_timeout(_SETTLED_MS)
+            if name == "overview":
+                page.wait_for_timeout(_SAMPLED_MS)
+            page.screenshot(path=IMAGES / f"{name}.png")
+        browser.close()
+
+
+def _page(browser: Browser, address: str, password: str, size: object, scheme: str) -> Page:
+    """A page that is logged in."""
+    page = browser.new_context(viewport=size, color_scheme=scheme).new_page()  # type: ignore[arg-type]
+    page.goto(address)
+    page.get_by_label("Password").fill(password)
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(_SETTLED_MS)
+    return page
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Going on with the log of a writer that died: the same ring, the same file, the same numbers.
+
+What is lost is what that writer had read and not published: one batch. Its unfinished lines are mirrored in the ring.
+"""
+
+import os
+from dataclasses import dataclass
+
+from logring.errors import ForeignFile
+from logring.layout import KIND_FILE, PAGE, PUBLICATION_AT, PUBLICATION_SIZE, Publication, Static
+from logring.ring import Ring, boot_id
+from logring.writer import RingWriter
+
+_PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What stands in a log file."""
+
+    head: int
+    """Number of the block that was written last; those before it are in the file, too."""
+    lines: int
+    first_available: int
+    sealed: bool
+
+    @property
+    def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        """As `logring.logfile.LogFileWriter` has it: that block is written once more."""
+        return -1, (self.head, 0), (-1, 0)
+
+    @classmethod
+    def read(cls, path: str, run_id: str) -> "Written | None":
+        """What the log file of a run says; None when there is none, or nothing whole in it yet.
+
+        Raises:
+            OSError: it is there and cannot be read.
+            LogError: it is no log file of this run.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        try:
+            page = os.pread(fd, PAGE, 0)
+        finally:
+            os.close(fd)
+        if len(page) < PAGE:
+            return None
+        static = Static.parse(page, path, KIND_FILE)
+        if static.run_id != run_id.encode():
+            raise ForeignFile(f"{path} is another run's")
+        found = Publication.latest(page[_PAIR])
+        if found is None:
+            return None
+        state = found.state
+        return cls(state.head_block, state.lines, state.first_available, state.sealed)
+
+
+def reopen(ring_path: str, run_id: str, written: Written | None) -> RingWriter | None:
+    """The writer of a ring that another one left, which goes on there; None when there is no ring.
+
+    To be called only when that writer is dead. Masks and what reduces redrawn lines have to be set again.
+
+    Args:
+        ring_path: of the ring.
+        run_id: whose it has to be.
+        written: what its log file says.
+
+    Raises:
+        OSError: it cannot be mapped.
+        LogError: it is no ring of ours, damaged, or was left before the host was booted.
+    """
+    ring = Ring.reopen(ring_path)
+    if ring is None:
+        return None
+    if ring.static.run_id != run_id.encode() or ring.static.boot_id != boot_id():
+        ring.close()
+        raise ForeignFile(f"{ring_path} is another run's, or of another boot")
+    writer = RingWriter.resume(ring)
+    ring.taken = min(ring.slots, writer.head_block + 1)
+    if written is not None:
+        writer.written_blocks = min(max(writer.written_blocks, written.head), writer.closed_blocks)
+        writer.first_available = max(writer.first_available, written.first_available)
+    return writer

@@ -1,0 +1,77 @@
+"""Moves what SQLite's WAL has grown to into the database, in a thread: the two fsyncs of it delay no commit.
+
+A checkpoint that is passive waits for nobody and stops nobody. One that a writer overtook leaves some pages behind, and
+then the WAL goes on growing instead of beginning anew. So the writer does one itself when there are many pages, as soon
+as the thread has left few of them.
+"""
+
+import contextlib
+import threading
+
+import apsw
+
+from store.thaw import Thaw
+
+PAGES_BESIDE = 500
+"""So many new pages in the WAL are worth to be moved by the thread."""
+PAGES_BY_WRITER = 4000
+"""Pages in the WAL from which on the writer moves the last few, within a commit: at most twice as many as those."""
+MOST_PAGES = 64_000
+"""Pages from which on it does, however many are left."""
+
+
+class Checkpoints:
+    """Looks after the WAL of one writer. The thread is started when it has something to do for the first time.
+
+    Args:
+        writer: Its connection, which calls this after each commit.
+        path: The database file.
+    """
+
+    def __init__(self, writer: apsw.Connection, path: str) -> None:
+        self._path = path
+        self._thread: threading.Thread | None = None
+        self._due = threading.Event()
+        self._closing = False
+        self._asked = 0
+        self._moved = 0
+        writer.set_wal_hook(self._committed)
+
+    def _committed(self, writer: apsw.Connection, name: str, pages: int) -> int:
+        if pages < self._asked:  # the WAL has begun anew
+            self._asked = self._moved = 0
+        few = pages - self._moved <= 2 * PAGES_BESIDE
+        if pages >= MOST_PAGES or (few and pages >= PAGES_BY_WRITER):
+            with contextlib.suppress(apsw.BusyError):  # the thread is at it: with the next commit
+                writer.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+        elif pages >= self._asked + PAGES_BESIDE:
+            self._asked = pages
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+                self._thread.start()
+            self._due.set()
+        return apsw.SQLITE_OK
+
+    def _work(self) -> None:
+        thaw = Thaw(self._path)
+        thaw.wait()
+        connection = apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READWRITE)
+        with contextlib.closing(thaw), contextlib.closing(connection):
+            connection.wal_autocheckpoint(0)
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # before, it knows of no WAL
+            while True:
+                self._due.wait()
+                self._due.clear()
+                if self._closing:
+                    return
+                thaw.wait()
+                # Whatever keeps it from being done (the disk is full, say): the writer meets it, too, and tells.
+                with contextlib.suppress(apsw.Error):
+                    _, self._moved = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def close(self) -> None:
+        """End the thread; the writer's connection is closed after it, and so the last."""
+        self._closing = True
+        self._due.set()
+        if self._thread is not None:
+            self._thread.join()

@@ -1,0 +1,172 @@
+"""A copy of a SQLite database beside it, and starting again from that when the database is damaged or gone.
+
+=========================  ===========================================================================
+``ringward.db.copy``       the newest copy; it was read through when it was made
+``ringward.db.suspect``    there while somebody has met damage, so the next start reads all of the database
+``ringward.db.damaged-T``  a database that was moved aside at the time T; nothing ever removes it
+=========================  ===========================================================================
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import apsw
+
+from store.database import Database, open_writer
+from store.duplicate import duplicate
+from store.errors import Damaged, Unusable
+from store.runs import unfinished_runs, update_run
+from store.sqlite import translated
+from store.tasks import all_tasks, update_task
+
+_PARTS = ("", "-wal", "-shm")
+_GAP = 1_000_000
+"""More events than there can have been since the copy: their numbers are not given twice."""
+_BUSY_MS = 5000
+_CRASHED = -2
+"""The exit code of such a run."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A database that was started again."""
+
+    copied_at_ms: int
+    """When the copy was made, since the epoch."""
+    damaged: str | None
+    """Where the damaged one is now; None: there was none."""
+
+
+def copy_path(path: str) -> str:
+    """Where the copy of a database is."""
+    return f"{path}.copy"
+
+
+def copied_at_ms(path: str) -> int | None:
+    """When the copy of a database was made, ms since the epoch; None: there is none."""
+    with contextlib.suppress(OSError):
+        return os.stat(copy_path(path)).st_mtime_ns // 1_000_000
+    return None
+
+
+def suspect(path: str) -> None:
+    """Have the next start read all of the database.
+
+    Raises:
+        OSError: that cannot be noted.
+    """
+    os.close(os.open(f"{path}.suspect", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def is_suspect(path: str) -> bool:
+    """Whether somebody has met damage."""
+    return os.path.exists(f"{path}.suspect")
+
+
+def check(path: str) -> None:
+    """Read all of a database; when it is well, nobody suspects it any more.
+
+    Raises:
+        Damaged: there is something wrong in it.
+        StoreError: it cannot be read.
+    """
+    _check(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{path}.suspect")
+
+
+def make_copy(path: str) -> None:
+    """Copy a database that others write meanwhile; the copy of before stays until the new one is whole.
+
+    Raises:
+        Unusable: there is something wrong in it.
+        StoreError: it cannot be read, or there is no room.
+        OSError: the copy cannot be put in its place.
+    """
+    new = f"{copy_path(path)}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    duplicate(path, new)
+    _put(new, copy_path(path))
+
+
+def restore(path: str, now_ms: int) -> Restored:
+    """Put a copy in the place of a database that nobody has open; that one is moved aside.
+
+    In the copy, what waited to start has crashed, since it has perhaps run; what was running is left as it is.
+
+    Raises:
+        Damaged: there is something wrong in the copy, too.
+        Unusable: there is no copy.
+        OSError: it cannot be done now; doing it again is no harm.
+    """
+    made_ms = copied_at_ms(path)
+    if made_ms is None:
+        raise Unusable(f"(there is no copy of {path})")
+    new = f"{path}.new"
+    shutil.copyfile(copy_path(path), new)
+    os.chmod(new, 0o600)
+    _check(new)
+    with contextlib.closing(open_writer(new)) as database, database.transaction():
+        _settle(database, now_ms)
+    aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
+    moved = None
+    for part in _PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path + part, aside + part)
+            moved = aside
+    _put(new, path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{path}.suspect")
+    return Restored(made_ms, moved)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _settle(database: Database, now_ms: int) -> None:
+    """What was to start has perhaps run since the copy, and so have the instants that have passed."""
+    for run in unfinished_runs(database):
+        if run.status == "pending":
+            update_run(database, run.id, status="ended", end_reason="crashed", exit_code=_CRASHED, ended_at=now_ms)
+    for task in all_tasks(database):
+        if task.last_instant is not None:
+            update_task(database, task.name, last_instant=max(task.last_instant, now_ms))
+    database.execute("UPDATE outbox SET seq = seq + ? WHERE seq = (SELECT max(seq) FROM outbox)", [_GAP])
+
+
+def _check(path: str) -> None:
+    try:
+        with _opened(path) as connection:
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
+    except apsw.Error as err:
+        raise translated(err, path) from err
+    if found != ["ok"]:
+        raise Damaged(f"({path}: {'; '.join(found)})")
+
+
+def _put(new: str, path: str) -> None:
+    """Give a file its name, so that a power failure leaves the one or the other."""
+    _flush(new)
+    os.rename(new, path)
+    _flush(os.path.dirname(path))
+
+
+def _flush(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

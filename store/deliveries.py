@@ -1,0 +1,217 @@
+"""What has still to be told to whom: messages that wait for their notifier, stored with what they tell of.
+
+``told`` has when a notifier was told last of a kind of thing about a task, so that repeats are not sent again, and so
+that whoever heard of a failure hears that it is over.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from store.database import Database
+
+_SAME = "notifier = ? AND kind = ? AND task_name = ?"
+
+
+class Delivery(NamedTuple):
+    """A message for one notifier; times in ms since the epoch.
+
+    Attributes:
+        seq: Its number; numbers grow.
+        kind: Of the notification, such as "run.failed".
+        severity: "info", "warn" or "error".
+        due_at: It is not sent before.
+        held: It waited on purpose (quiet hours, a digest): what is due together is sent as one message.
+        attempts: How often it was tried.
+    """
+
+    seq: int
+    notifier: str
+    kind: str
+    severity: str
+    title: str
+    body: str
+    task_name: str | None
+    run_id: str | None
+    created_at: int
+    due_at: int
+    held: bool
+    attempts: int
+
+
+class Standing(NamedTuple):
+    """How deliveries by one notifier have gone.
+
+    Attributes:
+        delivered_at: When the last message was delivered, ms since the epoch.
+        failed_at: When an attempt failed last.
+        error: Why it did.
+        given_up: How many messages were never delivered.
+        waiting: How many wait now.
+    """
+
+    name: str
+    delivered_at: int | None
+    failed_at: int | None
+    error: str | None
+    given_up: int
+    waiting: int
+
+
+_COLUMNS = ", ".join(Delivery._fields)
+_NEW = [name for name in Delivery._fields if name != "seq"]
+_INSERT = f"INSERT INTO deliveries ({', '.join(_NEW)}) VALUES ({', '.join('?' * len(_NEW))})"  # noqa: S608 - constants
+_SELECT = f"SELECT {_COLUMNS} FROM deliveries"  # noqa: S608 - constants
+_STANDING = "INSERT INTO notifiers (name, {0}) VALUES (?, {1}) ON CONFLICT (name) DO UPDATE SET {2}"
+
+
+def add(db: Database, draft: Delivery, digest_ms: int) -> None:
+    """Store a message, whose `seq` is not looked at.
+
+    With `digest_ms`, it is sent together with those that wait already, or waits that long for others.
+    """
+    if digest_ms and not draft.held:
+        row = db.row(
+            "SELECT min(due_at) FROM deliveries WHERE notifier = ? AND held = 1 AND attempts = 0 AND due_at > ?",
+            [draft.notifier, draft.created_at],
+        )
+        latest = draft.created_at + digest_ms
+        due_at = latest if row is None or row[0] is None else min(latest, row[0])
+        draft = draft._replace(held=True, due_at=due_at)
+    values = [int(value) if isinstance(value, bool) else value for value in draft[1:]]
+    db.execute(_INSERT, values)
+
+
+def overflow(db: Database, notifier: str, most: int) -> int:
+    """Drop the oldest messages of a notifier that has more than `most`; returns how many."""
+    row = db.row("SELECT count(*) FROM deliveries WHERE notifier = ?", [notifier])
+    surplus = (0 if row is None else row[0]) - most
+    if surplus > 0:
+        oldest = "SELECT seq FROM deliveries WHERE notifier = ? ORDER BY seq LIMIT ?"
+        db.execute(f"DELETE FROM deliveries WHERE seq IN ({oldest})", [notifier, surplus])  # noqa: S608 - constants
+    return max(0, surplus)
+
+
+def due(db: Database, now_ms: int, without: Collection[str], most: int) -> list[list[Delivery]]:
+    """For each notifier that has something due, what to send next; for at most `most`, who waits longest first.
+
+    That is one message, or all held ones that are due.
+    """
+    found: list[list[Delivery]] = []
+    names = db.rows("SELECT notifier, min(due_at) FROM deliveries WHERE due_at <= ? GROUP BY 1 ORDER BY 2, 1", [now_ms])
+    for name, _ in names:
+        if name in without or len(found) == most:
+            continue
+        waiting = f"{_SELECT} WHERE notifier = ? AND due_at <= ?"
+        first = _delivery(db.rows(f"{waiting} ORDER BY due_at, seq LIMIT 1", [name, now_ms])[0])
+        if first.held:
+            held = db.rows(f"{waiting} AND held = 1 ORDER BY seq", [name, now_ms])
+            found.append([_delivery(row) for row in held])
+        else:
+            found.append([first])
+    return found
+
+
+def next_due(db: Database, without: Collection[str]) -> int | None:
+    """When the next message is due, of notifiers other than those."""
+    names = db.rows("SELECT notifier, min(due_at) FROM deliveries GROUP BY 1")
+    return min((at for name, at in names if name not in without), default=None)
+
+
+def hurry(db: Database, now_ms: int, notifier: str | None = None) -> None:
+    """What was tried in vain is due at once: the way may be free again. Of one notifier, or of all."""
+    which, names = ("notifier = ? AND", [notifier]) if notifier is not None else ("", [])
+    sql = f"UPDATE deliveries SET due_at = ? WHERE {which} attempts > 0 AND due_at > ?"  # noqa: S608 - constants
+    db.execute(sql, [now_ms, *names, now_ms])
+
+
+def delivered(db: Database, notifier: str, sent: Iterable[int], now_ms: int) -> None:
+    """Messages, by their numbers, are where they belong."""
+    _drop(db, sent)
+    db.execute(
+        _STANDING.format("delivered_at, given_up", "?, 0", "delivered_at = excluded.delivered_at"), [notifier, now_ms]
+    )
+
+
+def failed(db: Database, notifier: str, due: Mapping[int, int], error: str, now_ms: int) -> None:
+    """Messages could not be delivered; `due` has when each is tried again, by its number."""
+    for seq, due_at in due.items():
+        db.execute("UPDATE deliveries SET attempts = attempts + 1, due_at = ? WHERE seq = ?", [due_at, seq])
+    changes = "failed_at = excluded.failed_at, error = excluded.error"
+    db.execute(_STANDING.format("failed_at, error, given_up", "?, ?, 0", changes), [notifier, now_ms, error])
+
+
+def give_up(db: Database, notifier: str, lost: Collection[int], error: str, now_ms: int) -> None:
+    """Messages are not tried again."""
+    _drop(db, lost)
+    count_lost(db, notifier, len(lost), error, now_ms)
+
+
+def count_lost(db: Database, notifier: str, number: int, error: str, now_ms: int) -> None:
+    """Note that so many messages were never delivered, and why."""
+    changes = (
+        "failed_at = excluded.failed_at, error = excluded.error, given_up = notifiers.given_up + excluded.given_up"
+    )
+    db.execute(_STANDING.format("failed_at, error, given_up", "?, ?, ?", changes), [notifier, now_ms, error, number])
+
+
+def _drop(db: Database, numbers: Iterable[int]) -> None:
+    for seq in numbers:
+        db.execute("DELETE FROM deliveries WHERE seq = ?", [seq])
+
+
+def forget_others(db: Database, names: Collection[str]) -> int:
+    """Drop what waits for notifiers that the configuration does not have any more; returns how many messages."""
+    known = db.rows("SELECT name FROM notifiers UNION SELECT notifier FROM told UNION SELECT notifier FROM deliveries")
+    dropped = 0
+    for (name,) in known:
+        if name not in names:
+            dropped += db.execute("DELETE FROM deliveries WHERE notifier = ?", [name])
+            db.execute("DELETE FROM told WHERE notifier = ?", [name])
+            db.execute("DELETE FROM notifiers WHERE name = ?", [name])
+    db.execute(
+        "DELETE FROM told WHERE task_name <> '' AND task_name NOT IN (SELECT name FROM tasks WHERE configured = 1)"
+    )
+    return dropped
+
+
+def tell(db: Database, notifier: str, kind: str, task_name: str | None, now_ms: int, window_ms: int) -> bool:
+    """Note that a notifier is told of something; False when it was told of the same less than `window_ms` ago."""
+    same = [notifier, kind, task_name or ""]
+    row = db.row(f"SELECT at FROM told WHERE {_SAME}", same)  # noqa: S608 - constants
+    if row is not None and now_ms - window_ms < row[0] <= now_ms:
+        return False
+    db.execute(
+        "INSERT INTO told (notifier, kind, task_name, at) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (notifier, kind, task_name) DO UPDATE SET at = excluded.at",
+        [*same, now_ms],
+    )
+    return True
+
+
+def end_of_trouble(db: Database, kinds: Collection[str], task_name: str) -> set[str]:
+    """Forget who was told of these kinds of trouble with a task; returns the names of the notifiers."""
+    told = set()
+    for kind in kinds:
+        told |= {
+            name for (name,) in db.rows("SELECT notifier FROM told WHERE kind = ? AND task_name = ?", [kind, task_name])
+        }
+        db.execute("DELETE FROM told WHERE kind = ? AND task_name = ?", [kind, task_name])
+    return told
+
+
+def standings(db: Database) -> dict[str, Standing]:
+    """How deliveries have gone, by the name of the notifier; only those that ever had one."""
+    counts = db.rows("SELECT notifier, count(*) FROM deliveries GROUP BY 1")
+    waiting = {str(name): int(number) for name, number in counts}
+    found = {
+        name: Standing(name, at, failed_at, error, given_up, waiting.pop(name, 0))
+        for name, at, failed_at, error, given_up in db.rows(
+            "SELECT name, delivered_at, failed_at, error, given_up FROM notifiers"
+        )
+    }
+    return found | {name: Standing(name, None, None, None, 0, number) for name, number in waiting.items()}
+
+
+def _delivery(row: tuple[object, ...]) -> Delivery:
+    found = Delivery(*row)  # type: ignore[arg-type]  # as the table has them
+    return found._replace(held=bool(found.held))

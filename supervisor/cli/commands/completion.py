@@ -1,0 +1,23 @@
+"""``ringward completion``: what a shell has to know to complete commands, options and names."""
+
+import click
+
+_VARIABLE = "_RINGWARD_COMPLETE"
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion", epilog='Example: eval "$(ringward completion bash)"')
+@click.argument("shell", type=click.Choice(_SHELLS))
+def command(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Commands, options and their values are completed, and names of tasks and services where a daemon answers at once.
+    """
+    from click.shell_completion import get_completion_class
+
+    from supervisor.cli.main import cli
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.UsageError(f"there is no completion for {shell}")
+    click.echo(found(cli, {}, "ringward", _VARIABLE).source())

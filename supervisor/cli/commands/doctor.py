@@ -1,0 +1,89 @@
+"""``ringward doctor``: does this host have what the daemon needs."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.config.model import Config
+    from supervisor.doctor.finding import Finding
+
+
+@click.command("doctor", epilog="Example: ringward doctor")
+@CONFIG
+@DATA
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@pass_settings
+def command(settings: Settings, as_json: bool) -> int:
+    """Look whether this host has what the daemon needs.
+
+    It says what to do where it has not. To be run as the daemon's user. It changes nothing, and needs no daemon.
+    """
+    from supervisor.cli.tables import show_json, show_table
+
+    findings = list(_findings(settings))
+    if as_json:
+        show_json([asdict(one) for one in findings])
+    else:
+        show_table(
+            ("WHAT", "VERDICT", "HOW IT IS", "WHAT TO DO"),
+            [[one.what, one.verdict, one.text, one.remedy or "-"] for one in findings],
+        )
+    return exit_codes.REFUSED if any(one.verdict == "fail" for one in findings) else exit_codes.OK
+
+
+def _findings(settings: Settings) -> Iterator["Finding"]:
+    from supervisor.cli.boot.runtimedir import file_system_types, places
+    from supervisor.config.lookup import data_dir
+    from supervisor.doctor import data, host
+    from supervisor.doctor.clock import clock
+
+    finding, config = _configuration(settings)
+    yield finding
+    directory = data_dir(settings.data, config.daemon.data_dir if config else None, os.environ)
+    yield data.directory(directory)
+    yield data.disk(directory, config.storage.min_free_bytes if config else None)
+    if config is not None:
+        yield data.database(config, directory)
+    types = file_system_types()
+    yield host.shared_memory(places(os.environ, os.geteuid()), types)
+    yield host.cgroups(types)
+    yield host.descriptors()
+    yield clock()
+    yield _installation()
+
+
+def _configuration(settings: Settings) -> "tuple[Finding, Config | None]":
+    """How it is, and what it says if it is valid. Who else may write it is looked at when it is read."""
+    from supervisor.config.load import load
+    from supervisor.config.lookup import require_config
+    from supervisor.config.problems import ConfigError
+    from supervisor.doctor.finding import Finding
+
+    try:
+        config = load(require_config(settings.config, os.environ))
+    except ConfigError as err:
+        first, count = err.problems[0], len(err.problems)
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        return Finding("configuration", "fail", f"{first}{more}", "ringward validate says everything"), None
+    units = len(config.tasks) + len(config.services)
+    return Finding("configuration", "ok", f"{config.path} is valid: {units} tasks and services"), config
+
+
+def _installation() -> "Finding":
+    from supervisor.cli.boot.rival import refuse_rival
+    from supervisor.cli.failure import Failure
+    from supervisor.doctor.finding import Finding
+    from supervisor.version import VERSION
+
+    try:
+        refuse_rival()
+    except Failure as err:
+        return Finding("installation", "fail", err.message, "pip uninstall supervisor, then install Ringward again")
+    return Finding("installation", "ok", f"Ringward {VERSION}")

@@ -1,0 +1,32 @@
+"""``ringward notify``: try the ways in which the daemon tells people."""
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+
+@click.group("notify", epilog="Example: ringward notify test ops")
+def command() -> None:
+    """Try the ways in which the daemon tells people."""
+
+
+@command.command("test", epilog="Example: ringward notify test ops")
+@client_options
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@pass_settings
+def test(settings: Settings, name: str, as_json: bool) -> int:
+    """Send a message by the notifier NAME of the configuration in force, and wait until it is delivered."""
+    from supervisor.cli.client import segment
+    from supervisor.cli.failure import Failure
+    from supervisor.cli.tables import show_json
+
+    found = settings.api().post(f"/api/notifiers/{segment(name)}/test")
+    if as_json:
+        show_json({key: value for key, value in found.items() if key != "$schema"})
+    elif not found["delivered"]:
+        raise Failure(f"{name} has not delivered the message: {found['error']}", exit_codes.REFUSED)
+    else:
+        click.echo(f"{name} has delivered the message")
+    return exit_codes.OK if found["delivered"] else exit_codes.REFUSED

@@ -1,0 +1,12 @@
+"""``ringward schema``: the JSON Schema of the configuration."""
+
+import click
+
+
+@click.command("schema", epilog="Example: ringward schema > ringward.schema.json")
+def command() -> None:
+    """Print the JSON Schema of the configuration (2020-12), for editors."""
+    from supervisor.cli.tables import show_json
+    from supervisor.config.jsonschema import document
+
+    show_json(document())

@@ -1,0 +1,138 @@
+"""``ringward status``: how all of it is, on one screen."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
+FAILURES = ("failed", "timeout", "crashed", "log_overflow", "start_failed")
+_SPAN = timedelta(hours=24)
+_MOST = 1000
+_UNWELL = {
+    "fatal": "is given up: it ended too often in a row",
+    "backoff": "ended, and is started again soon",
+}
+_SHOWN = 20
+
+
+@click.command("status", epilog="Example: ringward status || echo 'look at it'")
+@client_options
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+@pass_settings
+def command(settings: Settings, as_json: bool) -> int:
+    """Show how the daemon, its tasks and its services are.
+
+    Ends with 1 when something needs attention.
+    """
+    from supervisor.cli.tables import show_json
+
+    found = _found(settings.api())
+    if as_json:
+        show_json(found)
+    else:
+        _show(found)
+    return exit_codes.REFUSED if found["attention"] else exit_codes.OK
+
+
+def _found(api: "Api") -> dict[str, Any]:
+    """What is shown, as JSON has it."""
+    daemon = api.get("/api/daemon")
+    units = api.get("/api/tasks")["items"] or []
+    since = (datetime.now(UTC) - _SPAN).isoformat(timespec="seconds")
+    summary = api.get("/api/runs/summary", {"since": since})
+    query: dict[str, str | int | None] = {
+        "status": ",".join(FAILURES),
+        "created_after": since,
+        "limit": _MOST,
+        "naming": "camel",
+    }
+    failed = api.get("/api/runs", query)
+    runs = failed["items"] if "items" in failed else failed["runs"]
+    kept = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
+    return {
+        "daemon": {name: daemon[name] for name in kept},
+        "tasks": dict(Counter(_state(unit) for unit in units if unit["kind"] == "task")),
+        "services": dict(Counter(_state(unit) for unit in units if unit["kind"] == "service")),
+        "lastDay": {
+            "runs": summary["total"],
+            "failed": summary["failed"],
+            "missed": summary["missed"],
+            "failedByTask": dict(Counter(run["taskName"] for run in runs)),
+        },
+        "attention": [*_of_daemon(daemon), *_of_units(units)],
+    }
+
+
+def _state(unit: Mapping[str, Any]) -> str:
+    active = unit.get("active") or {}
+    if unit["kind"] == "service":
+        return str(unit.get("state", "unknown"))
+    if active.get("running"):
+        return "running"
+    if active.get("pending"):
+        return "waiting"
+    return "paused" if unit.get("paused") else "idle"
+
+
+def _of_daemon(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    if not daemon["schedulerActive"]:
+        yield {"what": "scheduler", "text": "does not work at the moment: nothing is started"}
+    if daemon["configStale"]:
+        yield {"what": "configuration", "text": "was changed and is not in force: ringward reload"}
+    for warning in daemon["configWarnings"]:
+        yield {"what": "configuration", "text": str(warning)}
+
+
+def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Tasks whose last run failed or was missed, and services that are not as they should be."""
+    for unit in units:
+        last = unit.get("lastRun") or {}
+        text = ""
+        if unit["kind"] == "service":
+            text = _UNWELL.get(str(unit.get("state")), "")
+        elif last.get("status") == "ended" and last.get("endReason") in FAILURES:
+            text = f"its last run ended: {last['endReason']} ({last['exitCode']})"
+        elif last.get("endReason") == "missed":
+            text = "missed its time"
+        if text:
+            yield {"what": str(unit["name"]), "text": text} | ({"run": str(last["id"])} if last.get("id") else {})
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    from supervisor.cli.tables import show_table, when
+
+    daemon, day = found["daemon"], found["lastDay"]
+    stale = "changed and not in force" if daemon["configStale"] else "in force"
+    by_task = sorted(day["failedByTask"].items(), key=lambda one: -one[1])[:_SHOWN]
+    failures = f": {', '.join(f'{name} {count}' for name, count in by_task)}" if by_task else ""
+    missed = f", {day['missed']} missed" if day["missed"] else ""
+    show_table(
+        ("WHAT", "HOW IT IS"),
+        [
+            ["daemon", f"Ringward {daemon['version']} on {daemon['hostname']}, started {when(daemon['startedAt'])}"],
+            ["scheduler", "works" if daemon["schedulerActive"] else "does not work"],
+            ["configuration", f"{daemon['configPath']}, {stale}"],
+            ["tasks", _counted(found["tasks"])],
+            ["services", _counted(found["services"])],
+            ["last 24 hours", f"{day['runs']} runs, {day['failed']} failed{missed}{failures}"],
+        ],
+    )
+    attention = found["attention"]
+    if not attention:
+        click.echo("\nNothing needs attention.")
+        return
+    click.echo(f"\nNeeds attention: {len(attention)}")
+    show_table(("WHAT", "WHY", "RUN"), [[one["what"], one["text"], one.get("run", "-")] for one in attention[:_SHOWN]])
+
+
+def _counted(states: Mapping[str, int]) -> str:
+    shown = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    return f"{sum(states.values())}: {shown}" if states else "none"

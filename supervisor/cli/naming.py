@@ -1,0 +1,32 @@
+"""Names of tasks and services for a shell that completes them: quickly, or none."""
+
+import click
+
+from supervisor.cli.settings import Settings
+
+_TIMEOUT_S = 0.5
+"""Somebody has pressed a key and waits."""
+
+
+def all_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of tasks and services that begin with what was typed."""
+    return _names(context, incomplete, ("task", "service"))
+
+
+def task_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of tasks that begin with what was typed."""
+    return _names(context, incomplete, ("task",))
+
+
+def service_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of services that begin with what was typed."""
+    return _names(context, incomplete, ("service",))
+
+
+def _names(context: click.Context, incomplete: str, kinds: tuple[str, ...]) -> list[str]:
+    settings = context.find_object(Settings) or Settings()
+    try:
+        items = settings.api().get("/api/tasks", timeout_s=_TIMEOUT_S)["items"] or []
+    except click.ClickException:  # no daemon, no access, no valid configuration: this is not the place to say so
+        return []
+    return [one["name"] for one in items if one["kind"] in kinds and one["name"].startswith(incomplete)]

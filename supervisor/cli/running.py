@@ -1,0 +1,122 @@
+"""The daemon of a data directory as a process: for commands that do not go through its API."""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from supervisor.cli import exit_codes
+from supervisor.cli.boot.runtimedir import places
+from supervisor.cli.failure import Failure
+
+_TITLE = b"ringward supervisor"
+_ANSWER = "upgrade.json"
+_LOOK_S = 0.02
+
+
+class Running:
+    """A daemon that runs.
+
+    Args:
+        data: its data directory.
+
+    Raises:
+        Failure: none runs there, or we may not know.
+    """
+
+    def __init__(self, data: str) -> None:
+        self._data = data
+        path = os.path.join(data, "lock")
+        try:
+            with open(path, encoding="ascii") as lock, open(os.path.join(data, "id"), encoding="ascii") as identity:
+                self.pid = int(lock.read().strip() or 0)
+                self._id = identity.read().strip()
+                self._uid = os.fstat(lock.fileno()).st_uid
+                held = _held(lock.fileno())
+        except FileNotFoundError as err:
+            raise self._none() from err
+        except (OSError, ValueError) as err:
+            raise Failure(f"{path}: {getattr(err, 'strerror', None) or err}", exit_codes.NOT_PERMITTED) from err
+        if not held or not self._is_root_process():
+            raise self._none()
+
+    def _none(self) -> Failure:
+        return Failure(f"no daemon runs on {self._data}", exit_codes.UNREACHABLE)
+
+    def _is_root_process(self) -> bool:
+        """Whether the pid means the same process here as there: it may be another one's in a container."""
+        try:
+            with open(f"/proc/{self.pid}/cmdline", "rb") as file:
+                return file.read().rstrip(b"\0") == _TITLE
+        except OSError:  # ENOENT: it has ended, or is in another namespace
+            return False
+
+    def answer(self) -> dict[str, Any]:
+        """What it says about upgrades.
+
+        Raises:
+            Failure: it says nothing: its runtime directory cannot be found, or read.
+        """
+        for base in (*places(os.environ, self._uid), f"/run/user/{self._uid}/ringward"):
+            path = os.path.join(base, self._id, _ANSWER)
+            with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:  # ENOENT: it has another place
+                found: dict[str, Any] = json.load(file)
+                return found
+        raise Failure("the daemon's runtime directory cannot be found", exit_codes.UNREACHABLE)
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """A pidfd of it.
+
+        Raises:
+            Failure: it has ended.
+        """
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError as err:
+            raise self._none() from err
+        try:
+            yield pidfd
+        finally:
+            os.close(pidfd)
+
+    def upgrade(self, timeout_s: float) -> dict[str, Any]:
+        """Ask for the upgrade, and wait for what comes of it.
+
+        Raises:
+            Failure: it may not be asked, it ended, or it took too long.
+        """
+        before = self.answer()
+        number = before["number"] + (before["state"] != "trying")
+        deadline_s = time.monotonic() + timeout_s
+        with self.held() as pidfd:
+            try:
+                signal.pidfd_send_signal(pidfd, signal.SIGUSR2)
+            except PermissionError as err:
+                raise Failure("only the daemon's user and root may upgrade it", exit_codes.NOT_PERMITTED) from err
+            except ProcessLookupError as err:
+                raise self._none() from err
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            while time.monotonic() < deadline_s:
+                if poll.poll(_LOOK_S * 1000):
+                    raise Failure("the daemon ended during the upgrade", exit_codes.UNREACHABLE)
+                found = self.answer()
+                if found["number"] >= number and found["state"] != "trying":
+                    return found
+        raise Failure(f"the daemon has not answered within {timeout_s:g} s; its log says more", exit_codes.UNREACHABLE)
+
+
+def _held(fd: int) -> bool:
+    """Whether somebody holds the lock."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,216 @@
+"""The JSON Schema of the configuration, for editors: from the same table that the loader checks by.
+
+It says what a value may look like. What goes together, and whether a time zone or a user exists, ``ringward validate``
+knows.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervisor.config import dependencies, notifying, params, probes, process
+from supervisor.config.database import DatabaseUrl
+from supervisor.config.durations import DURATION, SIZE
+from supervisor.config.exposure import BasePath, HostName, Network, Url
+from supervisor.config.listen import Listen
+from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
+from supervisor.config.timing import RETRY_REASONS, Moment, OnStart, RetryCause
+from supervisor.config.values import (
+    Choice,
+    CommandLine,
+    CronExpression,
+    Duration,
+    Environment,
+    FilePath,
+    Flag,
+    Integer,
+    ListOf,
+    Secrets,
+    Signal,
+    Size,
+    Text,
+    TimeZone,
+    ValueType,
+)
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_SECTIONS = ("daemon", "http", "storage", "notify")
+_ANY_CASE = re.sub("[a-z]", lambda found: f"[{found[0]}{found[0].upper()}]", SIZE.pattern)
+
+Schema = dict[str, Any]
+
+_REFERENCE: Schema = {"$ref": "#/$defs/reference"}
+_STRING: Schema = {"type": "string", "minLength": 1}
+_STRINGS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+_DURATION: Schema = {"anyOf": [{"type": "string", "pattern": f"^(?:0|{DURATION.pattern})$"}, _REFERENCE]}
+_SIZE: Schema = {"anyOf": [{"type": "string", "pattern": f"^{_ANY_CASE}$"}, _REFERENCE]}
+
+
+def document() -> Schema:
+    """The schema of a whole file."""
+    sections = {name: _table(keys_of(name)) for name in _SECTIONS}
+    units = {"tasks": keys_of("task"), "services": keys_of("service")}
+    both = keys_of("task", "service")
+    return {
+        "$schema": DIALECT,
+        "title": "Configuration of Ringward",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            **sections,
+            "notifiers": _named(keys_of("notifier")),
+            "routes": {"type": "array", "items": _table(keys_of("route"))},
+            "defaults": _table(both, required=False),
+            **{table: _named(keys) for table, keys in units.items()},
+        },
+        "$defs": {
+            "reference": {
+                "description": "A value with a reference: ${VARIABLE}, ${VARIABLE:-default} or ${file:PATH}",
+                "type": "string",
+                "pattern": r"\$\{",
+            }
+        },
+    }
+
+
+def schema_of(kind: ValueType) -> Schema:
+    """The schema of a value.
+
+    Raises:
+        TypeError: the type is not known here.
+    """
+    for known, rule in _RULES.items():
+        if type(kind) is known:
+            found: Schema = rule(kind)
+            return found
+    raise TypeError(f"no JSON Schema for {type(kind).__name__}")
+
+
+def _table(keys: Mapping[str, Key], *, required: bool = True) -> Schema:
+    """A table that has these keys and no others."""
+    needed = [key.name for key in keys.values() if key.default is REQUIRED and required]
+    return _object({name: _key(key) for name, key in keys.items()}, needed)
+
+
+def _named(keys: Mapping[str, Key]) -> Schema:
+    """Tables by name."""
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{UNIT_NAME.pattern}$"},
+        "additionalProperties": _table(keys),
+    }
+
+
+def _key(key: Key) -> Schema:
+    said = {} if key.default in (None, REQUIRED) else {"default": key.default}
+    return {"description": f"{key.doc}; {key.type.describe()}", **said, **schema_of(key.type)}
+
+
+def _object(properties: Mapping[str, Schema], required: list[str] | None = None) -> Schema:
+    found: Schema = {"type": "object", "additionalProperties": False, "properties": dict(properties)}
+    return found | ({"required": required} if required else {})
+
+
+def _types(types: Mapping[str, ValueType], required: list[str] | None = None) -> Schema:
+    return _object({name: schema_of(kind) for name, kind in types.items()}, required)
+
+
+def _or_reference(schema: Schema) -> Schema:
+    return {"anyOf": [schema, _REFERENCE]}
+
+
+def _text(kind: Text) -> Schema:
+    return {"type": "string", "minLength": int(not kind.empty), "maxLength": kind.limit}
+
+
+def _integer(kind: Integer) -> Schema:
+    return _or_reference({"type": "integer", "minimum": kind.low, "maximum": kind.high})
+
+
+def _list(kind: ListOf) -> Schema:
+    item = schema_of(kind.item)
+    several = {
+        "type": "array",
+        "items": item,
+        "minItems": int(not kind.empty),
+        "maxItems": kind.limit,
+        "uniqueItems": True,
+    }
+    return {"anyOf": [item, several]} if kind.single else several
+
+
+def _probe(kind: probes.ProbeTable) -> Schema:
+    settings = {name: each for name, each in probes.SETTINGS.items() if name != "failures" or kind.failures}
+    table = _types({name: probes.KINDS[name] for name in kind.kinds} | settings)
+    return table | {"oneOf": [{"required": [name]} for name in kind.kinds]}
+
+
+def _steps(_kind: ValueType) -> Schema:
+    step = {"type": "array", "prefixItems": [_STRING, _DURATION], "minItems": 2, "maxItems": 2}
+    return {"anyOf": [_STRING, {"type": "array", "items": step, "minItems": 1, "maxItems": process.MAX_STEPS}]}
+
+
+def _always(schema: Schema) -> Callable[[Any], Schema]:
+    return lambda _kind: schema
+
+
+_CPUS = _or_reference({"type": "number", "minimum": process.MIN_CPUS, "maximum": process.MAX_CPUS})
+_COMMAND: Schema = {"anyOf": [_STRING, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+_CAUSE: Schema = {
+    "anyOf": [{"type": "integer", "minimum": 0, "maximum": 255}, {"enum": list(RETRY_REASONS)}, _REFERENCE]
+}
+_DECLARED = ["name", "kind"]
+
+_RULES: Mapping[type, Callable[[Any], Schema]] = {
+    **dict.fromkeys(
+        (
+            BasePath,
+            CronExpression,
+            DatabaseUrl,
+            FilePath,
+            HostName,
+            Listen,
+            Moment,
+            Network,
+            Signal,
+            TimeZone,
+            Url,
+            dependencies.UnitName,
+            notifying.NotifierName,
+            notifying.NotifierUrl,
+            notifying.PingUrl,
+            notifying.Quiet,
+            params.ParamPattern,
+            probes.LinePattern,
+            probes.ProbeAddress,
+            probes.ProbeUrl,
+            process.Umask,
+            process.User,
+        ),
+        _always({"type": "string"}),
+    ),
+    Text: _text,
+    Flag: _always(_or_reference({"type": "boolean"})),
+    OnStart: _always(_or_reference({"enum": [True, False, "boot"]})),
+    Integer: _integer,
+    Choice: lambda kind: _or_reference({"enum": list(kind.words)}),
+    Duration: _always(_DURATION),
+    process.Seconds: _always(_DURATION),
+    Size: _always(_SIZE),
+    process.Amount: _always({"anyOf": [_SIZE, {"const": "unlimited"}]}),
+    process.Cpus: _always(_CPUS),
+    process.Limits: lambda _kind: _types(process.LIMITS),
+    process.StopSignal: _steps,
+    ListOf: _list,
+    Environment: _always(_STRINGS),
+    Secrets: _always(_STRINGS),
+    CommandLine: _always(_COMMAND),
+    RetryCause: _always(_CAUSE),
+    dependencies.Depends: lambda _kind: {"anyOf": [_STRING, _types(dependencies.KEYS, ["name"])]},
+    notifying.MatchTable: lambda _kind: _types(notifying.MATCHES),
+    params.ParamValue: _always({"type": ["string", "number", "boolean"]}),
+    params.Declared: lambda _kind: _types(params.KEYS, _DECLARED),
+    params.Params: lambda _kind: _list(ListOf(params.Declared(), params.MAX_PARAMS)),
+    probes.ProbeTable: _probe,
+    probes.Yes: _always({"const": True}),
+}

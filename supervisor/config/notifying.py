@@ -1,0 +1,145 @@
+"""The types of values that say who is told of what, and whether the names in them are names of notifiers."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from supervisor.config.model import Match, QuietHours
+from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.values import NAME, ListOf, Text, ValueType, choice
+from supervisor.notify.kinds import KINDS, SEVERITIES
+
+KEYS_WITH_NAMES = ("notify_on_failure", "notify_on_success", "notify_on_missed")
+"""Of tasks and services, those that name notifiers."""
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[!-~]+")
+_QUIET = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
+_MINUTES_PER_HOUR = 60
+
+
+@dataclass(frozen=True)
+class NotifierUrl:
+    """An address that Apprise understands. No message repeats it."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = value if isinstance(value, str) else ""
+        if not _URL.fullmatch(text) or len(text) > 4000:
+            remedy = "such as mailto://, slack://, ntfy:// or json://; what is no ASCII is written in percent signs"
+            raise Invalid(f"must be {self.describe()}", remedy, show=False)
+        return Text().parse(value, directory)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return "the URL of a notification service, as Apprise writes it"
+
+
+@dataclass(frozen=True)
+class PingUrl:
+    """An address that is asked for. No message repeats it: such addresses are passwords."""
+
+    def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = value if isinstance(value, str) else ""
+        try:
+            parts = urlsplit(text)
+            sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port beyond 65535, an unfinished bracket
+            sound = False
+        if not sound or parts.fragment or "@" in parts.netloc or not _URL.fullmatch(text) or len(text) > 2000:
+            raise Invalid(f"must be {self.describe()}", show=False)
+        return str(text)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a URL such as "https://hc-ping.com/ID"'
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """Hours of the day."""
+
+    def parse(self, value: object, directory: str) -> QuietHours:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        found = _QUIET.fullmatch(text)
+        if found is None:
+            raise Invalid(f"must be {self.describe()}")
+        hour, minute, last_hour, last_minute = map(int, found.groups())
+        quiet = QuietHours(hour * _MINUTES_PER_HOUR + minute, last_hour * _MINUTES_PER_HOUR + last_minute)
+        if quiet.begin == quiet.end:
+            raise Invalid("must not end when it begins")
+        return quiet
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'hours such as "22:00-07:00"'
+
+
+MATCHES: Mapping[str, ValueType] = {
+    "kinds": ListOf(choice(*KINDS), len(KINDS), empty=False),
+    "severity": choice(*SEVERITIES),
+    "tasks": Text(limit=200, empty=False, what='a glob such as "backup-*"'),
+}
+
+
+@dataclass(frozen=True)
+class MatchTable:
+    """Which notifications take a route."""
+
+    def parse(self, value: object, directory: str) -> Match:
+        """See :class:`supervisor.config.values.ValueType`."""
+        if not isinstance(value, dict):
+            raise Invalid(f"must be {self.describe()}")
+        said: dict[str, Any] = {}
+        wrong: list[Invalid] = []
+        for name, content in value.items():
+            try:
+                said[name] = _known(name).parse(content, directory)
+            except Invalid as err:
+                for part in err.parts:
+                    part.path = (name, *part.path)
+                wrong += err.parts
+        if wrong:
+            raise InvalidParts(wrong)
+        return Match(**said)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
+
+
+def _known(name: str) -> ValueType:
+    if name not in MATCHES:
+        raise Invalid("unknown key", nearest(name, MATCHES), show=False)
+    return MATCHES[name]
+
+
+@dataclass(frozen=True)
+class NotifierName:
+    """The name of a notifier."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        if not NAME.fullmatch(text):
+            raise Invalid(f"must be {self.describe()}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return "the name of a notifier"
+
+
+def notifiers(*, empty: bool = True) -> ListOf:
+    """A list of names of notifiers, or one."""
+    return ListOf(NotifierName(), 100, empty=empty, single=True)
+
+
+def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
+    """Which of some names are of no notifier: their places, and what is wrong."""
+    for index, name in enumerate(names):
+        if name not in known:
+            remedy = nearest(name, known) or f"add [notifiers.{name}]"
+            yield index, Invalid(f"there is no notifier {quoted(name)}", remedy)

@@ -1,0 +1,109 @@
+"""Values of the parameters of tasks: what each takes, and what the command gets of it. All are text."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from logring.mask import MAX_SECRET, MIN_SECRET, Mask
+from supervisor.config.model import Param
+from supervisor.config.problems import Invalid, quoted
+
+MAX_BYTES = 64 * 1024
+"""Of all values of a run together; the kernel takes 128 KiB in one argument."""
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
+_TRUTH = {"true": "true", "1": "true", "false": "false", "0": "false"}
+_PATTERN_MEMORY_BYTES = 1 << 20
+_SHOWN_CHOICES = 10
+
+
+def normal(param: Param, text: str) -> str:
+    """A value as the command gets it.
+
+    Raises:
+        Invalid: the parameter does not take it; the message repeats no value.
+    """
+    if "\0" in text:
+        raise Invalid("must not contain a NUL character", show=False)
+    if len(text.encode()) > MAX_BYTES:
+        raise Invalid(f"must be at most {MAX_BYTES} bytes long", show=False)
+    value = TYPES[param.type](text)
+    if param.choices and value not in param.choices:
+        raise Invalid(f"must be {_one_of(param.choices)}")
+    if param.pattern is not None and not _matches(param.pattern, value):
+        raise Invalid(f"must match {quoted(param.pattern)}")
+    if param.required and not value:
+        raise Invalid("must not be empty", show=False)
+    if param.kind == "arg" and value.startswith("-") and _is_free(param):
+        remedy = "a task that means to take such values says so by a pattern, by choices or by a type"
+        raise Invalid("must not begin with a hyphen, as options do", remedy)
+    if param.secret:
+        try:
+            Mask([value.encode()])
+        except ValueError:
+            message = f"is too short or too long to be hidden: a secret has lines of {MIN_SECRET} to {MAX_SECRET} bytes"
+            raise Invalid(message, show=False) from None
+    return value
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    """In few words. What was meant is not looked for: the scheduler has no time for that."""
+    if len(choices) > _SHOWN_CHOICES:
+        return f"one of its {len(choices)} choices"
+    return " or ".join(map(quoted, choices))
+
+
+def _is_free(param: Param) -> bool:
+    return param.type == "string" and param.pattern is None and not param.choices
+
+
+def _integer(text: str) -> str:
+    if not _INTEGER.fullmatch(text):
+        raise Invalid("must be a whole number of at most 18 digits")
+    return str(int(text))
+
+
+def _number(text: str) -> str:
+    if not _NUMBER.fullmatch(text):
+        raise Invalid('must be a number such as "1.5"')
+    return text
+
+
+def _boolean(text: str) -> str:
+    if text not in _TRUTH:
+        raise Invalid('must be "true" or "false"')
+    return _TRUTH[text]
+
+
+TYPES: Final[Mapping[str, Callable[[str], str]]] = {
+    "string": str,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+}
+"""By name: what brings a text into the form that the command gets, or raises Invalid."""
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether the pattern matches the whole text; in a time that grows with its length only."""
+    return compiled(pattern).fullmatch(text) is not None
+
+
+def compiled(pattern: str) -> Any:
+    """A regular expression of RE2.
+
+    Raises:
+        Invalid: it is none.
+    """
+    import re2  # only where a parameter has a pattern
+
+    options = re2.Options()
+    options.max_mem = _PATTERN_MEMORY_BYTES
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as err:
+        said = err.args[0] if err.args else ""
+        words = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        raise Invalid(f"is no regular expression: {words}", show=False) from err

@@ -1,0 +1,242 @@
+"""Parameters of tasks: how they are declared, which values they take, and how they reach the command.
+
+=========  ===========================================================================
+kind       the command gets it as
+=========  ===========================================================================
+env        an environment variable of that name
+arg        an argument: ``$1``, ``$2`` … of a shell text, in the order of declaration
+option     one argument ``--NAME=VALUE``, behind those
+flag       the argument ``--NAME`` when it is true, in its place among the options
+=========  ===========================================================================
+
+Every value is text, and is one argument or one variable, whole: nothing is ever made of it that is read again.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from supervisor.config.model import Param
+from supervisor.config.param_values import MAX_BYTES, TYPES, compiled, normal
+from supervisor.config.problems import Invalid, InvalidParts, nearest
+from supervisor.config.values import Choice, Flag, ListOf, Text, ValueType, choice
+
+MAX_PARAMS = 100
+_MAX_BITS = 63
+"""Of a number in TOML."""
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_PROGRAM_PREFIXES = ("BASH_FUNC_", "GIT_CONFIG", "LD_", "LISTEN_", "RINGWARD_", "WATCHDOG_")
+# fmt: off
+_PROGRAM_NAMES = frozenset({
+    "BASHOPTS", "BASH_ENV", "BROWSER", "CDPATH", "CLASSPATH", "EDITOR", "ENV", "FPATH", "GCONV_PATH", "GIT_ASKPASS",
+    "GIT_DIR", "GIT_EDITOR", "GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_PROXY_COMMAND",
+    "GIT_SEQUENCE_EDITOR", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_TEMPLATE_DIR", "GLIBC_TUNABLES", "GNUMAKEFLAGS",
+    "HOME", "HOSTALIASES", "IFS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "LESSCLOSE", "LESSOPEN", "LOCPATH",
+    "MAKEFLAGS", "NLSPATH", "NODE_OPTIONS", "NODE_PATH", "NOTIFY_SOCKET", "PAGER", "PATH", "PERL5DB", "PERL5LIB",
+    "PERL5OPT", "PERLLIB", "PHPRC", "PHP_INI_SCAN_DIR", "PS4", "PYTHONBREAKPOINT", "PYTHONEXECUTABLE", "PYTHONHOME",
+    "PYTHONINSPECT", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONSTARTUP", "PYTHONUSERBASE",
+    "PYTHONWARNINGS", "RSYNC_CONNECT_PROG", "RSYNC_RSH", "RUBYLIB", "RUBYOPT", "RUBYSHELL", "SHELL", "SHELLOPTS",
+    "SSH_ASKPASS", "VISUAL", "XDG_CONFIG_HOME", "ZDOTDIR", "_JAVA_OPTIONS",
+})
+# fmt: on
+"""With these, and those that begin with a prefix, whoever gives the value says what is executed, or takes the
+daemon's word from the run."""
+
+
+@dataclass(frozen=True)
+class ParamPattern:
+    """A regular expression."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        compiled(text)
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a regular expression (RE2) such as "[a-z]+"'
+
+
+@dataclass(frozen=True)
+class ParamValue:
+    """A value in the file: text, or a number or truth value as TOML writes it."""
+
+    def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
+        """See :class:`supervisor.config.values.ValueType`."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if not isinstance(value, str | int | float) or (isinstance(value, int) and value.bit_length() > _MAX_BITS):
+            raise Invalid(f"must be {self.describe()}")
+        return str(value)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return "a string, a number, true or false"
+
+
+KEYS: Mapping[str, ValueType] = {
+    "name": Text(limit=100, empty=False),
+    "kind": choice("env", "arg", "option", "flag"),
+    "type": Choice({word: word for word in TYPES}),
+    "default": ParamValue(),
+    "required": Flag(),
+    "choices": ListOf(ParamValue(), 1000, empty=False),
+    "pattern": ParamPattern(),
+    "description": Text(),
+    "secret": Flag(),
+}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One parameter, as a table."""
+
+    def parse(self, value: object, directory: str) -> Param:
+        """See :class:`supervisor.config.values.ValueType`. No message repeats the default of a secret."""
+        if not isinstance(value, dict):
+            raise Invalid(f"must be {self.describe()}")
+        said, wrong = _said(value, directory)
+        for name in ("name", "kind"):
+            if name not in value:
+                wrong.append(Invalid(f"must have a {name}", f"write {self.describe()}", show=False))
+        if not wrong:
+            wrong += _clashes(said)
+        if not wrong:
+            wrong += _unfit(said)
+        if wrong:
+            for part in wrong:
+                part.show = part.show and not (value.get("secret") and part.path[:1] in ((), ("default",)))
+            raise InvalidParts(wrong)
+        return Param(**said)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'a table such as { name = "DAY", kind = "env", required = true }'
+
+
+@dataclass(frozen=True)
+class Params:
+    """All parameters of a task."""
+
+    def parse(self, value: object, directory: str) -> tuple[Param, ...]:
+        """See :class:`supervisor.config.values.ValueType`."""
+        params: tuple[Param, ...] = ListOf(Declared(), MAX_PARAMS).parse(value, directory)
+        seen: set[str] = set()
+        wrong = []
+        for index, param in enumerate(params):
+            if param.name in seen:
+                wrong.append(Invalid("the name is taken by a parameter above", show=False, path=(index, "name")))
+            seen.add(param.name)
+        if sum(len((param.default or "").encode()) for param in params) > MAX_BYTES:
+            wrong.append(Invalid(f"the defaults must have at most {MAX_BYTES} bytes together", show=False))
+        if wrong:
+            raise InvalidParts(wrong)
+        return params
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return f"a list, each item {Declared().describe()}"
+
+
+def _said(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], list[Invalid]]:
+    """What the table says, as fields of the record, and what is wrong with any of it by itself."""
+    said: dict[str, Any] = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL}
+    wrong: list[Invalid] = []
+    for name, content in value.items():
+        try:
+            said[name] = _known(name).parse(content, directory)
+        except Invalid as err:
+            for part in err.parts:
+                part.path = (name, *part.path)
+            wrong += err.parts
+    if said.get("kind") == "flag" and "type" not in value:
+        said["type"] = "boolean"
+    return said, wrong
+
+
+def _known(name: str) -> ValueType:
+    if name not in KEYS:
+        raise Invalid("unknown key", nearest(name, KEYS), show=False)
+    return KEYS[name]
+
+
+_OPTIONAL = frozenset(KEYS) - {"name", "kind"}
+
+
+def _clashes(said: Mapping[str, Any]) -> Iterable[Invalid]:
+    """What does not go together."""
+    kind, kind_of_value = said["kind"], said["type"]
+    if kind == "env":
+        yield from _wrong_variable(said["name"])
+    elif not _NAME.fullmatch(said["name"]):
+        remedy = "it has letters, digits, hyphens and underscores, at most 100, and begins with no hyphen"
+        yield Invalid("is no valid name", remedy, path=("name",))
+    if said["secret"] and kind != "env":
+        message = "a secret has to have the kind env: everybody on the host can read arguments"
+        yield Invalid(message, show=False, path=("kind",))
+    if kind == "flag" and kind_of_value != "boolean":
+        yield Invalid("of a flag can only be boolean", path=("type",))
+    if said["choices"] and kind_of_value == "boolean":
+        yield Invalid("does not go together with the type boolean", show=False, path=("choices",))
+    if said["pattern"] and kind_of_value != "string":
+        yield Invalid(f"does not go together with the type {kind_of_value}", show=False, path=("pattern",))
+    if said["choices"] and said["pattern"]:
+        yield Invalid("does not go together with choices", "remove one of them", show=False, path=("pattern",))
+
+
+def _wrong_variable(name: str) -> Iterable[Invalid]:
+    if not _ENV_NAME.fullmatch(name):
+        remedy = "it has letters, digits and underscores, at most 100, and begins with no digit"
+        yield Invalid("is no name for an environment variable", remedy, path=("name",))
+    elif name.upper() in _PROGRAM_NAMES or name.upper().startswith(_PROGRAM_PREFIXES):
+        message = "cannot be a parameter: who sets this variable decides what programs execute, or speaks as the daemon"
+        yield Invalid(message, "take another name, and set this one in the command", path=("name",))
+
+
+def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
+    """Choices and a default that the parameter itself would not take; what it takes is brought into its normal form."""
+    kinds = {name: said[name] for name in ("name", "kind", "type", "secret", "pattern")}
+    choices: list[str] = []
+    for index, text in enumerate(said["choices"]):
+        try:
+            choices.append(normal(Param(**kinds | {"secret": False, "kind": "env"}), text))
+        except Invalid as err:
+            err.path = ("choices", index)
+            yield err
+    if len(set(choices)) != len(choices):
+        yield Invalid("has an item twice", show=False, path=("choices",))
+    said["choices"] = tuple(choices)
+    if said["default"] is not None:
+        try:
+            said["default"] = normal(
+                Param(**kinds, choices=said["choices"], required=said["required"]), said["default"]
+            )
+        except Invalid as err:
+            err.path = ("default",)
+            yield err
+
+
+def unsuitable(
+    params: Iterable[Param], *, scheduled: bool, api_trigger: bool, secrets: Collection[str]
+) -> Iterable[tuple[int, Invalid]]:
+    """What is wrong with the parameters of a task in view of its other keys, each with the parameter's position.
+
+    Args:
+        params: those of the task.
+        scheduled: it runs without anybody who could give values.
+        api_trigger: somebody may run it, and give values.
+        secrets: names of the variables that hold secrets of the task.
+    """
+    for index, param in enumerate(params):
+        if param.required and param.default is None:
+            if scheduled:
+                message = "is required, and nobody gives it to a run of the schedule or of the start"
+                yield index, Invalid(message, "give it a default", show=False)
+            elif not api_trigger:
+                yield index, Invalid("is required, and with api_trigger = false nobody can give it", show=False)
+        if param.kind == "env" and param.name in secrets:
+            yield index, Invalid("is one of secrets already", "remove one of them", show=False, path=("name",))

@@ -1,0 +1,1 @@
+"""What ``ringward demo`` shows: a made-up shop's tasks and services, and a year of their history."""

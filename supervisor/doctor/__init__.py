@@ -1,0 +1,1 @@
+"""What ``ringward doctor`` looks at. Nothing here changes anything."""

@@ -1,0 +1,81 @@
+"""What belongs to the daemon: its data directory, the disk below it, its database."""
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from supervisor.doctor.finding import Finding, size
+
+if TYPE_CHECKING:
+    from supervisor.config.model import Config
+
+_RESERVE_BYTES = 256 << 20
+_RESERVE_SHARE = 0.05
+_INODES = 1000
+_DATABASE = "ringward.db"
+_SECRET = stat.S_IRWXG | stat.S_IRWXO
+
+
+def directory(path: str) -> Finding:
+    """Whether the data directory is the daemon's alone and can be written."""
+    what = "data directory"
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return Finding(what, "ok", f"{path} is not there yet; the first start makes it")
+    except OSError as err:
+        return Finding(what, "fail", f"{path}: {err.strerror}", "run this as the daemon's user, or as root")
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISDIR(status.st_mode):
+        return Finding(what, "fail", f"{path} is no directory", "name another one with data_dir")
+    if not os.access(path, os.W_OK | os.X_OK):
+        text = f"{path} belongs to user {status.st_uid} and cannot be written by user {os.geteuid()}"
+        return Finding(what, "fail", text, "run this as the daemon's user, or as root; else chown it")
+    if mode & stat.S_IWOTH:
+        return Finding(what, "fail", f"{path} is writable by everybody (mode {mode:04o})", f"chmod 700 {path}")
+    if mode & _SECRET:
+        return Finding(what, "warn", f"others may enter {path} (mode {mode:04o})", f"chmod 700 {path}")
+    return Finding(what, "ok", f"{path}, mode {mode:04o}")
+
+
+def disk(path: str, min_free_bytes: int | None) -> Finding:
+    """Whether logs may still grow; `min_free_bytes` as the configuration has it."""
+    what = "disk"
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    found = os.statvfs(path)
+    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    needed = min(_RESERVE_BYTES, int(total * _RESERVE_SHARE)) if min_free_bytes is None else min_free_bytes
+    text = f"{size(free)} of {size(total)} are free"
+    if found.f_files and found.f_favail < _INODES:
+        return Finding(what, "fail", f"{text}, but only {found.f_favail} inodes", "remove files there")
+    if free < needed:
+        remedy = "free some, or lower keep_for, max_log_bytes or min_free_space"
+        return Finding(what, "fail", f"{text}; below {size(needed)} logs do not grow", remedy)
+    if free < 2 * needed:
+        return Finding(what, "warn", f"{text}; below {size(needed)} logs do not grow", "free some soon")
+    return Finding(what, "ok", text)
+
+
+def database(config: "Config", data_dir: str) -> Finding:
+    """Whether the database can be read and is sound; it is only read, also while the daemon runs."""
+    from store.database import open_reader
+    from store.errors import StoreError
+
+    what = "database"
+    server = config.storage.database
+    path = os.path.join(data_dir, _DATABASE)
+    if server is None and not os.path.exists(path):
+        return Finding(what, "ok", "is not there yet; the first start makes it")
+    try:
+        reader = open_reader(path if server is None else server.url, limit_s=None)
+        try:
+            wrong = [] if server is not None else [row[0] for row in reader.rows("PRAGMA quick_check(3)")]
+            runs = reader.rows("SELECT count(*) FROM runs")[0][0]
+        finally:
+            reader.close()
+    except (StoreError, ImportError) as err:  # no driver for that server
+        return Finding(what, "fail", str(err), "restore a backup of the data directory, or see the daemon's log")
+    if wrong not in ([], ["ok"]):
+        return Finding(what, "fail", f"{path} is damaged: {'; '.join(wrong)}", "stop the daemon and restore a backup")
+    return Finding(what, "ok", f"sound, {runs} runs")

@@ -1,0 +1,80 @@
+"""The environments that other processes were started with, without waiting for those processes.
+
+To read one, the kernel takes the lock of the process's memory, which may be held for ever by a thread that waits for a
+dead disk. So a thread of its own reads, and the caller waits for that only a little while.
+
+Standard library only: the root process loads this.
+"""
+
+import os
+import signal
+import threading
+
+_MAX_BYTES = 1 << 20
+_MAX_WAITING = 32
+"""Reads that hang at the same time; nobody else is looked at then."""
+
+
+class _Read(threading.Thread):
+    def __init__(self, path: str) -> None:
+        super().__init__(daemon=True)
+        self._path = path
+        self.done = threading.Event()
+        self.content = b""
+
+    def run(self) -> None:
+        # What is sent to the process must not wait for, or end with, a thread that hangs: the root is executed anew.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            with open(self._path, "rb", buffering=0) as file:
+                while len(self.content) < _MAX_BYTES and (part := file.read(_MAX_BYTES)):
+                    self.content += part
+        except OSError:  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's; EMFILE, ENOMEM
+            pass
+        self.done.set()
+
+
+class Environments:
+    """Reads environments (proc_pid_environ(5)) for one thread.
+
+    Args:
+        patience_s: How long to wait for a process that was not asked for before.
+        proc: Where /proc is mounted.
+    """
+
+    def __init__(self, patience_s: float, proc: str = "/proc") -> None:
+        self._patience_s = patience_s
+        self._proc = proc
+        self._waiting: dict[tuple[int, int], _Read] = {}
+
+    def read(self, pid: int, start: int) -> dict[str, str] | None:
+        """The variables of a process, of which there are none when it is gone or not for us.
+
+        None: they are not to be had now. The next call finds what came meanwhile, and waits for nothing.
+
+        Args:
+            pid: The process.
+            start: When it started, in any unit: another process of the same id is another one.
+        """
+        one = self._waiting.get((pid, start))
+        if one is None:
+            self._waiting = {key: read for key, read in self._waiting.items() if not read.done.is_set()}
+            if len(self._waiting) >= _MAX_WAITING:
+                return None
+            one = _Read(os.path.join(self._proc, str(pid), "environ"))
+            try:
+                one.start()
+            except RuntimeError:  # no more threads may be had
+                return None
+            one.done.wait(self._patience_s)
+        if not one.done.is_set():
+            self._waiting[pid, start] = one
+            return None
+        self._waiting.pop((pid, start), None)
+        return _variables(one.content)
+
+
+def _variables(content: bytes) -> dict[str, str]:
+    """Of a variable that is there twice the first one counts, as for getenv(3)."""
+    pairs = [entry.partition(b"=") for entry in content.split(b"\0")]
+    return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in reversed(pairs) if equals}

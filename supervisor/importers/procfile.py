@@ -1,0 +1,37 @@
+"""Procfiles, as Foreman and Heroku have them."""
+
+import os
+import re
+
+from supervisor.importers.outcome import Outcome
+
+_LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(.+)")
+_RELEASE = "release"
+_PORT, _FIRST_PORT, _STEP = re.compile(r"\$\{?PORT\b"), 5000, 100
+
+
+def read(path: str, text: str, outcome: Outcome) -> None:
+    """Add the processes of a Procfile; a file ``.env`` beside it is named in each of them."""
+    directory = os.path.dirname(os.path.abspath(path))
+    env_file = os.path.join(directory, ".env")
+    named = [env_file] if os.path.exists(env_file) else None
+    count = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        place = f"{path}:{number}"
+        if not line or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            outcome.note(place, "is no line of a Procfile")
+            continue
+        name, command = found.groups()
+        keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}
+        if _PORT.search(command):
+            port = _FIRST_PORT + _STEP * count
+            keys["env"] = {"PORT": str(port)}
+            outcome.note(place, f"PORT is {port}, as with Foreman; change it in env")
+        count += 1
+        if name == _RELEASE:
+            outcome.note(place, "release is a task without a schedule: run it when you deploy")
+        outcome.add("tasks" if name == _RELEASE else "services", name, keys, f"{place}: {line}")

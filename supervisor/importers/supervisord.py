@@ -1,0 +1,167 @@
+"""Configurations of supervisord."""
+
+import configparser
+import glob
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervisor.importers.outcome import Outcome, Unreadable, seconds
+
+_PROGRAM, _GROUP = "program:", "group:"
+_OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", "rpcinterface:", "include", _GROUP)
+_VARIABLE = re.compile(r"%\(ENV_([A-Za-z0-9_]+)\)s")
+_NUMBER = re.compile(r"%\(process_num\)0?(\d*)d")
+_REST = re.compile(r"%\((\w+)\)[sd]")
+_MAX_PRIORITY = 1000
+_RESTART = {"true": "always", "unexpected": "on_failure", "false": "never"}
+_OF_LOGS = ("logfile_maxbytes", "logfile_backups", "capture_maxbytes", "syslog", "events_enabled")
+_NOT_NEEDED = frozenset(
+    {"process_name", "stopasgroup", "killasgroup"}
+    | {f"{stream}_{key}" for stream in ("stdout", "stderr") for key in _OF_LOGS}
+)
+"""What means nothing here, or holds anyway: the whole process tree is stopped, and logs are kept."""
+
+
+def read(path: str, text: str, outcome: Outcome) -> None:
+    """Add the programs of a configuration and of the files that it includes.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    parser = _parsed(path, text, outcome)
+    groups = {
+        name.strip(): section.removeprefix(_GROUP)
+        for section in parser.sections()
+        if section.startswith(_GROUP)
+        for name in parser[section].get("programs", "").split(",")
+    }
+    here = os.path.dirname(os.path.abspath(path))
+    common = dict(parser["supervisord"]) if parser.has_section("supervisord") else {}
+    for section in parser.sections():
+        place = f"{path} [{section}]"
+        if section.startswith(_PROGRAM):
+            name = section.removeprefix(_PROGRAM)
+            _program(name, dict(parser[section]), common, groups.get(name), here, place, outcome)
+        elif not section.startswith(_OWN):
+            outcome.note(place, "is not carried over")
+
+
+def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(inline_comment_prefixes=(" ;", "\t;"), strict=False)
+    try:
+        parser.read_string(text, path)
+        for pattern in parser.get("include", "files", fallback="").split():
+            where = pattern.replace("%(here)s", ".")
+            found = sorted(glob.glob(where, root_dir=os.path.dirname(os.path.abspath(path))))
+            if not found:
+                outcome.note(f"{path} [include]", f"{pattern}: there is no such file")
+            for name in found:
+                parser.read(os.path.join(os.path.dirname(os.path.abspath(path)), name), encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as err:
+        raise Unreadable(f"{path}: {err}") from err
+    return parser
+
+
+def _program(
+    name: str,
+    said: dict[str, str],
+    common: Mapping[str, str],
+    group: str | None,
+    here: str,
+    place: str,
+    outcome: Outcome,
+) -> None:
+    def expanded(text: str) -> str:
+        text = text.replace("%(program_name)s", name).replace("%(here)s", here).replace("%(group_name)s", group or name)
+        for missing in _REST.findall(_VARIABLE.sub("", _NUMBER.sub("", text))):
+            outcome.note(place, f"%({missing})s is not carried over")
+        return text.replace("%%", "%")
+
+    command = said.pop("command", "")
+    if not command:
+        outcome.note(place, "has no command")
+        return
+    keys: dict[str, Any] = {"run": _command(expanded(command)), "group": group}
+    keys |= {"restart": "on_failure", "healthy_after": "1s", "graceful_stop": "10s"}  # what holds there unless said
+    env = _variables(common.get("environment", ""), place, outcome)
+    for key, value in said.items():
+        if key == "environment":
+            env |= _variables(expanded(value), place, outcome)
+        elif key in _KEYS:
+            try:
+                target, parse = _KEYS[key]
+                keys[target] = parse(expanded(value))
+            except (ValueError, KeyError):
+                outcome.note(place, f"{key} = {value} is not carried over")
+        elif key.endswith("_logfile"):
+            if value.upper() not in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2"):
+                outcome.note(place, f"{key} = {value}: output is kept in Ringward's logs instead")
+        elif key not in _NOT_NEEDED:
+            outcome.note(place, f"{key} is not carried over")
+    keys["env"] = env
+    keys = {key: value for key, value in keys.items() if value is not None}
+    outcome.add("services", name, keys, place)
+
+
+def _command(text: str) -> list[str] | str:
+    """Its arguments; a text for the shell where variables or the number of the process are among them."""
+    if not _VARIABLE.search(text) and not _NUMBER.search(text):
+        return shlex.split(text)
+
+    def number(found: re.Match[str]) -> str:
+        return f'$(printf %0{found[1]}d "$RINGWARD_INSTANCE")' if found[1] else "$RINGWARD_INSTANCE"
+
+    return "exec " + _NUMBER.sub(number, _VARIABLE.sub(r"${\1}", text))
+
+
+def _variables(text: str, place: str, outcome: Outcome) -> dict[str, str]:
+    """Of ``A="1",B=2``."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=",")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    found: dict[str, str] = {}
+    for word in lexer:
+        name, equals, value = word.partition("=")
+        if equals:
+            if _VARIABLE.search(value):
+                outcome.note(place, f"environment: {name} has a variable of the daemon; write it as ${{NAME}}")
+            found[name.strip()] = value
+    return found
+
+
+def _truth(text: str) -> bool:
+    return {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}[
+        text.lower()
+    ]
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    return lambda text: min(max(int(text), low), high)
+
+
+def _merged(text: str) -> str | None:
+    return "merge" if _truth(text) else None
+
+
+def _codes(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
+_KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "numprocs": ("instances", _whole(1, 64)),
+    "directory": ("working_dir", str),
+    "user": ("user", str),
+    "umask": ("umask", lambda text: f"{int(text, 8):03o}"),
+    "priority": ("priority", _whole(0, _MAX_PRIORITY)),
+    "autostart": ("autostart", _truth),
+    "autorestart": ("restart", lambda text: _RESTART[text.lower()]),
+    "exitcodes": ("exit_codes", _codes),
+    "startsecs": ("healthy_after", lambda text: seconds(int(text))),
+    "startretries": ("restart_attempts", _whole(0, 10_000)),
+    "stopsignal": ("stop_signal", lambda text: f"SIG{text.upper().removeprefix('SIG')}"),
+    "stopwaitsecs": ("graceful_stop", lambda text: seconds(int(text))),
+    "redirect_stderr": ("stderr", _merged),
+}

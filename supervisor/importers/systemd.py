@@ -1,0 +1,269 @@
+"""Units of systemd: services, and the timers that belong to them."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervisor.config.hostzone import is_zone
+from supervisor.importers.calendar_events import to_cron
+from supervisor.importers.outcome import Outcome, Unreadable, seconds
+
+Sections = dict[str, dict[str, list[str]]]
+"""Values of each key of each section; an empty one takes back those before it."""
+
+_SERVICE, _TIMER = ".service", ".timer"
+_PREFIXES = "@-:+!|"
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+_UNITS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "m": 60, "min": 60}
+_UNITS |= {"minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400}
+_UNITS |= {"days": 86400, "w": 604_800, "week": 604_800, "weeks": 604_800}
+_RESTART = {"always": "always", "no": "never", "on-success": "always"}
+# fmt: off
+_DROPPED = frozenset({
+    "Type", "Restart", "ExecStart", "ExecStartPre", "Group", "Environment", "EnvironmentFile",
+    "Description", "StandardOutput", "StandardError", "SyslogIdentifier", "StandardInput",
+    "PIDFile", "RemainAfterExit", "StartLimitIntervalSec", "KillMode",
+})
+# fmt: on
+"""Those that are looked at elsewhere, or mean nothing here."""
+
+
+def read(files: Mapping[str, str], outcome: Outcome) -> None:
+    """Add the services among some units, those with a timer as tasks.
+
+    Args:
+        files: content of each, by path.
+        outcome: what they are added to.
+
+    Raises:
+        Unreadable: one is no unit.
+    """
+    units = {os.path.basename(path): (path, _parsed(path, text)) for path, text in files.items()}
+    timers: dict[str, tuple[str, Sections]] = {}
+    for name, (path, sections) in units.items():
+        if name.endswith(_TIMER):
+            service = _last(sections, "Timer", "Unit") or name.removesuffix(_TIMER) + _SERVICE
+            timers[service] = path, sections
+            if service not in units:
+                outcome.note(path, f"its service {service} is not among the files")
+        elif not name.endswith(_SERVICE):
+            outcome.note(path, "only services and timers are carried over")
+    for name, (path, sections) in units.items():
+        if name.endswith(_SERVICE):
+            _service(name.removesuffix(_SERVICE), path, sections, timers.get(name), outcome)
+
+
+def _parsed(path: str, text: str) -> Sections:
+    sections: Sections = {}
+    current: dict[str, list[str]] | None = None
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        line = line.strip()
+        if not line or line[0] in "#;":
+            continue
+        if line[0] == "[" and line[-1] == "]":
+            current = sections.setdefault(line[1:-1], {})
+            continue
+        key, equals, value = line.partition("=")
+        if not equals or current is None:
+            raise Unreadable(f"{path}: is no unit of systemd: {line}")
+        if value.strip():
+            current.setdefault(key.strip(), []).append(value.strip())
+        else:
+            current.pop(key.strip(), None)
+    return sections
+
+
+def _last(sections: Sections, section: str, key: str) -> str | None:
+    return sections.get(section, {}).get(key, [None])[-1]
+
+
+def _service(name: str, path: str, sections: Sections, timer: tuple[str, Sections] | None, outcome: Outcome) -> None:
+    said = sections.get("Service", {})
+    kind = (said.get("Type") or ["simple"])[-1]
+    is_task = timer is not None or kind == "oneshot"
+    if not said.get("ExecStart"):
+        outcome.note(path, "has no ExecStart")
+        return
+    if kind == "forking":
+        outcome.note(path, "Type=forking: have the program stay in the foreground")
+    keys: dict[str, Any] = {"run": _run(said, path, outcome), "working_dir": "/"}
+    keys["description"] = _last(sections, "Unit", "Description")
+    keys["limits"] = {}
+    for key, values in said.items():
+        _carry(key, values[-1], keys, path, outcome, is_task=is_task)
+    if user := keys.get("user"):
+        keys["user"] = f"{user}:{said['Group'][-1]}" if said.get("Group") else user
+    _environment(said, keys, path, outcome)
+    if (said.get("KillMode") or [""])[-1] in ("process", "none"):
+        keys["leftovers"] = "leave"
+    if is_task:
+        _schedule(timer, keys, outcome)
+    else:
+        restart = (said.get("Restart") or ["no"])[-1]
+        keys["restart"] = _RESTART.get(restart, "on_failure")
+        if kind == "notify":
+            keys["ready"] = {"notify": True}
+    _others(sections, path, outcome)
+    outcome.add("tasks" if is_task else "services", name, keys, path)
+
+
+def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
+    """All commands that start it, as one; its arguments where that needs no shell."""
+    lines = [*said.get("ExecStartPre", []), *said["ExecStart"]]
+    commands = []
+    for line in lines:
+        marks = line[: len(line) - len(line.lstrip(_PREFIXES))]
+        command = line[len(marks) :].replace("%%", "%")
+        if re.search(r"(?<!%)%[a-zA-Z]", line):
+            outcome.note(path, f"specifiers such as %n are not replaced: {command}")
+        commands.append(f"{command} || :" if "-" in marks else command)
+    if len(commands) == 1 and not re.search(r"\$|\|\| :$", commands[0]):
+        return shlex.split(commands[0])
+    last = commands[-1] if commands[-1].endswith("|| :") else f"exec {commands[-1]}"
+    return "\n".join((*commands[:-1], last))  # the shell ends at the first one that fails
+
+
+def _carry(key: str, value: str, keys: dict[str, Any], path: str, outcome: Outcome, *, is_task: bool) -> None:
+    try:
+        if key in _LIMITS:
+            limit, parse = _LIMITS[key]
+            keys["limits"][limit] = parse(value)
+        elif key in _KEYS:
+            target, parse = _KEYS[key]
+            keys[target] = parse(value)
+        elif key in ("RestartSec", "StartLimitBurst") and not is_task:
+            if key == "RestartSec":
+                keys["restart_delay"] = seconds(span(value))
+            else:
+                keys["restart_attempts"] = int(value)
+        elif key in ("RuntimeMaxSec", "TimeoutStartSec") and is_task:
+            keys["timeout"] = seconds(span(value))
+        elif key not in _DROPPED:
+            outcome.note(path, f"{key}={value} is not carried over")
+    except (ValueError, KeyError):
+        outcome.note(path, f"{key}={value} is not carried over")
+
+
+def _environment(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
+    pairs = [word.partition("=") for line in said.get("Environment", []) for word in shlex.split(line)]
+    keys["env"] = {name: value for name, _, value in pairs if name}
+    files = []
+    for name in said.get("EnvironmentFile", []):
+        if name.startswith("-") and not os.path.exists(name[1:]):
+            outcome.note(path, f"EnvironmentFile={name}: there is no such file, so it is left out")
+        else:
+            files.append(name.removeprefix("-"))
+    keys["env_file"] = files
+
+
+def _schedule(timer: tuple[str, Sections] | None, keys: dict[str, Any], outcome: Outcome) -> None:
+    if timer is None:
+        return
+    path, sections = timer
+    crons: list[str] = []
+    for key, values in sections.get("Timer", {}).items():
+        for value in values:
+            try:
+                _time(key, value, keys, crons)
+            except ValueError:
+                outcome.note(path, f"{key}={value} is not carried over")
+            if key in ("OnBootSec", "OnStartupSec"):
+                outcome.note(path, f"{key}={value}: it runs at once then, without that delay")
+    if crons and "every" in keys:
+        outcome.note(path, f"a task has OnCalendar or an interval, not both: {keys.pop('every')} is left out")
+    keys["cron"] = crons
+    if (_last(sections, "Timer", "Persistent") or "").lower() not in ("true", "yes", "on", "1"):
+        keys["catch_up"] = 0
+
+
+def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
+    """Carry one line of a timer over.
+
+    Raises:
+        ValueError: it cannot be.
+    """
+    if key == "OnCalendar":
+        words = value.rsplit(maxsplit=1)
+        if len(words) == 2 and is_zone(words[1]):
+            value, keys["timezone"] = words
+        crons.append(to_cron(value))
+    elif key in ("OnUnitActiveSec", "OnUnitInactiveSec"):
+        keys["every"] = seconds(span(value))
+    elif key == "RandomizedDelaySec":
+        keys["jitter"] = seconds(span(value))
+    elif key in ("OnBootSec", "OnStartupSec"):
+        keys["run_on_start"] = "boot" if key == "OnBootSec" else True
+    elif key not in ("Persistent", "Unit", "AccuracySec"):
+        raise ValueError(key)
+
+
+def _others(sections: Sections, path: str, outcome: Outcome) -> None:
+    """Other units that it names: which of them are here too, people know better."""
+    for key in ("Requires", "Wants", "BindsTo", "Requisite", "PartOf", "OnFailure"):
+        for value in sections.get("Unit", {}).get(key, []):
+            outcome.note(path, f"{key}={value}: say depends_on, or notify_on_failure, where that is needed")
+
+
+def span(text: str) -> float:
+    """Seconds of a time span such as ``5min 20s``.
+
+    Raises:
+        ValueError: it is none, or infinite.
+    """
+    found = _SPAN.findall(text)
+    if not found or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in found):
+        raise ValueError(f"no time span: {text}")
+    return float(sum(float(number) * _UNITS[unit] for number, unit in found))
+
+
+def _directory(text: str) -> str:
+    directory = text.removeprefix("-")
+    if not directory.startswith("/"):
+        raise ValueError(text)
+    return directory
+
+
+def _amount(text: str) -> str:
+    """A size; there K is 1024, too."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if found is None:
+        raise ValueError(text)
+    return found[1] + (found[2].lower() + "b" if found[2] else "b")
+
+
+def _limit(text: str) -> int:
+    return int(text.split(":", maxsplit=1)[0])
+
+
+def _cores(text: str) -> float:
+    return int(text.removesuffix("%")) / 100
+
+
+def _unlimited(text: str) -> str:
+    return "unlimited" if text == "infinity" else _amount(text)
+
+
+def _statuses(text: str) -> list[int]:
+    return [0, *(int(word) for word in text.split() if word != "0")]
+
+
+_KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "WorkingDirectory": ("working_dir", _directory),
+    "User": ("user", str),
+    "UMask": ("umask", lambda text: f"{int(text, 8):03o}"),
+    "TimeoutStopSec": ("graceful_stop", lambda text: seconds(span(text))),
+    "KillSignal": ("stop_signal", str),
+    "SuccessExitStatus": ("exit_codes", _statuses),
+}
+_LIMITS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "Nice": ("nice", int),
+    "OOMScoreAdjust": ("oom_score_adj", int),
+    "LimitNOFILE": ("nofile", _limit),
+    "LimitNPROC": ("nproc", _limit),
+    "LimitCORE": ("core", _unlimited),
+    "LimitMEMLOCK": ("memlock", _unlimited),
+    "MemoryMax": ("memory", _amount),
+    "CPUQuota": ("cpu", _cores),
+}

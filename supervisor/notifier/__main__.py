@@ -1,0 +1,58 @@
+"""``python -m supervisor.notifier --fd N``: started by the scheduler, with which it speaks over the descriptor.
+
+Ends when that closes: the scheduler is gone then, or has nothing to deliver any more. What it was doing is done again.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+from supervisor.messages import Decoder, encode
+from supervisor.notifier.work import Work
+from supervisor.osport import set_title
+
+_NICE = 5
+_STUCK = 1
+
+
+async def _serve(sock: socket.socket) -> int:
+    reader, writer = await asyncio.open_connection(sock=sock)
+    decoder = Decoder()
+    stuck = asyncio.Event()
+    work = Work(lambda word: writer.write(encode(word)), stuck.set)
+    hearing = asyncio.create_task(_hear(reader, decoder, work))
+    waiting = asyncio.create_task(stuck.wait())
+    await asyncio.wait([hearing, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if hearing.done():
+        hearing.result()
+        return 0
+    await writer.drain()
+    return _STUCK
+
+
+async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: Work) -> None:
+    try:
+        while data := await reader.read(65536):
+            for frame in decoder.feed(data):
+                work.take(frame)
+    except ConnectionResetError:  # the scheduler was killed
+        return
+
+
+def main() -> int:
+    """Deliver until the scheduler goes; returns the exit status."""
+    os.umask(0o077)
+    os.nice(_NICE)
+    set_title("ringward notifier")
+    # Of a whole terminal: the daemon decides what that means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    loop = asyncio.new_event_loop()
+    status = loop.run_until_complete(_serve(socket.socket(fileno=int(sys.argv[2]))))
+    # Threads that wait for somebody's server would be waited for.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""One message, delivered through Apprise.
+
+Apprise says only whether it worked; why not, it writes to its log, and what a web server answered it keeps to itself.
+Both are listened to here, for as long as a delivery takes; what it begins in threads of its own has its context. Loaded
+with the first message.
+"""
+
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any
+
+import apprise
+import requests.sessions
+from apprise.logger import logger
+from requests.adapters import HTTPAdapter
+
+from supervisor.notifier.masking import masked
+from supervisor.notifier.order import Letter, Result
+from supervisor.notifier.tail import last_lines
+
+_MAX_ERROR = 300
+_MAX_BODY = 16_000
+_MAX_RETRY_AFTER_MS = 86_400_000
+_RESTS = frozenset({429, 503})
+"""Statuses with which Retry-After says when to come again (RFC 9110, RFC 6585)."""
+
+
+@dataclass
+class _Heard:
+    """Of one delivery."""
+
+    said: list[str] = field(default_factory=list)
+    retry_after_ms: int | None = None
+
+
+_heard: ContextVar[_Heard | None] = ContextVar("heard", default=None)
+
+
+class _Ear(logging.Handler):
+    """Keeps what Apprise logs about a delivery."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        heard = _heard.get()
+        if heard is not None:
+            heard.said.append(record.getMessage())
+
+
+class _Listening(HTTPAdapter):
+    """An adapter that notes when a server wants to be left alone."""
+
+    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """See :meth:`HTTPAdapter.send`."""
+        response = super().send(*args, **kwargs)
+        heard = _heard.get()
+        if heard is not None and response.status_code in _RESTS:
+            heard.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
+        return response
+
+
+def retry_after_ms(value: str | None, now_s: float) -> int | None:
+    """What a Retry-After header asks for, in milliseconds from now; None: nothing that can be understood.
+
+    Args:
+        value: seconds or a date.
+        now_s: seconds since the epoch.
+    """
+    if value is None:
+        return None
+    try:
+        wait_s = int(value) if value.strip().isdecimal() else parsedate_to_datetime(value).timestamp() - now_s
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0, min(int(wait_s * 1000), _MAX_RETRY_AFTER_MS))
+
+
+# requests looks the class up by this name for each session that it makes.
+requests.sessions.HTTPAdapter = _Listening  # type: ignore[attr-defined]
+logger.propagate = False
+logger.setLevel(logging.WARNING)
+logger.addHandler(_Ear())
+
+
+def deliver(letter: Letter) -> Result:
+    """Deliver a message; takes as long as it takes."""
+    heard = _Heard()
+    token = _heard.set(heard)
+    try:
+        asset = apprise.AppriseAsset(app_id="Ringward", app_desc="Ringward", async_mode=False, secure_logging=True)
+        service = apprise.Apprise(asset=asset)
+        if not service.add(letter.url):
+            return Result("Apprise does not understand the URL")
+        text = "\n\n".join(filter(None, (letter.body, last_lines(letter.ring, letter.file), letter.footer)))
+        done = service.notify(
+            title=letter.title, body=text[:_MAX_BODY], notify_type=letter.type, body_format=apprise.NotifyFormat.TEXT
+        )
+        if done:
+            return Result()
+        why = "; ".join(dict.fromkeys(heard.said)) or "the service refused it"
+        return Result(masked(" ".join(why.split()), letter.url)[:_MAX_ERROR], heard.retry_after_ms)
+    except Exception as err:  # noqa: BLE001 - of a hundred plugins: whatever one raises is the result of this message
+        return Result(masked(f"{type(err).__name__}: {err}", letter.url)[:_MAX_ERROR], heard.retry_after_ms)
+    finally:
+        _heard.reset(token)

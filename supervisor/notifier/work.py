@@ -1,0 +1,86 @@
+"""Carrying out orders side by side: some messages, some pings, each with a limit of time.
+
+What takes longer is answered as a failure. Its thread cannot be ended; when too many are stuck so, the process ends,
+and the scheduler starts another one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from supervisor.notifier.order import Letter, Ping, Result
+from supervisor.notifier.pinging import ping
+
+_AT_ONCE = 4
+_LIMIT_S = 60.0
+_MOST_STUCK = 2
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class _Line:
+    """Some threads for one kind of order."""
+
+    def __init__(self) -> None:
+        self.places = asyncio.Semaphore(_AT_ONCE)
+        self.pool = ThreadPoolExecutor(_AT_ONCE + _MOST_STUCK)
+        self.stuck = 0
+
+
+class Work:
+    """All orders.
+
+    Args:
+        say: takes what the scheduler is to hear.
+        end: called when too many threads are stuck.
+        limit_s: how long an order may take.
+    """
+
+    def __init__(self, say: Say, end: Callable[[], None], limit_s: float = _LIMIT_S) -> None:
+        self._say = say
+        self._end = end
+        self._limit_s = limit_s
+        self._letters, self._pings = _Line(), _Line()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(self, frame: dict[str, Any]) -> None:
+        """Begin with what the scheduler asks."""
+        op = frame.pop("op")
+        if op == "deliver":
+            letter = Letter(**frame)
+            self._begin(letter.key, self._letters, lambda: self._deliver(letter))
+        else:
+            order = Ping(**frame)
+            self._begin(order.key, self._pings, partial(ping, order))
+
+    @staticmethod
+    def _deliver(letter: Letter) -> Result:
+        try:
+            from supervisor.notifier.delivery import deliver  # Apprise: only when there is a message
+        except ImportError as err:
+            return Result(f"Apprise cannot be loaded: {err}")
+        return deliver(letter)
+
+    def _begin(self, key: str, line: _Line, function: Callable[[], Result]) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out(key, line, function))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, key: str, line: _Line, function: Callable[[], Result]) -> None:
+        async with line.places:
+            future = asyncio.get_running_loop().run_in_executor(line.pool, function)
+            done, _ = await asyncio.wait([future], timeout=self._limit_s)
+            if done:
+                self._say(future.result().to_frame(key))
+                return
+            line.stuck += 1
+            future.add_done_callback(lambda _: self._came_back(line))
+            self._say(Result(f"no answer within {self._limit_s:.0f} s").to_frame(key))
+            if line.stuck > _MOST_STUCK:
+                self._end()
+
+    @staticmethod
+    def _came_back(line: _Line) -> None:
+        line.stuck -= 1

@@ -1,0 +1,87 @@
+"""What a message says: pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from store.deliveries import Delivery
+from supervisor.notify.kinds import RECOVERIES
+
+_MAX_TITLE = 200
+_MAX_BODY = 2000
+_MAX_LISTED = 50
+_OF_SEVERITY = {"info": "info", "warn": "warning", "error": "failure"}
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is sent."""
+
+    title: str
+    body: str
+    footer: str
+    """Comes behind the last lines of the run."""
+    type: str
+    """info, success, warning or failure."""
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters of a text."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def title_of(text: str) -> str:
+    """As long as a title may be, on one line."""
+    return cut(" ".join(text.split()), _MAX_TITLE)
+
+
+def body_of(text: str) -> str:
+    """As long as a text may be."""
+    return cut(text, _MAX_BODY)
+
+
+def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone: str) -> Message:
+    """What is sent for one delivery, or for several together.
+
+    Args:
+        deliveries: one or more.
+        site: address of the dashboard; None: there is no link.
+        host: on which the daemon runs.
+        zone: for times, an IANA name.
+    """
+    if len(deliveries) == 1 and not deliveries[0].held:
+        one = deliveries[0]
+        success = one.kind in RECOVERIES or one.kind == "run.succeeded"
+        return Message(
+            one.title, one.body, _footer(_link(one, site), host), "success" if success else _OF_SEVERITY[one.severity]
+        )
+    lines = [_listed(one, site, zone) for one in deliveries[:_MAX_LISTED]]
+    if len(deliveries) > _MAX_LISTED:
+        lines.append(f"and {len(deliveries) - _MAX_LISTED} more")
+    worst = max((one.severity for one in deliveries), key=list(_OF_SEVERITY).index)
+    count = "1 notification" if len(deliveries) == 1 else f"{len(deliveries)} notifications"
+    return Message(count, "\n".join(lines), _footer(None, host), _OF_SEVERITY[worst])
+
+
+def trial(notifier: str, host: str) -> Message:
+    """What is sent to try a notifier."""
+    return Message(
+        "Ringward: this is a test", f"The notifier {notifier} can deliver messages.", _footer(None, host), "info"
+    )
+
+
+def _listed(one: Delivery, site: str | None, zone: str) -> str:
+    at = datetime.fromtimestamp(one.created_at / 1000, ZoneInfo(zone))
+    link = _link(one, site)
+    return f"{at:%Y-%m-%d %H:%M:%S} {one.title}" + (f" {link}" if link else "")
+
+
+def _link(one: Delivery, site: str | None) -> str | None:
+    if site is None:
+        return None
+    return f"{site}/#/run/{one.run_id}" if one.run_id else f"{site}/#/notifications"
+
+
+def _footer(link: str | None, host: str) -> str:
+    return f"{link}\nRingward on {host}" if link else f"Ringward on {host}"

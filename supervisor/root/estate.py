@@ -1,0 +1,137 @@
+"""What a root that is killed leaves to the next one: all that is needed to go on with each run that lives.
+
+The descriptors of a run (its pipes or its terminal, its pidfd and a :mod:`.record`) are in the service manager's store
+from its start until its end is stored. The record, an object of JSON, has
+
+    format     of the record
+    daemon     id of the data directory
+    boot       of the host: after another one nothing of it lives
+    place      device and inode of the runtime directory, where the rings are
+    fds        device and inode of each pipe, by what it is: out, err, status
+    instance   as :mod:`.instances` takes it down
+    heard      what it said of itself
+    exited     how it ended, when that is known; then there is no `instance`, but
+    log        path of its log file
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.logline import Log
+from supervisor.messages import Boot, Exited
+from supervisor.osport import current_boot
+from supervisor.root.fdstore import Store
+from supervisor.root.instances import PLAIN, Instance
+from supervisor.root.processes import look
+from supervisor.root.record import Record
+
+FORMAT = 1
+
+
+class Estate:
+    """Keeps the records of runs; belongs to the control thread.
+
+    Args:
+        boot: of this daemon.
+        store: where the descriptors go.
+        log: the daemon's.
+    """
+
+    def __init__(self, boot: Boot, store: Store, log: Log) -> None:
+        self.store = store
+        self._log = log
+        self._boot = boot
+        self._about: dict[str, Any] = {}
+        self._records: dict[str, Record] = {}
+        self._fds: dict[str, dict[str, list[int]]] = {}
+
+    def begin(self, instance: Instance, out: int, err: int | None) -> Record | None:
+        """A run was started, with these pipes; None: nobody would find a record of it."""
+        process = look(instance.pid) if self.store.there else None
+        if process is None:
+            return None
+        instance.start = process.start
+        fds = {"out": out, "err": err, "status": instance.status_fd}
+        pipes = {what: fd for what, fd in fds.items() if fd is not None}
+        try:
+            record = self._records[instance.run] = Record.make()
+            self._fds[instance.run] = {what: identity(fd) for what, fd in pipes.items()}
+            self.update(instance)
+            if instance.run in self._records:
+                self.store.keep(instance.run, [record.fd, instance.pidfd, *pipes.values()])
+        except OSError as err_:  # EMFILE, ENFILE: out of descriptors
+            self._give_up(instance.run, err_)
+        return self._records.get(instance.run)
+
+    def adopt(self, run: str, record: Record, fds: dict[str, list[int]]) -> None:
+        """The record of a run that another root began."""
+        self._records[run], self._fds[run] = record, fds
+
+    def update(self, instance: Instance) -> None:
+        """Something of a run has changed."""
+        if instance.run in self._records:
+            heard = None if instance.ear is None else instance.ear.heard()
+            self._write(instance.run, {"instance": PLAIN.down(instance), "heard": heard})
+
+    def exited(self, exited: Exited, log: str) -> None:
+        """How a run ended, which is not stored yet; `log` is the path of its log file."""
+        if exited.run in self._records:
+            self._write(exited.run, {"exited": asdict(exited), "log": log})
+
+    def _write(self, run: str, known: dict[str, Any]) -> None:
+        try:
+            self._about = self._about or about(self._boot)
+            self._records[run].write({**self._about, "fds": self._fds[run], **known})
+        except OSError as err:  # ENOSPC, ENOMEM: no memory
+            self._give_up(run, err)
+
+    def _give_up(self, run: str, err: OSError) -> None:
+        self._log.warning(f"{run} would not survive the supervisor's end: {err.strerror}")
+        self.forget(run)
+
+    def forget(self, run: str) -> None:
+        """The end of a run is stored."""
+        record = self._records.pop(run, None)
+        self._fds.pop(run, None)
+        if record is not None:
+            record.close()
+            self.store.forget(run)
+
+    def clear(self) -> None:
+        """Leave nothing behind."""
+        for run in list(self._records):
+            self.forget(run)
+
+    def record_of(self, run: str) -> Record | None:
+        """The record of a run, if there is one."""
+        return self._records.get(run)
+
+    # For the next root that is executed in the place of this one.
+
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """All records; `keep` takes note of descriptors."""
+        return {run: [keep(record.fd), self._fds[run]] for run, record in self._records.items()}
+
+    def take_up(self, found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called."""
+        for run, (fd, fds) in found.items():
+            self.adopt(run, Record(fd), fds)
+
+
+def about(boot: Boot) -> dict[str, Any]:
+    """What has to be the same for a record to be of use."""
+    place = os.stat(boot.runtime_dir)
+    return {
+        "format": FORMAT,
+        "daemon": boot.daemon_id,
+        "boot": current_boot(),
+        "place": [place.st_dev, place.st_ino],
+    }
+
+
+def identity(fd: int) -> list[int]:
+    """By which a pipe is known again."""
+    found = os.fstat(fd)
+    return [found.st_dev, found.st_ino]

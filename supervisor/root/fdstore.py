@@ -1,0 +1,120 @@
+"""The service manager's descriptor store: what is put there outlives us (FileDescriptorStoreMax=, systemd.service(5)).
+
+All descriptors of a run have one name, so they are stored by one message and removed by one. FDPOLL=0 has them kept
+also when they hang up, as a pipe does when its writers are gone (sd_notify(3)). Whether there is a store, and room in
+it, nobody tells: what is not handed back to the next root is as if it had not been stored.
+"""
+
+import array
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+_PREFIX = "ringward-"
+_FIRST_FD = 3
+_AGAIN_S = 0.05
+"""Until what the service manager's queue had no room for is sent again."""
+
+
+class Store:
+    """Sends descriptors of runs to the service manager; belongs to the control thread.
+
+    Args:
+        address: as in ``NOTIFY_SOCKET``; empty: nothing is ever sent.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.there = bool(address)
+        """Whether there is anybody to send anything to."""
+        # A leading @ stands for the NUL of an abstract address (unix(7)).
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._waiting: dict[str, list[int] | None] = {}
+        """By name, what is to be stored; None: removed. In the order of the wishes."""
+        self._sock: socket.socket | None = None
+        self.due_s: float | None = None
+        """Monotonic time at which :meth:`tend` is due; None: never."""
+
+    def keep(self, run: str, fds: list[int]) -> None:
+        """Have these descriptors stored."""
+        if not self.there:
+            return
+        if self._waiting or not self._sent(run, fds):
+            self._waiting[run] = [os.dup(fd) for fd in fds]  # ours may be closed meanwhile
+            self._again()
+
+    def forget(self, run: str) -> None:
+        """Have the descriptors of a run removed."""
+        if not self.there:
+            return
+        waiting = self._waiting.pop(run, None)
+        if waiting is not None:
+            _close(waiting)  # they were never sent
+        elif self._waiting or not self._sent(run, None):
+            self._waiting[run] = None
+            self._again()
+
+    def _again(self) -> None:
+        if self.due_s is None:
+            self.due_s = time.monotonic() + _AGAIN_S
+
+    def tend(self, now_s: float) -> None:
+        """Send what is left, when it is time."""
+        if self.due_s is None or now_s < self.due_s:
+            return
+        self.due_s = None
+        for run, fds in list(self._waiting.items()):
+            if not self._sent(run, fds):
+                self._again()
+                return
+            del self._waiting[run]
+            _close(fds or [])
+
+    def close(self) -> None:
+        """Send nothing more."""
+        for fds in self._waiting.values():
+            _close(fds or [])
+        self._waiting.clear()
+        if self._sock is not None:
+            self._sock.close()
+
+    def _sent(self, run: str, fds: list[int] | None) -> bool:
+        try:
+            if self._sock is None:
+                self._sock = socket.socket(
+                    socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+                )
+            self._sock.sendmsg(*self._message(run, fds), 0, self._address)
+        except OSError:
+            # EAGAIN, ENOBUFS, ETOOMANYREFS: it has not read what it has; ECONNREFUSED, ENOENT: it is not there just now
+            return False
+        return True
+
+    @staticmethod
+    def _message(run: str, fds: list[int] | None) -> tuple[list[bytes], list[tuple[int, int, bytes]]]:
+        name = f"FDNAME={_PREFIX}{run}"
+        if fds is None:
+            return [f"FDSTOREREMOVE=1\n{name}".encode()], []
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())
+        return [f"FDSTORE=1\nFDPOLL=0\n{name}".encode()], [rights]
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def handed_back(env: Mapping[str, str]) -> dict[str, list[int]]:
+    """The descriptors that the service manager gave us out of its store, by run; see sd_listen_fds(3).
+
+    Others that it may have given us have other names.
+    """
+    if env.get("LISTEN_PID") != str(os.getpid()):
+        return {}
+    names = env.get("LISTEN_FDNAMES", "").split(":")
+    found: dict[str, list[int]] = {}
+    for number in range(int(env.get("LISTEN_FDS", "0"))):
+        name = names[number] if number < len(names) else ""
+        if name.startswith(_PREFIX):
+            found.setdefault(name.removeprefix(_PREFIX), []).append(_FIRST_FD + number)
+    return found

@@ -1,0 +1,50 @@
+"""The end of a main process: its status, and what it took."""
+
+import os
+from typing import NamedTuple
+
+from supervisor.root.cgroups import Usage
+from supervisor.root.instances import Instance
+from supervisor.root.pidfds import exit_status
+from supervisor.root.processes import io_bytes
+
+
+class Reaped(NamedTuple):
+    """What is known of a main process after its end; of one that was not our child, little more than its status."""
+
+    status: int | None
+    """Wait status; None: nobody knows."""
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    user_us: int = 0
+    system_us: int = 0
+    max_rss_bytes: int = 0
+
+
+def reap(instance: Instance) -> Reaped | None:
+    """Reap a main process, or let go of one that somebody else reaps; None when that cannot be done yet."""
+    if instance.adopted:
+        status = status_of(instance)
+        os.close(instance.pidfd)
+        return Reaped(status)
+    read_bytes, write_bytes = io_bytes(instance.pid)
+    pid, status, usage = os.wait4(instance.pid, os.WNOHANG)
+    if not pid:
+        return None
+    user_us, system_us = int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6)
+    return Reaped(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
+
+
+def status_of(instance: Instance) -> int | None:
+    """Wait status of a main process that was not our child and has ended; None: nobody knows."""
+    if instance.status is None:
+        instance.status = exit_status(instance.pidfd, instance.pid, instance.start)
+    return instance.status
+
+
+def most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
+    """Bytes read and written. A cgroup counts those, too, for whom nobody waited, but not what is yet to be written."""
+    counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
+    pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)
+    read_bytes, write_bytes = (max((one for one in pair if one is not None), default=None) for pair in pairs)
+    return read_bytes, write_bytes

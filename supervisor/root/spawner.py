@@ -1,0 +1,201 @@
+"""``python -m supervisor.root.spawner --fd FD``: makes processes that are in their cgroups from the start.
+
+A process that moves into a cgroup has to wait until every processor has noticed, about 10 ms, if none did just before.
+A copy that is made there (CLONE_INTO_CGROUP, clone(2)) need not, but neither posix_spawn(3) nor fork(2) can do that.
+The root has threads, so a copy of it could not go on by itself; this process has only one. Its copies are children of
+the root (CLONE_PARENT), which reaps them, and become the shells of runs.
+
+Each message on the socket is a request and comes with these descriptors: a channel of its own to the root, the
+directory of the cgroup, standard output, standard error, and standard input unless that is empty. The channel, a socket
+that the shell does not get, carries then:
+
+* from here: the pid of the copy, and a pidfd of it; or ``cannot ERRNO`` when none could be made.
+* from the root: one byte, when it knows the process. Without it nothing is executed; so a start that the root has given
+  up, or a dead root, leaves nothing running.
+* from the copy: ``start ERRNO``, when the shell cannot be executed; or on standard input, where that is the status pipe
+  of :mod:`.shim`.
+
+Nothing is remembered here. This process says a byte when it begins to listen, and ends when the socket does.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import marshal
+import os
+import signal
+import socket
+import struct
+import sys
+import termios
+
+from supervisor.osport import set_title
+
+MAX_MESSAGE_BYTES = 65536
+"""Of a request."""
+
+_CLONE3 = 435
+_CLONE_PIDFD = 0x1000
+_CLONE_PARENT = 0x8000
+_CLONE_INTO_CGROUP = 0x200000000
+
+_FD = struct.Struct("i")
+_MAX_FDS = 5
+_FAILED = 127
+"""Exit status of a copy that did not become a shell."""
+
+_libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: keeps the interpreter, which nobody could give back to a copy
+_libc.syscall.restype = ctypes.c_long
+
+
+class _Arguments(ctypes.Structure):
+    """``struct clone_args``."""
+
+    _fields_ = [
+        ("flags", ctypes.c_uint64),
+        ("pidfd", ctypes.c_uint64),
+        ("unused", ctypes.c_uint64 * 8),
+        ("cgroup", ctypes.c_uint64),
+    ]
+
+
+class Request:
+    """What to become.
+
+    Args:
+        argv: a shell, by its path, and its arguments.
+        env: the entries of its environment, ``NAME=VALUE``.
+        terminal: standard output is to become the controlling terminal.
+    """
+
+    def __init__(self, argv: list[bytes], env: list[bytes], *, terminal: bool) -> None:
+        self.path = argv[0]
+        self.argv = (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
+        self.env = (ctypes.c_char_p * (len(env) + 1))(*env, None)
+        self.terminal = terminal
+
+    @staticmethod
+    def encode(argv: list[bytes], env: list[bytes], *, terminal: bool) -> bytes:
+        """As one message."""
+        return marshal.dumps((argv, env, terminal))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Request":
+        """From a message of the root."""
+        argv, env, terminal = marshal.loads(data)  # noqa: S302 - the root wrote it
+        return cls(argv, env, terminal=terminal)
+
+
+def copy(cgroup: int) -> tuple[int, int]:
+    """Make a copy of this process in a cgroup, as a child of this process's parent.
+
+    Args:
+        cgroup: descriptor of its directory.
+
+    Returns:
+        The pid and a pidfd of the copy; 0 and -1 in the copy.
+
+    Raises:
+        OSError: EAGAIN, ENOMEM: no more processes; else the kernel cannot do that (Linux before 5.7), or must not.
+    """
+    pidfd = ctypes.c_int(-1)
+    flags = _CLONE_PARENT | _CLONE_INTO_CGROUP | _CLONE_PIDFD
+    arguments = _Arguments(flags=flags, pidfd=ctypes.addressof(pidfd), cgroup=cgroup)
+    pid: int = _libc.syscall(ctypes.c_long(_CLONE3), ctypes.byref(arguments), ctypes.c_size_t(ctypes.sizeof(arguments)))
+    if pid < 0:
+        raise _error()
+    return pid, pidfd.value
+
+
+def _error() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
+
+
+def serve(sock: socket.socket) -> None:
+    """Until the root hangs up."""
+    while True:
+        try:
+            data, ancillary, flags, _ = sock.recvmsg(
+                MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_FDS * _FD.size), socket.MSG_CMSG_CLOEXEC
+            )
+        except ConnectionResetError:
+            return
+        if not data:
+            return
+        fds = [fd for _, _, words in ancillary for (fd,) in _FD.iter_unpack(words[: len(words) // _FD.size * _FD.size])]
+        if not flags & socket.MSG_CTRUNC:  # else some did not come through, and the root sees its channel end
+            channel, *others = fds
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=channel) as line:
+                _begin(Request.decode(data), line, *others)
+            fds = others
+        for fd in fds:
+            os.close(fd)
+
+
+def _begin(request: Request, channel: socket.socket, cgroup: int, *outputs: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # EPIPE: the root has given it up
+        try:
+            pid, pidfd = copy(cgroup)
+        except OSError as err:
+            channel.send(f"cannot {err.errno}".encode(), socket.MSG_NOSIGNAL)
+            return
+        if pid == 0:
+            try:
+                _become(request, channel.fileno(), outputs)
+            finally:
+                os._exit(_FAILED)
+        try:
+            socket.send_fds(channel, [str(pid).encode()], [pidfd], socket.MSG_NOSIGNAL)
+        finally:
+            os.close(pidfd)
+
+
+def _become(request: Request, channel: int, outputs: tuple[int, ...]) -> None:
+    """Become the shell, in a copy; returns when that is not to be, or cannot."""
+    telling = channel
+    try:
+        os.setsid()
+        for fd, target in zip(outputs, (1, 2, 0), strict=False):
+            os.dup2(fd, target)
+            telling = 0 if target == 0 else telling
+        if not _is_wanted(channel):
+            return
+        if request.terminal:
+            fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+        _libc.execve(request.path, request.argv, request.env)
+        raise _error()
+    except OSError as err:
+        os.write(telling, f"start {err.errno}".encode())
+
+
+def _is_wanted(channel: int) -> bool:
+    """Wait for the word of the root; False when it has given the start up, or is gone.
+
+    What is given up shares its outputs with the process that the root starts instead, and leaves them alone.
+    """
+    try:
+        return bool(os.read(channel, 1))
+    except ConnectionResetError:  # it had not heard yet of us
+        return False
+
+
+def main() -> int:
+    """Run until the root hangs up; returns the exit status."""
+    arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    sock = socket.socket(fileno=int(arguments["--fd"]))
+    sock.set_inheritable(False)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python changes
+        signal.signal(number, signal.SIG_DFL)
+    set_title("ringward spawner")
+    gc.disable()
+    gc.freeze()
+    with contextlib.suppress(BrokenPipeError):  # EPIPE: the root is gone already
+        sock.send(b"\0", socket.MSG_NOSIGNAL)
+    serve(sock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

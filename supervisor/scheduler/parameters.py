@@ -1,0 +1,165 @@
+"""What a run was given: held against the parameters of its task, and handed to its command. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from supervisor.config.model import Param, Task
+from supervisor.config.param_values import MAX_BYTES, normal
+from supervisor.config.problems import Invalid
+
+_SHOWN_NAMES = 10
+
+
+@dataclass(frozen=True)
+class Given:
+    """Values by name of the parameter, in the form that the command gets."""
+
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """Those that everybody may see; defaults are among them."""
+    secret: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those that somebody gave and nobody may see."""
+    lost: frozenset[str] = frozenset()
+    """Names of such whose values are not there any more."""
+
+    @property
+    def record(self) -> dict[str, str | None] | None:
+        """For the store: of a secret only that it was given."""
+        return {**self.shown, **dict.fromkeys((*self.secret, *self.lost))} or None
+
+
+NOTHING = Given()
+
+
+class Wrong(NamedTuple):
+    """What is wrong with one parameter."""
+
+    name: str
+    message: str
+
+
+class Unfit(Exception):
+    """The values are not what the parameters of the task need; `wrong` has each reason, and no value of a secret."""
+
+    def __init__(self, wrong: Sequence[Wrong]) -> None:
+        self.wrong = wrong
+        super().__init__("; ".join(f"{one.name} {one.message}" for one in wrong))
+
+
+def given_again(record: Mapping[str, str | None] | None, secret: Mapping[str, str]) -> Given:
+    """What a stored run was given.
+
+    Args:
+        record: what the store has of it.
+        secret: its secrets, as far as they are kept.
+    """
+    if not record:
+        return NOTHING
+    shown = {name: value for name, value in record.items() if value is not None}
+    hidden = record.keys() - shown.keys()
+    return Given(shown, {name: secret[name] for name in hidden if name in secret}, frozenset(hidden - secret.keys()))
+
+
+def take(task: Task, values: Mapping[str, str]) -> Given:
+    """The values for a new run: those given by somebody, and the defaults of the others.
+
+    Raises:
+        Unfit: one is unknown, missing, or not what its parameter takes; or they are too large together.
+    """
+    if not task.params and not values:
+        return NOTHING
+    known = {param.name: param for param in task.params}
+    shown: dict[str, str] = {}
+    secret: dict[str, str] = {}
+    wrong = [Wrong(name, _unknown(known)) for name in values if name not in known]
+    for name, param in known.items():
+        try:
+            value = normal(param, values[name]) if name in values else _default(param)
+        except Invalid as err:
+            wrong.append(Wrong(name, f"{err.message}; {err.remedy}" if err.remedy else err.message))
+            continue
+        if value is not None and not param.secret:
+            shown[name] = value
+        elif value is not None and name in values:
+            secret[name] = value
+    if not wrong and sum(len(value.encode()) for value in (*shown.values(), *secret.values())) > MAX_BYTES:
+        wrong = [Wrong(name, f"is too long: all values together may have {MAX_BYTES} bytes") for name in values]
+    if wrong:
+        raise Unfit(wrong)
+    return Given(shown, secret)
+
+
+def take_again(task: Task, given: Given) -> Given:
+    """What another run was given, for a new run of the same task, whose definition may have changed since.
+
+    Raises:
+        Unfit: it does not fit any more, or has secrets that are not kept.
+    """
+    lost = [Wrong(name, "is secret, and its value is not kept any more") for name in sorted(given.lost)]
+    try:
+        again = take(task, {**given.shown, **given.secret})
+    except Unfit as err:
+        missing = {one.name for one in lost}
+        raise Unfit([*lost, *(one for one in err.wrong if one.name not in missing)]) from err
+    if lost:
+        raise Unfit(lost)
+    return again
+
+
+class Handed(NamedTuple):
+    """How the command gets its values."""
+
+    arguments: list[str]
+    env: dict[str, str]
+    secrets: list[str]
+    """Names of variables whose values are hidden in the output."""
+
+
+def hand(task: Task, given: Given) -> Handed:
+    """Bring the values of a run into the form that its definition, which may be a newer one, wants them in.
+
+    Raises:
+        Unfit: they do not fit it any more.
+    """
+    if not task.params and given is NOTHING:
+        return Handed([], {}, [])
+    again = take_again(task, given)
+    values = {**{param.name: param.default for param in task.params}, **again.shown, **again.secret}
+    there = {name: value for name, value in values.items() if value is not None}
+    return Handed(
+        arguments=[*_positional(task.params, there), *_options(task.params, there)],
+        env={param.name: there[param.name] for param in task.params if param.kind == "env" and param.name in there},
+        secrets=[param.name for param in task.params if param.secret and param.name in there],
+    )
+
+
+def _positional(params: Sequence[Param], values: Mapping[str, str]) -> list[str]:
+    """One without a value is empty where another follows, so that each keeps its number."""
+    arguments = [values.get(param.name) for param in params if param.kind == "arg"]
+    while arguments and arguments[-1] is None:
+        arguments.pop()
+    return [argument or "" for argument in arguments]
+
+
+def _options(params: Sequence[Param], values: Mapping[str, str]) -> list[str]:
+    options = []
+    for param in params:
+        value = values.get(param.name)
+        if param.kind == "option" and value is not None:
+            options.append(f"--{param.name}={value}")
+        elif param.kind == "flag" and value == "true":
+            options.append(f"--{param.name}")
+    return options
+
+
+def _default(param: Param) -> str | None:
+    if param.required and param.default is None:
+        raise Invalid("is required")
+    return param.default
+
+
+def _unknown(known: Collection[str]) -> str:
+    if not known:
+        return "is no parameter of this task, which has none"
+    few = len(known) <= _SHOWN_NAMES
+    return f"is no parameter of this task; it has {', '.join(known) if few else f'{len(known)} others'}"

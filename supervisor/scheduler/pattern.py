@@ -1,0 +1,183 @@
+"""What a cron expression says about clocks and calendars: the local times that match, of a clock that is never changed.
+
+croniter reads the fields, one at a time; what it makes of one is kept, so that ten thousand expressions cost little
+more than the different fields in them. Walking over the times is ours.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+from croniter import croniter
+
+FIELDS = 5
+_ORDER = (5, 0, 1, 2, 3, 4)
+"""Places of the fields in croniter's lists: the second, if there is one, is the last there."""
+_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(7), range(60))
+"""All values of each field, in croniter's order."""
+_DAY, _MONTH, _WEEKDAY = 2, 3, 4
+_DAY_S = 86_400
+_HORIZON_MONTHS = 50 * 12
+"""A date that does not come for so long never comes."""
+_EPOCH = date(1970, 1, 1).toordinal()
+_EPOCH_WEEKDAY = 4
+_SATURDAY = 6
+
+
+class _Field(NamedTuple):
+    values: tuple[int, ...]
+    wild: bool
+    """It has a ``*`` or ``?``, or begins with one."""
+    last: bool
+    """``L``: the last day of the month."""
+    nth: tuple[tuple[int, int | None], ...]
+    """Of days of the week: which one of a month is meant, by ``#``, or None by ``L``: the last one."""
+    nearest: tuple[int, ...]
+    """Of days of the month: those that move to a working day, by ``W``."""
+
+
+@lru_cache(maxsize=4096)
+def _field(text: str, place: int) -> _Field:
+    """One field; raises what croniter raises."""
+    others = ["1"] * (FIELDS + 1)
+    others[_ORDER.index(place)] = text
+    read = croniter(" ".join(others), 0.0, second_at_beginning=True)
+    found = read.expanded[place]
+    values = _RANGES[place] if "*" in found else sorted(value for value in found if isinstance(value, int))
+    nth: set[tuple[int, int | None]] = set()
+    if place == _WEEKDAY:
+        for weekday, numbers in read.nth_weekday_of_month.items():
+            weekdays = _RANGES[_WEEKDAY] if weekday == "*" else (weekday,)
+            nth |= {(one, None if number == "l" else number) for one in weekdays for number in numbers}
+    return _Field(
+        values=tuple(values),
+        wild=text[0] in "*?" or "*" in found,
+        last="l" in found,
+        nth=tuple(nth),
+        nearest=tuple(read.nearest_weekday) if place == _DAY else (),
+    )
+
+
+class _Dates:
+    """The days of a calendar."""
+
+    def __init__(self, day: str, month: str, weekday: str) -> None:
+        self._day = _field(day, _DAY)
+        self._weekday = _field(weekday, _WEEKDAY)
+        self._months = frozenset(_field(month, _MONTH).values)
+        # As Vixie cron has it: when both are restricted, either will do.
+        self._both = self._day.wild or self._weekday.wild
+        self._every = len(self._day.values) == len(_RANGES[_DAY]) and len(self._weekday.values) == len(
+            _RANGES[_WEEKDAY]
+        )
+
+    def of(self, number: int) -> tuple[int, ...]:
+        """Days since the epoch, of the month with that number (0: January of the year 0)."""
+        year, month = divmod(number, 12)
+        if month + 1 not in self._months:
+            return ()
+        first = date(year, month + 1, 1).toordinal() - _EPOCH
+        following = date(year + (month == 11), (month + 1) % 12 + 1, 1).toordinal() - _EPOCH
+        if self._every and not self._weekday.nth:
+            return tuple(range(first, following))
+        length, weekday = following - first, (first + _EPOCH_WEEKDAY) % 7
+        days, others = self._by_day(length, weekday), self._by_weekday(length, weekday)
+        return tuple(first + day - 1 for day in sorted(days & others if self._both else days | others))
+
+    def _by_day(self, length: int, weekday: int) -> set[int]:
+        """Days of a month that begins on `weekday`."""
+        found = self._day
+        if found.nearest:
+            return {_working_day(min(day, length), length, weekday) for day in found.nearest}
+        days = {day for day in found.values if day <= length}
+        return days | {length} if found.last else days
+
+    def _by_weekday(self, length: int, weekday: int) -> set[int]:
+        if not self._weekday.nth:
+            wanted = frozenset(self._weekday.values)
+            return {day for day in range(1, length + 1) if (weekday + day - 1) % 7 in wanted}
+        found = set()
+        for one, number in self._weekday.nth:
+            days = range(1 + (one - weekday) % 7, length + 1, 7)
+            if number is None or number <= len(days):
+                found.add(days[-1 if number is None else number - 1])
+        return found
+
+
+def _working_day(day: int, length: int, weekday: int) -> int:
+    """The day from Monday to Friday that is nearest to a day of the month, in that month."""
+    there = (weekday + day - 1) % 7
+    if there == _SATURDAY:
+        return day - 1 if day > 1 else day + 2
+    if there == 0:
+        return day + 1 if day < length else day - 2
+    return day
+
+
+@lru_cache(maxsize=2048)
+def _dates(day: str, month: str, weekday: str) -> _Dates:
+    return _Dates(day, month, weekday)
+
+
+@lru_cache(maxsize=16_384)
+def _month(dates: _Dates, number: int) -> tuple[int, ...]:
+    return dates.of(number)
+
+
+class Pattern:
+    """An expression of five fields, or of six with the second in front."""
+
+    __slots__ = ("_dates", "_hours", "_minutes", "_seconds")
+
+    def __init__(self, text: str) -> None:
+        """Read `text`.
+
+        Raises:
+            CroniterError: croniter does not take one of the fields.
+            ValueError, KeyError, IndexError, TypeError, AttributeError: what it lets through.
+        """
+        second, minute, hour, day, month, weekday = ["0", *text.lower().split()][-FIELDS - 1 :]
+        self._seconds = _field(second, _ORDER[0]).values
+        self._minutes = _field(minute, _ORDER[1]).values
+        self._hours = _field(hour, _ORDER[2]).values
+        self._dates = _dates(day, month, weekday)
+
+    def local_times(self, after: int) -> Iterator[int]:
+        """The local times later than `after` that match, in order, as seconds of a clock that is never changed.
+
+        They end when no date comes for 50 years.
+        """
+        today, now = divmod(after + 1, _DAY_S)
+        for day in self._days(today):
+            start = day * _DAY_S
+            for time in self._times(now if day == today else 0):
+                yield start + time
+
+    def _days(self, today: int) -> Iterator[int]:
+        there = datetime.fromtimestamp(today * _DAY_S, UTC)
+        number = there.year * 12 + there.month - 1
+        days = _month(self._dates, number)
+        days = days[bisect_left(days, today) :]
+        last = number + _HORIZON_MONTHS
+        while number < last:
+            if days:
+                yield from days
+                last = number + _HORIZON_MONTHS
+            number += 1
+            days = _month(self._dates, number)
+
+    def _times(self, now: int) -> Iterator[int]:
+        """Seconds of a day, from `now` on."""
+        hour, rest = divmod(now, 3600)
+        minute, second = divmod(rest, 60)
+        for one in self._hours[bisect_left(self._hours, hour) :]:
+            minutes = self._minutes if one > hour else self._minutes[bisect_left(self._minutes, minute) :]
+            for other in minutes:
+                seconds = self._seconds
+                if one == hour and other == minute:
+                    seconds = seconds[bisect_left(seconds, second) :]
+                start = one * 3600 + other * 60
+                for third in seconds:
+                    yield start + third

@@ -1,0 +1,245 @@
+"""What a page does that stays open: for days, over restarts, with rights that end."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.browser.conftest import watched
+from tests.browser.site import Site
+from tests.browser.test_dashboard import PAGES
+from tests.waiting import until
+
+FEW = 4
+
+
+def talking(site: Site) -> str:
+    """The id of a run that prints what is written into the pipe."""
+    site.pipe.unlink()
+    site.mkfifo()
+    return str(site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"])
+
+
+def turns(page: Page, number: int = 10) -> bool:
+    """Let the page, and what is on its way, go on for a while: some round trips, one after the other."""
+    for _ in range(number):
+        page.evaluate("() => fetch('healthz', { cache: 'no-store' }).then((answer) => answer.text())")
+    return True
+
+
+def holding() -> tuple[list[Route], Callable[[Route], None]]:
+    """Requests that are not answered, and what keeps them from it."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    return held, hold
+
+
+def test_a_log_that_nobody_looks_at(page: Page, site: Site) -> None:
+    """A hidden page draws nothing: of what comes meanwhile it keeps what it could show, and then shows the end."""
+    site.see(page, f"#/run/{talking(site)}")
+    log = page.get_by_role("log")
+    with site.pipe.open("w") as pipe:
+        pipe.write("0\n")
+        pipe.flush()
+        expect(log.locator("[data-n='0'] .x")).to_have_text("0")
+        page.evaluate("() => { window.draw = requestAnimationFrame; window.requestAnimationFrame = () => 1; }")
+        for begin in range(1, 20_001, 1000):
+            pipe.write("".join(f"{n}\n" for n in range(begin, begin + 1000)))
+            pipe.flush()
+        until(lambda: log.evaluate("box => box.view.total") == 20_001, "all lines to be heard of")
+        assert log.evaluate("box => box.view.queue.length") <= 4000
+        log.evaluate("box => { window.requestAnimationFrame = window.draw; box.view.frame = 0; box.view.later(); }")
+        expect(log.locator("[data-n='20000'] .x")).to_have_text("20000")
+    texts = log.locator(".log-row .x").all_inner_texts()
+    assert texts == [str(n) for n in range(int(texts[0]), 20_001)]
+    assert log.locator(".gap").count() == 0
+
+
+def test_the_end_of_one_stream(page: Page, site: Site) -> None:
+    """The last lines of a stream are its last, however far before the end of the log, and however many there are."""
+    site.configure("[tasks.two]\nrun = 'seq 1 30000 >&2; sleep 0.2; seq 1 5000'\n")
+    site.request("POST", "/api/daemon/reload")
+    site.see(page, f"#/run/{site.run_to_end('two')}")
+    log = page.get_by_role("log")
+    expect(log.locator(".log-row .x").last).to_have_text("5000")
+    page.get_by_label("Lines of").select_option("stderr")
+    expect(log.locator(".log-row .x").last).to_have_text("30000")
+
+
+def test_a_stream_that_is_whole(page: Page, site: Site) -> None:
+    """What was read to both ends is not read again with every move."""
+    site.see(page, f"#/run/{site.done['backup']}")
+    log = page.get_by_role("log")
+    page.get_by_label("Go to a line or a time").fill("1")
+    page.keyboard.press("Enter")
+    expect(log.locator(".target .x")).to_have_text("copying")
+    page.get_by_label("Lines of").select_option("stderr")
+    expect(log.locator(".log-row .x")).to_have_text("disk full")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/log?" in request.url else None)
+    for _ in range(5):
+        log.evaluate("box => { box.view.following = false; box.dispatchEvent(new Event('scroll')); }")
+        turns(page, 2)
+    assert len(asked) <= 1
+
+
+def test_an_attempt_that_comes_later(page: Page, site: Site) -> None:
+    """It is shown at the run that it repeats, as it goes on."""
+    later = "[tasks.later]\nrun = 'exit 3'\nretry_attempts = 1\nretry_delay = '4s'\n"
+    site.configure(later)
+    site.request("POST", "/api/daemon/reload")
+    site.see(page, f"#/run/{site.run_to_end('later')}")
+    expect(page.get_by_role("link", name="2. waiting")).to_be_visible()
+    expect(page.get_by_role("link", name="2. failed")).to_be_visible()
+
+
+def test_a_search_ends_with_its_page(page: Page, site: Site) -> None:
+    """Nobody waits for it any more, so nothing more is searched."""
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(json={"items": [], "nextCursor": "next", "exhausted": False, "scannedRuns": 0, "scannedBytes": 1})
+
+    page.route("**/log/search?*", answer)
+    site.see(page, "#/task/backup")
+    page.get_by_label("Search all runs of backup").fill("nowhere")
+    page.get_by_role("button", name="Search", exact=True).click()
+    until(lambda: turns(page, 1) and len(asked) > 2, "the search")
+    site.see(page, "#/runs")
+    expect(page.get_by_role("region", name="Runs", exact=True)).to_be_visible()
+    turns(page, 1)
+    before = len(asked)
+    turns(page)
+    assert len(asked) == before
+
+
+def test_a_session_that_ends(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """The page says so by showing the way in, also one that asks for nothing by itself."""
+    context = browser.new_context()
+    page = watched(context, complaints)
+    site.enter(page)
+    site.see(page, "#/runs")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    assert page.request.post(f"{site.url}api/auth/logout").status == 204
+    expect(page.get_by_label("Password")).to_be_visible()
+    complaints[:] = [one for one in complaints if "401" not in one]
+    context.close()
+
+
+@pytest.mark.parametrize("role", ["viewer", "admin"])
+def test_for_some_tasks_only(browser: Browser, site: Site, complaints: list[str], role: str) -> None:
+    """With such a token no page asks for what would be refused."""
+    body = {"name": f"some-{role}", "role": role, "tasks": "back*"}
+    token = site.request("POST", "/api/tokens", body).json()["token"]
+    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
+    page = watched(context, complaints)
+    for address in PAGES:
+        if address == "#/task/web":
+            continue
+        site.see(page, address)
+        page.reload()
+        expect(page.get_by_role("main").get_by_role("heading", level=1)).to_have_count(1)
+        expect(page.locator(".skeleton")).to_have_count(0)
+        turns(page, 3)
+        assert complaints == [], address
+    context.close()
+
+
+def test_a_line_that_ends_while_the_api_is_away(page: Page, site: Site, complaints: list[str]) -> None:
+    """What was drawn before is not drawn any more."""
+    site.see(page, f"#/run/{talking(site)}")
+    region = page.locator(".log-region")
+    with site.pipe.open("w") as pipe:
+        pipe.write("half")
+        pipe.flush()
+        expect(region).to_have_text("half")
+        site.helper("ringward gunicorn").children()[0].kill()
+        pipe.write(" and half\n")
+        pipe.flush()
+        expect(page.get_by_role("log").locator("[data-n='0'] .x")).to_have_text("half and half")
+        expect(region).to_be_hidden()
+    complaints.clear()
+
+
+def test_the_last_page_is_emptied(page: Page, site: Site) -> None:
+    """Who stands on a page that is no more comes to the last one that is."""
+    page.route(re.compile(r"/api/runs\?.*offset=50(&|$)"), lambda route: route.fulfill(json={"runs": [], "total": 50}))
+    site.see(page, "#/runs?offset=50")
+    expect(
+        page.get_by_role("region", name="Runs", exact=True).get_by_role("link", name=re.compile("^Run ")).first
+    ).to_be_visible()
+
+
+def test_histories_are_asked_for_one_after_the_other(page: Page, site: Site) -> None:
+    """However many tasks are on the screen, only a few requests are under way at a time."""
+    held, hold = holding()
+    site.see(page, "#/tokens")
+    page.route("**/runs?limit=20", hold)
+    site.see(page, "#/")
+    page.get_by_role("region", name="Tasks and services").get_by_role("link", name="web").scroll_into_view_if_needed()
+    until(lambda: turns(page, 1) and held, "the first")
+    turns(page)
+    assert len(held) <= FEW
+    page.unroute("**/runs?limit=20")  # which lets those that are held go on
+    expect(page.get_by_role("row", name=re.compile("^backup")).locator(".strip a").first).to_be_visible()
+
+
+def test_the_focus_comes_back(page: Page, site: Site) -> None:
+    """Who works by keyboard is after a question where they were before."""
+    site.see(page, "#/task/web")
+    more = page.get_by_role("main").get_by_role("button", name="More for web")
+    more.press("Enter")
+    page.get_by_role("menuitem", name="Stop").press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(more).to_be_focused()
+
+
+def test_sent_twice(page: Page, site: Site, complaints: list[str]) -> None:
+    """Who presses Enter again because nothing seems to happen has asked for one run."""
+    held, hold = holding()
+    page.route("**/api/tasks/*/run?*", hold)
+    site.see(page, "#/task/report")
+    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
+    page.get_by_label("month").fill("2026-11")
+    page.get_by_label("month").press("Enter")
+    page.get_by_label("month").press("Enter")
+    turns(page, 3)
+    assert len(held) == 1
+    held.pop().abort()
+    page.keyboard.press("Escape")
+    site.see(page, "#/task/backup")
+    button = page.get_by_role("main").get_by_role("button", name="Run", exact=True)
+    button.click()
+    button.click()
+    turns(page, 3)
+    assert len(held) == 1
+    held[0].abort()
+    expect(page.get_by_text("The daemon cannot be reached")).to_be_visible()
+    complaints.clear()
+
+
+def test_over_a_restart(page: Page, site: Site, complaints: list[str]) -> None:
+    """The daemon's log goes on with the new one, and the host's charts have what was measured meanwhile."""
+    for _ in range(30):
+        site.request("POST", "/api/daemon/reload")
+    site.see(page, "#/daemon")
+    times = page.get_by_role("log").locator(".log-row .t")
+    expect(times.first).to_be_visible()
+    site.stop()
+    expect(page.get_by_role("alert").filter(has_text="Disconnected")).to_be_visible()
+    before = times.last.get_attribute("title") or ""
+    site.start()
+    until(lambda: (times.last.get_attribute("title") or "") > before, "a line of the new daemon")
+    site.see(page, "#/system")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.locator(".skeleton")).to_have_count(0)
+    with page.expect_request("**/api/system/metrics?*"):
+        site.stop()
+        site.start()
+    complaints.clear()

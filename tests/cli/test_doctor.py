@@ -1,0 +1,128 @@
+"""What the doctor finds."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from store.database import open_writer
+from supervisor.cli import exit_codes
+from supervisor.config.load import load
+from supervisor.doctor import data as look
+from supervisor.doctor import host
+from supervisor.doctor.clock import OLDEST, judged
+from tests.cli.conftest import Ringward
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "ringward.toml"
+    path.write_text("[tasks.a]\nrun = 'true'\n")
+    path.chmod(0o600)
+    return path
+
+
+def findings(text: str) -> dict[str, tuple[str, str]]:
+    return {one["what"]: (one["verdict"], one["text"]) for one in json.loads(text)}
+
+
+def test_a_host_that_is_fit(ringward: Ringward, config: Path, data: Path) -> None:
+    """Everything is looked at, nothing fails, and nothing is made."""
+    result = ringward("doctor", "-c", str(config), "--json")
+    found = findings(result.output)
+    assert list(found) == [
+        "configuration",
+        "data directory",
+        "disk",
+        "database",
+        "shared memory",
+        "cgroups",
+        "descriptors",
+        "clock",
+        "installation",
+    ]
+    assert {verdict for verdict, _ in found.values()} <= {"ok", "warn"}
+    assert result.exit_code == exit_codes.OK
+    assert list(data.iterdir()) == []
+
+
+def test_it_says_what_is_wrong_with_the_configuration(ringward: Ringward, config: Path) -> None:
+    """Its first problem; the others are looked at all the same."""
+    config.write_text("[tasks.a]\nrun = 'true'\nrunn = 'true'\n")
+    result = ringward("doctor", "-c", str(config))
+    assert result.exit_code == exit_codes.REFUSED
+    assert "fail" in result.output
+    assert "unknown key" in result.output
+    assert "data directory" in result.output
+
+
+def test_a_configuration_that_others_can_write(ringward: Ringward, config: Path) -> None:
+    """Is none to trust."""
+    config.chmod(0o666)
+    result = ringward("doctor", "-c", str(config), "--json")
+    assert findings(result.output)["configuration"][0] == "fail"
+
+
+@pytest.mark.parametrize(("mode", "verdict"), [(0o700, "ok"), (0o750, "warn"), (0o777, "fail")])
+def test_who_may_enter_the_data_directory(data: Path, mode: int, verdict: str) -> None:
+    """Nobody else should, and nobody else must be able to write."""
+    data.chmod(mode)
+    finding = look.directory(str(data))
+    assert finding.verdict == verdict
+    assert (finding.remedy is None) == (verdict == "ok")
+
+
+def test_a_database_that_is_sound_and_one_that_is_not(config: Path, data: Path) -> None:
+    """It is read to its end, and not changed."""
+    path = data / "ringward.db"
+    open_writer(str(path)).close()
+    loaded = load(str(config), {})
+    assert look.database(loaded, str(data)).verdict == "ok"
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 : 4096 * 9] = os.urandom(4096 * 6)
+    path.write_bytes(content)
+    finding = look.database(loaded, str(data))
+    assert finding.verdict == "fail"
+    assert "backup" in (finding.remedy or "")
+    assert path.read_bytes() == content
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
+    """Logs that may not grow are a failure, those that soon may not are to be heard of."""
+    place = os.statvfs(tmp_path)
+    free = place.f_bavail * place.f_frsize
+    assert look.disk(str(tmp_path), 0).verdict == "ok"
+    assert look.disk(str(tmp_path / "not" / "there"), free * 2 // 3).verdict == "warn"
+    assert look.disk(str(tmp_path), free * 2).verdict == "fail"
+
+
+def test_shared_memory_has_to_be_tmpfs(tmp_path: Path) -> None:
+    """The first fit place is named; none is a failure."""
+    place = str(tmp_path)
+    assert host.shared_memory([place], {"/": "ext4"}).verdict == "fail"
+    found = host.shared_memory(["/nowhere/ringward", place + "/ringward"], {"/": "ext4", place: "tmpfs"})
+    assert found.text.startswith(place)
+
+
+def test_cgroups(tmp_path: Path) -> None:
+    """Version 2, ours to write, with the controllers that limits need."""
+    own = tmp_path / "own"
+    own.write_text("4:memory:/old\n0::/mine\n")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "cgroup.controllers").write_text("cpu io memory pids\n")
+    types = {"/": "ext4", str(tmp_path): "cgroup2"}
+    assert host.cgroups({"/": "ext4"}, str(own)).verdict == "warn"
+    assert host.cgroups(types, str(own)).verdict == "ok"
+    (mine / "cgroup.controllers").write_text("cpu\n")
+    assert "without memory, io" in host.cgroups(types, str(own)).text
+
+
+def test_clocks() -> None:
+    """One that shows the past is wrong; one that nothing keeps right will be."""
+    now = OLDEST.timestamp() + 86_400
+    assert judged(0, free=False).verdict == "fail"
+    assert judged(now, free=True).verdict == "warn"
+    assert judged(now, free=False).verdict == "ok"
+    assert judged(now, free=None).verdict == "ok"

@@ -1,0 +1,114 @@
+"""The JSON Schema of the configuration."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docutils.core
+import docutils.nodes
+import jsonschema_rs
+import pytest
+import tomli
+
+from supervisor.config.jsonschema import DIALECT, document, schema_of
+from supervisor.config.schema import KEYS, REQUIRED
+from tests.cli.conftest import Ringward
+
+ROOT = Path(__file__).parents[2]
+TABLES = {"notifier": "notifiers", "route": "routes", "task": "tasks", "service": "services"}
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    return jsonschema_rs.Draft202012Validator(document())
+
+
+def test_it_is_a_schema() -> None:
+    """Of the dialect that it names."""
+    jsonschema_rs.meta.validate(document())
+    assert document()["$schema"] == DIALECT
+
+
+def test_it_has_every_key() -> None:
+    """In the tables that have it, with its meaning and its default, and no other key."""
+    properties = document()["properties"]
+    for place in {place for key in KEYS for place in key.places}:
+        table = properties[TABLES.get(place, place)]
+        inner = table.get("additionalProperties") or table.get("items") or table
+        wanted = {key.name: key for key in KEYS if place in key.places}
+        assert set(inner["properties"]) == set(wanted)
+        for name, key in wanted.items():
+            assert key.doc in inner["properties"][name]["description"]
+            if key.default not in (None, REQUIRED):
+                assert inner["properties"][name]["default"] == key.default
+
+
+def test_it_takes_every_default() -> None:
+    """What holds when nothing is said may be said."""
+    for key in KEYS:
+        if key.default not in (None, REQUIRED):
+            schema = {**schema_of(key.type), "$defs": document()["$defs"]}
+            assert jsonschema_rs.Draft202012Validator(schema).is_valid(key.default), key.name
+
+
+def examples() -> Iterator[str]:
+    """What the documentation shows, which the loader takes (tests/test_docs.py), and the example."""
+    yield (ROOT / "examples" / "ringward.toml").read_text()
+    for page in [ROOT / "README.rst", *sorted((ROOT / "docs").glob("*.rst"))]:
+        tree = docutils.core.publish_doctree(page.read_text(), settings_overrides={"report_level": 5})
+        for block in tree.findall(docutils.nodes.literal_block):
+            if "toml" in block["classes"]:
+                yield block.astext()
+
+
+def test_it_takes_what_is_valid(validator: Any) -> None:
+    """The example, and every configuration of the documentation."""
+    texts = list(examples())
+    assert len(texts) > 5
+    for text in texts:
+        plain = json.loads(json.dumps(tomli.loads(text), default=str))
+        assert [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(plain)] == [], text
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[tasks.a]\nrunn = 'x'\nrun = 'x'", ["tasks", "a"]),
+        ("[tasks.a]\ncron = '@daily'", ["tasks", "a"]),
+        ("[tasks.'a b']\nrun = 'x'", ["tasks"]),
+        ("[tasks.a]\nrun = 'x'\ntimeout = '5'", ["tasks", "a", "timeout"]),
+        ("[tasks.a]\nrun = 'x'\nlog_max_size = '5 bytes'", ["tasks", "a", "log_max_size"]),
+        ("[tasks.a]\nrun = 'x'\nretry_attempts = -1", ["tasks", "a", "retry_attempts"]),
+        ("[tasks.a]\nrun = 'x'\non_overlap = 'wait'", ["tasks", "a", "on_overlap"]),
+        ("[tasks.a]\nrun = 'x'\nparams = [{name = 'D'}]", ["tasks", "a", "params", 0]),
+        ("[tasks.a]\nrun = 'x'\nlimits = {memory = 5}", ["tasks", "a", "limits", "memory"]),
+        ("[services.a]\nrun = 'x'\nready = {tcp = 'a:1', log = 'b'}", ["services", "a", "ready"]),
+        ("[services.a]\nrun = 'x'\ncron = '@daily'", ["services", "a"]),
+        ("[http]\nworkers = 0", ["http", "workers"]),
+        ("[htpp]\nworkers = 1", []),
+    ],
+)
+def test_it_finds_what_is_wrong(validator: Any, text: str, place: list[str | int]) -> None:
+    """At its place."""
+    errors = list(validator.iter_errors(tomli.loads(text)))
+    assert [error.instance_path for error in errors] == [place]
+
+
+@pytest.mark.parametrize(
+    "line", ["retry_attempts = '${N}'", "timeout = '${T:-5m}'", "api_trigger = '${YES}'", "log_max_size = '64 KB'"]
+)
+def test_it_takes_references_and_any_case(validator: Any, line: str) -> None:
+    """As the loader does."""
+    assert validator.is_valid(tomli.loads(f"[tasks.a]\nrun = 'x'\n{line}"))
+
+
+def test_the_command_prints_it(ringward: Ringward) -> None:
+    """As JSON, and its patterns are those of ECMA 262, which editors have."""
+    result = ringward("schema", plain=True)
+    assert result.exit_code == 0
+    assert json.loads(result.output) == document()
+    for pattern in re.findall(r'"pattern": "(.*)"', result.output):
+        assert "(?i" not in pattern
+        assert "(?P" not in pattern

@@ -1,0 +1,129 @@
+"""``ringward simulate``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.database import open_writer
+from store.runs import insert_run, update_run
+from store.tasks import update_task, upsert_task
+from supervisor.cli import exit_codes
+from tests.cli.conftest import Ringward
+from tests.store.making import T0, make_run
+
+TEXT = """
+[daemon]
+timezone = "Europe/Prague"
+[tasks.nightly]
+run = "true"
+cron = "30 2 * * *"
+[tasks.often]
+run = "true"
+every = "50m"
+on_overlap = "skip"
+[services.web]
+run = "true"
+"""
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "ringward.toml"
+    path.write_text(TEXT)
+    path.chmod(0o600)
+    return path
+
+
+def simulated(ringward: Ringward, *arguments: str) -> dict[str, Any]:
+    result = ringward("simulate", "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_a_month_with_a_change_of_the_clocks(ringward: Ringward) -> None:
+    """Days are those of the configuration's time zone; each task is counted, services are left out."""
+    found = simulated(ringward, "--from", "2026-10-01", "--days", "31")
+    assert (found["from"], found["to"]) == ("2026-09-30T22:00:00.000Z", "2026-10-31T23:00:00.000Z")
+    assert [(one["name"], one["times"], one["run"], one["dst_skipped"]) for one in found["tasks"]] == [
+        ("nightly", 32, 31, 1),
+        ("often", 893, 893, 0),
+    ]
+    assert [one["task"] for one in found["clockChanges"]] == ["nightly"]
+    assert len(found["hours"]) == 24
+
+
+def test_tables(ringward: Ringward) -> None:
+    """A line for each task, collision, hour and change, cells separated by tabs in a pipe."""
+    result = ringward("simulate", "--from", "2026-10-01", "--days", "31", "--duration", "often=1h")
+    assert result.exit_code == 0, result.output
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert ["nightly", "32", "-", "-", "-", "-", "-", "1", "-"] in rows
+    assert ["often", "893", "1h", "-", "446", "-", "-", "-", "-"] in rows
+    assert ["2026-10-25", "nightly", "Europe/Prague", "-", "1", "1"] in rows
+    assert [row[3] for row in rows if len(row) == 4 and row[0] == "2"] == ["nightly, often"]
+    assert len([row for row in rows if len(row) == 4 and row[0].isdecimal() and len(row[0]) == 2]) == 24
+
+
+def test_durations(ringward: Ringward, data: Path) -> None:
+    """That of the task, else that of all, else what the history says; from there an interval counts on, too."""
+    database = open_writer(str(data / "ringward.db"))
+    for name in ("nightly", "often"):
+        upsert_task(database, name, "task", "{}")
+        for taken in (60_000, 120_000):
+            run = make_run(task_name=name, started_at=T0)
+            insert_run(database, run)
+            update_run(database, run.id, status="ended", end_reason="succeeded", exit_code=0, ended_at=T0 + taken)
+    update_task(database, "often", last_instant=T0)
+    database.close()
+
+    def durations(*arguments: str) -> list[int]:
+        return [one["durationMs"] for one in simulated(ringward, "--days", "1", *arguments)["tasks"]]
+
+    assert durations() == [90_000, 90_000]
+    assert durations("--duration", "nightly=2h") == [7_200_000, 90_000]
+    assert durations("--duration", "nightly=2h", "--duration", "3s") == [7_200_000, 3000]
+
+
+def test_a_database_that_cannot_be_read(ringward: Ringward, data: Path) -> None:
+    """The simulation goes on without a history, and says why."""
+    (data / "ringward.db").write_bytes(b"no database" * 1000)
+    result = ringward("simulate", "--days", "1")
+    assert result.exit_code == 0
+    assert "the history is left out" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--days", "0"],
+        ["--days", "99999"],
+        ["--from", "yesterday"],
+        ["--from", "1900-01-01"],
+        ["--duration", "soon"],
+        ["--duration", "absent=3s"],
+    ],
+)
+def test_what_cannot_be_meant(ringward: Ringward, arguments: list[str]) -> None:
+    """It is refused with 64, and the message has the option."""
+    result = ringward("simulate", *arguments)
+    assert result.exit_code == exit_codes.USAGE
+    assert arguments[0] in result.stderr
+
+
+def test_too_many_times(ringward: Ringward, config: Path) -> None:
+    """What would take hours is refused before it does."""
+    config.write_text('[tasks.t]\nrun = "true"\ncron = "* * * * * *"\n')
+    result = ringward("simulate", "--days", "3660")
+    assert result.exit_code == exit_codes.USAGE
+    assert "choose fewer --days" in result.stderr
+
+
+def test_a_configuration_that_is_not_valid(ringward: Ringward, config: Path) -> None:
+    """Its problems are listed, as by ``ringward validate``."""
+    config.write_text('[tasks.t]\nrun = "true"\ncron = "61 * * * *"\n')
+    result = ringward("simulate")
+    assert result.exit_code == exit_codes.CONFIG
+    assert "ringward.toml:3: tasks.t.cron" in result.stderr

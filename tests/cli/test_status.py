@@ -1,0 +1,131 @@
+"""The status on one screen, and completion of names."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from supervisor.cli import exit_codes
+from supervisor.cli.main import cli
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import Answer, FakeDaemon
+
+DAEMON = {
+    "version": "0.1.0",
+    "hostname": "here",
+    "startedAt": "2026-11-22T00:00:00.000Z",
+    "configPath": "/etc/ringward/ringward.toml",
+    "configStale": False,
+    "configWarnings": [],
+    "schedulerActive": True,
+}
+
+
+def task(name: str, reason: str | None, **more: Any) -> dict[str, Any]:
+    last = {"id": "01M7Y4S5W8ZZEFJCB1RHHNKRSN", "status": "ended", "endReason": reason, "exitCode": 3}
+    return {
+        "name": name,
+        "kind": "task",
+        "active": {"running": 0, "pending": 0},
+        "lastRun": last if reason else None,
+    } | more
+
+
+def service(name: str, state: str) -> dict[str, Any]:
+    return {"name": name, "kind": "service", "state": state, "active": {"running": 1, "pending": 0}}
+
+
+def answering(fake: FakeDaemon, units: list[dict[str, Any]], **daemon: Any) -> None:
+    fake.on("GET", "/api/daemon", DAEMON | daemon)
+    fake.on("GET", "/api/tasks", {"items": units})
+    fake.on("GET", "/api/runs/summary", {"total": 812, "success": 800, "failed": 3, "missed": 1})
+    fake.on("GET", "/api/runs", {"items": [{"taskName": "a"}, {"taskName": "b"}, {"taskName": "a"}], "total": 3})
+
+
+def test_all_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Failures that are over need no attention, but are counted."""
+    answering(daemon, [task("a", "succeeded"), task("b", None, paused=True), service("web", "running")])
+    result = ringward("status")
+    assert result.exit_code == exit_codes.OK
+    assert "Nothing needs attention" in result.output
+    assert "2: 1 idle, 1 paused" in result.output
+    assert "812 runs, 3 failed, 1 missed: a 2, b 1" in result.output
+
+
+@pytest.mark.parametrize(
+    ("units", "said", "what"),
+    [
+        ([task("a", "failed")], {}, "a"),
+        ([task("a", "missed")], {}, "a"),
+        ([service("web", "fatal")], {}, "web"),
+        ([service("web", "backoff")], {}, "web"),
+        ([], {"configStale": True}, "configuration"),
+        ([], {"configWarnings": ["no such user"]}, "configuration"),
+        ([], {"schedulerActive": False}, "scheduler"),
+    ],
+)
+def test_what_needs_attention(
+    ringward: Ringward, daemon: FakeDaemon, units: list[dict[str, Any]], said: dict[str, Any], what: str
+) -> None:
+    """It is named, and the exit code says so to a script."""
+    answering(daemon, units, **said)
+    result = ringward("status", "--json")
+    assert result.exit_code == exit_codes.REFUSED
+    assert [one["what"] for one in json.loads(result.output)["attention"]] == [what]
+
+
+def test_no_daemon(ringward: Ringward) -> None:
+    """Is another exit code than something that needs attention."""
+    assert ringward("status").exit_code == exit_codes.UNREACHABLE
+
+
+def completed(data: str, *arguments: str) -> list[str]:
+    """What a shell offers for the last of the arguments."""
+    shell = ShellComplete(cli, {}, "ringward", "_RINGWARD_COMPLETE")
+    return [one.value for one in shell.get_completions(["--data", data, *arguments[:-1]], arguments[-1])]
+
+
+def test_names_are_completed(daemon: FakeDaemon) -> None:
+    """Of the kind that the command takes."""
+    answering(daemon, [task("backup", None), task("build", None), service("bus", "running")])
+    data = str(daemon.socket.parent)
+    assert completed(data, "run", "b") == ["backup", "build"]
+    assert completed(data, "restart", "b") == ["bus"]
+    assert completed(data, "logs", "bu") == ["build", "bus"]
+    assert completed(data, "sta") == ["status", "start"]
+
+
+def test_without_a_daemon_nothing_is_completed(daemon: FakeDaemon) -> None:
+    """And nothing is said: a completion is no place for errors."""
+    data = str(daemon.socket.parent)
+    daemon.on("GET", "/api/tasks", Answer(503))
+    assert completed(data, "run", "b") == []
+    assert completed(data + "/nowhere", "run", "b") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_of_shells(ringward: Ringward, shell: str) -> None:
+    """Each is a script that calls the program for its answers."""
+    result = ringward("completion", shell, plain=True)
+    assert result.exit_code == exit_codes.OK
+    assert "_RINGWARD_COMPLETE" in result.output
+
+
+def test_the_program_answers_a_shell() -> None:
+    """As the script of bash asks it."""
+    environ = os.environ | {"_RINGWARD_COMPLETE": "bash_complete", "COMP_WORDS": "ringward dem", "COMP_CWORD": "1"}
+    code = "from supervisor.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+    assert done.stdout.split(",")[1].strip() == "demo"
+
+
+def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
+    """The nearest one is named."""
+    result = ringward("statsu", plain=True)
+    assert result.exit_code == exit_codes.USAGE
+    assert "Did you mean status?" in result.output
+    assert "Did you mean" not in ringward("xyzzy", plain=True).output

@@ -1,0 +1,82 @@
+"""Notifiers, routes, and what tasks say about being told of."""
+
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.config.diff import Effect, diff
+from supervisor.config.model import Config, Match, QuietHours
+from supervisor.config.problems import Problem
+from supervisor.scheduler.public import definition_text
+
+Load = Callable[..., Config]
+Problems = Callable[..., list[Problem]]
+ONE = '[notifiers.n]\nurl = "json://example.com/secret-path"\n'
+
+
+def test_a_route(config: Load) -> None:
+    """All of its keys, and their defaults."""
+    found = config(
+        f'{ONE}[[routes]]\nnotify = "n"\n[[routes]]\nnotify = ["n"]\nafter = 3\nfinal_attempt_only = false\n'
+        'recovery = false\nquiet = "22:00-07:30"\nmatch = { kinds = ["run.failed"], severity = "warn", tasks = "b*" }\n'
+    )
+    assert found.notifiers["n"].url == "json://example.com/secret-path"
+    plain, full = found.routes
+    assert (plain.match, plain.notify, plain.after, plain.quiet) == (Match(), ("n",), 1, None)
+    assert (plain.final_attempt_only, plain.recovery) == (True, True)
+    assert full.match == Match(("run.failed",), "warn", "b*")
+    assert (full.after, full.final_attempt_only, full.recovery) == (3, False, False)
+    assert full.quiet == QuietHours(22 * 60, 7 * 60 + 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('[[routes]]\nnotify = "x"\n', "routes[0].notify[0]: there is no notifier"),
+        ("[[routes]]\nafter = 2\n", "routes[0]: tells nobody"),
+        ('[routes]\nnotify = "n"\n', "routes: must be an array of tables"),
+        ('[[routes]]\nnotify = "n"\nmatch = { kinds = ["run.faild"] }\n', 'did you mean "run.failed"?'),
+        ('[[routes]]\nnotify = "n"\nmatch = { task = "x" }\n', 'did you mean "tasks"?'),
+        ('[[routes]]\nnotify = "n"\nafter = 0\n', "routes[0].after: must be a whole number"),
+        ('[[routes]]\nnotify = "n"\nquiet = "22-7"\n', "routes[0].quiet: must be hours"),
+        ('[[routes]]\nnotify = "n"\nquiet = "22:00-22:00"\n', "must not end when it begins"),
+        ("[notifiers.x]\n", "notifiers.x: has no URL"),
+        ('[notifiers."a b"]\nurl = "json://x"\n', "is no valid name"),
+        ('[notifiers.x]\nurl = "json://x"\ntoken = "y"\n', "notifiers.x.token: unknown key"),
+        ('[tasks.t]\nrun = "true"\nnotify_on_failure = ["n", "m"]\n', "tasks.t.notify_on_failure[1]: there is no"),
+        ('[services.s]\nrun = "true"\nnotify_on_failure = "m"\n', "services.s.notify_on_failure[0]: there is no"),
+        ('[services.s]\nrun = "true"\nnotify_on_success = "n"\n', "only a task has it"),
+        ('[defaults]\nnotify_on_missed = "m"\n', "defaults.notify_on_missed[0]: there is no notifier"),
+        ('[daemon]\nheartbeat = "ftp://x"\n', "daemon.heartbeat: must be a URL"),
+    ],
+)
+def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
+    """Each is found, in its place."""
+    assert wanted in "\n".join(map(str, problems(ONE + text)))
+
+
+@pytest.mark.parametrize("key", ["notifiers.x", "tasks.x"])
+def test_no_message_repeats_a_url(problems: Problems, key: str) -> None:
+    """They are passwords."""
+    name = "url" if key.startswith("notifiers") else "heartbeat"
+    said = "\n".join(map(str, problems(f'[{key}]\n{name} = "secret-token with blanks"\n')))
+    assert f"{key}.{name}: must be" in said
+    assert "secret-token" not in said
+
+
+def test_what_is_secret_is_not_shown(config: Load) -> None:
+    """Neither in the definition that the API shows nor in any record that is printed."""
+    task = '[tasks.t]\nrun = "true"\nheartbeat = "http://x/secret-b"\n'
+    found = config(f'{ONE}[daemon]\nheartbeat = "http://x/secret-a"\n{task}')
+    text = definition_text(found.tasks["t"])
+    assert '"heartbeat": "***"' in text
+    assert "secret-" not in text + repr(found.daemon) + repr(found.tasks["t"]) + repr(found.notifiers)
+
+
+def test_a_reload(config: Load) -> None:
+    """Notifiers and routes hold at once."""
+    found = diff(config(""), config(f'{ONE}[[routes]]\nnotify = "n"\n'))
+    assert {name: [one.effect for one in keys] for name, keys in found.sections.items()} == {
+        "notifiers": [Effect.AT_ONCE],
+        "routes": [Effect.AT_ONCE],
+    }

@@ -1,0 +1,174 @@
+"""Parameters of tasks, as they are declared."""
+
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.config.model import Config, Param
+from supervisor.config.problems import Problem
+
+Load = Callable[..., Config]
+Problems = Callable[..., list[Problem]]
+
+
+def test_declared(config: Load) -> None:
+    """Defaults and choices may be numbers and truth values; they become the text that the command gets."""
+    loaded = config(
+        """
+        [defaults]
+        params = [{ name = "MODE", kind = "env", default = true, type = "boolean" }]
+        [tasks.a]
+        run = "x"
+        [[tasks.a.params]]
+        name = "DAY"
+        kind = "env"
+        required = true
+        pattern = "[0-9]+"
+        description = "which one"
+        [[tasks.a.params]]
+        name = "n"
+        kind = "option"
+        type = "integer"
+        choices = [1, "02", 3]
+        default = 2
+        [[tasks.a.params]]
+        name = "dry-run"
+        kind = "flag"
+        [[tasks.a.params]]
+        name = "TOKEN"
+        kind = "env"
+        secret = true
+        default = "${WORD}"
+        [tasks.b]
+        run = "x"
+        cron = "@daily"
+        [services.s]
+        run = "x"
+        """,
+        WORD="hunter22",
+    )
+    assert loaded.tasks["a"].params == (
+        Param(name="DAY", kind="env", required=True, pattern="[0-9]+", description="which one"),
+        Param(name="n", kind="option", type="integer", choices=("1", "2", "3"), default="2"),
+        Param(name="dry-run", kind="flag", type="boolean"),
+        Param(name="TOKEN", kind="env", secret=True, default="hunter22"),
+    )
+    assert loaded.tasks["b"].params == (Param(name="MODE", kind="env", type="boolean", default="true"),)
+    assert "hunter22" not in repr(loaded.tasks["a"].params)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ("3", "a.params: must be a list"),
+        ("[3]", "a.params[0]: must be a table"),
+        ('[{ kind = "env" }]', "a.params[0]: must have a name"),
+        ('[{ name = "A" }]', "a.params[0]: must have a kind"),
+        ('[{ name = "A", kind = "evn" }]', 'did you mean "env"?'),
+        ('[{ name = "A", kind = "env", requierd = true }]', 'did you mean "required"?'),
+        ('[{ name = "A", kind = "env" }, { name = "A", kind = "flag" }]', "a.params[1].name: the name is taken"),
+        ('[{ name = "A-B", kind = "env" }]', "a.params[0].name: is no name for an environment variable"),
+        ('[{ name = "-a", kind = "option" }]', "a.params[0].name: is no valid name"),
+        ('[{ name = "a b", kind = "arg" }]', "a.params[0].name: is no valid name"),
+        ('[{ name = "a=b", kind = "flag" }]', "a.params[0].name: is no valid name"),
+        ('[{ name = "a", kind = "arg", secret = true }]', "a.params[0].kind: a secret has to have the kind env"),
+        ('[{ name = "a", kind = "flag", type = "string" }]', "a.params[0].type: of a flag can only be boolean"),
+        ('[{ name = "a", kind = "flag", choices = ["true"] }]', "does not go together with the type boolean"),
+        ('[{ name = "a", kind = "arg", type = "integer", pattern = "1" }]', "together with the type integer"),
+        ('[{ name = "a", kind = "arg", choices = ["1"], pattern = "1" }]', "does not go together with choices"),
+        ('[{ name = "a", kind = "arg", pattern = "(" }]', "a.params[0].pattern: is no regular expression"),
+        ('[{ name = "a", kind = "arg", pattern = "a", default = "aa" }]', 'a.params[0].default: must match "a"'),
+        ('[{ name = "a", kind = "arg", choices = ["x", "x"] }]', "a.params[0].choices: has an item twice"),
+        (
+            '[{ name = "a", kind = "arg", type = "integer", choices = [1, "x"] }]',
+            "params[0].choices[1]: must be a whole",
+        ),
+        ('[{ name = "a", kind = "arg", choices = ["x"], default = "y" }]', 'default: must be "x", not "y"'),
+        ('[{ name = "a", kind = "arg", default = "-x" }]', "a.params[0].default: must not begin with a hyphen"),
+        pytest.param(
+            '[{ name = "a", kind = "arg", default = 0x' + "f" * 5000 + " }]",
+            "params[0].default: must be a string",
+            id="hex",
+        ),
+        ('[{ name = "a", kind = "arg", default = [] }]', "a.params[0].default: must be a string, a number"),
+        ('[{ name = "a", kind = "env", default = "\\u0000" }]', "must not contain a NUL"),
+        ('[{ name = "a", kind = "env", required = true, default = "" }]', "must not be empty"),
+        ("[" + ",".join(f'{{ name = "a{n}", kind = "env" }}' for n in range(101)) + "]", "at most 100 items"),
+    ],
+)
+def test_mistakes(problems: Problems, params: str, expected: str) -> None:
+    """Each is told once, with its place and what there is to do."""
+    found = problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")
+    assert len(found) == 1
+    assert expected in str(found[0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LD_PRELOAD",
+        "ld_preload",
+        "PATH",
+        "BASH_ENV",
+        "ENV",
+        "IFS",
+        "PYTHONPATH",
+        "PERL5OPT",
+        "NODE_OPTIONS",
+        "PS4",
+        "BASH_FUNC_x",
+        "GIT_SSH_COMMAND",
+        "RINGWARD_RUN_ID",
+        "NOTIFY_SOCKET",
+        "LISTEN_FDS",
+        "WATCHDOG_USEC",
+    ],
+)
+def test_variables_that_nobody_may_set(problems: Problems, name: str) -> None:
+    """Whoever triggers a run does not decide what programs execute, and does not speak as the daemon."""
+    (found,) = problems(f"[tasks.a]\nrun = 'x'\nparams = [{{ name = '{name}', kind = 'env' }}]\n")
+    assert (found.key, "cannot be a parameter" in found.message) == ("tasks.a.params[0].name", True)
+
+
+def test_variables_that_only_look_like_those(config: Load) -> None:
+    """What names like them means is the command's own affair."""
+    for name in ("GIT_BRANCH", "PYTHON_VERSION", "NODE_ENV", "LDFLAGS", "SSH_HOST", "HOME_TOWN", "path_prefix"):
+        assert config(f"[tasks.a]\nrun = 'x'\nparams = [{{ name = '{name}', kind = 'env' }}]\n").tasks["a"].params
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["cron = '@daily'", "every = '1h'", "at = '2040-01-01T00:00:00Z'", "run_on_start = true", "api_trigger = false"],
+)
+def test_what_nobody_can_give(problems: Problems, config: Load, keys: str) -> None:
+    """A required parameter of a task that also runs by itself, or only by itself, needs a default."""
+    task = "[tasks.a]\nrun = 'x'\n{}\nparams = [\n{{ name = 'A', kind = 'env', required = true{} }}]\n"
+    (found,) = problems(task.format(keys, ""))
+    assert (found.key, found.line, "is required" in found.message) == ("tasks.a.params[0]", 5, True)
+    assert config(task.format(keys, ", default = 'x'")).tasks["a"].params[0].required
+    defaults = "[defaults]\nparams = [{ name = 'A', kind = 'env', required = true }]\n[tasks.a]\nrun = 'x'\n"
+    (found,) = problems(defaults + keys)
+    assert (found.key, "is required" in found.message) == ("tasks.a", True)
+
+
+def test_a_secret_is_never_repeated(problems: Problems) -> None:
+    """Neither a default that is too short, nor one beside another mistake."""
+    for params in (
+        "[{ name = 'A', kind = 'env', secret = true, default = 'wxyz' }]",
+        "[{ name = 'A', kind = 'env', secret = true, pattern = 'a', default = 'wxyz1234' }]",
+        "[{ name = 'A', kind = 'arg', secret = true, default = 'wxyz1234' }]",
+    ):
+        assert "wxyz" not in "".join(map(str, problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")))
+
+
+def test_a_variable_of_secrets(problems: Problems) -> None:
+    """It has its value already."""
+    text = "[defaults]\nsecrets = { A = 'hunter22' }\n[tasks.a]\nrun = 'x'\nparams = [{ name = 'A', kind = 'env' }]\n"
+    (found,) = problems(text)
+    assert found.key == "tasks.a.params[0].name"
+
+
+def test_services_have_none(problems: Problems) -> None:
+    """The key is a task's."""
+    (found,) = problems("[services.a]\nrun = 'x'\nparams = []\n")
+    assert "only a task has it" in str(found)

@@ -1,0 +1,254 @@
+"""A day of schedules in seconds: the real daemon, whose scheduler goes by a clock that is moved by hand, and is killed.
+
+Each run notes the instant that it stands for. In the end the rows and the notes are held against a walk over every
+minute of that day: every instant is there, as a run or as what it was instead, and none ran twice.
+"""
+
+import contextlib
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import psutil
+
+from store.database import open_reader
+from supervisor.logline import stamp
+from tests.crash import hands
+from tests.e2e.daemon import Daemon
+from tests.scheduler.oracle import Oracle, expression
+from tests.waiting import until
+
+HOUR_MS = 3_600_000
+DAYS = {"forward": "2026-03-28T20:00Z", "back": "2026-10-24T20:00Z"}
+"""Where a day begins on which the clocks of both zones change: at 01:00 UTC."""
+ZONES = ("Europe/Prague", "Europe/Lisbon")
+ALL_RUN = "catch_up = 1000\ncatch_up_window = '7d'"
+STATES = {15: "dst_skipped", 30: "missed", 35: "queue_full", 40: "skipped"}
+EVERY_MS = 17 * 60_000
+
+
+class HandsDaemon(Daemon):
+    """Runs under hands.py instead of Python."""
+
+    def __init__(self, directory: Path, start_ms: int) -> None:
+        super().__init__(directory)
+        clock = directory / "clock"
+        self.hands = hands.make(str(clock), start_ms)
+        self._python = directory / "python"
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{hands.__file__}" "{clock}" "$@"\n')
+        self._python.chmod(0o700)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "HANDS_PYTHON": str(self._python)}
+
+    def command(self) -> list[str]:
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        return [sys.executable, "-I", "-c", code]
+
+
+class Plan(NamedTuple):
+    """A cron task, and what the oracle is to be asked."""
+
+    cron: str
+    zone: str
+    gap: str = "run"
+    overlap: str = "first"
+    keys: str = ALL_RUN
+    complete: bool = True
+    """Each of its instants has a row of its own: it catches up with all."""
+
+
+def plans(choose: random.Random) -> dict[str, Plan]:
+    prague, lisbon = ZONES
+    found = {
+        "nightly": Plan("30 2 * * *", prague),
+        "nightly-skips": Plan("30 2 * * *", prague, gap="skip", overlap="second"),
+        "nightly-both": Plan("30 1 * * *", lisbon, overlap="both"),
+        "lisbon": Plan("*/20 1-3 * * *", lisbon),
+        "often": Plan(
+            "*/10 * * * *", prague, keys=f"{ALL_RUN}\nmax_concurrent = 4\ncoalesce = false\nqueue_max = 1000"
+        ),
+        "hourly": Plan("0 * * * *", lisbon, keys="", complete=False),
+        "not-late": Plan("*/15 * * * *", prague, keys="catch_up = 0", complete=False),
+        "jitter": Plan("*/30 * * * *", prague, keys=f"{ALL_RUN}\njitter = '20m'"),
+        "skips": Plan("*/15 * * * *", lisbon, keys=f"{ALL_RUN}\non_overlap = 'skip'"),
+        "full": Plan("*/20 * * * *", prague, keys=f"{ALL_RUN}\ncoalesce = false\nqueue_max = 1"),
+    }
+    for number, zone in enumerate(ZONES):
+        gap, overlap = choose.choice(("run", "skip")), choose.choice(("first", "second", "both"))
+        found[f"some-{number}"] = Plan(expression(choose), zone, gap, overlap)
+    return found
+
+
+class Day:
+    """One of them, begun by :meth:`play`."""
+
+    def __init__(self, directory: Path, which: str, seed: int) -> None:
+        self._choose = random.Random(seed)
+        self._start_ms = int(datetime.fromisoformat(DAYS[which]).timestamp()) * 1000
+        self._end_ms = self._start_ms + 26 * HOUR_MS
+        self.daemon = HandsDaemon(directory, self._start_ms)
+        self._notes = directory / "notes"
+        self._notes.mkdir()
+        self._plans = plans(self._choose)
+        tasks = [
+            f"[tasks.{name}]\n{self._note(name)}\ncron = '{plan.cron}'\ntimezone = '{plan.zone}'\n"
+            f"dst_gap = '{plan.gap}'\ndst_overlap = '{plan.overlap}'\n{plan.keys}\n"
+            for name, plan in self._plans.items()
+        ]
+        tasks.append(f"[tasks.interval]\n{self._note('interval')}\nevery = '17m'\n{ALL_RUN}\n")
+        self.daemon.write("[defaults]\nkeep_runs = 1000000\nkeep_for = '3650d'\n" + "".join(tasks))
+        self.kills = 0
+        self.reasons: Counter[str] = Counter()
+
+    def _note(self, name: str) -> str:
+        return f"run = 'echo $RINGWARD_SCHEDULED_AT >> {self._notes}/{name}'"
+
+    def play(self, kills: int, steps: int = 0) -> list[str]:
+        """All of the day, its clock set forward or back so many times; returns what is wrong."""
+        self._steps = steps
+        daemon = self.daemon
+        daemon.start()
+        self._database = open_reader(str(daemon.data / "ringward.db"))
+        try:
+            return self._played(kills)
+        finally:
+            self._database.close()
+
+    def _played(self, kills: int) -> list[str]:
+        daemon, choose = self.daemon, self._choose
+        until(lambda: len(self._marks()) == len(self._plans) + 1, "all schedules to be stored")
+        deaths, settings = (
+            sorted(choose.randrange(self._start_ms, self._end_ms) for _ in range(number))
+            for number in (kills, self._steps)
+        )
+        while daemon.hands.now_ms < self._end_ms:
+            step_ms = choose.choice((20_000, 60_000, 400_000, 1_200_000))
+            now_ms = min(daemon.hands.now_ms + step_ms, self._end_ms)
+            daemon.hands.pass_to(now_ms)
+            while settings and settings[0] <= now_ms:
+                settings.pop(0)
+                now_ms = min(now_ms + choose.choice((-5_000_000, -90_000, 90_000, 5_000_000)), self._end_ms)
+                daemon.hands.set_to(now_ms)
+            if choose.random() < 0.3:
+                until(lambda now_ms=now_ms: self._came_to(now_ms), f"all schedules to come to {stamp(now_ms)}")  # type: ignore[misc]
+            while deaths and deaths[0] <= now_ms:
+                deaths.pop(0)
+                self._kill()
+        self._settle()
+        self._kill()  # what is there does not come again
+        until(daemon.ready, "the daemon to be ready")
+        self._settle()
+        return self._differences()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.daemon.helper("ringward scheduler").kill()
+            self.kills += 1
+
+    def _settle(self) -> None:
+        until(lambda: self._came_to(self._end_ms), "all schedules to come to the end of the day", 60)
+        active = "SELECT count(*) FROM runs WHERE state >= 100"
+        until(lambda: self._rows(active) == [(0,)], "all runs to end", 60)
+
+    def _rows(self, sql: str) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in self._database.rows(sql)]
+
+    def _marks(self) -> list[tuple[object, ...]]:
+        return self._rows("SELECT name FROM tasks WHERE last_instant IS NOT NULL")
+
+    def _came_to(self, now_ms: int) -> bool:
+        """Whether the next start of each task is still to come."""
+        sql = f"SELECT count(*) FROM tasks WHERE next_run_at <= {now_ms}"
+        return self._rows(sql) == [(0,)]
+
+    # What has to be there.
+
+    def _differences(self) -> list[str]:
+        found: list[str] = []
+        for name, plan in self._plans.items():
+            oracle = Oracle(ZoneInfo(plan.zone), self._start_ms // 60_000, self._end_ms // 60_000)
+            instants = oracle.walk(plan.cron, plan.gap, plan.overlap, 100_000)
+            late_ms = 20 * 60_000 if "jitter" in plan.keys else 0  # the last ones may still wait for their starts
+            due = [one for one in instants if one.at <= self._end_ms - late_ms]
+            rows = [row for row in self._of(name) if row[0] <= self._end_ms - late_ms]
+            found += _compared(name, plan, {one.at: one.runs for one in due}, rows)
+            found += self._notes_of(name, rows)
+        rows = self._of("interval")
+        first = rows[0][0]
+        expected = [first + number * EVERY_MS for number in range((self._end_ms - first) // EVERY_MS + 1)]
+        # An interval does not follow the wall clock: where that is set, its instants are others.
+        if self._steps:
+            return found + self._notes_of("interval", rows)
+        if [at for at, _, _ in rows] != expected or first - self._start_ms > EVERY_MS:
+            found.append(f"interval: {rows}")
+        return found + self._notes_of("interval", rows)
+
+    def _of(self, name: str) -> list[tuple[int, str, int]]:
+        """Instant, what became of it and how many it stands for, of all rows of a task."""
+        sql = f"SELECT scheduled_at, state, missed_count FROM runs WHERE task_name = '{name}' ORDER BY scheduled_at"
+        rows = [
+            (int(str(at)), STATES.get(int(str(state)), "run"), int(str(count or 1)))
+            for at, state, count in self._rows(sql)
+        ]
+        self.reasons.update(reason for _, reason, _ in rows)
+        return rows
+
+    def _notes_of(self, name: str, rows: Sequence[tuple[int, str, int]]) -> list[str]:
+        """What ran is what has a run, once."""
+        file = self._notes / name
+        noted = Counter(file.read_text().split() if file.exists() else [])
+        ran = Counter(stamp(at) for at, reason, _ in rows if reason == "run")
+        wrong = noted != ran and "jitter" not in name
+        return [f"{name}: noted and not in the rows {noted - ran}, in the rows only {ran - noted}"] if wrong else []
+
+
+def _compared(name: str, plan: Plan, due: dict[int, bool], rows: Sequence[tuple[int, str, int]]) -> list[str]:
+    """`due`: all instants, and whether they are to run."""
+    found = []
+    skipped = {at for at, runs in due.items() if not runs}
+    accounted = [row for row in rows if row[1] != "dst_skipped"]
+    if [at for at, reason, _ in rows if reason == "dst_skipped"] != sorted(skipped):
+        found.append(f"{name}: dst_skipped differ: {rows}")
+    wanted = sorted(due.keys() - skipped)
+    there = [at for at, _, _ in accounted]
+    if plan.complete and (there != wanted or any(reason == "missed" for _, reason, _ in accounted)):
+        found.append(f"{name}: lost {sorted(set(wanted) - set(there))}, too many {sorted(set(there) - set(wanted))}")
+    if len(set(there)) != len(there) or not set(there) <= set(wanted):
+        found.append(f"{name}: an instant twice, or one that is none")
+    if sum(count for _, _, count in accounted) != len(wanted):
+        found.append(f"{name}: {len(wanted)} instants, accounted for are {sum(count for _, _, count in accounted)}")
+    return found
+
+
+def main() -> int:
+    """``python -m tests.crash.compressed_day SECONDS [SEED]``: one day after the other, for as long as one likes."""
+    import tempfile
+
+    end_s = time.monotonic() + float(sys.argv[1])
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(1 << 32)
+    while time.monotonic() < end_s:
+        for which in DAYS:
+            with tempfile.TemporaryDirectory() as name:
+                day = Day(Path(name), which, seed)
+                try:
+                    wrong = day.play(kills=60, steps=seed % 2 * 20)
+                finally:
+                    day.daemon.clean()
+            print(f"clocks go {which}, seed {seed}: {day.kills} kills, {dict(day.reasons)}", flush=True)
+            if wrong:
+                print("\n".join(wrong))
+                return 1
+        seed += 1
+    print("no difference")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""A daemon whose schedulers die as planned."""
+
+import sys
+from pathlib import Path
+
+from tests.crash import steps
+from tests.crash.harness import Report, compare
+from tests.e2e.daemon import Daemon
+from tests.waiting import until
+
+
+class StepsDaemon(Daemon):
+    """Runs under steps.py instead of Python."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.sides = directory / "sides"
+        self.sides.mkdir()
+        self._plan = directory / "plan"
+        self._python = directory / "python"
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{steps.__file__}" "{self._plan}" "$@"\n')
+        self._python.chmod(0o700)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "STEPS_PYTHON": str(self._python)}
+
+    def command(self) -> list[str]:
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        return [sys.executable, "-I", "-c", code]
+
+    def plan(self, *labels: str, number: int = 1) -> None:
+        """Let one scheduler after the other die: when it reaches a step for that many-th time."""
+        assert not self._plan.exists()
+        steps.write_plan(str(self._plan), [f"{label} {number}" for label in labels])
+
+    def recovered(self) -> None:
+        """Wait until all planned deaths are died, and the next scheduler has taken up its work."""
+        planned = self._plan.read_text() if self._plan.exists() else ""
+        until(lambda: not self._plan.exists(), f"the death at {planned}")
+        until(self.ready, "the daemon to be ready")
+
+    def verdict(self, accepted: set[str]) -> Report:
+        """Start once more, and hold everything against what the children believe."""
+        self.start()
+        report = Report(accepted=accepted)
+        compare(self, self.sides, report)
+        return report
+
+
+def in_fours(labels: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """As many deaths as a daemon restarts its scheduler after without a long delay."""
+    return [labels[at : at + 4] for at in range(0, len(labels), 4)]

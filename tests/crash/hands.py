@@ -1,0 +1,87 @@
+"""Stands for the Python of a daemon, and gives its scheduler a wall clock that a test moves by hand.
+
+    hands.py CLOCK -I -m supervisor.root ARGUMENTS      the root, which starts its helpers through hands.py, at once
+    hands.py CLOCK -I -m supervisor.scheduler ARGUMENTS the scheduler, which goes by the file CLOCK
+    hands.py CLOCK -I -m anything ARGUMENTS             as it is
+
+CLOCK is a file with the two clocks that a loop compares, in milliseconds: that of the wall, since the epoch, and that
+which counts all time since the boot. Delays follow real time. Production code knows nothing of this.
+"""
+
+import mmap
+import os
+import runpy
+import struct
+import sys
+
+_FORM = struct.Struct("<qq")
+LOOK_S = 0.005
+"""So often a scheduler looks at the clock: nobody tells it that the hands were moved."""
+
+
+class Hands:
+    """The clock, for whoever moves it and for whoever reads it."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _FORM.size)
+
+    @property
+    def now_ms(self) -> int:
+        """What the wall clock shows."""
+        return self._read()[0]
+
+    @property
+    def boot_ms(self) -> int:
+        return self._read()[1]
+
+    def pass_to(self, now_ms: int) -> None:
+        """Let time pass."""
+        wall_ms, boot_ms = self._read()
+        self._memory[:] = _FORM.pack(now_ms, boot_ms + now_ms - wall_ms)
+
+    def set_to(self, now_ms: int) -> None:
+        """Set the wall clock: a step."""
+        self._memory[:] = _FORM.pack(now_ms, self.boot_ms)
+
+    def _read(self) -> tuple[int, int]:
+        wall_ms, boot_ms = _FORM.unpack(self._memory[:])
+        return wall_ms, boot_ms
+
+
+def make(path: str, now_ms: int) -> Hands:
+    """A new clock."""
+    with open(path, "wb") as file:
+        file.write(_FORM.pack(now_ms, 0))
+    return Hands(path)
+
+
+def follow(hands: Hands) -> None:
+    """Let every loop of this process go by these hands."""
+    from supervisor.scheduler.loop import Clock, Loop
+
+    whole_round = Loop.round
+
+    def in_short(loop: Loop, timeout_s: float) -> None:
+        whole_round(loop, LOOK_S if timeout_s < 0 else min(timeout_s, LOOK_S))
+
+    Loop.round = in_short  # type: ignore[assignment, method-assign]
+    Clock.wall_ms = lambda _clock: hands.now_ms  # type: ignore[assignment, method-assign]
+    Clock.boot_s = lambda _clock: hands.boot_ms / 1000  # type: ignore[assignment, method-assign]
+
+
+def main() -> None:
+    clock, _, _, module, *rest = sys.argv[1:]
+    if module == "supervisor.root":
+        from supervisor.root import helpers
+
+        sys.executable = os.environ["HANDS_PYTHON"]
+        helpers._DELAYS_S = (0.0,)  # type: ignore[assignment]
+    elif module == "supervisor.scheduler":
+        follow(Hands(clock))
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""Many services that crash at random, and are stopped and started at random; afterwards everything is accounted for.
+
+Each incarnation notes what it does before it does that (tests/programs/crashes.py): how it ends, what it leaves behind,
+and every byte that it prints.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from supervisor.root.cgroups import Cgroups
+from tests.crash.harness import all_runs
+from tests.e2e.daemon import PROGRAMS, Daemon
+from tests.waiting import until
+
+SIGNALLED = 128
+ASKED = ("stopped", "daemon_stopped")
+_SETTLE_S = 60.0
+_WARM_UP_RUNS = 3
+_OPENED_LATER = 6
+"""Descriptors that a process may have more in the end: connections to the database and to workers of the API server."""
+
+
+def configuration(count: int, sides: Path, most_s: float) -> str:
+    """`count` services, every eighth of them with three instances, and one to warm up with."""
+
+    def service(name: str, life_s: float, instances: int) -> str:
+        command = f"exec {sys.executable} -I -S {PROGRAMS / 'crashes.py'} '{sides}' {life_s}"
+        return f'[services.{name}]\nrun = "{command}"\ninstances = {instances}\n'
+
+    defaults = (
+        "[defaults]\nautostart = false\nkeep_runs = 1_000_000\nredraw = 'off'\ngraceful_stop = '1s'\n"
+        "restart_attempts = 10_000\nrestart_delay = '10ms'\nrestart_max_delay = '200ms'\n"
+    )
+    services = [service(f"c{number}", most_s, 1 if number % 8 else 3) for number in range(count)]
+    return defaults + service("warm", 0.1, 1) + "".join(services)
+
+
+@dataclass
+class Report:
+    """What was found."""
+
+    runs: int = 0
+    bytes: int = 0
+    left: int = 0
+    """Processes that outlived their main process, or would have."""
+    commands: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+
+
+class Crashes:
+    """The whole of it."""
+
+    def __init__(self, daemon: Daemon, directory: Path, *, count: int, most_s: float, cgroups: str, seed: int) -> None:
+        self._daemon = daemon
+        self._random = random.Random(seed)
+        self._sides = directory / "sides"
+        self._sides.mkdir()
+        self._names = [f"c{number}" for number in range(count)]
+        self.report = Report()
+        daemon.write(configuration(count, self._sides, most_s), daemon=f'cgroups = "{cgroups}"')
+
+    def run(self, seconds: float) -> Report:
+        """Let them crash for so long, and look at what there is then."""
+        self._daemon.start()
+        self._warm_up()
+        before = self._descriptors()
+        for name in self._names:
+            self._command("start", name)
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            name = self._random.choice(self._names)
+            for command in self._random.choice((["restart"], ["stop", "start"], ["start"])):
+                self._command(command, name)
+            time.sleep(self._random.random() / 2)
+        for name in self._names:
+            self._command("stop", name)
+        self._settle(before)
+        self._compare()
+        identity = (self._daemon.data / "id").read_text().strip()
+        if self._daemon.stop() != 0:
+            self._differs("the daemon did not end with status 0")
+        self._look_for_processes(identity)
+        return self.report
+
+    def _differs(self, what: str) -> None:
+        self.report.differences.append(what)
+
+    def _command(self, command: str, name: str) -> None:
+        answer = self._daemon.request("POST", f"/api/tasks/{name}/{command}")
+        self.report.commands[f"{command} {answer.status}"] += 1
+        if answer.status != 204:
+            self._differs(f"{command} {name}: {answer.status} {answer.body!r}")
+
+    def _warm_up(self) -> None:
+        """Have the daemon open all that it opens once."""
+        self._command("start", "warm")
+        until(lambda: len(self._daemon.runs("warm")) > _WARM_UP_RUNS, "the first runs")
+        self._command("stop", "warm")
+        until(lambda: self._daemon.task("warm")["state"] == "stopped", "their end")
+
+    def _descriptors(self) -> dict[str, Counter[str]]:
+        """Of root and scheduler, by what they are."""
+        scheduler = self._daemon.helper("ringward scheduler")
+        return {"root": _descriptors(self._daemon.pid), "scheduler": _descriptors(scheduler.pid)}
+
+    def _settle(self, before: dict[str, Counter[str]]) -> None:
+        """In the end nothing runs, and nothing is kept for what ran."""
+        self._wait("a service that does not stop", self._awake)
+        self._wait("zombies", self._zombies)
+        self._wait("descriptors", lambda: self._more_descriptors(before))
+        self._wait("rings", self._rings)
+
+    def _more_descriptors(self, before: dict[str, Counter[str]]) -> list[str]:
+        now = self._descriptors()
+        much = [name for name in now if now[name].total() > before[name].total() + _OPENED_LATER]
+        return [f"{name}: {dict(now[name] - before[name])} more" for name in much]
+
+    def _wait(self, what: str, found: Any) -> None:
+        try:
+            until(lambda: not found(), what, _SETTLE_S)
+        except AssertionError:
+            self._differs(f"{what}: {found()}")
+
+    def _awake(self) -> list[str]:
+        tasks = self._daemon.get("/api/tasks").json()["items"]
+        return [f"{task['name']}: {task['state']}" for task in tasks if task["state"] != "stopped"]
+
+    def _zombies(self) -> list[str]:
+        children = psutil.Process(self._daemon.pid).children(recursive=True)
+        found = []
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    found.append(str(child))
+        return found
+
+    def _rings(self) -> list[str]:
+        runs = {run["id"] for run in self._daemon.runs("c0")} | {path.stem for path in self._sides.iterdir()}
+        identity = (self._daemon.data / "id").read_text().strip()
+        bases = ("/run/ringward", f"/dev/shm/ringward-{os.getuid()}", f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward")
+        return [path.name for base in bases for path in Path(base, identity).glob("*.ring") if path.stem in runs]
+
+    def _look_for_processes(self, identity: str) -> None:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("RINGWARD_DAEMON") == identity:
+                    self._differs(f"left behind: {process}")
+
+    def _compare(self) -> None:
+        """Hold the rows and logs against the notes."""
+        runs = all_runs(self._daemon)
+        self.report.runs = len(runs)
+        noted = {path.stem for path in self._sides.iterdir()}
+        for run_id in noted - runs.keys():
+            self._differs(f"ran without a row: {run_id}")
+        for run in runs.values():
+            self.report.reasons[run.get("endReason", run["status"])] += 1
+            for what in (*self._wrong_end(run), *self._wrong_bytes(run)):
+                self._differs(f"{run['taskName']} {run['id']}: {what}: {run}")
+        self._look_for_overlaps(list(runs.values()))
+        place = Cgroups.find()
+        if place is not None and os.path.isdir(place.directory):
+            for name in runs.keys() & set(os.listdir(place.directory)):
+                self._differs(f"a cgroup is left of {name}")
+
+    def _wrong_end(self, run: dict[str, Any]) -> list[str]:
+        path = self._sides / f"{run['id']}.notes"
+        notes = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        if not notes:  # it was stopped before it came so far
+            return [] if run["endReason"] in ASKED else ["it noted nothing"]
+        found = []
+        if notes[0] != ["instance", str(run["instanceIndex"])]:
+            found.append(f"another instance: {notes[0]}")
+        for word, pid in notes:
+            if word == "left":
+                self.report.left += 1
+                if psutil.pid_exists(int(pid)) and _run_of(int(pid)) == run["id"]:
+                    found.append(f"process {pid} is left")
+        ends = [(word, int(number)) for word, number in notes if word in ("exit", "signal")]
+        if run["endReason"] in ASKED:
+            return found
+        if not ends:
+            return [*found, "it did not end by itself"]
+        ((word, number),) = ends
+        code = number if word == "exit" else SIGNALLED + number
+        if (run["endReason"], run["exitCode"]) != ("failed" if code else "succeeded", code):
+            found.append(f"its end was {word} {number}")
+        return found
+
+    def _wrong_bytes(self, run: dict[str, Any]) -> list[str]:
+        found = []
+        for number, stream in ((1, "stdout"), (2, "stderr")):
+            side = self._sides / f"{run['id']}.{number}"
+            own = side.read_bytes() if side.exists() else b""
+            logged = self._daemon.get(f"/api/runs/{run['id']}/log/raw?stream={stream}").body
+            self.report.bytes += len(logged)
+            # Of one that was killed in the middle of printing, what it had not printed yet is only in its notes.
+            whole = own.startswith(logged) if run["endReason"] in ASKED else own == logged
+            if not whole:
+                found.append(f"{stream}: {len(own)} bytes printed, {len(logged)} logged")
+        return found
+
+    def _look_for_overlaps(self, runs: list[dict[str, Any]]) -> None:
+        """No two incarnations of an instance at the same time."""
+        last: dict[tuple[str, int], dict[str, Any]] = {}
+        for run in sorted(runs, key=lambda run: str(run.get("startedAt", ""))):
+            if "startedAt" not in run:
+                continue
+            before = last.get((run["taskName"], run["instanceIndex"]))
+            if before is not None and before["endedAt"] > run["startedAt"]:
+                self._differs(f"at the same time: {before} {run}")
+            last[run["taskName"], run["instanceIndex"]] = run
+
+
+def _descriptors(pid: int) -> Counter[str]:
+    """Kinds of open files: the targets of their links, without numbers of inodes."""
+    found: Counter[str] = Counter()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[re.sub(r"\[\d+\]", "", os.readlink(f"/proc/{pid}/fd/{name}"))] += 1
+    return found
+
+
+def _run_of(pid: int) -> str | None:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).environ().get("RINGWARD_RUN_ID")
+    return None
+
+
+def main() -> int:
+    """``python -m tests.crash.services SECONDS``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--services", type=int, default=200)
+    parser.add_argument("--life", type=float, default=10, help="how long an incarnation lives at most, in seconds")
+    parser.add_argument("--cgroups", choices=["auto", "off"], default="auto")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
+    wanted = parser.parse_args()
+    print(f"seed {wanted.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        daemon = Daemon(Path(name))
+        try:
+            report = Crashes(
+                daemon,
+                Path(name),
+                count=wanted.services,
+                most_s=wanted.life,
+                cgroups=wanted.cgroups,
+                seed=wanted.seed,
+            ).run(wanted.seconds)
+        finally:
+            output = daemon.output.read_text()
+            daemon.clean()
+    print(f"{report.runs} runs, {report.bytes} bytes of output, {report.left} processes left behind by them")
+    print(f"commands {dict(report.commands)}, {output.count('Traceback')} tracebacks in the daemon's log")
+    for reason, count in sorted(report.reasons.items()):
+        print(f"  {count:6} {reason}")
+    print("\n".join(report.differences) or "no difference")
+    return 1 if report.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

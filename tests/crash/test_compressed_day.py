@@ -1,0 +1,23 @@
+"""Schedules over a day on which clocks change, under kills of the scheduler."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.crash.compressed_day import Day
+
+
+@pytest.mark.parametrize(("which", "steps"), [("forward", 0), ("back", 5)])
+def test_no_instant_is_lost_and_none_comes_twice(tmp_path: Path, which: str, steps: int) -> None:
+    """However often the scheduler is killed, and its clock set: each instant is one run, or one row that says why."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    day = Day(tmp_path, which, seed)
+    try:
+        wrong = day.play(kills=6, steps=steps)
+    finally:
+        day.daemon.clean()
+    assert wrong == [], seed
+    assert day.kills >= 6
+    assert day.reasons["run"] > 200
+    assert day.reasons["dst_skipped"] >= (1 if which == "forward" else 2)

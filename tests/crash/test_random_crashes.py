@@ -1,0 +1,27 @@
+"""Services that crash at random."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.root.cgroups import Cgroups
+from tests.crash.services import Crashes
+from tests.e2e.daemon import Daemon
+
+SECONDS = 2
+
+
+@pytest.mark.parametrize("cgroups", ["auto", "off"])
+def test_everything_is_accounted_for(tmp_path: Path, cgroups: str) -> None:
+    """Each incarnation has its row, its end and every byte; no process, descriptor, ring or cgroup stays."""
+    if cgroups == "auto" and Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    daemon = Daemon(tmp_path)
+    try:
+        report = Crashes(daemon, tmp_path, count=8, most_s=1.0, cgroups=cgroups, seed=1).run(SECONDS)
+    finally:
+        daemon.clean()
+    assert report.differences == []
+    assert report.runs > 10
+    assert report.left > 0
+    assert report.bytes > 0

@@ -1,0 +1,71 @@
+"""A database that is damaged, gone, or locked by somebody else."""
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from store.copies import make_copy
+from tests.e2e.daemon import Daemon
+from tests.waiting import until
+
+TASK = '[tasks.t]\nrun = "echo hello"\n'
+
+
+def damage(path: Path, begin: int) -> bytes:
+    """Overwrite all from there on; returns what is in the file then."""
+    with contextlib.closing(sqlite3.connect(path)) as last:
+        last.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is in the -wal would heal it
+    content = path.read_bytes()
+    path.write_bytes(content[:begin] + b"\xa5" * (len(content) - begin))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("begin", [0, 4096, None])
+def test_starting_again_from_the_copy(daemon: Daemon, begin: int | None) -> None:
+    """A damaged header, damaged pages, no file: it starts with what the copy has, tells, and keeps the damaged one."""
+    daemon.write(TASK)
+    daemon.start()
+    before = daemon.ended(daemon.trigger("t"))
+    path = daemon.data / "ringward.db"
+    make_copy(str(path))
+    after = daemon.ended(daemon.trigger("t"))
+    assert daemon.stop() == 0
+    damaged = b""
+    if begin is None:
+        for part in ("", "-wal", "-shm"):
+            Path(f"{path}{part}").unlink(missing_ok=True)
+    else:
+        damaged = damage(path, begin)
+    daemon.start()
+    assert [run["id"] for run in daemon.runs("t")] == [before["id"]]
+    assert daemon.get(f"/api/runs/{after['id']}").status == 404
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    [told] = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
+    assert "what happened after that is lost" in told["body"]
+    assert "the database is started again from its copy of" in daemon.output.read_text()
+    kept = list(daemon.data.glob("ringward.db.damaged-*"))
+    assert [one.read_bytes() for one in kept] == ([] if begin is None else [damaged])
+    assert all(str(one) in told["body"] for one in kept)
+    assert daemon.stop() == 0
+    daemon.start()
+    assert len(daemon.runs("t")) == 2
+
+
+def test_locked_by_somebody_else(daemon: Daemon) -> None:
+    """What somebody waits for is refused, what runs goes on and can be stopped; afterwards all is stored."""
+    daemon.write('[tasks.t]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    run = daemon.trigger("t")
+    until(lambda: daemon.run(run)["status"] == "running", "the run")
+    other = sqlite3.connect(daemon.data / "ringward.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 503, "it to be noticed")
+    until(lambda: daemon.get("/readyz").status == 503, "the probe to say so")
+    assert daemon.request("POST", f"/api/runs/{run}/stop").status == 204
+    assert daemon.get("/api/runs").status == 200
+    other.execute("ROLLBACK")
+    other.close()
+    assert daemon.ended(run)["endReason"] == "stopped"
+    until(lambda: daemon.get("/readyz").status == 200, "it to recover")

@@ -1,0 +1,64 @@
+"""A daemon that may not open as many files as its runs need."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.daemon import Daemon
+from tests.waiting import until
+
+LIMIT = 256
+RUNS = 80
+
+
+class FewDescriptors(Daemon):
+    """Its limit is low, and hard."""
+
+    def command(self) -> list[str]:
+        return ["prlimit", f"--nofile={LIMIT}:{LIMIT}", *super().command()]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FewDescriptors]:
+    if shutil.which("prlimit") is None:
+        pytest.skip("prlimit is not installed")
+    one = FewDescriptors(tmp_path)
+    yield one
+    one.clean()
+
+
+def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
+    """What cannot be started says why; what runs goes on, with all its output; afterwards everything starts again."""
+    daemon.write(f"""[tasks.t]\nrun = '''echo first; read _ < "$GATE" || :; echo last'''\nmax_concurrent = {RUNS}
+[tasks.t.env]\nGATE = "{daemon.directory / "gate"}"\n""")
+    gate = daemon.directory / "gate"
+    os.mkfifo(gate)
+    daemon.start()
+    helpers = [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid]
+    runs = [daemon.trigger("t") for _ in range(RUNS)]
+    until(lambda: all(daemon.run(run)["status"] != "pending" for run in runs), "all to be tried")
+    refused = [run for run in runs if daemon.run(run)["status"] == "ended"]
+    started = [run for run in runs if run not in refused]
+    assert refused
+    assert started
+    assert {daemon.run(run)["endReason"] for run in refused} == {"start_failed"}
+    assert "cannot be started: Too many open files" in daemon.texts(refused[-1], "system")
+
+    def opened() -> bool:
+        with gate.open("w") as _:
+            return True
+
+    until(opened, "somebody to wait")
+    for run in started:
+        ended = daemon.ended(run)
+        assert (ended["endReason"], ended["exitCode"], daemon.lines(run)[-1]["text"]) == ("succeeded", 0, "last")
+        assert daemon.texts(run) == ["first", "last"]
+    again = daemon.trigger("t")
+    until(lambda: daemon.run(again)["status"] == "running", "another one to start")
+    assert [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid] == helpers
+    assert daemon.request("POST", f"/api/runs/{again}/stop").status == 204
+    assert daemon.ended(again)["endReason"] == "stopped"
+    assert daemon.stop() == 0

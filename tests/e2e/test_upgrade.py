@@ -1,0 +1,272 @@
+"""The daemon is executed anew, over and over, and nothing that runs notices."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from logring.reader import LogReader
+from tests.e2e.daemon import PROGRAMS, Daemon, program
+from tests.e2e.test_init import Container, container
+from tests.e2e.test_readiness import SAY, is_ready, on_flag
+from tests.waiting import until
+
+__all__ = ["container"]
+
+
+def runtime(daemon: Daemon) -> Path:
+    identity = (daemon.data / "id").read_text().strip()
+    places = (Path("/run/ringward"), Path(f"/dev/shm/ringward-{os.getuid()}"))
+    return next(place / identity for place in places if (place / identity).exists())
+
+
+def answer(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((runtime(daemon) / "upgrade.json").read_text())
+    return found
+
+
+def upgrade(daemon: Daemon) -> dict[str, Any]:
+    """Have it executed anew; returns what it says when that is over."""
+    number = answer(daemon)["number"]
+    os.kill(daemon.pid, signal.SIGUSR2)
+
+    def over() -> dict[str, Any] | None:
+        found = answer(daemon)
+        return found if found["number"] > number and found["state"] != "trying" else None
+
+    return until(over, "the end of the upgrade")
+
+
+def processes(daemon: Daemon) -> dict[str, int]:
+    """Main processes by run."""
+    found = {}
+    for child in psutil.Process(daemon.pid).children():
+        with contextlib.suppress(psutil.Error):
+            run = child.environ().get("RINGWARD_RUN_ID")
+            if run is not None:
+                found[run] = child.pid
+    return found
+
+
+def shown(daemon: Daemon, run: str) -> bool:
+    """Whether anything of its unfinished line can be seen."""
+    reader = LogReader(str(runtime(daemon) / f"{run}.ring"), None)
+    try:
+        return any(one.text for one in reader.pending())
+    finally:
+        reader.close()
+
+
+def begun(daemon: Daemon, run: str) -> bool:
+    return bool(daemon.get(f"/api/runs/{run}/log?from=0&limit=1").json()["lines"])
+
+
+def raw(daemon: Daemon, run: str) -> list[str]:
+    return daemon.get(f"/api/runs/{run}/log/raw?stream=stdout").body.decode().splitlines()
+
+
+def said(side: Path) -> list[str]:
+    """What one of the numbered programs believes to have printed."""
+    return [f"line {number}" for number in side.read_text().split()]
+
+
+def test_nothing_is_lost(daemon: Daemon, tmp_path: Path) -> None:
+    """Over three upgrades under full output: no line is lost, no process restarted, each exit status is exact."""
+    flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 100000 0 {tmp_path}/$RINGWARD_RUN_ID; exit 7"
+    daemon.write(
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, tmp_path / 'steady')}\n"
+        f'[tasks.flood]\nrun = "{flood}"\nmax_concurrent = 3\n'
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    steady = daemon.trigger("steady")
+    floods = []
+    for _ in range(3):
+        floods.append(daemon.trigger("flood"))
+        until(lambda: all(begun(daemon, run) for run in (steady, floods[-1])), "their first lines")
+        before = processes(daemon)
+        assert upgrade(daemon)["state"] == "done"
+        after = processes(daemon)
+        assert {run: pid for run, pid in before.items() if run in after}.items() <= after.items()
+        assert {steady, daemon.runs("s")[0]["id"]} <= after.keys()
+    for run in floods:
+        assert daemon.ended(run)["exitCode"] == 7
+        assert raw(daemon, run) == said(tmp_path / run)
+    daemon.request("POST", f"/api/runs/{steady}/stop")
+    assert daemon.ended(steady)["endReason"] == "stopped"
+    assert raw(daemon, steady) in (said(tmp_path / "steady"), said(tmp_path / "steady")[:-1])
+    assert [run["status"] for run in daemon.runs("s")] == ["running"]
+    assert daemon.stop() == 0
+
+
+def test_ends_in_progress(daemon: Daemon) -> None:
+    """A stop ladder takes its next step, and a time-out strikes, although somebody else had begun them."""
+    deaf = program("ignores_term")
+    daemon.write(
+        f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "4s"\n'
+        f'[tasks.late]\nrun = {deaf}\ntimeout = "5s"\ngraceful_stop = "10ms"\n'
+        f"[services.s]\nrun = {program('obeys_term')}\ninstances = 2\n"
+    )
+    daemon.start()
+    stopped, late = daemon.trigger("stopped"), daemon.trigger("late")
+    until(lambda: daemon.lines(stopped) and daemon.lines(late), "both to run")
+    daemon.request("POST", f"/api/runs/{stopped}/stop")
+    before = processes(daemon)
+    assert upgrade(daemon)["state"] == "done"
+    after = processes(daemon)
+    services = {run["id"] for run in daemon.runs("s")}
+    assert {run: after[run] for run in services} == {run: before[run] for run in services}
+    for run, reason in ((stopped, "stopped"), (late, "timeout")):
+        assert (daemon.ended(run)["endReason"], daemon.ended(run)["exitCode"]) == (reason, 128 + signal.SIGKILL)
+        assert daemon.texts(run, "system").count("did not end in time: sending SIGKILL") == 1
+
+
+HALVES: dict[str, tuple[str, str, list[str]]] = {
+    "line": (r"half a ", r"line", ["half a line"]),
+    "pipe": (r"10%\r50%", r"\r100%\n", ["100%"]),
+    "terminal": (r"one 1\n\x1b[32mtwo 2\r", r"\x1b[1A\x1b[2Kone 3\ntwo 4\n", ["one 1", "one 3", "two 4"]),
+    "secret": (r"it is correct-ho", r"rse-battery\n", ["it is ***"]),
+}
+
+
+def test_what_is_half_said(daemon: Daemon, tmp_path: Path) -> None:
+    """Half a line, a progress bar in a pipe and in a terminal, and half a secret become one with their other halves.
+
+    Readiness that a service announces afterwards is heard, and what runs in a terminal still has it.
+    """
+    go = tmp_path / "go"
+    (daemon.directory / "secret").write_text("correct-horse-battery")
+    (daemon.directory / "secret").chmod(0o600)
+    ready = on_flag(go, SAY.format(b"READY=1"))
+    text = f"[services.s]\nrun = {ready}\nready = {{ notify = true }}\n"
+    for name, (first, second, _) in HALVES.items():
+        text += f"[tasks.{name}]\nrun = {program('in_parts', go, first, second, 3)}\n"
+    text = text.replace("[tasks.terminal]", "[tasks.terminal]\ntty = true")
+    daemon.write(text + 'secrets = { PASSWORD = "${file:secret}" }\n')
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in HALVES}
+    for name, run in runs.items():
+        until(partial(shown, daemon, run), f"the first half of {name}")
+    assert upgrade(daemon)["state"] == "done"
+    assert not is_ready(daemon)
+    go.touch()
+    until(lambda: is_ready(daemon), "the service to be ready")
+    for name, run in runs.items():
+        assert daemon.ended(run)["exitCode"] == 3
+        assert [re.sub("\x1b\\[[0-9;]*m", "", text) for text in daemon.texts(run)] == HALVES[name][2]
+
+
+def test_streams_and_requests(daemon: Daemon, tmp_path: Path) -> None:
+    """Nobody is refused meanwhile, and a stream goes on by its last id: no line twice, none missing."""
+    daemon.write(f"[tasks.t]\nrun = {program('numbered', 6000, 0.001, tmp_path / 'side')}\n")
+    daemon.start()
+    run = daemon.trigger("t")
+    answers: list[int] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            answers.append(daemon.get("/healthz").status)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    seen: list[str] = []
+    last: str | None = None
+    done = upgrading = False
+    while not done:
+        stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0", last)
+        with contextlib.suppress(http.client.HTTPException):
+            for event in stream:
+                if event.kind == "line":
+                    seen.append(event.data["text"])
+                    last = event.id
+                done = done or event.kind == "done"
+                if not upgrading and len(seen) > 100:
+                    upgrading = True
+                    os.kill(daemon.pid, signal.SIGUSR2)
+        stream.close()
+    until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
+    over.set()
+    asking.join()
+    assert seen == [f"line {number}" for number in range(6000)]
+    assert set(answers) == {200}
+
+
+def test_requests_that_are_ignored(daemon: Daemon) -> None:
+    """A second request during an upgrade is ignored, one during the start is deferred, one during the end refused."""
+    daemon.write(f"[services.s]\nrun = {program('deaf_tree')}\n", daemon='shutdown_timeout = "2s"')
+    daemon.launch()
+    daemon.helper("ringward scheduler")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: "upgraded from" in daemon.output.read_text(), "the end of the upgrade")
+    until(daemon.ready, "the daemon to be ready")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: answer(daemon)["number"] == 2, "the second upgrade")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: "upgrade ignored: there is one under way" in daemon.output.read_text(), "the third to be ignored")
+    until(lambda: answer(daemon)["state"] == "done", "the end of the second upgrade")
+    assert daemon.output.read_text().count("upgraded from") == 2
+    until(lambda: daemon.task("s")["instances"][0]["state"] == "running", "the service")
+    os.kill(daemon.pid, signal.SIGTERM)
+    until(lambda: "shutting down" in daemon.output.read_text(), "the shutdown")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 0
+    assert "upgrade ignored: the daemon is shutting down" in daemon.output.read_text()
+
+
+@pytest.mark.parametrize("stage", ["trying the version", "scheduler leaves"])
+def test_the_end_during_an_upgrade(daemon: Daemon, stage: str) -> None:
+    """SIGTERM is obeyed at any stage: all ends in order."""
+    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run = until(lambda: [one for one in daemon.runs("s") if one["status"] == "running"], "the service")[0]["id"]
+    until(lambda: daemon.texts(run), "its first line")
+    scheduler = daemon.helper("ringward scheduler")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    if stage == "scheduler leaves":
+        until(
+            lambda: not scheduler.is_running() or scheduler.status() == psutil.STATUS_ZOMBIE, "the scheduler to leave"
+        )
+    else:
+        until(lambda: answer(daemon)["state"] == "trying", "the trial")
+    assert daemon.stop() == 0
+    daemon.start()
+    assert (daemon.run(run)["endReason"], daemon.run(run)["exitCode"]) == ("daemon_stopped", 5)
+
+
+def test_as_process_1_under_a_service_manager(
+    container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays process 1, and the service manager hears that it is at it, and when that is over."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{tmp_path}")
+        manager.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{tmp_path}")
+        try:
+            container.write(f"[services.s]\nrun = {program('obeys_term')}\n")
+            container.start()
+            assert manager.recv(4096).startswith(b"READY=1")
+            init = container.init
+            runs = until(lambda: [one for one in container.runs("s") if one["status"] == "running"], "the service")
+            os.kill(init.pid, signal.SIGUSR2)
+            assert manager.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+            assert manager.recv(4096).startswith(b"READY=1")
+            assert init.is_running()
+            assert [one["id"] for one in container.runs("s")] == [one["id"] for one in runs]
+            os.kill(init.pid, signal.SIGTERM)
+            assert container.process is not None
+            assert container.process.wait(60) == 0
+        finally:
+            container.clean()

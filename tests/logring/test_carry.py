@@ -1,0 +1,128 @@
+"""A writer that is handed to another program goes on as if nothing had been."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logring.carry import _PLAIN, take_down, take_up
+from logring.errors import Corrupt
+from logring.layout import STDERR, STDOUT
+from logring.plain import Foreign, Plain
+from logring.redraw import Redraw
+from tests.logring.reducing import pieces
+from tests.logring.support import Log, texts
+from tests.logring.test_redraw_properties import hostile
+
+MakeLog = Callable[..., Log]
+
+
+@given(hostile, st.integers(1, 40), st.booleans())
+def test_a_drawing_is_carried_at_any_point(data: bytes, size: int, full: bool) -> None:
+    """Whatever a program was in the middle of drawing: what settles, its history and what is shown are the same."""
+    here = Redraw(full=full)
+    there = Redraw(full=full)
+    for piece in pieces(data, size):
+        assert there.feed(piece) == here.feed(piece)
+        there = _PLAIN.up(json.loads(json.dumps(_PLAIN.down(there))))
+        assert there.region() == here.region()
+    assert there.finish() == here.finish()
+
+
+def test_a_secret_is_masked_over_the_edge(make_log: MakeLog) -> None:
+    """The first half of a secret is held back, the second half comes in another program: nobody sees either."""
+    log = make_log()
+    log.writer.mask([b"hunter2-hunter2"])
+    log.feed(STDOUT, b"the password is hunter2-")
+    log.writer.mirror_pending()
+    assert b"hunter2" not in b"".join(one.text for one in log.reader.pending())
+    log.carry_over()
+    log.feed(STDOUT, b"hunter2 indeed\n")
+    log.finish()
+    assert texts(log.lines()) == [b"the password is *** indeed"]
+    assert log.writer.masked == 1
+
+
+def test_a_secret_that_is_drawn_is_masked_over_the_edge(make_log: MakeLog) -> None:
+    """What is redrawn is cleaned of secrets in the other program, too."""
+    log = make_log()
+    log.writer.mask([b"hunter2-hunter2"])
+    log.writer.redraw(STDOUT, full=True)
+    log.feed(STDOUT, b"at 10%\rhunter2-\x1b[1mhun")
+    log.carry_over()
+    log.feed(STDOUT, b"ter2-hunter2\rhunter2-hunter2\n")
+    log.finish()
+    assert b"hunter2-hunter2" not in b"".join(texts(log.lines()))
+
+
+def test_what_is_dropped_is_counted_over_the_edge(make_log: MakeLog) -> None:
+    """A gap goes on: its lines are counted together, and the log says so once."""
+    log = make_log(file_blocks=2, policy="drop_new")
+    line = b"x" * 99 + b"\n"
+    while log.writer.gap is None:
+        log.feed(STDOUT, line)
+    dropped = log.writer.dropped
+    log.carry_over()
+    log.feed(STDOUT, line * 10)
+    log.carry_over()
+    assert log.writer.dropped == dropped + 10
+    log.finish()
+    (said,) = log.reader.read(log.reader.head().lines - 1, 1).lines
+    assert said.text.startswith(b"%d lines (%d bytes) dropped" % (dropped + 10, 100 * (dropped + 10)))
+
+
+def test_an_unfinished_line_of_each_stream(make_log: MakeLog) -> None:
+    """Neither half of a line becomes a line of its own."""
+    log = make_log()
+    log.feed(STDOUT, b"one ")
+    log.feed(STDERR, b"two ")
+    log.carry_over()
+    log.feed(STDOUT, b"whole\n")
+    log.carry_over()
+    log.feed(STDERR, b"lines\n")
+    log.finish()
+    assert texts(log.lines()) == [b"one whole", b"two lines"]
+
+
+def test_a_silent_log(make_log: MakeLog) -> None:
+    """There is no ring before the first byte, also over the edge."""
+    log = make_log()
+    log.carry_over()
+    assert not log.writer.created
+    log.feed(STDOUT, b"first\n")
+    log.finish()
+    assert texts(log.lines()) == [b"first"]
+
+
+@pytest.mark.parametrize("part", ["writer", "ring", "head"])
+def test_other_attributes_are_refused(make_log: MakeLog, part: str) -> None:
+    """What another version took down, with more or less in it, is refused instead of guessed at."""
+    log = make_log()
+    log.feed(STDOUT, b"line\n")
+    found = json.loads(json.dumps(take_down(log.writer, lambda fd: fd)))
+    inside = found[part]["HeadBlock"] if part == "head" else dict(found[part]["dict"])
+    inside["more"] = 1
+    if part != "head":
+        found[part] = {"dict": list(inside.items())}
+    with pytest.raises(Foreign, match="more"):
+        take_up(found)
+
+
+def test_a_ring_that_is_none(make_log: MakeLog) -> None:
+    """A ring whose beginning is damaged is not taken up."""
+    log = make_log()
+    log.feed(STDOUT, b"line\n")
+    log.writer.ring.mm[200] ^= 0xFF
+    with pytest.raises(Corrupt):
+        take_up(json.loads(json.dumps(take_down(log.writer, lambda fd: fd))))
+
+
+def test_unknown_classes_are_refused() -> None:
+    """In both directions."""
+    plain = Plain({})
+    with pytest.raises(TypeError, match="Redraw"):
+        plain.down([Redraw(full=True)])
+    with pytest.raises(Foreign, match="Redraw"):
+        plain.up({"Redraw": {}})

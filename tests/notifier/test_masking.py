@@ -1,0 +1,30 @@
+"""Secrets in URLs."""
+
+import pytest
+
+from supervisor.notifier.masking import masked
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("mailto://user:pass%20word@smtp.example.com?to=ops@example.com", ["pass word", "pass%20word"]),
+        ("slack://TokenA1/TokenB2/TokenC3/#channel", ["TokenA1", "TokenB2", "TokenC3", "tokena1"]),
+        ("json://example.com/hooks/abcd-1234?key=S3cretKey", ["abcd-1234", "S3cretKey"]),
+        ("ntfy://topic-that-is-secret", ["topic-that-is-secret"]),
+        ("https://hc.example.com/ping/8e1f-uuid", ["8e1f-uuid"]),
+    ],
+)
+def test_nothing_secret_is_left(url: str, secrets: list[str]) -> None:
+    """Neither the URL nor a token, password, path or value in it; the host that cannot be reached stays."""
+    said = f"cannot POST {url}: {' '.join(secrets)}: connection to example.com refused"
+    found = masked(said, url)
+    assert not any(secret in found for secret in [url, *secrets])
+    assert "cannot POST" in found
+    assert "refused" in found
+
+
+def test_the_host_stays() -> None:
+    """It says what cannot be reached."""
+    url = "json://hooks.example.com:8080/abcd-1234"
+    assert masked("no route to hooks.example.com", url) == "no route to hooks.example.com"

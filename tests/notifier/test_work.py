@@ -1,0 +1,120 @@
+"""Orders carried out by the notifier process."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logring.layout import STDERR, STDOUT, SYSTEM
+from logring.writer import RingWriter
+from supervisor.messages import Decoder, encode, receive_all
+from supervisor.notifier.order import Letter, Ping
+from supervisor.notifier.tail import last_lines
+from tests.receivers import web_server
+
+
+class Process:
+    """A notifier process and the scheduler's end of its socket."""
+
+    def __init__(self) -> None:
+        self.sock, theirs = socket.socketpair()
+        with theirs:
+            argv = [sys.executable, "-I", "-m", "supervisor.notifier", "--fd", str(theirs.fileno())]
+            self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+        self.sock.settimeout(60)
+        self._decoder = Decoder()
+        self._frames: list[dict[str, Any]] = []
+
+    def ask(self, *orders: Letter | Ping) -> list[dict[str, Any]]:
+        """Their results, in the order of their keys."""
+        for order in orders:
+            self.sock.sendall(encode(order.to_frame()))
+        found: list[dict[str, Any]] = []
+        while len(found) < len(orders):
+            found += receive_all(self.sock, self._decoder)
+        return sorted(found, key=lambda frame: str(frame["key"]))
+
+    def close(self) -> str:
+        """What it wrote to its log."""
+        self.sock.close()
+        _, said = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return said
+
+
+@pytest.fixture
+def notifier() -> Iterator[Process]:
+    one = Process()
+    yield one
+    one.close()
+
+
+def letter(url: str, key: str = "k", **more: Any) -> Letter:
+    return Letter(key=key, url=url, title="title", body="body", footer="footer", type="failure", **more)
+
+
+def test_results(notifier: Process) -> None:
+    """Delivered; refused, with status and Retry-After; nobody there; no such service: all of them at once."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        dead = sock.getsockname()[1]
+    with web_server() as web, web_server() as busy:
+        busy.respond = lambda _number: (429, {"Retry-After": "17"})
+        good, rests, gone, odd = notifier.ask(
+            letter(f"json://127.0.0.1:{web.port}/token-1", "1"),
+            letter(f"json://127.0.0.1:{busy.port}/token-2", "2"),
+            letter(f"json://127.0.0.1:{dead}/token-3", "3"),
+            letter("nonsense://token-4", "4"),
+        )
+    assert (good["ok"], good["error"], good["retry_after_ms"]) == (True, None, None)
+    assert web.messages[0]["message"] == "body\n\nfooter"
+    assert (rests["ok"], rests["retry_after_ms"]) == (False, 17_000)
+    assert "429" in rests["error"] or "Many" in rests["error"]
+    assert (gone["ok"], gone["retry_after_ms"]) == (False, None)
+    assert odd["error"] == "Apprise does not understand the URL"
+    assert not any("token" in frame["error"] for frame in (rests, gone, odd))
+
+
+def test_pings(notifier: Process) -> None:
+    """A URL is asked for again when that failed, three times at most."""
+    with web_server() as web:
+        web.respond = lambda number: (200 if number in (0, 2) else 500, {})
+        url = f"http://127.0.0.1:{web.port}/secret-x"
+        (first,) = notifier.ask(Ping(key="a", url=url))
+        (second,) = notifier.ask(Ping(key="b", url=url))
+        web.respond = lambda _number: (404, {})
+        (third,) = notifier.ask(Ping(key="c", url=url))
+    assert [frame["ok"] for frame in (first, second, third)] == [True, True, False]
+    assert third["error"] == "the server answered with status 404"
+    assert len(web.requests) == 1 + 2 + 3
+
+
+def test_apprise_is_loaded_late() -> None:
+    """A process that only pings does without it, and so does everybody else."""
+    code = "import supervisor.notifier.__main__, supervisor.scheduler.__main__, sys; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert "supervisor.notifier.work" in out.stdout.split()
+    assert not {"apprise", "requests", "yaml", "markdown"} & set(out.stdout.split())
+
+
+def test_the_last_lines(tmp_path: Path) -> None:
+    """Twenty at most, of both streams, what the daemon said in brackets, without what a terminal would obey."""
+    ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
+    assert last_lines(ring, file) == ""
+    assert last_lines(None, None) == ""
+    writer = RingWriter(ring, "D", file_blocks=0)
+    for number in range(30):
+        writer.append(STDERR if number % 2 else STDOUT, f"line {number}\n".encode(), 1)
+    writer.append(SYSTEM, b"stopping\n", 2)
+    writer.append(STDOUT, b"\x1b[31mred\t" + b"x" * 1000 + b"\n", 3)
+    found = last_lines(ring, file).split("\n")
+    assert len(found) == 20
+    assert found[0] == "line 12"
+    assert found[-2] == "[stopping]"
+    assert found[-1].startswith("\N{REPLACEMENT CHARACTER}[31mred ")
+    assert len(found[-1]) == 300
+    writer.seal(4)

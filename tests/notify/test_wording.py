@@ -1,0 +1,40 @@
+"""What messages say."""
+
+from store.deliveries import Delivery
+from supervisor.notify.wording import body_of, message, title_of, trial
+
+AT = 1_780_056_000_000  # 2026-05-29 12:00:00 UTC
+ONE = Delivery(1, "n", "run.failed", "error", "t failed", "The run ended.", "t", "R", AT, AT, False, 0)
+SITE = "https://jobs.example.com"
+
+
+def test_a_single_one() -> None:
+    """Title and text as they are, the link to the run behind them, and what kind of news it is."""
+    said = message([ONE], site=SITE, host="h", zone="UTC")
+    assert (said.title, said.body, said.type) == ("t failed", "The run ended.", "failure")
+    assert said.footer == f"{SITE}/#/run/R\nRingward on h"
+    assert message([ONE], site=None, host="h", zone="UTC").footer == "Ringward on h"
+    stale = ONE._replace(kind="config.stale", severity="info", run_id=None)
+    assert message([stale], site=SITE, host="h", zone="UTC").footer.startswith(f"{SITE}/#/notifications\n")
+    assert message([stale], site=SITE, host="h", zone="UTC").type == "info"
+    good = ONE._replace(kind="run.recovered", severity="info")
+    assert message([good], site=SITE, host="h", zone="UTC").type == "success"
+
+
+def test_several() -> None:
+    """A line for each with its time and link; the worst of them says what kind of news it is."""
+    held = ONE._replace(held=True, severity="warn")
+    said = message([held, ONE._replace(held=True, title="u failed")], site=SITE, host="h", zone="Europe/Prague")
+    assert (said.title, said.type) == ("2 notifications", "failure")
+    assert said.body.split("\n")[1] == f"2026-05-29 14:00:00 u failed {SITE}/#/run/R"
+    assert message([held], site=None, host="h", zone="UTC").title == "1 notification"
+    many = message([held] * 60, site=None, host="h", zone="UTC").body.split("\n")
+    assert (len(many), many[-1]) == (51, "and 10 more")
+
+
+def test_bounds() -> None:
+    """A title is one line of 200 characters at most, a text has 2000."""
+    assert title_of("a\n b\t\r\nc") == "a b c"
+    assert len(title_of("x" * 1000)) == 200
+    assert len(body_of("x" * 5000)) == 2000
+    assert trial("n", "h").body == "The notifier n can deliver messages."

@@ -1,0 +1,317 @@
+"""What one root leaves to the next, without the processes."""
+
+import errno
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logring import logfile
+from logring.reader import LogReader
+from supervisor.logline import Log
+from supervisor.messages import Exited, Spawn
+from supervisor.root import handover, instances
+from supervisor.root.cgroups import Cgroup
+from supervisor.root.diskroom import DiskRoom
+from supervisor.root.ear import Ear
+from supervisor.root.estate import Estate
+from supervisor.root.fdstore import Store
+from supervisor.root.files import FileThread
+from supervisor.root.gate import Hold
+from supervisor.root.handover import Keep, NotAccepted
+from supervisor.root.instances import Instance, Phase
+from supervisor.root.lives import Lives
+from supervisor.root.pump import Pump
+from supervisor.root.runlog import RunLog
+from supervisor.root.tree import Trees
+from supervisor.root.trial import Trial, _reason
+from supervisor.root.watch import Watch
+from supervisor.version import VERSION
+from tests.root.test_pump import LINE, Bench
+from tests.root.test_shortage import BOOT
+from tests.root.tracing import traced
+from tests.waiting import until
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    one = Bench(tmp_path)
+    yield one
+    one.close()
+
+
+def next_root(bench: Bench) -> None:
+    """Another pump and another file thread take up what these two leave."""
+    found = json.loads(json.dumps(bench.pump.take_down(lambda fd: fd)))
+    bench.files = FileThread(bench.files._log, 2, DiskRoom("/", 0))
+    bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
+    bench.pump.connect(bench.ends)
+    bench.files.connect(bench.pump)
+    logs = [RunLog.take_up(one) for one in found["logs"]]
+    bench.pump.take_up(logs, RunLog.take_up(found["daemon"]), found)
+    (bench.log,) = logs
+
+
+def content(bench: Bench) -> bytes:
+    """Let the file thread write until it has nothing more to do; returns what the log has."""
+    while not bench.log.finished:
+        bench.obey()
+        bench.read()
+        bench.write_files()
+        bench.files._tick()
+    reader = LogReader(bench.ring_path, bench.log_path)
+    try:
+        return b"".join(reader.raw())
+    finally:
+        reader.close()
+
+
+def test_a_log_that_waits_for_room(bench: Bench) -> None:
+    """The next root's file thread makes room, and its pump reads on: nothing is lost of what stood in the pipes."""
+    total = taken = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out, bench.err)
+        taken += bench.read()
+    next_root(bench)
+    assert bench.stalled()
+    while taken < total:
+        bench.write_files()
+        bench.obey()
+        taken += bench.read()
+    assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_a_log_whose_pipes_are_to_be_closed(bench: Bench) -> None:
+    """A run has ended, and what its pipes hold waits for a place in the ring: all of it comes into the log."""
+    total = taken = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out, bench.err)
+        taken += bench.read()
+    bench.pump.drain("R")
+    bench.obey()
+    assert bench.ends.ended == []
+    next_root(bench)
+    while not bench.ends.ended:
+        bench.write_files()
+        bench.obey()
+    assert bench.seal() == LINE * (total // len(LINE))
+    assert [run for run, _ in bench.ends.lines] == ["R"]
+
+
+def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is complete, but not written, is written by the next root."""
+    write = logfile.pwritev
+
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    os.write(bench.out, b"first\nlast\n")
+    bench.read()
+    monkeypatch.setattr(logfile, "pwritev", full)
+    bench.pump.seal("R", [])
+    bench.obey()
+    bench.write_files()
+    assert bench.log.sealed
+    next_root(bench)
+    bench.write_files()
+    assert not bench.log.finished
+    monkeypatch.setattr(logfile, "pwritev", write)
+    assert content(bench) == b"first\nlast\n"
+
+
+def test_what_helpers_said(bench: Bench) -> None:
+    """Half a line of a helper, and lines that no terminal has taken yet, go along."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    bench.pump.add_helper(reading)
+    bench.obey()
+    os.write(writing, b"half a ")
+    bench.pump._read_helper(reading)
+    next_root(bench)
+    os.write(writing, b"line\n")
+    bench.pump._read_helper(reading)
+    assert bench.files._echo.waiting.endswith(b"half a line\n")
+    for fd in (reading, writing):
+        os.close(fd)
+
+
+def test_an_instance(tmp_path: Path) -> None:
+    """All that is known of it is known to the next root, down to its stop ladder and its ear."""
+    spawn = Spawn(
+        run="R",
+        task="t",
+        argv=["x"],
+        env={"A": "\udcff"},
+        log=str(tmp_path),
+        log_max_bytes=1,
+        stop_signal=15,
+        grace_ms=5,
+        stop_then=[[2, 7]],
+        notify=f"@{tmp_path}",
+    )
+    one = Instance(spawn, 7, 8, 9, None, Cgroup("/x", frozenset({"memory"})), Ear(spawn))
+    one.cause, one.by, one.kill_at_s, one.phase = "stop", "me", 12.5, Phase.DRAINING
+    one.steps.popleft()
+    one.leftovers[3, 4] = "left (3)"
+    one.untouchable.add(5)
+    keep = Keep()
+    other = instances.take_up(json.loads(json.dumps(instances.take_down(one, keep))))
+    assert one.ear is not None
+    assert keep.fds == {one.ear.fileno()}
+    for name in set(Instance.__slots__) - {"ear", "cgroup"}:
+        assert getattr(other, name) == getattr(one, name), name
+    assert other.cgroup is not None
+    assert (other.cgroup.path, other.cgroup.limits) == ("/x", set())
+    assert other.ear is not None
+    assert other.ear.fileno() == one.ear.fileno()
+    one.ear.close()
+    other.ear._sock.detach()
+
+
+def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
+    """The next root tells of them as this one would have, and of what could not be started."""
+    estate = Estate(BOOT, Store(""), Log("test"))
+
+    def lives() -> Lives:
+        return Lives(Watch(), bench.pump, Log("test"), {}, lambda _frame: None, Trees("D", set, print), estate)
+
+    here, there = lives(), lives()
+    here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
+    here.stillborn["B"] = "cannot be started: no"
+    here._trees._owners[7, 8] = "C"
+    found = json.loads(json.dumps(here.take_down(Keep())))
+    there.take_up([], [Exited(**one) for one in found["exits"]], found)
+    assert there.snapshot() == here.snapshot()
+    assert there.stillborn == here.stillborn
+    assert there._trees._owners == {(7, 8): "C"}
+    there.acknowledge({"runs": ["A"]})
+    assert there.exits == {}
+
+
+def table(**more: Any) -> int:
+    fd = handover.write({"x": 1}, Keep(), {15})
+    if more:
+        whole = {**json.loads(os.pread(fd, 65536, 0)), **more}
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(whole).encode(), 0)
+    return fd
+
+
+def test_a_table_of_our_own() -> None:
+    """It is read as it was written, with its version."""
+    found = handover.read(table())
+    assert (found["handover"], found["version"], found["signals"], found["x"]) == (handover.HANDOVER, VERSION, [15], 1)
+
+
+def test_a_newer_table_is_refused() -> None:
+    """A version that is older than the one that runs says so."""
+    with pytest.raises(NotAccepted, match="does not know what 9 hands over"):
+        handover.read(table(handover=handover.HANDOVER + 1, version="9"))
+
+
+def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made one of ours, step by step; one for which there is no step is refused."""
+    steps: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        1: lambda table: {**table, "x": table["x"] + 1},
+        2: lambda table: {**table, "x": table["x"] * 10},
+    }
+    monkeypatch.setattr(handover, "CONVERSIONS", steps)
+    monkeypatch.setattr(handover, "HANDOVER", 3)
+    assert handover.read(table(handover=1))["x"] == 20
+    assert handover.read(table(handover=2))["x"] == 10
+    with pytest.raises(NotAccepted, match="any more"):
+        handover.read(table(handover=0))
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
+    """A file thread that hangs is given up, and the pump was never stopped for it; afterwards both go on."""
+    hangs = threading.Event()
+    watch, said = Watch(), list[bool]()
+    hold = Hold(watch, bench.pump, bench.files)
+
+    def hang() -> None:
+        hangs.wait()
+
+    bench.files.hold(hang)
+    bench.files.start()
+    bench.pump.start()
+    hold.begin(said.append)
+    hold.tend(time.monotonic())
+    assert said == []
+    hold.tend(time.monotonic() + 60)
+    assert said == [False]
+    hangs.set()
+    hold.begin(said.append)
+
+    def held() -> bool:
+        watch.round(0)
+        return len(said) > 1
+
+    until(held, "both to wait")
+    assert said == [False, True]
+    hold.release()
+    bench.pump.finish(timeout_s=60)
+    assert bench.files.finish(timeout_s=60)
+    assert not bench.pump.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("", ""),
+        ("one\ntwo\n", "two"),
+        ('Traceback:\n  File "a.py", line 3\n    class X\nSyntaxError: bad\n', 'File "a.py", line 3: SyntaxError: bad'),
+    ],
+)
+def test_why_a_trial_failed(output: str, why: str) -> None:
+    """What it said last; of an error in Python, also the place."""
+    assert _reason(output) == why
+
+
+@pytest.fixture
+def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that never answers."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_trial_that_cannot_even_be_killed() -> None:
+    """It is given up, its end awaited by nobody: it is reaped when it comes."""
+    before = set(os.listdir("/proc/self/fd"))
+    watch = Watch()
+    answers: list[str | None] = []
+    trial = Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
+    with traced(trial.pid):
+        trial.end()
+        assert os.waitpid(trial.pid, os.WNOHANG) == (0, 0)
+    watch._epoll.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert os.waitpid(trial.pid, 0) == (trial.pid, signal.SIGKILL)
+    assert not answers
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a descriptor for it there is none: nothing of it stays, and the reason is told."""
+
+    def full(_pid: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", full)
+    watch = Watch()
+    answers: list[str | None] = []
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Too many open files"):
+        Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert os.wait()[1] == signal.SIGKILL
+    assert not answers

@@ -1,0 +1,81 @@
+import json
+from pathlib import Path
+
+from logring.paths import ring_path
+from logring.reader import LogReader
+from store.database import open_writer
+from store.events import append_all, draft
+from supervisor.doorbell import DoorbellClient, DoorbellServer
+from supervisor.scheduler.announce import EVENTS_RING, Announcer, left_over
+from supervisor.scheduler.loop import Loop
+
+
+def test_announce(tmp_path: Path) -> None:
+    """Line n of the ring is event n + 1, with number, kind and body, at its time; who listens hears of it once."""
+    loop = Loop()
+    bell = DoorbellServer(str(tmp_path / "bell"), "token")
+    announcer = Announcer(loop, str(tmp_path), "D", bell, 8)
+    client = DoorbellClient(str(tmp_path / "bell"), "token")
+    client.subscribe(EVENTS_RING)
+    for _ in range(3):  # accepted, known, subscribed
+        loop.round(0)
+    first = [draft("a", {"text": "ü\n", "kind of": {}}, 5000), draft("b", {}, 5000), draft("c", {"n": [1]}, 5001)]
+    loop.after(0, lambda: announcer.announce(8, first))
+    loop.after(0, lambda: announcer.announce(11, [draft("d", {"x": None}, 5001)]))
+    loop.after(0, lambda: announcer.announce(0, []))
+    loop.round(0)
+    reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
+    lines = reader.read(0, 100).lines
+    assert [(line.n, line.ts, json.loads(line.text)) for line in lines] == [
+        (7, 5000, {"seq": 8, "kind": "a", "text": "ü\n", "kind of": {}}),
+        (8, 5000, {"seq": 9, "kind": "b"}),
+        (9, 5001, {"seq": 10, "kind": "c", "n": [1]}),
+        (10, 5001, {"seq": 11, "kind": "d", "x": None}),
+    ]
+    assert client.receive() == [EVENTS_RING]
+    reader.close()
+    client.close()
+    announcer.close(last=True)
+
+
+def test_an_event_that_is_too_long(tmp_path: Path) -> None:
+    """It is one line all the same, with number and kind, so that the numbers of all others stay true."""
+    bell = DoorbellServer(str(tmp_path / "bell"), "token")
+    announcer = Announcer(Loop(), str(tmp_path), "D", bell, 1)
+    names = [f"task-{number}" for number in range(10_000)]
+    announcer.announce(1, [draft("config.reloaded", {"added": names}, 5), draft("b", {"text": "x" * 16_000}, 5)])
+    reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
+    lines = reader.read(0, 100).lines
+    assert [(line.n, json.loads(line.text)) for line in lines] == [
+        (0, {"seq": 1, "kind": "config.reloaded"}),
+        (1, {"seq": 2, "kind": "b", "text": "x" * 16_000}),
+    ]
+    reader.close()
+    announcer.close(last=True)
+
+
+def test_what_another_scheduler_could_not_announce(tmp_path: Path) -> None:
+    """The next one announces it, and its ring has what came before, so that whoever resumes finds no hole."""
+    database = open_writer(str(tmp_path / "ringward.db"))
+    assert left_over(database, str(tmp_path)) == (1, [])
+    stored = [draft("run.created", {"n": n}, 5000 + n) for n in range(1, 6)]
+    bell = DoorbellServer(str(tmp_path / "bell"), "token")
+    killed = Announcer(Loop(), str(tmp_path), "D", bell, 1)
+    append_all(database, stored[:3])
+    killed.announce(1, stored[:3])
+    append_all(database, stored[3:])
+    first, events = left_over(database, str(tmp_path))
+    following = Announcer(Loop(), str(tmp_path), "D", bell, first)
+    following.announce(first, events)
+    reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
+    assert [(line.n, json.loads(line.text)["n"]) for line in reader.read(0, 100).lines] == [
+        (n - 1, n) for n in range(1, 6)
+    ]
+    reader.close()
+    following.close(last=False)
+    assert left_over(database, str(tmp_path)) == (first, events)
+    last = Announcer(Loop(), str(tmp_path), "D", DoorbellServer(str(tmp_path / "bell"), "token"), first)
+    last.announce(first, events)
+    last.close(last=True)
+    assert left_over(database, str(tmp_path)) == (6, []), "the daemon has ended in peace"
+    database.close()

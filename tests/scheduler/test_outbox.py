@@ -1,0 +1,307 @@
+"""Deliveries: tried until they are there or too old, one by one, and nothing about them goes round in circles."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from store import deliveries, notifications
+from store.deliveries import Standing
+from supervisor.notifier.order import Letter, Ping, Result
+from supervisor.scheduler.loop import Clock
+from supervisor.scheduler.outbox import Outbox
+from supervisor.scheduler.post import Post
+from tests.scheduler.bench import Bench
+
+FAILED = 1 << 8
+TEXT = """
+[tasks.t]
+run = "false"
+[tasks.u]
+run = "false"
+[tasks.r]
+run = "false"
+retry_attempts = 1
+retry_delay = "0s"
+[notifiers.a]
+url = "json://a.example.com/secret-a"
+[notifiers.b]
+url = "json://b.example.com/secret-b"
+"""
+TO_A = '[[routes]]\nnotify = "a"\n'
+TO_BOTH = '[[routes]]\nnotify = ["a", "b"]\n'
+NO = Result("no route to host")
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+
+class HandClock(Clock):
+    """Shows what the test says."""
+
+    ms = 1_780_056_000_000
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+    def boot_s(self) -> float:
+        return self.ms / 1000
+
+
+class FakePost:
+    """Orders without a process that carries them out."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Letter, Callable[[Result], None]]] = []
+
+    def give(self, order: Letter | Ping, then: Callable[[Result], None]) -> None:
+        assert isinstance(order, Letter)
+        self.open.append((order, then))
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+
+class Desk(Bench):
+    """A bench with an outbox."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        self.hand = HandClock()
+        super().__init__(directory, text, self.hand)
+        self.begin()
+
+    def begin(self, *, first: bool = True) -> None:
+        """Have an outbox that knows nothing but what is stored."""
+        self.post = FakePost()
+        self.outbox = Outbox(self.loop, self.boot, self.committer, cast(Post, self.post), self.config, self.log)
+        self.notices.on_queued = self.outbox.queued
+        self.outbox.on_lost = self.notices.deliveries_lost
+        self.outbox.begin(first=first)
+        self.store.work_all()
+
+    def fail(self, name: str = "t", status: int = FAILED) -> str:
+        run = self.trigger(name)
+        self.store.work_all()
+        self.started(run.id)
+        self.exited(run.id, status=status)
+        self.store.work_all()
+        return run.id
+
+    def given(self) -> list[str]:
+        """URLs and titles of what the notifier process has got and not answered."""
+        return sorted(f"{order.url[7]} {order.title}" for order, _ in self.post.open)
+
+    def answer(self, result: Result = Result()) -> None:  # noqa: B008 - frozen
+        """To the first of them."""
+        self.post.open.pop(0)[1](result)
+        self.store.work_all()
+
+    def later(self, ms: int) -> None:
+        self.hand.ms += ms
+        self.loop.round(0)
+        self.store.work_all()
+
+    def standing(self, name: str = "a") -> Standing:
+        return deliveries.standings(self.store.database)[name]
+
+    def kinds(self) -> list[str]:
+        return [one.kind for one in notifications.page(self.store.database, 100)]
+
+
+Make = Callable[[str], Desk]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Make]:
+    made: list[Desk] = []
+
+    def make(text: str) -> Desk:
+        made.append(Desk(tmp_path, TEXT + text))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_one_after_the_other(desk: Make) -> None:
+    """Each notifier has one message at a time, in their order; several notifiers have theirs side by side."""
+    one = desk(TO_BOTH)
+    one.fail("t")
+    one.fail("u")
+    assert one.given() == ["a t failed", "b t failed"]
+    one.answer()
+    assert sorted(one.given()) == ["a u failed", "b t failed"]
+    one.answer()
+    one.answer()
+    one.answer()
+    assert (one.given(), one.standing().waiting, one.standing("b").waiting) == ([], 0, 0)
+
+
+def test_tried_again(desk: Make) -> None:
+    """After half a minute, two minutes, ten minutes and then every hour; success lets all that waited go at once."""
+    one = desk(TO_A)
+    one.fail()
+    for wait_ms in (MINUTE_MS // 2, 2 * MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, HOUR_MS):
+        one.answer(NO)
+        one.later(wait_ms - 1000)
+        assert one.given() == []
+        one.later(1000)
+        assert one.given() == ["a t failed"]
+    one.answer(NO)
+    one.fail("u")
+    assert one.given() == []
+    one.later(MINUTE_MS // 2)
+    assert one.given() == ["a u failed"]
+    one.answer()
+    assert one.given() == ["a t failed"]
+    one.answer()
+    assert one.standing()[3:] == ("no route to host", 0, 0)
+
+
+def test_retry_after(desk: Make) -> None:
+    """A receiver that asks to be left alone is, with everything, for as long as it asks."""
+    one = desk(TO_A)
+    one.fail()
+    one.answer(Result("429", retry_after_ms=5 * MINUTE_MS))
+    one.fail("u")
+    one.later(5 * MINUTE_MS - 1000)
+    assert one.given() == []
+    one.later(1000)
+    assert len(one.given()) == 1
+
+
+def test_given_up(desk: Make) -> None:
+    """After a day; people hear of it, by other notifiers and never by that one, and that is the end of it."""
+    one = desk(TO_BOTH)
+    one.fail()
+    one.post.open.sort(key=lambda item: item[0].url, reverse=True)
+    one.answer()
+    for _ in range(40):
+        if one.post.open:
+            one.answer(NO)
+        one.later(HOUR_MS)
+        if "notify.delivery_failed" in one.kinds():
+            break
+    assert one.given() == ["b The notifier a does not deliver"]
+    assert one.standing().given_up == 1
+    for _ in range(60):
+        if one.post.open:
+            one.answer(NO)
+        one.later(HOUR_MS)
+    assert (one.given(), one.standing("b").given_up) == ([], 1)
+    assert one.kinds().count("notify.delivery_failed") == 1
+
+
+def test_too_many(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many wait; the oldest make room, people hear of it, and it ends there, also without coalescing."""
+    monkeypatch.setattr("supervisor.scheduler.notices.MOST_WAITING", 3)
+    one = desk(f'[notify]\ncoalesce_window = "0s"\n{TO_BOTH}')
+    for _ in range(8):
+        one.fail()
+    assert one.standing().waiting == 3
+    assert one.standing().given_up >= 5
+    assert "notify.delivery_failed" in one.kinds()
+
+
+def test_another_scheduler(desk: Make) -> None:
+    """What was under way is sent again, what had failed waits its time; another daemon tries everything at once."""
+    one = desk(TO_BOTH)
+    one.fail()
+    one.post.open.sort(key=lambda item: item[0].url)
+    one.answer(NO)
+    one.begin(first=False)
+    assert one.given() == ["b t failed"]
+    one.begin(first=True)
+    assert one.given() == ["a t failed", "b t failed"]
+
+
+def test_attempts_and_failures(desk: Make) -> None:
+    """A route takes the last attempt alone or each one, and counts accordingly; both hear of the recovery."""
+    one = desk(
+        '[[routes]]\nnotify = "a"\nmatch = { tasks = "r" }\nafter = 2\nfinal_attempt_only = false\n'
+        '[[routes]]\nnotify = "b"\nmatch = { tasks = "r" }\n'
+    )
+    one.fail("r")
+    assert one.given() == []
+    (again,) = one.units["r"].waiting.values()
+    one.engine.retry_due(again)
+    one.store.work_all()
+    one.started(again.id)
+    one.exited(again.id, status=FAILED)
+    one.store.work_all()
+    assert one.given() == ["a r failed", "b r failed"]
+    one.answer()
+    one.answer()
+    one.fail("r", 0)
+    assert one.given() == ["a r has recovered", "b r has recovered"]
+
+
+def test_only_who_was_told_hears_the_end(desk: Make) -> None:
+    """A route that was not taken yet has no recovery to tell; the next failure is news again."""
+    one = desk('[[routes]]\nnotify = "a"\nafter = 2\n[[routes]]\nnotify = "b"\nrecovery = false\n')
+    one.fail()
+    assert one.given() == ["b t failed"]
+    one.answer()
+    one.fail("t", 0)
+    assert one.given() == []
+    one.fail()
+    assert one.given() == ["b t failed"]
+    assert one.kinds().count("run.recovered") == 1
+
+
+def test_repeats_are_not_sent(desk: Make) -> None:
+    """Within the window they only count."""
+    one = desk(TO_A)
+    one.fail()
+    one.answer()
+    one.fail()
+    assert one.given() == []
+    one.hand.ms += HOUR_MS
+    one.fail()
+    assert one.given() == ["a t failed"]
+
+
+def test_what_the_task_itself_names(desk: Make) -> None:
+    """Failure, success and recovery, without any route."""
+    one = desk('[tasks.own]\nrun = "false"\nnotify_on_failure = "a"\nnotify_on_success = "b"\n')
+    one.fail("own")
+    assert one.given() == ["a own failed"]
+    one.answer()
+    one.fail("own", 0)
+    assert one.given() == ["a own has recovered", "b own succeeded"]
+
+
+def test_an_instant_without_a_run(desk: Make) -> None:
+    """Is told as missed, with its reason; what somebody triggered and was refused is not."""
+    one = desk('[tasks.own]\nrun = "false"\non_overlap = "skip"\nnotify_on_missed = "a"\n')
+    one.trigger("own")
+    one.trigger("own")
+    one.store.work_all()
+    assert one.kinds() == []
+    unit = one.units["own"]
+    assert unit.task is not None
+    change = one.engine.change()
+    one.engine.create_task_run(unit, unit.task, change, trigger="cron", scheduled_at=one.hand.ms)
+    one.engine.commit(change)
+    one.store.work_all()
+    assert one.given() == ["a own did not run"]
+    (found,) = notifications.page(one.store.database, 10)
+    assert (found.kind, found.severity) == ("run.missed", "warn")
+    assert "another one was running" in found.body
+
+
+def test_quiet_hours(desk: Make) -> None:
+    """What comes in them is one message at their end."""
+    one = desk('[daemon]\ntimezone = "UTC"\n[[routes]]\nnotify = "a"\nquiet = "11:00-13:00"\n')
+    one.fail("t")
+    one.fail("u")
+    one.later(HOUR_MS - 1000)
+    assert one.given() == []
+    one.later(1000)
+    ((letter, _),) = one.post.open
+    assert letter.title == "2 notifications"
+    assert "t failed" in letter.body
+    assert "u failed" in letter.body

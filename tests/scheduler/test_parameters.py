@@ -1,0 +1,258 @@
+"""Values of parameters: what is taken, what the command gets, and where secrets are kept."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
+
+from store.errors import DiskFull
+from store.ids import new_ulid
+from supervisor.config.load import load
+from supervisor.config.model import Param, Task
+from supervisor.scheduler import secret_params
+from supervisor.scheduler.commands import Commands
+from supervisor.scheduler.parameters import NOTHING, Given, Unfit, Wrong, given_again, hand, take, take_again
+from supervisor.scheduler.rootlink import RootLink
+from supervisor.scheduler.startup import Startup, read
+from supervisor.scheduler.units import spawn_of
+from tests.scheduler.bench import Bench
+
+SECRET = "correct-horse"
+PARAMS = """
+[tasks.t]
+run = "x"
+params = [
+  { name = "A", kind = "env", default = "a" },
+  { name = "n", kind = "arg", type = "integer" },
+  { name = "x", kind = "arg", type = "number" },
+  { name = "b", kind = "option", type = "boolean" },
+  { name = "f", kind = "flag" },
+  { name = "p", kind = "option", pattern = "(a+)+b" },
+  { name = "TOKEN", kind = "env", secret = true },
+]
+"""
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=50)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    path = tmp_path_factory.mktemp("config") / "ringward.toml"
+    path.write_text(PARAMS)
+    path.chmod(0o600)
+    return load(str(path)).tasks["t"]
+
+
+def wrong_of(call: Callable[[], Any]) -> dict[str, str]:
+    with pytest.raises(Unfit) as caught:
+        call()
+    return dict(caught.value.wrong)
+
+
+def test_taken(task: Task) -> None:
+    """In the form that the command gets, with the defaults; a secret apart from what is shown."""
+    found = take(task, {"n": "-007", "x": "1.50", "b": "1", "f": "true", "p": "aab", "TOKEN": SECRET})
+    assert found.shown == {"A": "a", "n": "-7", "x": "1.50", "b": "true", "f": "true", "p": "aab"}
+    assert found.secret == {"TOKEN": SECRET}
+    assert found.record == {**found.shown, "TOKEN": None}
+    assert SECRET not in repr(found)
+    handed = hand(task, found)
+    assert handed.arguments == ["-7", "1.50", "--b=true", "--f", "--p=aab"]
+    assert (handed.env, handed.secrets) == ({"A": "a", "TOKEN": SECRET}, ["TOKEN"])
+
+
+def test_an_argument_keeps_its_number(task: Task) -> None:
+    """One without a value is empty where another follows, and not there at the end."""
+    assert hand(task, take(task, {"x": "1"})).arguments == ["", "1"]
+    assert hand(task, take(task, {"n": "1", "f": "false"})).arguments == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n", "1.0"), ("n", "\u0661"), ("n", "1\n"), ("n", ""), ("n", "9" * 19), ("x", "nan"), ("x", "1e5"), ("x", "."),
+        ("b", "yes"), ("f", ""), ("p", "aab\n"), ("p", "xaab"), ("p", "a" * 60_000), ("A", "\0"), ("A", "x" * 65_537),
+        ("A", "é" * 40_000), ("TOKEN", "short"), ("TOKEN", ""), ("TOKEN", "x" * 9000), ("a", "x"), ("", "x"),
+    ],
+)  # fmt: skip
+def test_not_taken(task: Task, name: str, value: str) -> None:
+    """It is named, and a secret is not repeated; a pattern costs no more than the length of the value."""
+    wrong = wrong_of(lambda: take(task, {name: value}))
+    assert list(wrong) == [name]
+    assert len(wrong[name]) < 200
+
+
+def test_a_refusal_is_short(task: Task) -> None:
+    """Whoever asks for what there is not is told so in few words, however much there is and is asked for."""
+    choices = tuple(f"one of very many choices, number {n}" for n in range(1000))
+    large = replace(task, params=tuple(Param(name=f"p{n}", kind="option", choices=choices) for n in range(100)))
+    values = {f"{kind}{n}": "one of very many choices" for kind in "pq" for n in range(50)}
+    wrong = wrong_of(lambda: take(large, values))
+    assert (wrong.keys(), max(map(len, wrong.values())) < 200) == (values.keys(), True)
+
+
+def test_too_much_together(task: Task) -> None:
+    """All values of a run have at most 64 KiB."""
+    assert take(task, {"A": "x" * 65_000})
+    assert set(wrong_of(lambda: take(task, {"A": "x" * 65_000, "TOKEN": "secret 1\n" * 100}))) == {"A", "TOKEN"}
+
+
+@hypothesis_given(
+    values=st.fixed_dictionaries({}, optional={"A": TEXT, "p": TEXT, "f": TEXT, "n": TEXT, "other": TEXT})
+)
+def test_whatever_is_given(task: Task, values: dict[str, str]) -> None:
+    """It is refused by name, or reaches the command whole; and what was stored is given again as it was."""
+    refused: Sequence[Wrong] = ()
+    try:
+        found = take(task, values)
+    except Unfit as err:
+        refused = err.wrong
+    if refused:
+        assert {one.name for one in refused} <= values.keys()
+        return
+    handed = hand(task, found)
+    assert handed.env["A"] == values.get("A", "a")
+    assert len(handed.arguments) == sum(name in values for name in ("p", "n")) + (found.shown.get("f") == "true")
+    assert take_again(task, given_again(json.loads(json.dumps(found.record)), {})) == found
+
+
+def test_what_is_lost(task: Task) -> None:
+    """Of a secret whose value is gone nothing is made up; also when its parameter is none any more."""
+    stored = {"A": "x", "TOKEN": None, "old": None}
+    assert given_again(None, {}) is NOTHING
+    assert given_again(stored, {"TOKEN": SECRET}) == Given({"A": "x"}, {"TOKEN": SECRET}, frozenset({"old"}))
+    assert set(wrong_of(lambda: take_again(task, given_again(stored, {})))) == {"TOKEN", "old"}
+    assert set(wrong_of(lambda: hand(task, given_again(stored, {})))) == {"TOKEN", "old"}
+
+
+# In the scheduler.
+
+
+def kept(one: Bench) -> dict[str, Any]:
+    folder = Path(one.boot.data_dir, "secrets")
+    return {path.name: json.loads(path.read_text()) for path in folder.iterdir()} if folder.exists() else {}
+
+
+def triggered(one: Bench, **params: str) -> tuple[str, dict[str, Any]]:
+    """Trigger by a command; the run's id, and the answer."""
+    answers: list[dict[str, Any]] = []
+    run_id = new_ulid()
+    arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": params}
+    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    one.loop.round(0)
+    one.store.work_all()
+    return run_id, answers[-1] if answers else {}
+
+
+def finish(one: Bench) -> None:
+    """Give the loop and the store their turns."""
+    one.loop.round(0)
+    while one.store.jobs:
+        one.store.work_all()
+        one.loop.round(0)
+
+
+def test_secrets_are_kept_as_long_as_they_are_needed(bench: Callable[[str], Bench]) -> None:
+    """From before the run is stored until it has ended; its retry has its own."""
+    one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
+    run_id, answer = triggered(one, TOKEN=SECRET)
+    assert (answer["ok"], kept(one)) == (True, {run_id: {"TOKEN": SECRET}})
+    assert SECRET not in json.dumps(answer)
+    one.started(run_id)
+    one.exited(run_id, status=256)
+    finish(one)
+    (again,) = kept(one)
+    assert again != run_id
+    assert one.engine.live[again].params.secret == {"TOKEN": SECRET}
+    one.stop(one.engine.live[again])
+    finish(one)
+    one.exited(again, cause="stop")
+    finish(one)
+    assert kept(one) == {}
+
+
+def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) -> None:
+    """Refused, and nothing of it stays."""
+    one = bench(PARAMS)
+    answers: list[dict[str, Any]] = []
+    run_id = new_ulid()
+    arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
+    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    one.loop.round(0)
+    secret_params.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # as far as the store had come
+    one.store.fail(DiskFull("full"))
+    finish(one)
+    assert (answers[0]["status"], kept(one)) == (503, {})
+
+
+def test_secrets_that_cannot_be_kept(bench: Callable[[str], Bench]) -> None:
+    """A trigger is refused; a retry goes on with what it has in memory, and holds up nothing of what is stored."""
+    one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
+    run_id, _ = triggered(one, TOKEN=SECRET)
+    one.started(run_id)
+    folder = Path(one.boot.data_dir, "secrets")
+    folder.rename(folder.with_name("away"))
+    folder.write_text("")  # no folder: nothing can be made or removed in it
+    one.exited(run_id, status=256)
+    finish(one)
+    (again,) = one.engine.live.values()
+    assert (again.retry_of, again.params.secret) == (run_id, {"TOKEN": SECRET})
+    assert one.row(again).params == {"A": "a", "TOKEN": None}
+    answers: list[dict[str, Any]] = []
+    arguments = {"task": "t", "run": new_ulid(), "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
+    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    one.loop.round(0)
+    finish(one)
+    assert (answers[0]["status"], list(one.engine.live)) == (503, [again.id])
+
+
+def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
+    """A run that waits has its values; what belongs to none is removed; one whose secret is gone says so."""
+    one = bench(PARAMS + "max_concurrent = 1\n")
+    _first, second, third = (triggered(one, TOKEN=SECRET, A=name)[0] for name in "xyz")
+    secret_params.forget(one.boot.data_dir, third)
+    secret_params.keep(one.boot.data_dir, new_ulid(), {"TOKEN": SECRET})
+    Path(one.boot.data_dir, "secrets", f"{second}.new").write_text("half")
+    one.take_up(first=False)
+    known = read(one.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
+    change = one.engine.change()
+    Startup(one.engine, one.keeper, cast(RootLink, one.root), one.units, one.log).settle(known, change)
+    one.engine.commit(change)
+    finish(one)
+    assert second in kept(one)
+    assert not {third, f"{second}.new"} & kept(one).keys()
+    assert one.engine.live[second].params == Given({"A": "y"}, {"TOKEN": SECRET})
+    refusal = spawn_of(one.engine.live[third], "D", "log").refusal
+    assert refusal == "its parameters do not fit: TOKEN is secret, and its value is not kept any more"
+
+
+def test_a_definition_that_changed(bench: Callable[[str], Bench]) -> None:
+    """What waits is held against the new one when it starts, and takes the defaults that are new."""
+    one = bench(PARAMS)
+    unit = one.units["t"]
+    assert unit.task is not None
+    run_id, _ = triggered(one, n="1")
+    run = one.engine.live[run_id]
+    spawn = spawn_of(run, "D", "log")
+    assert (spawn.argv, spawn.refusal) == (["/bin/sh", "-e", "-c", "x", "/bin/sh", "1"], None)
+    other = load_task(one, 'params = [{ name = "A", kind = "env" }, { name = "n", kind = "arg", choices = ["2"] }]')
+    run.definition = other
+    assert spawn_of(run, "D", "log").refusal == 'its parameters do not fit: n must be "2"'
+    run.definition = load_task(
+        one,
+        'params = [{ name = "A", kind = "option" }, { name = "n", kind = "env" }, '
+        '{ name = "N", kind = "env", default = 3 }]',
+    )
+    spawn = spawn_of(run, "D", "log")
+    assert (spawn.argv[-1], spawn.env["n"], spawn.env["N"]) == ("--A=a", "1", "3")
+
+
+def load_task(one: Bench, keys: str) -> Task:
+    path = Path(one.boot.data_dir, "other.toml")
+    path.write_text(f'[tasks.t]\nrun = "x"\n{keys}\n')
+    path.chmod(0o600)
+    return load(str(path)).tasks["t"]

@@ -1,0 +1,104 @@
+"""Which local times an expression has, held against croniter's own arithmetic."""
+
+import random
+from datetime import UTC, datetime
+from itertools import islice
+
+import pytest
+from croniter import croniter
+from croniter.croniter import CroniterBadDateError, CroniterError
+
+from supervisor.scheduler.cron import validate
+from supervisor.scheduler.pattern import Pattern
+
+MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+DAYS = ("L", "15W", "1W", "31W", "1,L", "?", "1-31")
+SPECIAL = ("5#3", "L5", "mon#1,fri#2", "?", "0#5", "L0", "0-7", "0-6", "1,*")
+COUNT = 12
+
+
+def field(choose: random.Random, low: int, high: int, names: list[str], special: tuple[str, ...]) -> str:
+    """Of all forms that a field can have."""
+
+    def value() -> str:
+        return choose.choice(names) if names and choose.random() < 0.3 else str(choose.randint(low, high))
+
+    return choose.choice(
+        (
+            "*",
+            f"*/{choose.randint(2, high)}",
+            choose.choice(special or ("*",)),
+            ",".join(value() for _ in range(choose.randint(1, 3))),
+            f"{value()}-{value()}",
+            f"{value()}-{value()}/{choose.randint(1, 5)}",
+        )
+    )
+
+
+def expression(choose: random.Random) -> str:
+    fields = [
+        field(choose, 0, 59, [], ()),
+        field(choose, 0, 23, [], ()),
+        field(choose, 1, 31, [], DAYS),
+        field(choose, 1, 12, MONTHS, ()),
+        field(choose, 0, 7, WEEKDAYS, SPECIAL),
+    ]
+    if choose.random() < 0.3:
+        fields.insert(0, field(choose, 0, 59, [], ()))
+    return " ".join(fields)
+
+
+def theirs(text: str, after: int) -> list[int]:
+    """What croniter finds; they end where it finds no more."""
+    times = croniter(text, float(after), implement_cron_bug=True, second_at_beginning=True)
+    found: list[int] = []
+    while len(found) < COUNT:
+        try:
+            found.append(int(times.get_next(float)))
+        except CroniterBadDateError:
+            break
+    return found
+
+
+def comparable(text: str) -> bool:
+    """Whether croniter joins days of month and week by "or", as it should, also with # and W."""
+    *_, day, _month, weekday = text.split()
+    wild = day[0] in "*?" or weekday[0] in "*?"
+    return wild or not ("#" in weekday or "L" in weekday or "W" in day)
+
+
+def test_as_croniter_has_them() -> None:
+    """The same times, from any moment on, and the same expressions are refused."""
+    choose = random.Random()
+    compared = 0
+    while compared < 500:
+        text, after = expression(choose), choose.randrange(2_000_000_000)
+        if not comparable(text):
+            continue
+        compared += 1
+        try:
+            expected = theirs(text, after)
+        except CroniterError:
+            assert validate(text), text
+            continue
+        assert list(islice(Pattern(text).local_times(after), COUNT)) == expected, (text, after)
+
+
+def dates(text: str, count: int) -> list[str]:
+    after = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) - 1
+    found = islice(Pattern(text).local_times(after), count)
+    return [datetime.fromtimestamp(one, UTC).strftime("%m-%d") for one in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0 0 13 * fri#3", ["01-13", "01-16", "02-13", "02-20"]),
+        ("0 0 1 * L5", ["01-01", "01-30", "02-01", "02-27"]),
+        ("0 0 L * mon#1", ["01-05", "01-31", "02-02", "02-28"]),
+    ],
+)
+def test_either_will_do(text: str, expected: list[str]) -> None:
+    """A day of the month and an nth weekday that are both restricted are joined by "or", as other days are."""
+    assert dates(text, len(expected)) == expected

@@ -1,0 +1,83 @@
+import os
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.roundlog import RoundLog
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Of a socket that keeps writes apart."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def writes(end: socket.socket) -> list[list[str]]:
+    """The texts of the lines of each write."""
+    found = []
+    while select.select([end], [], [], 0)[0]:
+        found.append([line.partition(": ")[2] for line in os.read(end.fileno(), 65536).decode().splitlines()])
+    return found
+
+
+def test_lines_of_a_round_are_one_write(ends: tuple[socket.socket, socket.socket]) -> None:
+    """What is said in one round is written at its end, in order; outside of a round, at once."""
+    log, loop = RoundLog("info", ends[1].fileno()), Loop()
+    log.info("before there is a loop")
+    log.attach(loop)
+    log.info("outside")
+    assert writes(ends[0]) == [["before there is a loop"], ["outside"]]
+
+    def say() -> None:
+        log.info("one")
+        log.debug("nobody wants to know")
+        log.warning("two")
+        assert writes(ends[0]) == []
+
+    loop.after(0, say)
+    loop.after(0, lambda: log.error("three"))
+    loop.round(0)
+    assert writes(ends[0]) == [["one", "two", "three"]]
+    loop.round(0)
+    assert writes(ends[0]) == []
+
+
+def test_no_write_is_longer_than_a_pipe_takes_whole(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Many lines are as many writes as needed for each to be atomic; only a line that is longer itself is not."""
+    log, loop = RoundLog("info", ends[1].fileno()), Loop()
+    log.attach(loop)
+    texts = [f"{n} {'x' * 300}" for n in range(40)] + ["y" * 5000, "z"]
+
+    def say() -> None:
+        for text in texts:
+            log.info(text)
+
+    loop.after(0, say)
+    loop.round(0)
+    found = writes(ends[0])
+    assert [text for lines in found for text in lines] == texts
+    assert len(found) < len(texts) / 5
+    assert [lines for lines in found if len("".join(lines)) > select.PIPE_BUF] == [["y" * 5000]]
+
+
+def test_what_waits_can_be_written_at_once(ends: tuple[socket.socket, socket.socket]) -> None:
+    """A scheduler that dies of a defect has said before that what it had to say."""
+    log, loop = RoundLog("info", ends[1].fileno()), Loop()
+    log.attach(loop)
+
+    def fail() -> None:
+        log.info("last words")
+        raise KeyError
+
+    loop.after(0, fail)
+    with pytest.raises(KeyError):
+        loop.round(0)
+    log.flush()
+    assert writes(ends[0]) == [["last words"]]

@@ -1,0 +1,45 @@
+"""What API workers are answered when they trigger a run."""
+
+from collections.abc import Callable
+from typing import Any
+
+from store.ids import new_ulid
+from store.runs import Run, get_run
+from supervisor.messages import Decoder, encode
+from supervisor.scheduler.commands import Commands
+from tests.scheduler.bench import Bench
+
+Make = Callable[[str], Bench]
+
+
+def trigger(one: Bench, commands: Commands, run_id: str) -> dict[str, Any]:
+    """The result in the answer, as it comes out of a frame."""
+    answers: list[dict[str, Any]] = []
+    commands.trigger({"run": run_id, "task": "job", "triggered_by": "api", "by": "me"}, answers.append)
+    one.store.work_all()
+    (answer,) = answers
+    assert answer["ok"]
+    (frame,) = Decoder().feed(encode(answer))
+    result: dict[str, Any] = frame["result"]
+    return result
+
+
+def test_the_answer_has_the_row(bench: Make) -> None:
+    """Of a run that starts and of one that waits, exactly as it is stored; so nobody has to read it again."""
+    one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
+    commands = Commands(one.engine, one.units, {})
+    for run_id in (new_ulid(), new_ulid()):
+        assert Run(**trigger(one, commands, run_id)["row"]) == get_run(one.store.database, run_id)
+
+
+def test_one_that_has_to_be_read(bench: Make) -> None:
+    """The answer has no row when the run was refused, or when the request was carried out before."""
+    one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'skip'\n")
+    commands = Commands(one.engine, one.units, {})
+    first, second = new_ulid(), new_ulid()
+    assert "row" in trigger(one, commands, first)
+    assert "row" not in trigger(one, commands, first)
+    assert "row" not in trigger(one, commands, second)
+    stored = get_run(one.store.database, second)
+    assert stored is not None
+    assert stored.end_reason == "skipped"

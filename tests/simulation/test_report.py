@@ -1,0 +1,70 @@
+"""What a simulation counts."""
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from supervisor.config.load import load
+from supervisor.simulation import report
+from supervisor.simulation.report import DAY_MS, TooMuch, simulate
+
+PRAGUE = ZoneInfo("Europe/Prague")
+START_MS = int(datetime(2026, 10, 25, tzinfo=PRAGUE).timestamp()) * 1000
+
+
+def played(directory: Path, text: str, hours: int, **durations_ms: int) -> report.Report:
+    path = directory / "ringward.toml"
+    path.write_text(f'[daemon]\ntimezone = "Europe/Prague"\n{text}')
+    path.chmod(0o600)
+    tasks = list(load(str(path)).tasks.values())
+    return simulate(tasks, START_MS, START_MS + hours * 3_600_000, PRAGUE, durations_ms, {})
+
+
+def test_the_day_on_which_clocks_go_back(tmp_path: Path) -> None:
+    """Hours are those of the clocks, one of them comes twice; what is repeated and left out is told by task."""
+    text = '[tasks.a]\nrun = "x"\ncron = "30 2 * * *"\n[tasks.b]\nrun = "x"\ncron = "*/30 * * * *"\n'
+    found = played(tmp_path, text, 25, b=20 * 60_000).to_dict()
+    assert found["clockChanges"] == [
+        {
+            "date": "2026-10-25",
+            "task": name,
+            "timezone": "Europe/Prague",
+            "movedToGapEnd": 0,
+            "repeated": repeated,
+            "dst_skipped": skipped,
+        }
+        for name, repeated, skipped in (("a", 1, 1), ("b", 4, 0))
+    ]
+    assert [one["starts"] for one in found["hours"]] == [2, 2, 2.5, *[2] * 21]
+    assert found["hours"][2]["mostStarts"] == 3
+    assert found["hours"][5]["running"] == pytest.approx(2 / 3)
+    assert found["collisions"] == [{"tasks": ["a", "b"], "count": 1, "first": "2026-10-25T00:30:00.000Z"}]
+    assert [(one["name"], one["times"], one["run"], one["dst_skipped"]) for one in found["tasks"]] == [
+        ("a", 2, 1, 1),
+        ("b", 50, 50, 0),
+    ]
+
+
+def test_a_run_over_many_hours(tmp_path: Path) -> None:
+    """It counts in each of them, also when it goes on beyond the end."""
+    text = '[tasks.a]\nrun = "x"\ncron = "30 4,23 * * *"\n'
+    found = played(tmp_path, text, 25, a=150 * 60_000).to_dict()
+    assert [one["running"] for one in found["hours"][3:9]] == [0, 0.5, 1, 1, 0, 0]
+    assert found["hours"][23]["running"] == 0.5
+
+
+def test_what_has_no_schedule(tmp_path: Path) -> None:
+    """It is not there, nor are services."""
+    text = '[tasks.a]\nrun = "x"\n[services.s]\nrun = "x"\n'
+    assert played(tmp_path, text, 25).to_dict()["tasks"] == []
+
+
+def test_too_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first day tells that it would take too long."""
+    monkeypatch.setattr(report, "MAX_TIMES", 10_000)
+    text = '[tasks.a]\nrun = "x"\ncron = "* * * * *"\n'
+    played(tmp_path, text, 6 * DAY_MS // 3_600_000)
+    with pytest.raises(TooMuch):
+        played(tmp_path, text, 7 * DAY_MS // 3_600_000)

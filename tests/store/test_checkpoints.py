@@ -1,0 +1,70 @@
+import os
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from store import checkpoints
+from store.database import Database, open_reader, open_writer
+from store.meta import get_meta, set_meta
+from tests.waiting import until
+
+PAGE = 4096
+
+
+def fill(writer: Database, pages: int, beginning: int = 0) -> None:
+    """Commits that each add some pages."""
+    for number in range(beginning, beginning + pages // 10):
+        set_meta(writer, f"filler {number}", "x" * 10 * PAGE)
+
+
+def moved(path: Path) -> int:
+    """Bytes of the database file alone."""
+    return path.stat().st_size
+
+
+def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written comes into the database file though the writer never moves anything; nothing is lost by it."""
+    monkeypatch.setattr(checkpoints, "PAGES_BY_WRITER", 10**9)
+    monkeypatch.setattr(checkpoints, "MOST_PAGES", 10**9)
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    before = moved(path)
+    fill(writer, 2 * checkpoints.PAGES_BESIDE)
+    until(lambda: moved(path) >= before + checkpoints.PAGES_BESIDE * PAGE, "the pages to be moved")
+    reader = open_reader(str(path))
+    assert get_meta(reader, "filler 99") == "x" * 10 * PAGE
+    reader.close()
+    writer.close()
+    with apsw.Connection(str(path)) as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("most", ["PAGES_BY_WRITER", "MOST_PAGES"])
+def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    """The writer does the rest, so the WAL does not grow for ever: of few pages that are left, or else of very many."""
+    monkeypatch.setattr(checkpoints, "PAGES_BESIDE", 200 if most == "PAGES_BY_WRITER" else 10**9)
+    monkeypatch.setattr(checkpoints, most, 1000)
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    with writer.lent() as connection:
+        thread: checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+    for beginning in range(0, 400, 40):
+        fill(writer, 400, beginning)
+        if most == "PAGES_BY_WRITER":
+            until(lambda: thread._moved >= thread._asked, "the thread to follow")
+    assert Path(f"{path}-wal").stat().st_size < 2000 * PAGE < 3000 * PAGE < moved(path)
+    writer.close()
+
+
+def test_close(tmp_path: Path) -> None:
+    """The thread ends with the writer, which is the last to have the file open: no WAL is left."""
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    threads = threading.active_count()
+    fill(writer, 2 * checkpoints.PAGES_BESIDE)
+    assert threading.active_count() == threads + 1
+    writer.close()
+    assert threading.active_count() == threads
+    assert os.listdir(tmp_path) == ["ringward.db"]

@@ -1,0 +1,117 @@
+"""Copies of an SQLite database, and starting again from one."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from store.copies import check, copied_at_ms, copy_path, is_suspect, make_copy, restore, suspect
+from store.database import open_writer
+from store.errors import Damaged, Unusable
+from store.events import append, last_seq
+from store.meta import get_meta, set_meta
+from store.runs import get_run, insert_run, update_run
+from store.tasks import get_task, update_task, upsert_task
+
+from .making import T0, make_run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "ringward.db")
+
+
+def damage(path: str) -> None:
+    """All but the first pages."""
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        file.seek(4096 * 2)
+        file.write(b"\xa5" * (size - 4096 * 2))
+
+
+def test_a_copy_while_it_is_written(path: str) -> None:
+    """The copy has what was stored, and nobody else may read it; the next one takes its place."""
+    writer = open_writer(path)
+    set_meta(writer, "a", 1)
+    make_copy(path)
+    set_meta(writer, "a", 2)
+    make_copy(path)
+    writer.close()
+    assert os.stat(copy_path(path)).st_mode & 0o777 == 0o600
+    copy = open_writer(copy_path(path))
+    assert get_meta(copy, "a") == 2
+    copy.close()
+
+
+def test_a_damaged_one_is_not_copied(path: str) -> None:
+    """The copy of before stays."""
+    open_writer(path).close()
+    make_copy(path)
+    before = Path(copy_path(path)).read_bytes()
+    damage(path)
+    with pytest.raises(Unusable):
+        make_copy(path)
+    assert Path(copy_path(path)).read_bytes() == before
+
+
+def test_starting_again(path: str) -> None:
+    """The damaged one is kept. What may have happened since the copy does not happen again, nor has an event its id."""
+    writer = open_writer(path)
+    upsert_task(writer, "t0", "task", "{}")
+    update_task(writer, "t0", last_instant=T0)
+    waits, runs, ended = make_run(task_name="t0"), make_run(task_name="t0"), make_run(task_name="t0")
+    for run in (waits, runs, ended):
+        insert_run(writer, run)
+    update_run(writer, runs.id, status="running", started_at=T0)
+    update_run(writer, ended.id, status="ended", end_reason="succeeded", exit_code=0, ended_at=T0)
+    append(writer, "run.created", {}, T0)
+    make_copy(path)
+    append(writer, "run.created", {}, T0)
+    writer.close()
+    damage(path)
+    damaged = Path(path).read_bytes()
+    found = restore(path, T0 + 5000)
+    assert found.copied_at_ms == copied_at_ms(path)
+    assert found.damaged is not None
+    assert Path(found.damaged).read_bytes() == damaged
+    writer = open_writer(path)
+    stored = [get_run(writer, run.id) for run in (waits, runs, ended)]
+    assert [run and (run.status, run.end_reason) for run in stored] == [
+        ("ended", "crashed"),
+        ("running", None),
+        ("ended", "succeeded"),
+    ]
+    task = get_task(writer, "t0")
+    assert task is not None
+    assert task.last_instant == T0 + 5000
+    assert last_seq(writer) > 2
+    writer.close()
+    check(path)
+
+
+@pytest.mark.parametrize("copy", ["none", "damaged"])
+def test_nothing_to_start_from(path: str, copy: str) -> None:
+    """Then nothing is moved."""
+    open_writer(path).close()
+    if copy == "damaged":
+        make_copy(path)
+        damage(copy_path(path))
+    damage(path)
+    before = Path(path).read_bytes()
+    with pytest.raises(Unusable):
+        restore(path, T0)
+    assert Path(path).read_bytes() == before
+
+
+def test_suspicion(path: str) -> None:
+    """It stays until all was read and found to be well."""
+    open_writer(path).close()
+    whole = Path(path).read_bytes()
+    suspect(path)
+    damage(path)
+    with pytest.raises(Damaged):
+        check(path)
+    assert is_suspect(path)
+    Path(path).write_bytes(whole)
+    check(path)
+    assert not is_suspect(path)

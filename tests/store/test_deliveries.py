@@ -1,0 +1,181 @@
+"""Messages that wait for their notifier."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from store import deliveries
+from store.database import Database
+from store.deliveries import Delivery
+from store.tasks import forget_missing, upsert_task
+
+from .making import T0
+
+HOUR_MS = 3_600_000
+
+
+def draft(at: int = T0, notifier: str = "n", *, until: int | None = None, kind: str = "run.failed") -> Delivery:
+    due_at = at if until is None else until
+    return Delivery(0, notifier, kind, "error", f"at {at}", "body", "t", "R", at, due_at, until is not None, 0)
+
+
+def add(db: Database, *drafts: Delivery, digest_ms: int = 0) -> None:
+    for one in drafts:
+        deliveries.add(db, one, digest_ms)
+
+
+def titles(found: list[list[Delivery]]) -> list[list[str]]:
+    return [[one.title for one in together] for together in found]
+
+
+def due(db: Database, now_ms: int, *without: str, most: int = 10) -> list[list[str]]:
+    return titles(deliveries.due(db, now_ms, without, most))
+
+
+def test_what_is_due(writer: Database) -> None:
+    """One message of each notifier, the oldest first, whoever waits longest first; as it was stored."""
+    add(writer, draft(T0 + 1, "b"), draft(T0 + 2, "a"), draft(T0 + 3, "b"), draft(T0 + 9, "c"))
+    assert due(writer, T0) == []
+    assert due(writer, T0 + 5) == [[f"at {T0 + 1}"], [f"at {T0 + 2}"]]
+    assert due(writer, T0 + 5, "b") == [[f"at {T0 + 2}"]]
+    assert due(writer, T0 + 9, most=1) == [[f"at {T0 + 1}"]]
+    assert deliveries.next_due(writer, ("a", "b")) == T0 + 9
+    assert deliveries.next_due(writer, ("a", "b", "c")) is None
+    ((first,), _) = deliveries.due(writer, T0 + 5, (), 10)
+    assert first == draft(T0 + 1, "b")._replace(seq=first.seq)
+
+
+def test_quiet_hours(writer: Database) -> None:
+    """What is held back is due when they end, all of it together; what is not goes before."""
+    end = T0 + HOUR_MS
+    add(writer, draft(T0, until=end), draft(T0 + 1, until=end), draft(T0 + 2))
+    assert due(writer, T0 + 2) == [[f"at {T0 + 2}"]]
+    assert deliveries.next_due(writer, ()) == T0 + 2
+    ((one,),) = deliveries.due(writer, T0 + 2, (), 10)
+    deliveries.delivered(writer, "n", [one.seq], T0 + 3)
+    assert due(writer, end - 1) == []
+    assert due(writer, end) == [[f"at {T0}", f"at {T0 + 1}"]]
+
+
+def test_a_digest(writer: Database) -> None:
+    """The first message of a notifier waits, those that come meanwhile go with it, the next one begins another."""
+    add(writer, draft(T0), draft(T0 + 50), draft(T0 + 60, "other"), digest_ms=100)
+    assert due(writer, T0 + 99) == []
+    assert due(writer, T0 + 100) == [[f"at {T0}", f"at {T0 + 50}"]]
+    add(writer, draft(T0 + 120), digest_ms=100)
+    assert deliveries.next_due(writer, ("other",)) == T0 + 100
+    (together,) = deliveries.due(writer, T0 + 130, ("other",), 10)
+    deliveries.delivered(writer, "n", [one.seq for one in together], T0 + 130)
+    assert due(writer, T0 + 219, "other") == []
+    assert due(writer, T0 + 220, "other") == [[f"at {T0 + 120}"]]
+
+
+def test_failures(writer: Database, reader: Database) -> None:
+    """One that failed waits while others go on, until it is hurried; the notifier's standing says what happened."""
+    add(writer, draft(T0), draft(T0 + 1))
+    ((one,),) = deliveries.due(writer, T0 + 1, (), 10)
+    deliveries.failed(writer, "n", {one.seq: T0 + HOUR_MS}, "no route", T0 + 2)
+    assert due(writer, T0 + 3) == [[f"at {T0 + 1}"]]
+    found = deliveries.standings(reader)["n"]
+    assert (found.delivered_at, found.failed_at, found.error, found.waiting) == (None, T0 + 2, "no route", 2)
+    deliveries.hurry(writer, T0 + 4, "other")
+    assert due(writer, T0 + 4) == [[f"at {T0 + 1}"]]
+    ((other,),) = deliveries.due(writer, T0 + 4, (), 10)
+    deliveries.delivered(writer, "n", [other.seq], T0 + 4)
+    deliveries.hurry(writer, T0 + 5)
+    ((again,),) = deliveries.due(writer, T0 + 5, (), 10)
+    assert again == one._replace(attempts=1, due_at=T0 + 5)
+    deliveries.give_up(writer, "n", [again.seq], "gone", T0 + 6)
+    assert deliveries.standings(reader)["n"] == ("n", T0 + 4, T0 + 6, "gone", 1, 0)
+
+
+def test_bounded(writer: Database, reader: Database) -> None:
+    """Of each notifier only so many wait, the newest."""
+    add(writer, *(draft(T0 + number) for number in range(5)), draft(T0, "other"))
+    assert deliveries.overflow(writer, "n", 5) == 0
+    assert deliveries.overflow(writer, "n", 2) == 3
+    assert due(writer, T0 + 9) == [[f"at {T0}"], [f"at {T0 + 3}"]]
+    deliveries.count_lost(writer, "n", 3, "too many", T0)
+    standing = deliveries.standings(reader)
+    assert (standing["n"].given_up, standing["n"].waiting, standing["other"].waiting) == (3, 2, 1)
+
+
+def test_who_was_told(writer: Database) -> None:
+    """Once in a window for each notifier, kind and task; whoever was told hears that it is over, once."""
+    tell = deliveries.tell
+    assert tell(writer, "n", "run.failed", "t", T0, HOUR_MS)
+    assert not tell(writer, "n", "run.failed", "t", T0 + HOUR_MS - 1, HOUR_MS)
+    assert tell(writer, "n", "run.timeout", "t", T0, HOUR_MS)
+    assert tell(writer, "n", "run.failed", "other", T0, HOUR_MS)
+    assert tell(writer, "m", "run.failed", "t", T0, HOUR_MS)
+    assert tell(writer, "m", "run.failed", "t", T0, 0)
+    assert tell(writer, "n", "run.failed", "t", T0 + HOUR_MS, HOUR_MS)
+    assert tell(writer, "n", "run.failed", "t", T0, HOUR_MS), "the clock was set back"
+    assert deliveries.end_of_trouble(writer, ("run.failed", "run.timeout"), "t") == {"n", "m"}
+    assert deliveries.end_of_trouble(writer, ("run.failed", "run.timeout"), "t") == set()
+    assert tell(writer, "n", "run.failed", "t", T0 + 1, HOUR_MS)
+    assert not tell(writer, "n", "run.failed", "other", T0 + 1, HOUR_MS)
+
+
+def test_what_is_gone_is_forgotten(writer: Database, reader: Database) -> None:
+    """Notifiers that the configuration does not have, and tasks that left it."""
+    upsert_task(writer, "t", "task", "{}")
+    upsert_task(writer, "gone", "task", "{}")
+    forget_missing(writer, ["t"])
+    add(writer, draft(), draft(notifier="x"))
+    for task in ("t", "gone", None):
+        assert deliveries.tell(writer, "n", "k", task, T0, HOUR_MS)
+    assert deliveries.tell(writer, "y", "k", "t", T0, HOUR_MS)
+    assert deliveries.forget_others(writer, ["n"]) == 1
+    assert set(deliveries.standings(reader)) == {"n"}
+    assert not deliveries.tell(writer, "n", "k", "t", T0, HOUR_MS)
+    assert not deliveries.tell(writer, "n", "k", None, T0, HOUR_MS)
+    assert deliveries.tell(writer, "n", "k", "gone", T0, HOUR_MS)
+    assert deliveries.tell(writer, "y", "k", "t", T0, HOUR_MS)
+
+
+@dataclass
+class Model:
+    """The outbox as a list, without a database."""
+
+    rows: list[Delivery] = field(default_factory=list)
+
+    def due(self, now_ms: int, without: str) -> list[list[int]]:
+        found = []
+        for name in {one.notifier for one in self.rows} - {without}:
+            ready = sorted(
+                (one for one in self.rows if one.notifier == name and one.due_at <= now_ms),
+                key=lambda one: (one.due_at, one.seq),
+            )
+            if ready:
+                together = sorted(one.seq for one in ready if one.held) if ready[0].held else [ready[0].seq]
+                found.append((ready[0].due_at, name, together))
+        return [together for _, _, together in sorted(found)]
+
+
+def test_against_a_list(writer: Database) -> None:
+    """Whatever is added, fails and is delivered: what is due is what a plain list says."""
+    random = Random(1)
+    model = Model()
+    for step in range(150):
+        now = T0 + step
+        name = random.choice("abc")
+        until = random.choice([None, None, now + random.randrange(20)])
+        add(writer, draft(now, name, until=until))
+        row = writer.row("SELECT max(seq) FROM deliveries")
+        assert row is not None
+        model.rows.append(draft(now, name, until=until)._replace(seq=row[0]))
+        without = random.choice("abc")
+        found = deliveries.due(writer, now, (without,), 10)
+        assert [[one.seq for one in together] for together in found] == model.due(now, without)
+        for together in found:
+            numbers = {one.seq for one in together}
+            if random.random() < 0.4:
+                later = now + random.randrange(30)
+                deliveries.failed(writer, together[0].notifier, dict.fromkeys(numbers, later), "why", now)
+                model.rows = [
+                    one._replace(attempts=one.attempts + 1, due_at=later) if one.seq in numbers else one
+                    for one in model.rows
+                ]
+            else:
+                deliveries.delivered(writer, together[0].notifier, numbers, now)
+                model.rows = [one for one in model.rows if one.seq not in numbers]
