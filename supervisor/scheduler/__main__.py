@@ -188,6 +188,8 @@ class Scheduler:
         self._sampler = Sampler(self._loop, boot.data_dir, self._running, self._engine.commit)
         self._run_sampler = RunSampler(self._loop, self._engine.commit, os.getppid(), known.running, usages)
         self._told_end = False
+        self._ready = False
+        """What was found at the start, and what that led to, is stored."""
         self._info = self._information(config, warnings)
         self._info["config_stale"] = was_stale
         self._engine.ending = known.ending
@@ -207,6 +209,10 @@ class Scheduler:
         self._engine.commit(change)
         self._outbox.begin(first=first)
         self._begin_schedules()
+        settled_down = self._engine.change()
+        settled_down.write(lambda _db: None)
+        settled_down.then(self._is_ready)
+        self._engine.commit(settled_down)
         commands = Commands(self._engine, self._units, self._info, self._health)
         whole = UnitCommands(self._engine, self._keeper, self._timetable, self._units)
         informing = Informing(self._engine, self._units, notices)
@@ -259,9 +265,12 @@ class Scheduler:
         """Number of runs that have a process."""
         return sum(run.state in (runs.State.RUNNING, runs.State.STOPPING) for run in self._engine.live.values())
 
+    def _is_ready(self) -> None:
+        self._ready = True
+
     def _health(self) -> dict[str, bool]:
         return {
-            "storing": self._committer.storing,
+            "storing": self._committer.storing and self._ready,
             "degraded": self._reserve is not None and self._reserve.missing,
         }
 

@@ -259,6 +259,8 @@ class Keeper:
             if probe is not None:
                 instance.probed = True
                 instance.ready_at = instance.since
+            else:
+                instance.healthy = instance.ready_run == run.id
             self._watch_life(run)
             since = started_at if probe is None else instance.since
             # The clock may have been set back meanwhile.

@@ -86,6 +86,8 @@ class Scheduler:
             "login_failed": self._login_failed,
             "notification_mark": lambda _args: {},
             "notifications_read": lambda _args: {},
+            "notifiers": lambda _args: {"items": []},
+            "notifier_test": lambda _args: {"error": None},
             "schedule": lambda _args: {"items": []},
             "service_start": lambda _args: {},
             "service_stop": lambda _args: {},

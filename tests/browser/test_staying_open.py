@@ -74,10 +74,12 @@ def test_a_stream_that_is_whole(page: Page, site: Site) -> None:
     """What was read to both ends is not read again with every move."""
     site.see(page, f"#/run/{site.done['backup']}")
     log = page.get_by_role("log")
+    expect(log.locator(".log-row")).to_have_count(2)
     page.get_by_label("Go to a line or a time").fill("1")
     page.keyboard.press("Enter")
-    expect(log.locator(".target .x")).to_have_text("copying")
+    expect(log.locator(".target")).to_have_count(1)
     page.get_by_label("Lines of").select_option("stderr")
+    expect(log.locator(".log-row")).to_have_count(1)
     expect(log.locator(".log-row .x")).to_have_text("disk full")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/log?" in request.url else None)

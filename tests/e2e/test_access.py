@@ -44,7 +44,7 @@ def test_the_life_of_a_token(daemon: Daemon) -> None:
         [peer, "unix", "runTask", "other", "201"],
         ["token ci", "unix", "runTask", "other", "404"],
         ["token ci", "unix", "runTask", "build-a", "201"],
-        [peer, "unix", "createToken", "-", "201"],
+        [peer, "unix", "createToken", "ci", "201"],
     ]
     assert secret not in daemon.cli("audit", "--json").stdout
     daemon.stop()

@@ -100,6 +100,16 @@ def test_a_delay_goes_on(bench: Make) -> None:
     in_time(one, State.STARTING, unit.instances[0])
 
 
+def test_what_was_ready_stays_so(bench: Make) -> None:
+    """An instance that had run for long enough before is not taken for a new one, not even for a moment."""
+    one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
+    run_id = live(one)
+    set_instance(one.store.database, Instance("s", 0, "running", run_id, one.loop.now_ms(), 0, ready=True))
+    unit = resumed(one, running={run_id: None})
+    assert unit.instances[0].healthy
+    assert stored(one)[0].ready
+
+
 def test_health_after_the_clock_was_set_back(bench: Make) -> None:
     """What seems to start in an hour is healthy after healthy_after at the latest."""
     one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))

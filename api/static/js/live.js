@@ -22,6 +22,7 @@ const KINDS = [
 const SILENT_MS = 40_000; // the daemon says something at least every 15 s
 const AGAIN_MS = 2000;
 const HIDDEN_MS = 30_000;
+const REMEMBERED_MS = 3000;
 
 /** "connecting", "live" or "lost". */
 export const connection = signal("connecting");
@@ -56,7 +57,12 @@ function heard(kind, event) {
   else if (kind === "notification.unreadCountChanged") unread.value = body.count;
   else if (kind.startsWith("notification.")) unreadSoon();
   else if (kind.startsWith("run.") || kind === "service.state") unitsSoon();
-  else if (kind.startsWith("config.") || kind === "dropped") {
+  else if (kind.startsWith("config.")) {
+    // The API remembers for a moment what the scheduler says of itself; the event knows better.
+    if (daemon.value) daemon.value = { ...daemon.value, configStale: kind === "config.stale" };
+    unitsSoon();
+    setTimeout(daemonSoon, REMEMBERED_MS);
+  } else if (kind === "dropped") {
     unitsSoon();
     daemonSoon();
   }
@@ -70,13 +76,11 @@ function open() {
   heardAt = Date.now();
   mine.onopen = () => {
     heardAt = Date.now();
-    const again = connection.value !== "connecting";
     connection.value = "live";
     lostSince.value = null;
-    if (again) {
-      loadAll();
-      for (const listener of listeners) listener("resumed", {});
-    }
+    // What has happened since it was loaded, and before this moment, was not told of.
+    loadAll();
+    for (const listener of listeners) listener("resumed", {});
   };
   mine.onerror = () => {
     lost();

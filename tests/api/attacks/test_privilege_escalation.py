@@ -17,6 +17,7 @@ PLACES = {
     "lineNumber": "0",
     "schemaName": "Run.json",
     "tokenName": "nobody",
+    "notifierName": "nobody",
     "notificationId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
 }
 GUARDED = [operation for operation in OPERATIONS if operation.access in (Access.PRIVATE, Access.METRICS)]

@@ -71,7 +71,8 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
   const goTo = async (text) => {
     const value = text.trim();
     if (/^\d+$/.test(value)) {
-      await log.jump(Math.min(Number(value) - 1, log.total - 1));
+      const n = Math.max(0, Number(value) - 1);
+      await log.jump(log.loaded ? Math.min(n, log.total - 1) : n);
       return;
     }
     const at = timeOf(value, startMs);
