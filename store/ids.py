@@ -9,8 +9,8 @@ so a process loads it when it makes its first id.
 import hashlib
 import os
 import re
-import threading
 import time
+from _thread import RLock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,15 +24,17 @@ class _State:
     """What one process knows of the ids that it made."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # Of the interpreter also under gevent, whose own locks can forget to wake a thread that waits while another one
+        # releases. Nothing that is done under it gives way to another greenlet.
+        self.lock = RLock()
         self.generator: ULIDGenerator | None = None
         self.last_ms = 0
 
     def make(self, now_ms: int | None) -> str:
+        from ulid import ULIDGenerator
+
         with self.lock:
             if self.generator is None:
-                from ulid import ULIDGenerator
-
                 self.generator = ULIDGenerator()
             ms = max(self.last_ms, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
             try:
