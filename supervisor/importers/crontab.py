@@ -1,7 +1,9 @@
 """Crontabs: of users, and of the system (``/etc/crontab``, ``/etc/cron.d``), which have a column for the user."""
 
 import os
+import pwd
 import re
+from typing import Any
 
 from supervisor.config.hostzone import is_zone
 from supervisor.importers.outcome import Outcome
@@ -14,11 +16,15 @@ _FIELDS = 5
 # fmt: off
 _NO_NAMES = frozenset({
     "cd", "test", "[", "[[", "if", "then", "exec", "nice", "ionice", "env", "sudo", "flock",
-    "timeout", "sh", "bash", "true",
+    "timeout", "sh", "bash", "true", "command",
 })
 # fmt: on
 _INPUT = "RINGWARD_INPUT"
-_ENVIRONMENT = "cron gives commands few variables (PATH=/usr/bin:/bin) and the user's home; here they have the daemon's"
+_PATH = "/usr/bin:/bin"
+_ENVIRONMENT = (
+    f"cron starts these in their user's home with few variables (PATH={_PATH}); here they have the daemon's:"
+    " give each of them user, working_dir and env_base where that matters"
+)
 
 
 def is_system(path: str) -> bool:
@@ -60,7 +66,7 @@ def _job(line: str, place: str, comment: str, variables: dict[str, str], outcome
         outcome.note(place, "is no line of a crontab" + (" with a user" if system else ""))
         return
     schedule = " ".join(parts[:columns]).removeprefix("-")  # cronie's mark for a job that syslog need not hear of
-    keys: dict[str, object] = {"description": comment or None}
+    keys: dict[str, Any] = {"description": comment or None}
     if schedule == "@reboot":
         keys["run_on_start"] = "boot"
     elif (wrong := validate(schedule)) is not None:
@@ -70,9 +76,11 @@ def _job(line: str, place: str, comment: str, variables: dict[str, str], outcome
         keys["cron"] = schedule
     command = parts[-1]
     keys["run"] = _with_input(command)
-    keys["user"] = parts[columns] if system else None
     _environment(variables, place, keys, outcome)
-    outcome.note(place, _ENVIRONMENT)
+    if system:
+        _as_user(parts[columns], place, keys, outcome)
+    else:
+        outcome.note(place.rpartition(":")[0], _ENVIRONMENT)
     outcome.add("tasks", _name(command), keys, f"{place}: {line}")
 
 
@@ -85,7 +93,7 @@ def _with_input(command: str) -> str:
     return "\n".join(("{ " + first.rstrip(), f"}} <<'{_INPUT}'", *rest, _INPUT))
 
 
-def _environment(variables: dict[str, str], place: str, keys: dict[str, object], outcome: Outcome) -> None:
+def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], outcome: Outcome) -> None:
     """What the variables above a job mean for it."""
     env = dict(variables)
     mail = env.pop("MAILTO", "")
@@ -104,9 +112,21 @@ def _environment(variables: dict[str, str], place: str, keys: dict[str, object],
     keys["env"] = env
 
 
+def _as_user(user: str, place: str, keys: dict[str, Any], outcome: Outcome) -> None:
+    """What cron gives to a command of a user: their home, hardly any variables."""
+    keys["user"], keys["env_base"] = user, "clean"
+    keys["env"] = {"PATH": _PATH} | keys["env"]
+    if keys["working_dir"] is None:
+        try:
+            keys["working_dir"] = pwd.getpwnam(user).pw_dir
+        except KeyError:
+            outcome.note(place, f"there is no user {user} here; cron starts it in their home: set working_dir")
+
+
 def _name(command: str) -> str:
     """Of the first program in a command that says something."""
-    for word in re.split(r"[\s;&|()]+", command):
+    # What a test looks for says nothing; only a program is looked for with -x.
+    for word in re.split(r"[\s;&|()]+", re.sub(r"\s-[defrs]\s+\S+", " ", command)):
         bare = os.path.basename(word.strip("\"'{}"))
         if bare and bare not in _NO_NAMES and not word.startswith(("-", "$", ">", "<", "/dev/")) and "=" not in word:
             if word.startswith("/") and bare == word.strip("/") and len(word) > 1:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from supervisor.importers.outcome import Outcome, Unreadable, seconds
+from supervisor.importers.words import for_shell
 
 _PROGRAM, _GROUP = "program:", "group:"
 _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", "rpcinterface:", "include", _GROUP)
 _VARIABLE = re.compile(r"%\(ENV_([A-Za-z0-9_]+)\)s")
-_NUMBER = re.compile(r"%\(process_num\)0?(\d*)d")
+_TO_REPLACE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s|%\(process_num\)0?(?P<digits>\d*)d")
 _REST = re.compile(r"%\((\w+)\)[sd]")
 _MAX_PRIORITY = 1000
 _RESTART = {"true": "always", "unexpected": "on_failure", "false": "never"}
@@ -44,7 +45,10 @@ def read(path: str, text: str, outcome: Outcome) -> None:
         place = f"{path} [{section}]"
         if section.startswith(_PROGRAM):
             name = section.removeprefix(_PROGRAM)
-            _program(name, dict(parser[section]), common, groups.get(name), here, place, outcome)
+            try:
+                _program(name, dict(parser[section]), common, groups.get(name), here, place, outcome)
+            except ValueError as err:  # quotes that do not end
+                outcome.note(place, f"is not carried over: {err}")
         elif not section.startswith(_OWN):
             outcome.note(place, "is not carried over")
 
@@ -59,10 +63,18 @@ def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigPar
             if not found:
                 outcome.note(f"{path} [include]", f"{pattern}: there is no such file")
             for name in found:
-                parser.read(os.path.join(os.path.dirname(os.path.abspath(path)), name), encoding="utf-8")
+                _include(parser, os.path.join(os.path.dirname(os.path.abspath(path)), name), outcome)
     except (configparser.Error, UnicodeDecodeError) as err:
         raise Unreadable(f"{path}: {err}") from err
     return parser
+
+
+def _include(parser: configparser.RawConfigParser, path: str, outcome: Outcome) -> None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            parser.read_file(file, path)
+    except OSError as err:
+        outcome.note(path, f"cannot be read: {err.strerror}")
 
 
 def _program(
@@ -76,7 +88,7 @@ def _program(
 ) -> None:
     def expanded(text: str) -> str:
         text = text.replace("%(program_name)s", name).replace("%(here)s", here).replace("%(group_name)s", group or name)
-        for missing in _REST.findall(_VARIABLE.sub("", _NUMBER.sub("", text))):
+        for missing in _REST.findall(_TO_REPLACE.sub("", text)):
             outcome.note(place, f"%({missing})s is not carried over")
         return text.replace("%%", "%")
 
@@ -108,13 +120,17 @@ def _program(
 
 def _command(text: str) -> list[str] | str:
     """Its arguments; a text for the shell where variables or the number of the process are among them."""
-    if not _VARIABLE.search(text) and not _NUMBER.search(text):
-        return shlex.split(text)
+    words = shlex.split(text)
+    if not _TO_REPLACE.search(text):
+        return words
+    return "exec " + for_shell(words, _TO_REPLACE, _replaced)
 
-    def number(found: re.Match[str]) -> str:
-        return f'$(printf %0{found[1]}d "$RINGWARD_INSTANCE")' if found[1] else "$RINGWARD_INSTANCE"
 
-    return "exec " + _NUMBER.sub(number, _VARIABLE.sub(r"${\1}", text))
+def _replaced(found: re.Match[str]) -> str:
+    if found["name"]:
+        return f"${{{found['name']}}}"
+    digits = found["digits"]
+    return f"$(printf %0{digits}d $RINGWARD_INSTANCE)" if digits else "$RINGWARD_INSTANCE"
 
 
 def _variables(text: str, place: str, outcome: Outcome) -> dict[str, str]:

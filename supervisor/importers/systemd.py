@@ -4,21 +4,29 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor.config.hostzone import is_zone
 from supervisor.importers.calendar_events import to_cron
 from supervisor.importers.outcome import Outcome, Unreadable, seconds
+from supervisor.importers.words import for_shell
 
 Sections = dict[str, dict[str, list[str]]]
 """Values of each key of each section; an empty one takes back those before it."""
 
 _SERVICE, _TIMER = ".service", ".timer"
 _PREFIXES = "@-:+!|"
+_WHOLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
+_REPLACED = re.compile(r"\$\$|\$\{[A-Za-z_][A-Za-z0-9_]*\}|^\$[A-Za-z_][A-Za-z0-9_]*$")
+"""What systemd replaces in a word of a command."""
+_SPECIFIER = re.compile(r"%[%a-zA-Z]")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _UNITS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "m": 60, "min": 60}
 _UNITS |= {"minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400}
 _UNITS |= {"days": 86400, "w": 604_800, "week": 604_800, "weeks": 604_800}
+_DIRECTORIES = {"%t": "/run", "%S": "/var/lib", "%C": "/var/cache", "%L": "/var/log", "%E": "/etc", "%T": "/tmp"}  # noqa: S108 - what systemd means by it
+"""Of the system's manager (systemd.unit(5))."""
 _RESTART = {"always": "always", "no": "never", "on-success": "always"}
 # fmt: off
 _DROPPED = frozenset({
@@ -41,6 +49,10 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
         Unreadable: one is no unit.
     """
     units = {os.path.basename(path): (path, _parsed(path, text)) for path, text in files.items()}
+    for name, (path, _) in list(units.items()):
+        if "@." in name:
+            outcome.note(path, "is a template: import a copy of it, named NAME@INSTANCE.service, for each instance")
+            del units[name]
     timers: dict[str, tuple[str, Sections]] = {}
     for name, (path, sections) in units.items():
         if name.endswith(_TIMER):
@@ -52,7 +64,10 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
             outcome.note(path, "only services and timers are carried over")
     for name, (path, sections) in units.items():
         if name.endswith(_SERVICE):
-            _service(name.removesuffix(_SERVICE), path, sections, timers.get(name), outcome)
+            try:
+                _service(name.removesuffix(_SERVICE), path, sections, timers.get(name), outcome)
+            except ValueError as err:  # quotes that do not end
+                outcome.note(path, f"is not carried over: {err}")
 
 
 def _parsed(path: str, text: str) -> Sections:
@@ -69,10 +84,18 @@ def _parsed(path: str, text: str) -> Sections:
         if not equals or current is None:
             raise Unreadable(f"{path}: is no unit of systemd: {line}")
         if value.strip():
-            current.setdefault(key.strip(), []).append(value.strip())
+            current.setdefault(key.strip(), []).append(_specified(value.strip(), os.path.basename(path)))
         else:
             current.pop(key.strip(), None)
     return sections
+
+
+def _specified(value: str, name: str) -> str:
+    """Specifiers replaced, those that go by the name of the unit, and well-known directories; a %% stays two."""
+    stem = name.rpartition(".")[0]
+    prefix, _, instance = stem.partition("@")
+    known = _DIRECTORIES | {"%n": name, "%N": stem, "%p": prefix, "%i": instance, "%I": instance.replace("-", "/")}
+    return _SPECIFIER.sub(lambda found: known.get(found[0], found[0]), value)
 
 
 def _last(sections: Sections, section: str, key: str) -> str | None:
@@ -111,18 +134,50 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
 
 def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
     """All commands that start it, as one; its arguments where that needs no shell."""
-    lines = [*said.get("ExecStartPre", []), *said["ExecStart"]]
-    commands = []
-    for line in lines:
-        marks = line[: len(line) - len(line.lstrip(_PREFIXES))]
-        command = line[len(marks) :].replace("%%", "%")
-        if re.search(r"(?<!%)%[a-zA-Z]", line):
-            outcome.note(path, f"specifiers such as %n are not replaced: {command}")
-        commands.append(f"{command} || :" if "-" in marks else command)
-    if len(commands) == 1 and not re.search(r"\$|\|\| :$", commands[0]):
-        return shlex.split(commands[0])
-    last = commands[-1] if commands[-1].endswith("|| :") else f"exec {commands[-1]}"
-    return "\n".join((*commands[:-1], last))  # the shell ends at the first one that fails
+    commands = [_command(line, path, outcome) for line in (*said.get("ExecStartPre", []), *said["ExecStart"])]
+    only = commands[0]
+    if len(commands) == 1 and not (only.fails_alone or only.has_variables):
+        return only.words
+    *before, last = (f"{one.shown()} || :" if one.fails_alone else one.shown() for one in commands)
+    return "\n".join((*before, last if commands[-1].fails_alone else f"exec {last}"))  # the first that fails ends it
+
+
+@dataclass(frozen=True)
+class _Command:
+    words: list[str]
+    fails_alone: bool
+    """Its failure is nobody else's."""
+    literal: bool
+    """Nothing in it is replaced."""
+
+    @property
+    def has_variables(self) -> bool:
+        return not self.literal and any(_REPLACED.search(word) for word in self.words)
+
+    def shown(self) -> str:
+        """For a shell."""
+        if self.literal:
+            return shlex.join(self.words)
+        # A variable that is a word of its own is split into words there, too.
+        return " ".join(
+            word if _WHOLE.fullmatch(word) else for_shell([word], _REPLACED, _replaced) for word in self.words
+        )
+
+
+def _command(line: str, path: str, outcome: Outcome) -> _Command:
+    bare = line.lstrip(_PREFIXES)
+    marks = line[: len(line) - len(bare)]
+    if "@" in marks:
+        outcome.note(path, f"the second word of {bare} stays an argument")
+    if set("+!") & set(marks):
+        outcome.note(path, f"{bare} runs with all privileges there, and as the unit's user here")
+    if re.search(r"(?<!%)(?:%%)*%[a-zA-Z]", bare):
+        outcome.note(path, f"specifiers such as %n are not replaced: {bare}")
+    return _Command(shlex.split(bare.replace("%%", "%")), "-" in marks, ":" in marks)
+
+
+def _replaced(found: re.Match[str]) -> str:
+    return r"\$" if found[0] == "$$" else found[0]
 
 
 def _carry(key: str, value: str, keys: dict[str, Any], path: str, outcome: Outcome, *, is_task: bool) -> None:

@@ -60,7 +60,7 @@ redirect_stderr=true
 priority=900
 
 [program:worker]
-command=/srv/shop/worker --queue %(ENV_QUEUE)s --number %(process_num)02d
+command=/srv/shop/worker --queue %(ENV_QUEUE)s --number %(process_num)02d --only *.job
 process_name=%(program_name)s_%(process_num)02d
 numprocs=4
 exitcodes=0,3
@@ -115,7 +115,7 @@ API_SERVICE = r"""
 Description=API
 [Service]
 Type=notify
-ExecStart=/usr/local/bin/api --listen ${LISTEN} $EXTRA
+ExecStart=/usr/local/bin/api --listen ${LISTEN} $EXTRA --match *.py ${A}-$$5
 Environment=LISTEN=127.0.0.1:9000
 Restart=on-failure
 RestartSec=2s 500ms
@@ -158,6 +158,7 @@ def test_a_crontab_of_the_system(tmp_path: Path) -> None:
     assert (dump["cron"], dump["user"], dump["shell"]) == ("30 2 * * 1-5", "postgres", "/bin/bash")
     assert dump["description"] == "Nightly dump"
     assert dump["env"]["PATH"].startswith("/usr/local/sbin")
+    assert (units["run-parts"]["env_base"], units["run-parts"]["working_dir"]) == ("clean", "/root")
     assert units["anacron"]["cron"] == "@daily"
     assert units["warm-cache"]["run_on_start"] == "boot"
     assert units["warm-cache"]["run"].endswith("\"with 'quotes' and ${BRACES}\"")
@@ -192,7 +193,8 @@ def test_supervisord(tmp_path: Path) -> None:
     assert web["env"] == {"REGION": "eu", "MODE": "live", "A": "1, 2", "B": "x%y", "PATH": "/srv/bin:%(ENV_PATH)s"}
     assert (web["group"], web["restart"], web["stop_signal"]) == ("shop", "always", "SIGQUIT")
     assert (web["graceful_stop"], web["healthy_after"], web["stderr"]) == ("30s", "5s", "merge")
-    assert worker["run"] == 'exec /srv/shop/worker --queue ${QUEUE} --number $(printf %02d "$RINGWARD_INSTANCE")'
+    number = '"$(printf %02d $RINGWARD_INSTANCE)"'
+    assert worker["run"] == f"exec /srv/shop/worker --queue \"${{QUEUE}}\" --number {number} --only '*.job'"
     assert (worker["instances"], worker["exit_codes"], worker["umask"]) == (4, [0, 3], "022")
     assert worker["autostart"] is False
     assert units["more"]["restart"] == "never"
@@ -217,7 +219,7 @@ def test_systemd(tmp_path: Path) -> None:
     assert report["run"].splitlines()[0] == "/usr/bin/rm -f out.pdf || :"
     assert report["run"].splitlines()[-1] == "exec /usr/bin/mail-it out.pdf"
     assert "catch_up" not in report
-    assert api["run"] == "exec /usr/local/bin/api --listen ${LISTEN} $EXTRA"
+    assert api["run"] == 'exec /usr/local/bin/api --listen "${LISTEN}" $EXTRA --match \'*.py\' "${A}-\\$5"'
     assert (api["restart"], api["restart_delay"], api["stop_signal"]) == ("on_failure", "2500ms", "SIGINT")
     assert api["ready"] == {"notify": True}
     assert api["limits"] == {"nofile": 65536}
@@ -280,6 +282,20 @@ def test_names_are_valid_and_free(tmp_path: Path) -> None:
         outcome.add("tasks", name, {"run": "true"}, "here\nand there")
     units = checked(outcome, tmp_path)
     assert list(units)[:3] == ["a-b-c", "a-b-c-2", "task"]
+
+
+def test_one_that_cannot_be_read_does_not_cost_the_others() -> None:
+    """A command whose quotes do not end is named with its place; what else there is, is carried over."""
+    outcome = Outcome()
+    text = '[program:broken]\ncommand=/bin/sh -c "oops\n[program:sound]\ncommand=/bin/true\n'
+    supervisord.read("shop.conf", text, outcome)
+    broken, sound = ('[Service]\nExecStart=/bin/sh -c "oops\n', "[Service]\nExecStart=/bin/true\n")
+    systemd.read({"b.service": broken, "s.service": sound}, outcome)
+    assert [unit.name for unit in outcome.units] == ["sound", "s"]
+    assert outcome.notes == [
+        "shop.conf [program:broken]: is not carried over: No closing quotation",
+        "b.service: is not carried over: No closing quotation",
+    ]
 
 
 def test_what_is_none_of_them() -> None:

@@ -70,7 +70,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
             return
         for path, text in texts.items():
             readers[kind](path, text, outcome)
-    except (Unreadable, ValueError) as err:  # quotes that do not end
+    except Unreadable as err:
         raise Failure(str(err), exit_codes.USAGE) from err
 
 

@@ -1,0 +1,55 @@
+"""Files as Debian's packages have them: ``.ci/run`` fetches those packages, unpacked into ``build/debian``."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import exit_codes
+from tests.cli.conftest import Ringward
+
+PACKAGES = Path(__file__).parents[2] / "build" / "debian"
+SAMPLE = PACKAGES / "usr/share/doc/supervisor/examples/sample.conf"
+
+pytestmark = pytest.mark.skipif(not PACKAGES.is_dir(), reason=f"{PACKAGES} is not there: .ci/run makes it")
+
+
+def test_cron(ringward: Ringward) -> None:
+    """Each job of each file becomes a task that is valid."""
+    for file in sorted((PACKAGES / "etc/cron.d").iterdir()):
+        jobs = [line for line in file.read_text().splitlines() if re.match(r"[\d*@]", line)]
+        result = ringward("import", "cron", "--system", "--json", str(file), plain=True)
+        found = json.loads(result.stdout)
+        assert jobs
+        assert (result.exit_code, found["problems"]) == (exit_codes.OK, [])
+        assert found["toml"].count("[tasks.") == len(jobs)
+
+
+def test_systemd(ringward: Ringward) -> None:
+    """Each service that starts something is carried over, or named as what cannot be."""
+    files = [path for path in (PACKAGES / "lib/systemd/system").iterdir() if path.suffix in (".service", ".timer")]
+    result = ringward("import", "systemd", "--json", *map(str, files), plain=True)
+    found = json.loads(result.stdout)
+    assert all("env_file" in problem for problem in found["problems"])  # of packages that are not installed here
+    services = [path for path in files if path.suffix == ".service"]
+    assert services
+    for path in services:
+        noted = any(
+            note.startswith(f"{path}: ") and ("template" in note or "ExecStart" in note) for note in found["notes"]
+        )
+        assert noted == (re.search(rf"^\[\w+\.{re.escape(path.stem)}\]$", found["toml"], re.MULTILINE) is None)
+
+
+def test_supervisord(ringward: Ringward, tmp_path: Path) -> None:
+    """Each line of the sample configuration, all of which are comments, is carried over or reported."""
+    config = tmp_path / "supervisord.conf"
+    config.write_text(re.sub(r"^;(\[|[a-z_]+=)", r"\1", SAMPLE.read_text(), flags=re.MULTILINE))
+    result = ringward("import", "supervisord", "--json", str(config), plain=True)
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["problems"]) == (exit_codes.OK, [])
+    assert "[services.theprogramname]" in found["toml"]
+    reported = [note.rpartition(": ")[0].partition(" ")[2] for note in found["notes"]]
+    assert {"[program:theprogramname]: stdout_logfile = /a/path", "[eventlistener:theeventlistenername]"} <= set(
+        reported
+    )
