@@ -45,9 +45,9 @@ class StoredFile:
             return None
         try:
             page = os.pread(fd, PAGE, 0)
-            if not page:
+            if not page.strip(b"\0"):
                 os.close(fd)
-                return None  # being made
+                return None  # being made, or nothing of it had reached the disk when the machine died
             static = Static.parse(page, path, KIND_FILE, KIND_PACKED)
         except BaseException:
             os.close(fd)

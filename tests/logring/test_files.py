@@ -356,6 +356,16 @@ def test_other_files(tmp_path: Path, make_log: MakeLog) -> None:
     assert isinstance(next(LogReader(None, str(path)).blocks()), Corrupt)
 
 
+def test_a_file_of_which_nothing_reached_the_disk(tmp_path: Path) -> None:
+    """Of one that was begun before the machine died, the size may be all that is known: it is an empty log."""
+    path = tmp_path / "a.log"
+    path.write_bytes(bytes(FILE_BLOCKS_AT + PAGE))
+    reader = LogReader(None, str(path))
+    assert reader.head().lines == 0
+    assert reader.read(0, 10).lines == []
+    reader.close()
+
+
 def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is an error code; when there is room again the same call succeeds, and nothing is lost."""
     log = make_log(blocks=4, block_size=4096)
