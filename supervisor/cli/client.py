@@ -118,7 +118,7 @@ class _UnixConnection(http.client.HTTPConnection):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._timeout_s), 0))
             sock.connect(self._path)
             sock.settimeout(self._timeout_s)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             sock.close()
             raise
         self.sock = sock

@@ -4,7 +4,7 @@ OK = 0
 REFUSED = 1
 USAGE = 64
 UNREACHABLE = 69
-CANNOT_BIND = 71
+OS_ERROR = 71
 DATA_DIR = 73
 ALREADY_RUNNING = 75
 NOT_PERMITTED = 77
@@ -18,7 +18,7 @@ MEANINGS = {
     REFUSED: "refused, for example because nothing has that name; search: no line was found; status: look at it",
     USAGE: "the command line is wrong",
     UNREACHABLE: "no daemon answers",
-    CANNOT_BIND: "an address cannot be bound",
+    OS_ERROR: "an address cannot be bound, or too few files may be open",
     DATA_DIR: "the data directory cannot be used",
     ALREADY_RUNNING: "a daemon is running already on this data directory",
     NOT_PERMITTED: "not permitted",

@@ -11,11 +11,13 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import client_options
+from supervisor.cli.suggesting import SuggestingGroup
 from supervisor.version import VERSION
 
 COMMANDS = {
     "up": "Run the daemon, in the foreground.",
     "status": "Show how the daemon, its tasks and its services are.",
+    "health": "Tell whether the daemon does its work.",
     "ps": "Show tasks and services.",
     "run": "Run a task now and show what it prints.",
     "logs": "Show what a run printed.",
@@ -43,6 +45,7 @@ COMMANDS = {
     "openapi": "Print the description of the HTTP API.",
     "backup": "Copy the data directory, also while the daemon runs.",
     "doctor": "Look whether this host has what the daemon needs.",
+    "service": "Install the daemon as a service of this host.",
     "import": "Make a configuration of what another program runs.",
     "completion": "Print the completion script of a shell.",
     "demo": "Start a daemon with a made-up history of a year.",
@@ -62,7 +65,7 @@ class ReaderGone(Exception):
     """Nobody reads standard output any more."""
 
 
-class CommandLine(click.Group):
+class CommandLine(SuggestingGroup):
     """The commands by name, and exit codes for every way to end."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -75,18 +78,6 @@ class CommandLine(click.Group):
             return None
         command: click.Command = importlib.import_module(module_of(cmd_name)).command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; of a name that no command has, the nearest one that is."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            import difflib  # 5 ms, for those who mistyped
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            ctx.fail(f"No such command '{args[0]}'.{hint}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The commands and what they do, without loading them."""

@@ -1,8 +1,11 @@
-"""Telling the service manager how far we are: sd_notify(3), a datagram to ``$NOTIFY_SOCKET``."""
+"""Telling the service manager how far we are, and that we live: sd_notify(3), a datagram to ``$NOTIFY_SOCKET``."""
 
 import contextlib
 import os
 import socket
+from collections.abc import Mapping
+
+_US = 1_000_000
 
 
 def notify(text: str, address: str | None = None) -> None:
@@ -15,3 +18,34 @@ def notify(text: str, address: str | None = None) -> None:
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.sendto(text.encode(), target)
+
+
+def tell_descriptor(fd: int) -> None:
+    """Say that we are ready as s6, dinit and OpenRC want it: a line on a descriptor, which is closed then."""
+    with contextlib.suppress(OSError):  # EPIPE, EAGAIN: nobody listens any more
+        os.write(fd, b"\n")
+    os.close(fd)
+
+
+class Watchdog:
+    """Signs of life of the loop that tends it, twice as often as the service manager wants them.
+
+    See sd_watchdog_enabled(3).
+
+    Args:
+        env: with ``WATCHDOG_USEC``, unless nobody watches, and ``WATCHDOG_PID`` if a certain process is watched.
+        now_s: Monotonic time; the first one is due then.
+    """
+
+    def __init__(self, env: Mapping[str, str], now_s: float) -> None:
+        patience, pid = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID", str(os.getpid()))
+        watched = patience.isdecimal() and int(patience) > 0 and pid == str(os.getpid())
+        self._every_s = int(patience) / _US / 2 if watched else 0.0
+        self.due_s: float | None = now_s if watched else None
+        """Monotonic time at which :meth:`tend` is due; None: never."""
+
+    def tend(self, now_s: float) -> None:
+        """Tell, when it is time."""
+        if self.due_s is not None and now_s >= self.due_s:
+            notify("WATCHDOG=1")
+            self.due_s = now_s + self._every_s

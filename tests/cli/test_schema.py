@@ -17,7 +17,7 @@ from supervisor.config.schema import KEYS, REQUIRED
 from tests.cli.conftest import Ringward
 
 ROOT = Path(__file__).parents[2]
-TABLES = {"notifier": "notifiers", "route": "routes", "task": "tasks", "service": "services"}
+TABLES = {"notifier": "notifiers", "route": "routes", "launcher": "launchers", "task": "tasks", "service": "services"}
 
 
 @pytest.fixture(scope="module")

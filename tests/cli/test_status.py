@@ -83,6 +83,17 @@ def test_no_daemon(ringward: Ringward) -> None:
     assert ringward("status").exit_code == exit_codes.UNREACHABLE
 
 
+def test_health(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Is that of the daemon alone, in a word and in the exit code: 503 and no daemon are alike to who restarts it."""
+    daemon.on("GET", "/readyz", {"status": "degraded"})
+    result = ringward("health")
+    assert (result.exit_code, result.output) == (exit_codes.OK, "degraded\n")
+    assert json.loads(ringward("health", "--json").output) == {"status": "degraded"}
+    daemon.on("GET", "/readyz", Answer(503))
+    assert ringward("health").exit_code == exit_codes.UNREACHABLE
+    assert ringward("health", "--data", "nowhere").exit_code == exit_codes.UNREACHABLE
+
+
 def completed(data: str, *arguments: str) -> list[str]:
     """What a shell offers for the last of the arguments."""
     shell = ShellComplete(cli, {}, "ringward", "_RINGWARD_COMPLETE")

@@ -104,6 +104,20 @@ def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory
     assert stat.S_IMODE((tmp_path / "data/id").stat().st_mode) == 0o600
 
 
+def test_a_descriptor_for_readiness(up: Up) -> None:
+    """The root inherits it; one that is not open is told before anything is made."""
+    reader, writer = os.pipe()
+    executed = up("--ready-fd", str(writer)).executed
+    assert executed
+    assert executed.arguments[-2:] == ["--ready", str(writer)]
+    assert os.get_inheritable(writer)
+    os.close(reader)
+    os.close(writer)
+    refused = up("--ready-fd", str(writer)).result
+    assert refused.exit_code == exit_codes.USAGE
+    assert f"{writer} is no open descriptor" in refused.stderr
+
+
 def test_a_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
     """While its daemon runs, the copy gets an identity of its own, which it keeps; the original keeps its own, too."""
     boot = boot_of(up())

@@ -112,8 +112,11 @@ def _write(path: str, toml: str) -> None:
 
 
 def _report(outcome: "Outcome", problems: list[str]) -> None:
+    from supervisor.cli.commands.validate import counted
+
     tasks = sum(unit.kind == "tasks" for unit in outcome.units)
-    click.echo(f"ringward: {tasks} tasks, {len(outcome.units) - tasks} services", err=True)
+    services = len(outcome.units) - tasks
+    click.echo(f"ringward: {counted(tasks, 'task')}, {counted(services, 'service')}", err=True)
     for title, lines in (("to look at", outcome.notes), ("not valid yet", problems)):
         if lines:
             click.echo(f"{title}:", err=True)

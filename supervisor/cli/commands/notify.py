@@ -4,9 +4,10 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.settings import Settings, client_options, pass_settings
+from supervisor.cli.suggesting import SuggestingGroup
 
 
-@click.group("notify", epilog="Example: ringward notify test ops")
+@click.group("notify", cls=SuggestingGroup, epilog="Example: ringward notify test ops")
 def command() -> None:
     """Try the ways in which the daemon tells people."""
 

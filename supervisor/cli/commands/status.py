@@ -107,6 +107,7 @@ def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def _show(found: Mapping[str, Any]) -> None:
+    from supervisor.cli.commands.validate import counted
     from supervisor.cli.tables import show_table, when
 
     daemon, day = found["daemon"], found["lastDay"]
@@ -122,7 +123,7 @@ def _show(found: Mapping[str, Any]) -> None:
             ["configuration", f"{daemon['configPath']}, {stale}"],
             ["tasks", _counted(found["tasks"])],
             ["services", _counted(found["services"])],
-            ["last 24 hours", f"{day['runs']} runs, {day['failed']} failed{missed}{failures}"],
+            ["last 24 hours", f"{counted(day['runs'], 'run')}, {day['failed']} failed{missed}{failures}"],
         ],
     )
     attention = found["attention"]

@@ -5,11 +5,16 @@ from typing import Any
 import click
 
 from supervisor.cli.settings import Settings, client_options, pass_settings
+from supervisor.cli.suggesting import SuggestingGroup
 
 _ROLES = ("viewer", "operator", "admin", "cloud")
 
 
-@click.group("token", epilog="Example: ringward token create deploy --role operator --task 'web-*' --expires 90d")
+@click.group(
+    "token",
+    cls=SuggestingGroup,
+    epilog="Example: ringward token create deploy --role operator --task 'web-*' --expires 90d",
+)
 @client_options
 def command() -> None:
     """Make, list and revoke tokens for the API.

@@ -33,13 +33,19 @@ _MAX_SOCKET_PATH_BYTES = 107
     multiple=True,
     help="Listen here instead of where the configuration says; may be repeated; port 0: any free one.",
 )
+@click.option(
+    "--ready-fd",
+    metavar="N",
+    type=click.IntRange(min=3),
+    help="Write a line to this open descriptor when ready, and close it: for s6, dinit and others.",
+)
 @pass_settings
-def command(settings: Settings, listen: tuple[str, ...]) -> None:
+def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
     """Run the daemon, in the foreground.
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
-    from supervisor.cli.boot import datadir, exposure, runtimedir, secret
+    from supervisor.cli.boot import datadir, descriptors, exposure, runtimedir, secret
     from supervisor.cli.boot.rival import refuse_rival
     from supervisor.config.load import load
     from supervisor.config.lookup import SOCKET_NAME, data_dir, require_config
@@ -47,7 +53,10 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
 
     gc.disable()  # the root soon takes the place of this process
     refuse_rival()
+    descriptors.require()
     addresses = _addresses(listen)
+    if ready_fd is not None:
+        _check_open(ready_fd)
     with config_errors():
         config = load(require_config(settings.config, os.environ))
     _check_exposed(addresses, config)
@@ -107,7 +116,7 @@ def command(settings: Settings, listen: tuple[str, ...]) -> None:
         ],
     )
     _banner(boot, config, password)
-    _become_root(boot, lock, place.lock)
+    _become_root(boot, lock, place.lock, ready_fd)
 
 
 def _check_driver(config: "Config") -> None:
@@ -124,6 +133,18 @@ def _check_driver(config: "Config") -> None:
             f"{sys.executable} -m pip install 'psycopg[binary]'",
             exit_codes.CONFIG,
         )
+
+
+def _check_open(fd: int) -> None:
+    """Before anything is opened that could have the number.
+
+    Raises:
+        click.BadParameter: there is no such descriptor.
+    """
+    try:
+        os.fstat(fd)
+    except OSError as err:
+        raise click.BadParameter(f"{fd} is no open descriptor", param_hint="--ready-fd") from err
 
 
 def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -185,7 +206,7 @@ def _url(boot: "Boot", host: str, port: int) -> str:
     return f"{scheme}://{shown}:{port}{boot.base_path}"
 
 
-def _become_root(boot: "Boot", lock: int, place: int) -> None:
+def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None:
     """Execute the root process in place of this one. Settings travel in memory: they hold secrets."""
     import json
 
@@ -197,6 +218,9 @@ def _become_root(boot: "Boot", lock: int, place: int) -> None:
     os.environ.pop(VARIABLE, None)
     arguments = ["-I", "-m", "supervisor.root", "--boot", str(memory), "--lock", str(lock)]
     arguments += ["--place", str(place)]
+    if ready is not None:
+        os.set_inheritable(ready, True)
+        arguments += ["--ready", str(ready)]
     # A request for an upgrade waits for the root, instead of ending it before it can hear of it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:

@@ -1,0 +1,109 @@
+"""``python deploy/zipapp/build.py OUTPUT [LEVEL]``: put Ringward and all that it needs into one file.
+
+What it needs is taken from the environment of the Python that runs this, as it is installed there; nothing is
+downloaded. The file serves Pythons of the same version, processor and C library. The same sources and installations
+make the same file. LEVEL is that of the compression, 1 (fast) to 9 (small).
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ("api", "logring", "store", "supervisor")
+EXTRAS = "postgresql"
+_LEFT_OUT = {"__pycache__", "tests"}
+_SOURCES = {".c", ".h", ".pxd", ".pyc", ".pyi", ".pyx"}
+_TIME = (1980, 1, 1, 0, 0, 0)
+"""The earliest that a zip file knows."""
+
+
+def distributions() -> list[importlib.metadata.Distribution]:
+    """All that Ringward needs, directly or not.
+
+    Raises:
+        importlib.metadata.PackageNotFoundError: something is not installed.
+    """
+    found: dict[str, importlib.metadata.Distribution] = {}
+    seen = set()
+    waiting = [Requirement(f"ringward[{EXTRAS}]")]
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        if (name, *sorted(wanted.extras)) in seen:
+            continue
+        seen.add((name, *sorted(wanted.extras)))
+        found[name] = importlib.metadata.distribution(name)
+        for text in found[name].requires or ():
+            needed = Requirement(text)
+            marker = needed.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted.extras)):
+                waiting.append(needed)
+    del found["ringward"]
+    return [found[name] for name in sorted(found)]
+
+
+def files() -> Iterator[tuple[str, Path]]:
+    """Name below site-packages and path of each file: those of distributions, then ours."""
+    for distribution in distributions():
+        for file in distribution.files or ():
+            if file.parts[0] != "..":  # scripts
+                yield str(file), Path(str(distribution.locate_file(file)))
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*"):
+            if path.is_file():
+                yield str(path.relative_to(ROOT)), path
+
+
+def wanted(name: str) -> bool:
+    """Whether the running program has a use for a file, or its licence asks for it."""
+    *folders, _ = parts = name.split("/")
+    return not _LEFT_OUT.intersection(folders) and os.path.splitext(parts[-1])[1] not in _SOURCES
+
+
+def version() -> str:
+    """That of the sources."""
+    told: dict[str, str] = {}
+    exec((ROOT / "supervisor/version.py").read_text(encoding="utf-8"), told)  # noqa: S102 - our own file
+    return told["VERSION"]
+
+
+def build(output: Path, level: int) -> None:
+    """Write the file; it is there whole, or as it was."""
+    contents = {name: path.read_bytes() for name, path in sorted(files()) if wanted(name)}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    manifest = json.dumps(hashes).encode()
+    about = {
+        "version": version(),
+        "id": hashlib.sha256(manifest).hexdigest(),
+        "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
+    }
+    members = {
+        "__main__.py": Path(__file__).with_name("start.py").read_bytes(),
+        "LICENSE": (ROOT / "LICENSE").read_bytes(),
+        "about.json": json.dumps(about).encode(),
+        "manifest.json": manifest,
+        **{f"site/{name}": data for name, data in contents.items()},
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    new = output.with_name(f"{output.name}.new")
+    with new.open("wb") as file:
+        file.write(f"#!/usr/bin/env python{sys.version_info.major}.{sys.version_info.minor}\n".encode())
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in members.items():
+                archive.writestr(zipfile.ZipInfo(name, _TIME), data, zipfile.ZIP_DEFLATED, level)
+    new.chmod(0o755)
+    new.replace(output)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 6)

@@ -1,0 +1,22 @@
+"""The limit on open files: below what our own processes need, no daemon would ever be ready."""
+
+import resource
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.root.limits import LEAST
+
+
+def require() -> None:
+    """Do not start without as many as the daemon itself needs.
+
+    Raises:
+        Failure: the hard limit is lower.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < LEAST:
+        raise Failure(
+            f"at most {hard} files may be open (the hard limit RLIMIT_NOFILE), and a daemon needs {LEAST}; "
+            f"raise it: LimitNOFILE= of the unit, ulimit -Hn, or --ulimit nofile= of a container",
+            exit_codes.OS_ERROR,
+        )

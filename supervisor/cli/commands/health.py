@@ -1,0 +1,23 @@
+"""``ringward health``: whether the daemon does its work, for whoever watches over it."""
+
+import click
+
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+
+@click.command("health", epilog="Example: ringward health || echo 'it takes no commands'")
+@client_options
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+@pass_settings
+def command(settings: Settings, as_json: bool) -> None:
+    """Tell whether the daemon takes commands and can store what it does.
+
+    Failed tasks are not its illness; status shows them. Needs no password.
+    """
+    from supervisor.cli.tables import show_json
+
+    found = settings.api().get("/readyz")
+    if as_json:
+        show_json(found)
+    else:
+        click.echo(found["status"])

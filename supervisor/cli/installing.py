@@ -1,0 +1,131 @@
+"""What ``ringward service`` is asked to install, and whether that can be."""
+
+import os
+import re
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import Settings, config_errors
+from supervisor.service.detection import KINDS, detect
+
+if TYPE_CHECKING:
+    from supervisor.service.plan import Plan, Wanted
+
+_NEW_SYSTEMD = 254
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_PLAIN = re.compile(r"/[\w/.,:=@+~-]*")
+"""Paths that neither a shell nor systemd takes for something else."""
+
+
+def init_system(kind: str | None) -> str:
+    """The init system that is named, else the one that runs here.
+
+    Raises:
+        Failure: none is named, and it cannot be told.
+    """
+    found = kind or detect()
+    if found is None:
+        raise Failure(
+            f"it cannot be told which init system runs this host; say it with --init: {', '.join(KINDS)}",
+            exit_codes.USAGE,
+        )
+    return found
+
+
+def check_combination(kind: str, root: str, user: str | None, *, hardened: bool, now: bool) -> None:
+    """Look whether the options go together.
+
+    Raises:
+        click.UsageError: they do not.
+    """
+    if hardened and kind != "systemd":
+        raise click.UsageError("--hardened is for systemd")
+    if now and root != "/":
+        raise click.UsageError("--now is for this host, --root for another place")
+    if user is not None and not _USER.fullmatch(user):
+        raise click.BadParameter(f"{user} is no name for a user", param_hint="--user")
+
+
+def wanted_of(
+    settings: Settings, kind: str, root: str, program: str | None, user: str | None, *, hardened: bool
+) -> "Wanted":
+    """What the options, and the configuration if there is one below `root`, come to.
+
+    Raises:
+        Failure: the configuration is not valid, or a path has a character that cannot be told to an init system.
+    """
+    from supervisor.config import lookup
+    from supervisor.service import systemd
+    from supervisor.service.placing import below
+    from supervisor.service.plan import Wanted
+
+    old_systemd = kind == "systemd" and (systemd.version() or _NEW_SYSTEMD) < _NEW_SYSTEMD
+    config = os.path.abspath(settings.config or lookup.SYSTEM_FILE)
+    configured = _configured_data(below(root, config))
+    data = os.path.abspath(settings.data) if settings.data else configured or lookup.SYSTEM_DATA
+    wanted = Wanted(
+        program=os.path.abspath(program) if program else _program(),
+        config=config,
+        data=data,
+        user=None if user == "root" else user,
+        hardened=hardened,
+        old_systemd=old_systemd,
+        # A user of its own has another default, in its home.
+        tell_data=bool(settings.data) or (user is not None and configured is None),
+    )
+    for path in (wanted.program, wanted.config, wanted.data):
+        if not _PLAIN.fullmatch(path):
+            raise Failure(f"{path}: init systems take a character of this path for something else", exit_codes.USAGE)
+    return wanted
+
+
+def _configured_data(path: str) -> str | None:
+    from supervisor.config.load import load_sections
+
+    if not os.path.exists(path):
+        return None
+    with config_errors():
+        found: str | None = load_sections(path, "daemon", environ=os.environ)["daemon"].get("data_dir")
+    return found
+
+
+def _program() -> str:
+    """The program that was called, by the name under which it will be there after an upgrade, too.
+
+    Raises:
+        Failure: it was called in another way.
+    """
+    for name in (sys.argv[0], os.path.join(os.path.dirname(sys.executable), "ringward")):
+        if found := shutil.which(name):
+            return os.path.abspath(found)
+    raise Failure("it cannot be told which program is to be started; say it with --program", exit_codes.USAGE)
+
+
+def everything(kind: str, scan_dir: str | None) -> "Plan":
+    """All that any installation may have written."""
+    from supervisor.config import lookup
+    from supervisor.service.plan import DEFAULT_PROGRAM, Wanted
+    from supervisor.service.planning import plan
+
+    wanted = Wanted(
+        DEFAULT_PROGRAM, lookup.SYSTEM_FILE, lookup.SYSTEM_DATA, "ringward", hardened=True, old_systemd=True
+    )
+    return plan(kind, wanted, scan_dir)
+
+
+def warnings_of(wanted: "Wanted") -> list[str]:
+    """What is not forbidden, but dangerous."""
+    from supervisor.service.trust import distrusted
+
+    if wanted.user is not None or not os.path.exists(wanted.program):
+        return []
+    import supervisor
+
+    places = (wanted.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
+    why = next(filter(None, map(distrusted, places)), None)
+    return [f"root is to run what others can change: {why}; install Ringward below /opt, as root"] if why else []

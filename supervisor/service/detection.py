@@ -1,0 +1,45 @@
+"""Which init system runs a host, and where it looks for services."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+KINDS = ("systemd", "openrc", "s6", "runit")
+
+
+def detect(root: str = "/") -> str | None:
+    """The init system; None: it cannot be told.
+
+    Args:
+        root: of the file system.
+    """
+    if os.path.isdir(os.path.join(root, "run/systemd/system")):  # as sd_booted(3)
+        return "systemd"
+    if os.path.isdir(os.path.join(root, "run/openrc")):
+        return "openrc"
+    first = ""
+    with contextlib.suppress(OSError), open(os.path.join(root, "proc/1/comm"), encoding="ascii") as file:
+        first = file.read().strip()
+    # What a container's process 1 or another init system starts counts, too.
+    names = {first} | _running(root)
+    return next((kind for kind, name in (("s6", "s6-svscan"), ("runit", "runsvdir")) if name in names), None)
+
+
+def _running(root: str) -> set[str]:
+    """Names of all processes."""
+    found = set()
+    proc = os.path.join(root, "proc")
+    with contextlib.suppress(FileNotFoundError):
+        for pid in filter(str.isdecimal, os.listdir(proc)):
+            with (
+                contextlib.suppress(OSError),  # it has ended
+                open(os.path.join(proc, pid, "comm"), encoding="utf-8", errors="replace") as file,
+            ):
+                found.add(file.read().strip())
+    return found
+
+
+def scan_directory(candidates: Sequence[str], root: str = "/") -> str:
+    """The first of these directories that is there, else the first of all."""
+    there = (one for one in candidates if os.path.isdir(os.path.join(root, one.lstrip("/"))))
+    return next(there, candidates[0])

@@ -1,0 +1,61 @@
+"""What an installation consists of: files, and commands that make them known to the init system."""
+
+from dataclasses import dataclass, field
+
+NAME = "ringward"
+DEFAULT_PROGRAM = "/opt/ringward/.venv/bin/ringward"
+"""Where the files in ``deploy/`` expect it."""
+PERMANENT = ("64", "78")
+"""Exit statuses that no other start repairs: a wrong command line, a configuration that is not valid."""
+DESCRIPTORS = 524288
+"""The hard limit on descriptors, which the daemon raises its own to; runs have the one of before."""
+
+Command = tuple[str, ...]
+"""A program and its arguments."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How the daemon is to run. No path has a character that shells or systemd take for something else."""
+
+    program: str
+    config: str
+    data: str
+    user: str | None = None
+    """The daemon's user and group; None: root, so that tasks can have any."""
+    hardened: bool = False
+    old_systemd: bool = False
+    """Whether it is before version 254."""
+    tell_data: bool = False
+    """Whether the command line names the data directory: the configuration does not."""
+
+    def command(self, *words: str) -> str:
+        """A call of ringward about this daemon."""
+        data = ("--data", self.data) if self.tell_data else ()
+        return " ".join((self.program, *words, "--config", self.config, *data))
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that is written."""
+
+    path: str
+    text: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An installation under one init system."""
+
+    files: tuple[File, ...]
+    enable: tuple[Command, ...]
+    """To have it started, now and at each boot."""
+    disable: tuple[Command, ...]
+    """To have it ended, before the files go."""
+    forget: tuple[Command, ...] = ()
+    """When they are gone."""
+    enabled: tuple[str, ...] = ()
+    """Patterns of paths, one of which is there while it is enabled."""
+    state: tuple[str, ...] = field(default=())
+    """Directories that the init system makes beside the files."""

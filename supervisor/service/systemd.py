@@ -1,0 +1,189 @@
+"""systemd: a unit, a user and its directories where it is to have one of its own, and a drop-in that hardens."""
+
+import re
+import subprocess
+
+from supervisor.service.plan import DESCRIPTORS, NAME, PERMANENT, File, Plan, Wanted
+from supervisor.service.stamp import stamped
+
+_UNITS = "/etc/systemd/system"
+UNIT = f"{_UNITS}/{NAME}.service"
+HARDENING = f"{_UNITS}/{NAME}.service.d/hardening.conf"
+BEFORE_254 = f"{_UNITS}/{NAME}.service.d/before-254.conf"
+SYSUSERS = f"/etc/sysusers.d/{NAME}.conf"
+TMPFILES = f"/etc/tmpfiles.d/{NAME}.conf"
+
+_STATE = "/var/lib/"
+
+_CAPABILITIES = (
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_KILL",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SYS_NICE",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_RESOURCE",
+)
+"""Of root, what the daemon needs for runs of any user: becoming it, signalling, limits, reading environments."""
+
+
+def plan(wanted: Wanted) -> Plan:
+    """Files and commands."""
+    files = [File(UNIT, stamped(_unit(wanted)))]
+    prepare: list[tuple[str, ...]] = []
+    if wanted.user is not None:
+        files += [
+            File(SYSUSERS, stamped(_sysusers(wanted, wanted.user))),
+            File(TMPFILES, stamped(_tmpfiles(wanted, wanted.user))),
+        ]
+        prepare = [("systemd-sysusers", f"{NAME}.conf"), ("systemd-tmpfiles", "--create", f"{NAME}.conf")]
+    elif wanted.hardened and not wanted.data.startswith(_STATE):
+        prepare = [("install", "-d", "-m", "0700", wanted.data)]  # a place that may be written to has to be there
+    if wanted.old_systemd:
+        files.append(File(BEFORE_254, stamped(_before_254(wanted))))
+    if wanted.hardened:
+        files.append(File(HARDENING, stamped(_hardening(wanted))))
+    reload = ("systemctl", "daemon-reload")
+    return Plan(
+        files=tuple(files),
+        enable=(*prepare, reload, ("systemctl", "enable", "--now", NAME)),
+        disable=(("systemctl", "disable", "--now", NAME),),
+        forget=(reload,),
+        enabled=(f"{_UNITS}/*.wants/{NAME}.service",),
+    )
+
+
+def _user(wanted: Wanted) -> str:
+    return f"User={wanted.user}\nGroup={wanted.user}\n" if wanted.user is not None else ""
+
+
+def _state(wanted: Wanted) -> str:
+    """Where such directories are, systemd makes it and changes its owner."""
+    if not wanted.data.startswith(_STATE):
+        return ""
+    return f"StateDirectory={wanted.data.removeprefix(_STATE)}\nStateDirectoryMode=0700\n"
+
+
+def _unit(wanted: Wanted) -> str:
+    return f"""\
+[Unit]
+Description=Ringward: scheduled tasks and always-on services
+After=network-online.target nss-user-lookup.target time-sync.target
+Wants=network-online.target
+RequiresMountsFor={wanted.data}
+# However often it ends, it is started again.
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+{_user(wanted)}ExecStart={wanted.command("up")}
+# First becomes the version that is installed, if that is another one. Then reads the configuration. What is wrong with
+# either is said, and changes nothing.
+ExecReload={wanted.command("upgrade", "--if-different")}
+ExecReload={wanted.command("reload")}
+{_state(wanted)}# Runs survive the daemon's own end by its rules, not by systemd's: it stops what it started within
+# [daemon] shutdown_timeout, and has systemd wait that long, also when that is more than TimeoutStopSec.
+# What a definition leaves running on purpose stays; after a crash the next start ends the others.
+KillMode=process
+TimeoutStopSec=30
+# A large database may have to be brought to the form of this version first.
+TimeoutStartSec=10min
+# When the thread that controls everything hangs, systemd ends the daemon, and the next one goes on with what runs.
+WatchdogSec=60
+# When the supervisor is killed, systemd keeps the descriptors of what runs, and the next one goes on with it: up to
+# five for each run. They are numbered from 3 on when it starts, so they have to stay well below the soft LimitNOFILE.
+FileDescriptorStoreMax=900
+# Each run has a cgroup of its own below that of the unit, with the controllers for its limits.
+Delegate=yes
+# The daemon does not stand beside them. For a systemd before 254, which does not know this, see before-254.conf.
+DelegateSubgroup=ringward
+# A run that takes too much memory ends alone.
+OOMPolicy=continue
+TasksMax=infinity
+Restart=on-failure
+RestartSec=1
+# A wrong command line, and a configuration that is not valid: that has to be repaired by people.
+RestartPreventExitStatus={" ".join(PERMANENT)}
+# What the daemon may open serves all instances together.
+LimitNOFILE=1024:{DESCRIPTORS}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _before_254(wanted: Wanted) -> str:
+    return f"""\
+# A systemd before 254 starts the daemon in the cgroup of the unit itself, which the kernel refuses while runs are left
+# below it that have controllers. Until then they are taken away; the daemon gives them back, and with them the limits.
+[Service]
+ExecStopPost=-{wanted.program} service give-way
+"""
+
+
+def version() -> int | None:
+    """The version of systemd that is installed here; None: there is none, or it does not tell."""
+    try:
+        said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S607 - wherever it is
+    except OSError:
+        return None
+    found = re.match(r"systemd (\d+)", said)
+    return int(found[1]) if found else None
+
+
+def _sysusers(wanted: Wanted, user: str) -> str:
+    return f'u {user} - "Ringward" {wanted.data}\n'
+
+
+def _tmpfiles(wanted: Wanted, user: str) -> str:
+    directory = wanted.config.rpartition("/")[0]
+    return f"""\
+d {directory} 0750 root {user} -
+z {wanted.config} 0640 root {user} -
+d {wanted.data} 0700 {user} {user} -
+"""
+
+
+def _hardening(wanted: Wanted) -> str:
+    root = wanted.user is None
+    runtime = f"""\
+# Rings outlive the daemon here.
+RuntimeDirectory={NAME}
+RuntimeDirectoryMode=0700
+RuntimeDirectoryPreserve=yes
+"""
+    return f"""\
+# Everything here holds for tasks and services, too: they inherit it. What one of them needs, give back in a drop-in of
+# your own beside this one, such as [Service] ReadWritePaths=/srv/shop, NoNewPrivileges=no or RestrictNamespaces=no.
+[Service]
+# Only these directories can be written to.
+ProtectSystem=strict
+ReadWritePaths={wanted.data}
+{runtime if root else ""}ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectProc=invisible
+ProtectClock=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+CapabilityBoundingSet={" ".join(_CAPABILITIES) if root else ""}
+NoNewPrivileges=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+LockPersonality=yes
+KeyringMode=private
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+UMask=0077
+# Not here: ProtectControlGroups (runs have cgroups), ProcSubset=pid (the host is measured), PrivateUsers (tasks have
+# users), MemoryDenyWriteExecute (programs that compile while they run, such as node and java).
+"""

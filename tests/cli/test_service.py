@@ -1,0 +1,207 @@
+"""``ringward service``: what is written, and what is left alone."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import exit_codes
+from supervisor.service import openrc, systemd
+from supervisor.service.detection import detect
+from supervisor.service.trust import distrusted
+from tests.cli.conftest import Ringward
+
+PROGRAM = "/opt/ringward/bin/ringward"
+UNIT = "etc/systemd/system/ringward.service"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture(autouse=True)
+def _new_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systemd, "version", lambda: 254)
+
+
+def files(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def test_installing_and_removing(ringward: Ringward, root: Path) -> None:
+    """What is shown beforehand is written, once; what was there before stays, and is all that is left in the end."""
+    words = ("-c", "/etc/ringward/ringward.toml", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
+    install = ("service", "install", *words)
+    shown = ringward(*install, "--dry-run", plain=True)
+    assert (shown.exit_code, root.exists()) == (exit_codes.OK, False)
+    assert f"ExecStart={PROGRAM} up --config /etc/ringward/ringward.toml\n" in shown.stdout
+    first = ringward(*install, plain=True)
+    assert first.exit_code == exit_codes.OK, first.output
+    assert "systemctl enable --now ringward" in first.stdout
+    written = files(root)
+    assert written[UNIT] in shown.stdout
+    assert set(written) == {UNIT, "etc/ringward/ringward.toml"}
+    config = root / "etc/ringward/ringward.toml"
+    assert config.stat().st_mode & 0o777 == 0o600
+    assert ringward("validate", str(config), plain=True).exit_code == exit_codes.OK
+
+    again = ringward(*install, "--json", plain=True)
+    found = json.loads(again.stdout)
+    assert [one["state"] for one in found["files"]] == ["same"]
+    assert (found["configWritten"], found["init"], found["user"]) == (False, "systemd", "root")
+    assert files(root) == written
+
+    hardened = ringward(*install, "--hardened", "--user", "jobs", plain=True)
+    assert f"replaced {root / UNIT}" in hardened.stdout  # ours, as it was written
+    assert "+User=jobs" in hardened.stdout
+    assert " --data /var/lib" not in written[UNIT]
+    assert f"up --config /etc/ringward/ringward.toml --data {root.parent}/data\n" in (root / UNIT).read_text()
+
+    link = root / "etc/systemd/system/multi-user.target.wants/ringward.service"
+    link.parent.mkdir()
+    link.symlink_to(root / UNIT)
+    uninstall = ("service", "uninstall", "--init", "systemd", "--root", str(root))
+    enabled = ringward(*uninstall, plain=True)
+    assert enabled.exit_code == exit_codes.REFUSED
+    assert "systemctl disable --now ringward" in enabled.stderr
+    link.unlink()
+    assert ringward(*uninstall, plain=True).exit_code == exit_codes.OK
+    assert set(files(root)) == {"etc/ringward/ringward.toml"}
+    assert not (root / f"{UNIT}.d").exists()
+
+
+@pytest.mark.parametrize("init", ["systemd", "openrc", "s6", "runit"])
+def test_what_was_changed_is_left_alone(ringward: Ringward, root: Path, init: str) -> None:
+    """The difference is told, and no other file is written either; --force does it, and removing asks for it, too."""
+    words = ("--init", init, "--root", str(root))
+    install = ("service", "install", *words, "--program", PROGRAM)
+    assert ringward(*install).exit_code == exit_codes.OK
+    changed, *others = [path for path in root.rglob("*") if path.is_file() and "up --config" in path.read_text()]
+    assert not others
+    changed.write_text(changed.read_text().replace(PROGRAM, "/usr/bin/mine"))
+    before = files(root)
+    refused = ringward(*install)
+    assert refused.exit_code == exit_codes.REFUSED
+    assert "-" in refused.stderr
+    assert "/usr/bin/mine up" in refused.stderr or "-command=/usr/bin/mine" in refused.stderr
+    assert ringward("service", "uninstall", *words, plain=True).exit_code == exit_codes.REFUSED
+    assert files(root) == before
+    assert ringward(*install, "--force").exit_code == exit_codes.OK
+    assert PROGRAM in changed.read_text()
+    changed.write_text("mine")
+    assert ringward("service", "uninstall", *words, "--force", plain=True).exit_code == exit_codes.OK
+    assert set(files(root)) == {str((root.parent / "none.toml").relative_to("/"))}
+
+
+def test_a_configuration_that_is_there(ringward: Ringward, root: Path) -> None:
+    """It is not touched, its data directory is the one that is meant, and one that is not valid is told."""
+    config = root / "etc/ringward/ringward.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[daemon]\ndata_dir = "/srv/ringward"\n')
+    config.chmod(0o640)
+    words = ("-c", "/etc/ringward/ringward.toml", "--init", "systemd", "--root", str(root), "--user", "jobs")
+    install = ("service", "install", *words, "--program", PROGRAM)
+    assert ringward(*install, plain=True).exit_code == exit_codes.OK
+    unit = (root / UNIT).read_text()
+    assert "RequiresMountsFor=/srv/ringward\n" in unit
+    assert "--data" not in unit
+    assert "StateDirectory" not in unit
+    assert config.read_text() == '[daemon]\ndata_dir = "/srv/ringward"\n'
+    config.write_text("[daemon]\ndata_dir = 1\n")
+    refused = ringward(*install, plain=True)
+    assert refused.exit_code == exit_codes.CONFIG
+    assert "daemon.data_dir" in refused.stderr
+
+
+def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
+    """Below a command, too, the nearest one is named."""
+    result = ringward("service", "instal", plain=True)
+    assert result.exit_code == exit_codes.USAGE
+    assert "No such command 'instal'. Did you mean install?" in result.stderr
+
+
+@pytest.mark.parametrize(("version", "helped"), [(252, True), (254, False), (None, False)])
+def test_an_old_systemd(
+    ringward: Ringward, root: Path, monkeypatch: pytest.MonkeyPatch, version: int | None, helped: bool
+) -> None:
+    """It gets a drop-in that newer ones need not have."""
+    monkeypatch.setattr(systemd, "version", lambda: version)
+    words = ("--init", "systemd", "--root", str(root), "--program", PROGRAM)
+    assert ringward("service", "install", *words).exit_code == exit_codes.OK
+    assert (f"{UNIT}.d/before-254.conf" in files(root)) == helped
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--init", "systemd", "--user", "no name"],
+        ["--init", "runit", "--hardened"],
+        ["--init", "systemd", "--now"],
+        ["--init", "upstart"],
+        ["--init", "systemd", "--program", "/opt/my programs/ringward"],
+    ],
+    ids=["user", "hardened", "now", "init", "path"],
+)
+def test_what_cannot_be(ringward: Ringward, root: Path, words: list[str]) -> None:
+    """It is said before anything is written."""
+    result = ringward("service", "install", *words, "--root", str(root))
+    assert (result.exit_code, root.exists()) == (exit_codes.USAGE, False), result.output
+
+
+def test_at_once(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--now does what else has to be done, and says so; a command that fails is a failure."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("rc-update", "rc-service"):
+        (tools / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/called\n')
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setattr(openrc, "SCRIPT", f"{tmp_path}/init.d/ringward")
+    words = ("--init", "openrc", "--now")
+    done = ringward("service", "install", *words, "--program", PROGRAM)
+    assert done.exit_code == exit_codes.OK, done.output
+    assert "+ rc-service ringward start\n" in done.stdout
+    assert (tmp_path / "called").read_text() == "rc-update add ringward default\nrc-service ringward start\n"
+    (tools / "rc-update").write_text("#!/bin/sh\nexit 3\n")
+    failed = ringward("service", "install", *words, "--program", PROGRAM)
+    assert failed.exit_code == exit_codes.REFUSED
+    assert "rc-update add ringward default ended with 3" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "init"),
+    [("run/systemd/system", "systemd"), ("run/openrc", "openrc"), ("proc/1", None), ("proc", None)],
+)
+def test_the_init_system_is_known_by_its_directories(tmp_path: Path, place: str, init: str | None) -> None:
+    """As each of them says that it runs a host."""
+    (tmp_path / place).mkdir(parents=True)
+    assert detect(str(tmp_path)) == init
+
+
+@pytest.mark.parametrize(("name", "init"), [("s6-svscan", "s6"), ("runsvdir", "runit"), ("bash", None)])
+@pytest.mark.parametrize("pid", ["1", "42"])
+def test_or_by_its_processes(tmp_path: Path, pid: str, name: str, init: str | None) -> None:
+    """Also where something else is process 1, as in containers."""
+    (tmp_path / "proc" / pid).mkdir(parents=True)
+    (tmp_path / "proc" / pid / "comm").write_text(f"{name}\n")
+    assert detect(str(tmp_path)) == init
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_what_root_should_not_run(tmp_path: Path) -> None:
+    """Somebody else's program, or one in a directory in which somebody else can put another in its place."""
+    program = tmp_path / "bin" / "ringward"
+    program.parent.mkdir()
+    program.touch()
+    assert distrusted(str(program)) is None
+    os.chown(program.parent, 65534, 65534)
+    assert distrusted(str(program)) == f"{program.parent} belongs to nobody"
+    os.chown(program.parent, 0, 0)
+    program.parent.chmod(0o777)
+    assert distrusted(str(program)) == f"{program.parent} is writable by everybody"
+    program.parent.chmod(0o775)
+    assert distrusted(str(program)) is None
+    os.chown(program.parent, 0, 12345)
+    assert distrusted(str(program)) == f"{program.parent} is writable by group 12345"

@@ -1,0 +1,3 @@
+from tests.browser.conftest import complaints
+
+__all__ = ["complaints"]

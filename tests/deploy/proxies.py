@@ -1,0 +1,124 @@
+"""Real proxies that run the samples of deploy/, with other ports, paths and certificates only."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from tests.e2e.daemon import free_port
+from tests.waiting import until
+
+ROOT = Path(__file__).parent.parent.parent
+NGINX = ROOT / "deploy/nginx/ringward.conf"
+CADDY = ROOT / "deploy/caddy/Caddyfile"
+CERTIFICATE, KEY = (ROOT / "tests/api/tls" / name for name in ("cert.pem", "key.pem"))
+
+_NGINX = """
+daemon off;
+{user}
+pid {place}/nginx.pid;
+error_log {place}/error.log;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {place}/body;
+    proxy_temp_path {place}/proxy;
+    fastcgi_temp_path {place}/fastcgi;
+    uwsgi_temp_path {place}/uwsgi;
+    scgi_temp_path {place}/scgi;
+    gzip on;
+    gzip_proxied any;
+    gzip_types *;
+    {sample}
+}}
+"""
+"""What is around the sample: also what the sample has to be right in spite of."""
+_CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
+
+
+def http_settings(sample: Path) -> str:
+    """The keys of [http] that a sample asks for, without the address."""
+    lines = [line[2:].strip() for line in sample.read_text().splitlines() if line.startswith("#     ")]
+    assert lines[0] == "[http]"
+    return "\n".join(line for line in lines[1:] if not line.startswith("listen"))
+
+
+def changed(sample: Path, *changes: tuple[str, str]) -> str:
+    """The sample with other ports and paths."""
+    text = sample.read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def _nginx(place: Path, port: int, upstream: str) -> str:
+    sample = changed(
+        NGINX,
+        ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+        ("/etc/ssl/certs/jobs.example.com.pem", str(CERTIFICATE)),
+        ("/etc/ssl/private/jobs.example.com.key", str(KEY)),
+        ("proxy_pass http://127.0.0.1:7464", f"proxy_pass http://{upstream}"),
+    )
+    # Workers of another user could not enter the directories of a test.
+    return _NGINX.format(place=place, sample=sample, user="user root;" if os.geteuid() == 0 else "")
+
+
+def _caddy(port: int, upstream: str) -> str:
+    site = f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls {CERTIFICATE} {KEY}\n"
+    sample = changed(
+        CADDY, ("jobs.example.com {\n", site), ("reverse_proxy 127.0.0.1:7464", f"reverse_proxy {upstream}")
+    )
+    return _CADDY + sample
+
+
+class Proxy:
+    """One of them, in front of a daemon at `upstream`."""
+
+    def __init__(self, name: str, place: Path, upstream: str) -> None:
+        self.name = name
+        self.port = free_port()
+        self.output = place / "output"
+        program = shutil.which(name)
+        assert program is not None, f"{name} is not installed; .ci/run says how"
+        config = place / "config"
+        config.write_text(_nginx(place, self.port, upstream) if name == "nginx" else _caddy(self.port, upstream))
+        arguments = {"nginx": ["-c", str(config)], "caddy": ["run", "--config", str(config), "--adapter", "caddyfile"]}
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [program, *arguments[name]],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "HOME": str(place), "XDG_DATA_HOME": str(place), "XDG_CONFIG_HOME": str(place)},
+            )
+        until(self._listens, f"{name} to listen")
+
+    @property
+    def url(self) -> str:
+        """Where browsers find it."""
+        return f"https://localhost:{self.port}"
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, self.output.read_text()
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def workers(self) -> set[int]:
+        """Processes of its own."""
+        return {child.pid for child in psutil.Process(self.process.pid).children()}
+
+    def reload(self) -> None:
+        """Have nginx read its configuration again; other workers serve what comes from then on."""
+        before = self.workers()
+        self.process.send_signal(signal.SIGHUP)
+        until(lambda: self.workers() - before, "another worker")
+
+    def end(self) -> None:
+        """At once, whoever is connected."""
+        self.process.terminate()
+        self.process.wait(60)

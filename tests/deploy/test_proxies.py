@@ -1,0 +1,179 @@
+"""Behind a real nginx and a real Caddy, as the samples of deploy/ set them up."""
+
+import gzip
+import http.client
+import json
+import os
+import re
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import watched
+from tests.deploy.proxies import CADDY, NGINX, Proxy, http_settings
+from tests.e2e.daemon import PASSWORD, Answer, Daemon, Stream
+from tests.waiting import until
+
+CLIENTS = {"nginx": "127.0.0.2", "caddy": "127.0.0.3"}
+"""Where the requests through each come from: not the proxy's own address."""
+
+
+class Behind(Daemon):
+    """A daemon with a task that prints what is written into its pipe."""
+
+    def begin(self) -> None:
+        self.pipe = self.directory / "pipe"
+        os.mkfifo(self.pipe)
+        self.write(f'[tasks.talks]\nrun = "cat {self.pipe}"\n', http=http_settings(NGINX))
+        self.start()
+
+    @property
+    def address(self) -> str:
+        found = re.search(r'^listen = \["(.*)"\]$', self.config.read_text(), re.MULTILINE)
+        assert found
+        return found[1]
+
+
+class Client:
+    """A program that has logged in through a proxy, and claims to be somebody else."""
+
+    def __init__(self, port: int, address: str) -> None:
+        self.port = port
+        self.address = address
+        self.login = self.ask("POST", "/ringward/api/auth/login", {"password": PASSWORD})
+        assert self.login.status == 204, self.login.body
+        self.cookie = self.login.headers["Set-Cookie"].partition(";")[0]
+
+    def _send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPSConnection:
+        context = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=60, source_address=(self.address, 0), context=context
+        )
+        sent = {"Host": f"localhost:{self.port}", "X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "http", **headers}
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        if hasattr(self, "cookie"):
+            sent["Cookie"] = self.cookie
+        connection.request(method, path, data, sent)
+        return connection
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        connection = self._send(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+        try:
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def stream(self, path: str, **headers: str) -> Stream:
+        connection = self._send("GET", path, None, {"Accept-Encoding": "gzip", **headers})
+        return Stream(connection, connection.getresponse())
+
+    def run(self) -> str:
+        answer = self.ask("POST", "/ringward/api/tasks/talks/run")
+        assert answer.status == 201, answer.body
+        run = str(answer.json()["id"])
+        assert answer.headers["Location"] == f"/ringward/api/runs/{run}"
+        return run
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+    one = Behind(tmp_path_factory.mktemp("behind"))
+    try:
+        one.begin()
+        yield one
+    finally:
+        one.clean()
+
+
+@pytest.fixture(scope="module", params=["nginx", "caddy"])
+def proxy(request: pytest.FixtureRequest, daemon: Behind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    one = Proxy(request.param, tmp_path_factory.mktemp(request.param), daemon.address)
+    yield one
+    one.end()
+
+
+@pytest.fixture(scope="module")
+def client(proxy: Proxy) -> Client:
+    return Client(proxy.port, CLIENTS[proxy.name])
+
+
+def test_both_ask_for_the_same() -> None:
+    """One configuration of Ringward serves behind either."""
+    assert http_settings(NGINX) == http_settings(CADDY)
+
+
+def test_who_the_client_is(daemon: Behind, client: Client) -> None:
+    """The audit has the address that called the proxy, whatever the client says; cookies are for https only."""
+    assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/ringward"} <= set(
+        client.login.headers["Set-Cookie"].split("; ")
+    )
+
+    def logins() -> set[str]:
+        return {one["from"] for one in daemon.get("/api/audit").json()["items"] if one["operation"] == "login"}
+
+    until(lambda: client.address in logins(), "the log-in")
+    assert logins() <= {*CLIENTS.values(), "127.0.0.1"}  # the last one: the browser
+
+
+def test_what_is_passed_on(client: Client) -> None:
+    """Compressed once, by the daemon; refused in the daemon's words; not at all: what is for Prometheus."""
+    plain = client.ask("GET", "/ringward/static/js/main.js", Accept_Encoding="identity")
+    packed = client.ask("GET", "/ringward/static/js/main.js", Accept_Encoding="gzip")
+    assert packed.headers.get_all("Content-Encoding") == ["gzip"]
+    assert gzip.decompress(packed.body) == plain.body
+    large = client.ask("POST", "/ringward/api/auth/login", b'{"password": "%b"}' % (b"x" * (1 << 20)))
+    assert (large.status, large.headers["Content-Type"]) == (413, "application/problem+json")
+    assert client.ask("GET", "/ringward/metrics").status == 404
+
+
+def test_a_stream(daemon: Behind, proxy: Proxy, client: Client) -> None:
+    """Each line comes when it is printed, also over a reload of nginx; by its number the stream goes on later."""
+    run = client.run()
+    path = f"/ringward/api/runs/{run}/log/stream"
+    with daemon.pipe.open("w") as pipe:
+
+        def told(text: str, events: Iterator[Any]) -> Any:
+            pipe.write(f"{text}\n")
+            pipe.flush()
+            line = next(event for event in events if event.kind == "line")
+            assert line.data["text"] == text
+            return line.id
+
+        stream = client.stream(path)
+        assert (stream.status, stream.headers["Content-Encoding"]) == (200, None)
+        events = iter(stream)
+        first = told("one", events)
+        if proxy.workers():
+            proxy.reload()
+        told("two", events)
+        stream.close()
+        again = client.stream(path, **{"Last-Event-ID": first})
+        resumed = iter(again)
+        assert next(event for event in resumed if event.kind == "line").data["text"] == "two"
+        told("three", resumed)
+    assert [event.kind for event in resumed][-1] == "done"
+    again.close()
+
+
+def test_the_dashboard(daemon: Behind, proxy: Proxy, client: Client, browser: Browser, complaints: list[str]) -> None:
+    """A browser logs in below the path, even without the slash, and follows a log."""
+    context = browser.new_context(ignore_https_errors=True)
+    page = watched(context, complaints)
+    page.goto(f"{proxy.url}/ringward")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    assert page.url.startswith(f"{proxy.url}/ringward/")
+    page.goto(f"{proxy.url}/ringward/#/run/{client.run()}")
+    with daemon.pipe.open("w") as pipe:
+        pipe.write("before one's eyes\n")
+        pipe.flush()
+        expect(page.get_by_role("log")).to_contain_text("before one's eyes")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    complaints[:] = [one for one in complaints if "401" not in one]
+    context.close()

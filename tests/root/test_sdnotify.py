@@ -1,0 +1,58 @@
+"""What the service manager is told."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.root.sdnotify import Watchdog, tell_descriptor
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        yield sock
+
+
+def test_signs_of_life(told: socket.socket) -> None:
+    """One at once, and then one in each half of the time in which there has to be one."""
+    dog = Watchdog({"WATCHDOG_USEC": "4000000", "WATCHDOG_PID": str(os.getpid())}, 10.0)
+    sent = []
+    for now_s in (10.0, 10.5, 11.9, 12.0, 12.1, 30.0, 30.1):
+        dog.tend(now_s)
+        try:
+            sent.append((now_s, told.recv(100), dog.due_s))
+        except BlockingIOError:
+            continue
+    assert sent == [(10.0, b"WATCHDOG=1", 12.0), (12.0, b"WATCHDOG=1", 14.0), (30.0, b"WATCHDOG=1", 32.0)]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}],
+    ids=["nobody watches", "never", "nonsense", "another process"],
+)
+def test_no_signs_of_life(told: socket.socket, env: dict[str, str]) -> None:
+    """Nobody wants them of us."""
+    dog = Watchdog(env, 0.0)
+    dog.tend(1e9)
+    assert dog.due_s is None
+    with pytest.raises(BlockingIOError):
+        told.recv(100)
+
+
+def test_readiness_on_a_descriptor() -> None:
+    """A line, then end of file; nobody listening is no error."""
+    reader, writer = os.pipe()
+    tell_descriptor(writer)
+    assert (os.read(reader, 10), os.read(reader, 10)) == (b"\n", b"")
+    os.close(reader)
+    reader, writer = os.pipe()
+    os.close(reader)
+    tell_descriptor(writer)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(writer)
