@@ -11,10 +11,11 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
-_DESK = {"width": 1200, "height": 700}
+_DESK = {"width": 1200, "height": 880}
 _LOW = {"width": 1200, "height": 660}
 _PHONE = {"width": 390, "height": 780}
 _SETTLED_MS = 1500
+_PATIENCE_MS = 120_000
 _SAMPLED_MS = 6000
 
 
@@ -50,10 +51,11 @@ def _take(address: str, password: str, chromium: str | None) -> None:
         ):
             page = _page(browser, address, password, size, scheme)
             page.goto(address + path)
-            page.wait_for_timeout(_SETTLED_MS)
+            _settle(page)
             if name == "run":
                 page.locator("main table a[href*='/run/']").first.click()
-                page.wait_for_timeout(_SETTLED_MS)
+                page.get_by_role("log").get_by_text("No space left on device").wait_for()
+                _settle(page)
             if name == "overview":
                 page.wait_for_timeout(_SAMPLED_MS)
             page.screenshot(path=IMAGES / f"{name}.png")
@@ -62,12 +64,19 @@ def _take(address: str, password: str, chromium: str | None) -> None:
 
 def _page(browser: Browser, address: str, password: str, size: object, scheme: str) -> Page:
     """A page that is logged in."""
-    page = browser.new_context(viewport=size, color_scheme=scheme).new_page()  # type: ignore[arg-type]
+    page = browser.new_context(viewport=size, color_scheme=scheme, locale="en-GB").new_page()  # type: ignore[arg-type]
+    page.set_default_timeout(_PATIENCE_MS)
     page.goto(address)
     page.get_by_label("Password").fill(password)
     page.keyboard.press("Enter")
-    page.wait_for_timeout(_SETTLED_MS)
+    page.get_by_role("navigation", name="Pages").wait_for()
     return page
+
+
+def _settle(page: Page) -> None:
+    """Until everything is loaded and drawn."""
+    page.locator(".skeleton").first.wait_for(state="detached")
+    page.wait_for_timeout(_SETTLED_MS)
 
 
 if __name__ == "__main__":

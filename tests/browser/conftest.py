@@ -1,6 +1,5 @@
 """Chromium (Debian's) on a real daemon that has something to show."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from playwright.sync_api import (
     StorageState,
     ViewportSize,
     expect,
-    sync_playwright,
 )
 
 from tests.browser.site import Site
@@ -21,18 +19,6 @@ from tests.browser.site import Site
 PATIENCE_MS = 60_000
 """Only how long a failing test takes."""
 expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests of this process."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("no chromium in PATH")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -73,28 +59,48 @@ def session(browser: Browser, site: Site) -> Iterator[StorageState]:
     context.close()
 
 
-def visitor(browser: Browser, site: Site, complaints: list[str], **options: Any) -> Iterator[Page]:
+def profile(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
+    """Cookies and a cache, which one test leaves to the next one: so what it loads was loaded before."""
     context = browser.new_context(locale="en-GB", timezone_id="UTC", **options)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def at_desk(browser: Browser, session: StorageState) -> Iterator[BrowserContext]:
+    """The browser of somebody who has logged in."""
+    size: ViewportSize = {"width": 1280, "height": 900}
+    yield from profile(browser, storage_state=session, viewport=size)
+
+
+@pytest.fixture(scope="module")
+def on_phone(browser: Browser, session: StorageState) -> Iterator[BrowserContext]:
+    """The same on a phone, which prefers dark colours."""
+    size: ViewportSize = {"width": 390, "height": 844}
+    mobile = {"is_mobile": True, "has_touch": True, "color_scheme": "dark"}
+    yield from profile(browser, storage_state=session, viewport=size, **mobile)
+
+
+def window(context: BrowserContext, site: Site, complaints: list[str]) -> Iterator[Page]:
+    """A new page at the overview; what it has remembered of the reader's taste is forgotten after it."""
     page = watched(context, complaints)
     page.goto(site.url)
     expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
     yield page
-    context.close()
+    page.evaluate("localStorage.clear()")
+    page.close()
 
 
 @pytest.fixture
-def page(browser: Browser, site: Site, session: StorageState, complaints: list[str]) -> Iterator[Page]:
+def page(at_desk: BrowserContext, site: Site, complaints: list[str]) -> Iterator[Page]:
     """A window of somebody who has logged in, at the overview."""
-    size: ViewportSize = {"width": 1280, "height": 900}
-    yield from visitor(browser, site, complaints, storage_state=session, viewport=size)
+    yield from window(at_desk, site, complaints)
 
 
 @pytest.fixture
-def phone(browser: Browser, site: Site, session: StorageState, complaints: list[str]) -> Iterator[Page]:
-    """The same on a phone, which prefers dark colours."""
-    size: ViewportSize = {"width": 390, "height": 844}
-    mobile = {"is_mobile": True, "has_touch": True, "color_scheme": "dark"}
-    yield from visitor(browser, site, complaints, storage_state=session, viewport=size, **mobile)
+def phone(on_phone: BrowserContext, site: Site, complaints: list[str]) -> Iterator[Page]:
+    """The same on a phone."""
+    yield from window(on_phone, site, complaints)
 
 
 @pytest.fixture

@@ -1,10 +1,15 @@
 """The daemon that the browser looks at."""
 
 import os
+import time
 
 from playwright.sync_api import Page, expect
 
+from store.database import open_writer
+from store.ids import new_ulid
+from store.runs import insert_run
 from tests.e2e.daemon import PASSWORD, Daemon
+from tests.store.making import make_run
 
 CONFIG = r"""
 [tasks.backup]
@@ -17,6 +22,10 @@ run = "echo copying; echo 'disk full' >&2; test -e {ok}"
 [tasks.colours]
 group = "Maintenance"
 run = '''printf '\033[32mgreen\033[0m plain\n<b>bold</b> & <script>alert(1)</script>\n' '''
+
+[tasks.old]
+run = "true"
+keep_for = "800d"
 
 [tasks.long]
 run = "seq 1 200000"
@@ -61,6 +70,11 @@ restart_attempts = 1
 """
 
 
+PAST = 56
+"""Days, each with a run of the task `old`; the last one was yesterday."""
+_DAY_MS = 86_400_000
+
+
 class Site(Daemon):
     """A daemon with tasks, services and a few runs."""
 
@@ -70,6 +84,7 @@ class Site(Daemon):
         self.pipe = self.directory / "pipe"
         self.pipe.touch()
         self.configure()
+        self._remember()
         self.start()
         self.done = {name: self.run_to_end(name) for name in ("backup", "colours", "long", "progress")}
 
@@ -80,6 +95,18 @@ class Site(Daemon):
             self.write("")
             self.tables = self.config.read_text()
         self.config.write_text(self.tables + text)
+
+    def _remember(self) -> None:
+        """Store what was before the first start."""
+        self.data.mkdir(mode=0o700)
+        now_ms = time.time_ns() // 1_000_000
+        database = open_writer(str(self.data / "ringward.db"))
+        with database.transaction():
+            for ago in range(PAST, 0, -1):
+                at = now_ms - ago * _DAY_MS
+                ended = {"status": "ended", "end_reason": "succeeded", "exit_code": 0, "ended_at": at + 20}
+                insert_run(database, make_run(id=new_ulid(at), task_name="old", created_at=at, started_at=at, **ended))
+        database.close()
 
     def mkfifo(self) -> None:
         """A pipe for what the task `talks` prints."""

@@ -1,15 +1,17 @@
 """The dashboard, in a real browser on a real daemon."""
 
 import re
+from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 
-import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.browser.axe import complaints_of
 from tests.browser.conftest import watched
-from tests.browser.site import Site
+from tests.browser.site import PAST, Site
 from tests.e2e.daemon import PASSWORD
+from tests.receivers import web_server
 from tests.waiting import until
 
 TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
@@ -22,6 +24,7 @@ PAGES = (
     "#/task/web",
     "#/runs",
     "#/notifications",
+    "#/notifiers",
     "#/system",
     "#/daemon",
     "#/audit",
@@ -219,19 +222,83 @@ def test_filters_stand_in_the_address(page: Page, site: Site) -> None:
 
 
 def test_deleting_many_and_taking_it_back(page: Page, site: Site) -> None:
-    """All runs that match, not only those of the page, are deleted and restored."""
-    for _ in range(55):
-        site.run_to_end("colours")
-    site.see(page, "#/runs?task_name=colours")
+    """All runs that match, not only those of the page, are deleted and restored.
+
+    None that came after they were chosen is deleted, none that the same filter had deleted before is restored.
+    """
+    first = site.request("GET", "/api/runs?task_name=old&sort_direction=asc&limit=1").json()["runs"][0]["id"]
+    site.request("POST", "/api/runs/bulk/delete", {"ids": [first]})
+    site.see(page, "#/runs?task_name=old")
     card = page.get_by_role("region", name="Runs", exact=True)
-    expect(card.get_by_text("56 runs")).to_be_visible()
+    expect(card.get_by_text(f"{PAST - 1} runs")).to_be_visible()
     card.get_by_role("checkbox").first.check()
-    card.get_by_role("button", name="Select all 56 that match").click()
+    card.get_by_role("button", name=f"Select all {PAST - 1} that match").click()
+    expect(card.get_by_text(f"{PAST - 1} selected")).to_be_visible()
+    later = site.run_to_end("old")
+    expect(card.get_by_role("checkbox", name=f"Select run {later}")).to_be_disabled()
     card.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(card).to_contain_text("No run matches")
+    page.get_by_role("dialog", name=f"Delete {PAST - 1} runs?").get_by_role("button", name="Delete").click()
+    expect(card.get_by_text("1 run", exact=True)).to_be_visible()
+    expect(card.get_by_role("link", name=f"Run {later}")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
-    expect(card.get_by_text("56 runs")).to_be_visible()
+    expect(card.get_by_text(f"{PAST} runs")).to_be_visible()
+    assert site.request("GET", f"/api/runs/{first}").status == 404
+
+
+def test_the_year_by_keyboard(page: Page, site: Site) -> None:
+    """One of the days is in the order of Tab; arrows go to others, which say what happened; Enter leads to the runs."""
+    site.see(page, "#/task/old")
+    days = page.get_by_role("region", name="The last year").locator("svg a")
+    here = days.and_(page.locator("[tabindex='0']"))
+    expect(here).to_have_count(1)
+    here.focus()
+    newest = here.get_attribute("data-day") or ""
+    for key, days_back in (("ArrowLeft", 7), ("ArrowUp", 8), ("ArrowDown", 7), ("ArrowRight", 0), ("End", 0)):
+        page.keyboard.press(key)
+        expected = date.fromisoformat(newest) - timedelta(days=days_back)
+        expect(here).to_have_attribute("data-day", expected.isoformat())
+        expect(here).to_be_focused()
+    expect(here).to_have_accessible_name(re.compile("1 run, 1 succeeded"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Runs", exact=True).get_by_text("1 run", exact=True)).to_be_visible()
+    assert f"created_after={newest}" in page.url
+
+
+def test_the_position_in_a_log_by_keyboard(page: Page, site: Site) -> None:
+    """The bar beside a log says where one is, and goes with the keys."""
+    site.see(page, f"#/run/{site.done['long']}")
+    log = page.get_by_role("log")
+    expect(log.locator("[data-n='199999']")).to_have_count(1)
+    bar = page.get_by_role("slider", name="Position in the log")
+    for key, seen in (("Home", 0), ("PageDown", 10_000), ("ArrowUp", 9_999), ("End", 199_999)):
+        bar.press(key)
+        expect(log.locator(f"[data-n='{seen}']")).to_be_in_viewport()
+    bar.press("Home")
+    expect(bar).to_have_attribute("aria-valuetext", "Line 1 of 200,000")
+
+
+def test_notifiers(page: Page, site: Site) -> None:
+    """How deliveries go, the reason where they fail, and a message to try a notifier."""
+    with web_server() as web:
+        notifier = f"[notifiers.ops]\nurl = 'json://127.0.0.1:{web.port}/secret'\n"
+        site.configure(f"{notifier}[[routes]]\nnotify = 'ops'\nmatch = {{ tasks = 'tries' }}\n")
+        site.request("POST", "/api/daemon/reload")
+        site.see(page, "#/notifications")
+        page.get_by_role("main").get_by_role("link", name="Notifiers").click()
+        row = page.get_by_role("row", name=re.compile("ops"))
+        expect(row).to_contain_text("not used yet")
+        row.get_by_role("button", name="Send a test").click()
+        expect(page.get_by_text("ops has delivered a message")).to_be_visible()
+        web.respond = lambda _number: (500, {})
+        row.get_by_role("button", name="Send a test").click()
+        expect(page.get_by_role("status").filter(has_text="ops: ")).to_contain_text("500")
+        site.run_to_end("tries")
+        expect(row).to_contain_text("fails")
+        expect(row.locator(".problem")).to_contain_text("500")
+        expect(page.get_by_role("main")).not_to_contain_text("secret")
+        assert complaints_of(page) == []
+    site.configure()
+    site.request("POST", "/api/daemon/reload")
 
 
 def test_attempts(page: Page, site: Site) -> None:
@@ -377,24 +444,26 @@ def test_an_address_that_leads_nowhere(page: Page, site: Site, complaints: list[
     complaints[:] = [one for one in complaints if "404" not in one]
 
 
-@pytest.mark.parametrize("address", PAGES)
-def test_accessible(page: Page, site: Site, address: str) -> None:
-    """Nothing for axe to complain of, in light and in dark colours."""
-    site.see(page, address)
-    expect(page.locator(".skeleton")).to_have_count(0)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+def shown(page: Page, site: Site) -> Iterator[str]:
+    """Each page, when it has all that it shows; its address."""
+    for address in (*PAGES, f"#/run/{site.done['progress']}"):
+        site.see(page, address)
+        expect(page.get_by_role("main").get_by_role("heading", level=1)).to_have_count(1)
+        expect(page.locator(".skeleton")).to_have_count(0)
+        yield address
 
 
-@pytest.mark.parametrize("address", PAGES)
-def test_fits_a_phone(phone: Page, site: Site, address: str) -> None:
+def test_accessible(page: Page, site: Site) -> None:
+    """Nothing for axe to complain of on any page, in light and in dark colours."""
+    for address in shown(page, site):
+        assert complaints_of(page) == [], address
+
+
+def test_fits_a_phone(phone: Page, site: Site) -> None:
     """No page is wider than the screen."""
-    site.see(phone, address)
-    expect(phone.locator(".skeleton")).to_have_count(0)
-    assert phone.evaluate(TOO_WIDE) == []
-    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    for address in shown(phone, site):
+        assert phone.evaluate(TOO_WIDE) == [], address
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
 
 
 def test_on_a_phone(phone: Page) -> None:

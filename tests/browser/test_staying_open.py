@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, StorageState, expect
 
 from tests.browser.conftest import watched
 from tests.browser.site import Site
@@ -57,6 +57,45 @@ def test_a_log_that_nobody_looks_at(page: Page, site: Site) -> None:
     texts = log.locator(".log-row .x").all_inner_texts()
     assert texts == [str(n) for n in range(int(texts[0]), 20_001)]
     assert log.locator(".gap").count() == 0
+
+
+def test_tabs_that_nobody_looks_at(browser: Browser, site: Site, session: StorageState, complaints: list[str]) -> None:
+    """However many there are, they hold no connection, of which a browser has six: the one that is seen is live.
+
+    One that is seen again goes on without a gap, and one that is hidden for a while lets go of its connections.
+    """
+    run = talking(site)
+    context = browser.new_context(storage_state=session)
+    context.add_init_script("window.unseen = true; Object.defineProperty(document, 'hidden', { get: () => unseen });")
+    show = "unseen => { window.unseen = unseen; document.dispatchEvent(new Event('visibilitychange')); }"
+    with site.pipe.open("w") as pipe:
+        pipe.write("0\n")
+        pipe.flush()
+        pages = [watched(context, complaints) for _ in range(4)]
+        pages[0].clock.install()
+        for page in pages:
+            site.see(page, f"#/run/{run}")
+            expect(page.locator("[data-n='0'] .x")).to_have_text("0")
+            expect(page.get_by_text("connecting", exact=True)).to_be_visible()
+        for page, n in ((pages[-1], 1), (pages[0], 2)):
+            page.evaluate(show, False)
+            expect(page.get_by_text("live", exact=True)).to_be_visible()
+            pipe.write(f"{n}\n")
+            pipe.flush()
+            expect(page.locator(f"[data-n='{n}'] .x")).to_have_text(str(n))
+        texts = pages[0].get_by_role("log").locator(".log-row .x")
+        expect(texts).to_have_text(["0", "1", "2"])
+        connected = "() => document.querySelector('.log-scroll').view.events !== null"
+        assert pages[0].evaluate(connected)
+        pages[0].evaluate(show, True)
+        pages[0].clock.fast_forward(10_000)
+        assert not pages[0].evaluate(connected)
+        pipe.write("3\n")
+        pipe.flush()
+        expect(pages[-1].locator("[data-n='3'] .x")).to_have_text("3")
+        pages[0].evaluate(show, False)
+        expect(texts).to_have_text(["0", "1", "2", "3"])
+    context.close()
 
 
 def test_the_end_of_one_stream(page: Page, site: Site) -> None:
@@ -166,6 +205,24 @@ def test_a_line_that_ends_while_the_api_is_away(page: Page, site: Site, complain
         expect(page.get_by_role("log").locator("[data-n='0'] .x")).to_have_text("half and half")
         expect(region).to_be_hidden()
     complaints.clear()
+
+
+def test_the_scheduler_is_away(page: Page, site: Site, complaints: list[str]) -> None:
+    """A command says that it was not done, a banner why; both are over by themselves."""
+
+    def away(route: Route) -> None:
+        route.fulfill(json={**route.fetch().json(), "schedulerActive": False})
+
+    site.see(page, "#/task/backup")
+    page.route("**/api/daemon", away)
+    page.route("**/api/tasks/*/run?*", lambda route: route.fulfill(status=503, json={"detail": "Not now"}))
+    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
+    banner = page.get_by_text("The scheduler is restarting")
+    expect(banner).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Not now")).to_be_visible()
+    page.unroute("**/api/daemon")
+    expect(banner).to_have_count(0)
+    complaints[:] = [one for one in complaints if "503" not in one]
 
 
 def test_the_last_page_is_emptied(page: Page, site: Site) -> None:

@@ -175,21 +175,24 @@ export async function deleteRun(run) {
   return true;
 }
 
-async function restore(selector) {
-  const result = await attempt(() => post("api/runs/bulk/restore", selector));
+async function restore(selector, query) {
+  const result = await attempt(() => post("api/runs/bulk/restore", selector, query));
   if (result) toast(`${count(result.affected, "run")} restored`);
   loadUnits();
 }
 
 /** Do something to all runs that `selector` selects: "stop", "rerun", "delete". */
 export async function bulk(operation, selector) {
-  const result = await attempt(() => post(`api/runs/bulk/${operation}`, selector));
+  const query = operation === "delete" ? { undo: true } : {};
+  const result = await attempt(() => post(`api/runs/bulk/${operation}`, selector, query));
   if (!result) return false;
   if (operation === "rerun") toast(`${count(result.triggered?.length ?? 0, "task")} triggered`);
   else if (operation === "stop") toast(`${count(result.affected, "run")} being stopped`);
   else {
+    // What the same selector deleted before stays deleted.
+    const undo = () => restore({ match_all: true }, { deleted_at: result.deleted_at });
     toast(`${count(result.affected, "run")} deleted`, {
-      action: result.affected ? { label: "Undo", run: () => restore(selector) } : null,
+      action: result.affected ? { label: "Undo", run: undo } : null,
       shownMs: 20_000,
     });
   }

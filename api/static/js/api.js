@@ -10,10 +10,16 @@ export class Refused extends Error {
 }
 
 let onLoggedOut = () => {};
+let onUnavailable = () => {};
 
 /** Call `listener` whenever an answer says that nobody is logged in. */
 export function whenLoggedOut(listener) {
   onLoggedOut = listener;
+}
+
+/** Call `listener` whenever an answer says that something is away at the moment. */
+export function whenUnavailable(listener) {
+  onUnavailable = listener;
 }
 
 async function refusal(response) {
@@ -43,6 +49,7 @@ export async function call(path, { method = "GET", body, query, signal } = {}) {
     throw new Refused(0, "The daemon cannot be reached");
   }
   if (response.status === 401 && !path.startsWith("api/auth/")) onLoggedOut();
+  if (response.status === 503) onUnavailable();
   if (!response.ok) throw await refusal(response);
   return response.status === 204 ? null : response.json();
 }

@@ -51,6 +51,13 @@ export function moment(at, now = new Date()) {
 /** A time in full, for titles. */
 export const exact = (at) => `${FULL.format(new Date(at))} (${new Date(at).toISOString()})`;
 
+/** A time on the clocks of the browser, to the minute, as date-time fields have it: "2026-11-21T14:05"; "" for none. */
+export function localMinute(at) {
+  const date = new Date(at || Number.NaN);
+  if (Number.isNaN(date.getTime())) return "";
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
 /** A day of the calendar, in UTC: "2026-11-21". */
 export const day = (text) => DAY.format(new Date(`${text}T12:00:00`));
 

@@ -1,5 +1,7 @@
-// The stream of events, and whether it lives. A hidden page gives its connection back: browsers have six for a host.
+// The stream of events, and whether it lives.
 import { signal } from "../vendor/preact.js";
+import { whenUnavailable } from "./api.js";
+import { away } from "./seen.js";
 import { daemon, loadAll, loadDaemon, loadUnits, loadUnread, sample, throttle, unread } from "./state.js";
 
 const KINDS = [
@@ -20,8 +22,8 @@ const KINDS = [
   "dropped",
 ];
 const SILENT_MS = 40_000; // the daemon says something at least every 15 s
+const QUIET_MS = 12_000; // the scheduler measures the host every five seconds
 const AGAIN_MS = 2000;
-const HIDDEN_MS = 30_000;
 const REMEMBERED_MS = 3000;
 
 /** "connecting", "live" or "lost". */
@@ -32,7 +34,7 @@ export const lostSince = signal(null);
 const listeners = new Set();
 let source = null;
 let heardAt = 0;
-let hiddenTimer = null;
+let sampledAt = 0;
 let wanted = false;
 
 /** Call `listener(kind, body)` for every event; gives what ends that. */
@@ -53,8 +55,11 @@ function lost() {
 function heard(kind, event) {
   heardAt = Date.now();
   const body = event.data ? JSON.parse(event.data) : {};
-  if (kind === "system") sample.value = body;
-  else if (kind === "notification.unreadCountChanged") unread.value = body.count;
+  if (kind === "system") {
+    sampledAt = heardAt;
+    sample.value = body;
+  }
+  if (kind === "notification.unreadCountChanged") unread.value = body.count;
   else if (kind.startsWith("notification.")) unreadSoon();
   else if (kind.startsWith("run.") || kind === "service.state") unitsSoon();
   else if (kind.startsWith("config.")) {
@@ -71,11 +76,13 @@ function heard(kind, event) {
 
 function open() {
   source?.close();
+  source = null;
+  if (away.value) return;
   const mine = new EventSource("api/events/stream");
   source = mine;
   heardAt = Date.now();
   mine.onopen = () => {
-    heardAt = Date.now();
+    heardAt = sampledAt = Date.now();
     connection.value = "live";
     lostSince.value = null;
     // What has happened since it was loaded, and before this moment, was not told of.
@@ -106,25 +113,19 @@ export function disconnect() {
 }
 
 setInterval(() => {
-  if (!wanted || document.hidden) return;
+  if (!wanted || away.value) return;
   if (source && Date.now() - heardAt > SILENT_MS) {
     lost();
     open();
   }
-  // Only asking tells whether the scheduler is back.
-  if (daemon.value && !daemon.value.schedulerActive) daemonSoon();
+  // Only asking tells whether the scheduler is away, or back.
+  if (daemon.value && (!daemon.value.schedulerActive || Date.now() - sampledAt > QUIET_MS)) daemonSoon();
 }, 3000);
 
-document.addEventListener("visibilitychange", () => {
-  clearTimeout(hiddenTimer);
+whenUnavailable(daemonSoon);
+
+away.subscribe(() => {
   if (!wanted) return;
-  if (document.hidden) {
-    hiddenTimer = setTimeout(() => {
-      source?.close();
-      source = null;
-    }, HIDDEN_MS);
-  } else if (!source) {
-    lost();
-    open();
-  }
+  connection.value = "connecting";
+  open();
 });

@@ -10,7 +10,7 @@ function expression(text) {
   }
 }
 
-/** "At 03:30, only on Sunday", "Every 90s", "On demand". */
+/** "At 03:30, only on Sunday", "Every 90s", "When the daemon starts", "On demand". */
 export function words(unit) {
   if (unit.kind === "service") {
     const instances = unit.instances?.length ?? 1;
@@ -20,5 +20,5 @@ export function words(unit) {
   const { everyMs, at, atMs } = unit.definition;
   if (everyMs !== undefined) return `Every ${duration(everyMs)}`;
   if (at ?? atMs) return `Once, ${moment(at ?? atMs)}`;
-  return "On demand";
+  return unit.definition.runOnStart ? "When the daemon starts" : "On demand";
 }

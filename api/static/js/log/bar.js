@@ -1,6 +1,8 @@
-// Where in the whole log the window is: a bar beside it that can be dragged.
+// Where in the whole log the window is: a bar beside it that can be dragged, and moved by keys.
 import { html, useRef, useState } from "../../vendor/preact.js";
 import { number } from "../format.js";
+
+const SHARE = 20; // of the log: how far a page key goes
 
 /** first, total, top: line numbers; shown: lines on the screen; to(n): go there. */
 export function PositionBar({ first, total, top, shown, to }) {
@@ -21,19 +23,30 @@ export function PositionBar({ first, total, top, shown, to }) {
     if (drag !== null) to(drag);
     setDrag(null);
   };
+  const now = Math.min(Math.max(first, drag ?? top), Math.max(first, total - 1));
+  const keys = (event) => {
+    const page = Math.max(1, Math.floor(lines / SHARE));
+    const by = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, PageUp: -page, PageDown: page, Home: -lines, End: lines }[event.key];
+    if (by === undefined || total <= first) return;
+    event.preventDefault();
+    to(Math.min(total - 1, Math.max(first, now + by)));
+  };
   const height = Math.min(100, Math.max(4, (shown / lines) * 100));
   const where = (drag ?? top) - first;
   const place = Math.min(100 - height, (where / lines) * 100);
   return html`<div
     ref=${box}
     class="log-bar"
-    role="scrollbar"
+    role="slider"
+    tabindex="0"
     aria-label="Position in the log"
     aria-controls="log-scroll"
     aria-orientation="vertical"
     aria-valuemin=${first + 1}
     aria-valuemax=${Math.max(first + 1, total)}
-    aria-valuenow=${Math.min(Math.max(first, drag ?? top) + 1, Math.max(first + 1, total))}
+    aria-valuenow=${now + 1}
+    aria-valuetext=${total > first ? `Line ${number(now + 1)} of ${number(total)}` : "No lines"}
+    onKeyDown=${keys}
     onPointerDown=${down}
     onPointerMove=${move}
     onPointerUp=${up}

@@ -3,11 +3,13 @@
 //
 // Two states: following (the end is in the window, new lines are appended, the view stays at the end) and reading (the
 // window stays where it is; new lines are only counted).
+import { away } from "../seen.js";
 import { gapRow, regionRow, rowOf, timeText } from "./rows.js";
 
 const PAGE = 500;
 const AT_ONCE = 10_000; // lines of one stream that are asked for at a time
 const MOST = 2000; // rows on the page
+const FOLLOWED = 500; // rows while the end is followed: each frame lays them out anew
 const NEAR_PX = 1200; // how close to the window's edge the next page is asked for
 const END_PX = 24;
 
@@ -39,6 +41,7 @@ export class LogView {
     this.again = 0;
     this.onScroll = () => this.scrolled();
     scroll.addEventListener("scroll", this.onScroll, { passive: true });
+    this.unwatch = away.subscribe(() => (away.value ? this.disconnect() : this.connect()));
   }
 
   /** Begin at the end, or at line `n`. */
@@ -49,8 +52,8 @@ export class LogView {
 
   close() {
     this.closed = true;
-    this.events?.close();
-    clearTimeout(this.again);
+    this.unwatch();
+    this.disconnect();
     cancelAnimationFrame(this.frame);
     this.scroll.removeEventListener("scroll", this.onScroll);
   }
@@ -241,7 +244,7 @@ export class LogView {
   }
 
   trimTop() {
-    const surplus = this.lines.length - MOST;
+    const surplus = this.lines.length - (this.following ? FOLLOWED : MOST);
     if (surplus <= 0) return;
     const height = this.rows.scrollHeight;
     const top = this.scroll.scrollTop;
@@ -304,10 +307,15 @@ export class LogView {
 
   // What is new.
 
+  disconnect() {
+    this.events?.close();
+    this.events = null;
+    clearTimeout(this.again);
+  }
+
   connect() {
-    if (this.events || this.finished || this.closed) return;
-    this.next = this.total;
-    const events = new EventSource(this.source.streamFrom(this.next));
+    if (this.events || this.finished || this.closed || !this.loaded || away.value) return;
+    const events = new EventSource(this.source.streamFrom(this.total));
     this.events = events;
     const on = (kind, use) => events.addEventListener(kind, (event) => use(JSON.parse(event.data)));
     on("line", (line) => this.heard(line));
@@ -379,10 +387,10 @@ export class LogView {
     const last = this.lines.at(-1)?.n ?? -1;
     const lines = this.queue.filter((line) => line.n > last);
     this.queue = [];
-    if (lines.length <= MOST) return lines;
+    if (lines.length <= FOLLOWED) return lines;
     this.lines = [];
     this.rows.replaceChildren();
-    return lines.slice(-MOST);
+    return lines.slice(-FOLLOWED);
   }
 
   drawRegion() {

@@ -45,7 +45,7 @@ export function Notifications() {
     reload();
     loadUnread();
   };
-  const tools = html`<button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
+  const tools = html`<a class="button" href=${link("notifiers")}>Notifiers</a><button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
   return html`<h1 class="hidden-text">Notifications</h1><${Card} title="Notifications" className="attention" tools=${tools}>
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${6} />`}

@@ -149,12 +149,13 @@ export function Overview() {
     return html`<h1>Overview</h1><${Card} label="Nothing configured"><${Empty}>
       <p><b>There is no task and no service yet.</b></p>
       <p>Add one to the configuration file, then reload it: <code>ringward reload</code></p>
-      <pre class="mono">[tasks.hello]${"\n"}cron = "* * * * *"${"\n"}run = "echo hello"</pre>
+      <pre class="mono sample">[tasks.hello]${"\n"}cron = "* * * * *"${"\n"}run = "echo hello"</pre>
       <a class="button" href=${link("daemon")}>Where the file is</a>
     </${Empty}></${Card}>`;
   }
   return html`<h1 class="hidden-text">Overview</h1>
     <${Attention} all=${all} />
-    <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /><${HostCharts} small /></div>
+    <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /></div>
+    <${HostCharts} low />
     <${Units} all=${all} />`;
 }

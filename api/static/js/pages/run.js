@@ -95,6 +95,7 @@ function Facts({ run }) {
     ${run.status === "ended" && run.exitCode >= 0 && html`<div><dt>Exit code</dt><dd class="mono">${run.exitCode}</dd></div>`}
     ${Object.entries(run.params ?? {}).map(([name, value]) => html`<div><dt>${name}</dt><dd class="mono">${value}</dd></div>`)}
     <div><dt>Id</dt><dd class="mono small">${run.id}</dd></div>
+    ${run.executionId && html`<div><dt>At its engine</dt><dd class="mono small">${run.executionId}</dd></div>`}
   </dl></div></${Card}>`;
 }
 
@@ -161,12 +162,10 @@ async function chain(run, signal) {
 
 function Attempts({ run }) {
   const { data, reload } = useLoad((signal) => chain(run, signal), [run.id, run.status]);
-  const several = data?.length > 1;
   useEffect(() => {
-    if (!several) return undefined;
     const again = throttle(reload, 2000);
-    return listen((kind, body) => (kind === "resumed" || (kind.startsWith("run.") && body.taskName === run.taskName)) && again());
-  }, [run.id, several]);
+    return listen((kind, body) => (kind === "resumed" || (body.taskName === run.taskName && body.retryAttempt > 0)) && again());
+  }, [run.id]);
   if (!data || data.length < 2) return null;
   return html`<${Card} title=${`Attempts (${count(data.length, "attempt")})`}><div class="body"><ol class="attempts">
     ${data.map((one) => html`<li key=${one.id}><a href=${link("run", one.id)} aria-current=${one.id === run.id ? "true" : undefined}>

@@ -1,7 +1,7 @@
 // One task or service: how it is, when it runs, how it went for a year, what it is made of.
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
-import { count, duration, moment, number, tookMs } from "../format.js";
+import { count, duration, localMinute, moment, number, size, tookMs } from "../format.js";
 import { Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
 import { Heat, HeatKey } from "../parts/heat.js";
@@ -47,8 +47,9 @@ export function UnitPage({ name }) {
 
 function Facts({ unit }) {
   const { data, reload } = useLoad((signal) => get("api/runs/summary", { task_name: unit.name }, signal), [unit.name]);
+  const { data: took, reload: measure } = useLoad((signal) => get(taskPath(unit.name, "resources"), {}, signal), [unit.name]);
   useEffect(() => {
-    const again = throttle(reload, 2000);
+    const again = throttle(() => (reload(), measure()), 2000);
     return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && body.taskName === unit.name)) && again());
   }, [unit.name]);
   const rate = data?.total ? Math.round((100 * data.success) / Math.max(1, data.success + data.failed)) : null;
@@ -59,8 +60,16 @@ function Facts({ unit }) {
     <div><dt>Runs kept</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
     <div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>
     <div><dt>Failed</dt><dd class="figure">${data ? number(data.failed) : "–"}</dd></div>
+    <div><dt>Processor, last day</dt><dd class="figure">${took ? duration(took.cpuUserMs + took.cpuSystemMs) : "–"}</dd></div>
+    ${took?.maxRssBytes && html`<div><dt>Most memory, last day</dt><dd class="figure">${size(took.maxRssBytes)}</dd></div>`}
     ${data?.lastFailure && html`<div><dt>Last failure</dt><dd><a href=${link("run", data.lastFailure.id)}><${Ago} at=${data.lastFailure.createdAt} /></a></dd></div>`}
   </dl></div></${Card}>`;
+}
+
+/** The time on the clocks of the task, where they show another one than the reader's. */
+function there({ at, local }) {
+  const minute = local.slice(0, 16);
+  return minute === localMinute(at) ? "" : `${minute.replace("T", " ")} there`;
 }
 
 function Schedule({ unit }) {
@@ -70,7 +79,7 @@ function Schedule({ unit }) {
     ${!data && !error && html`<${Skeleton} rows=${5} />`}
     ${data && !data.items.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "It has no schedule: somebody has to run it."}</${Empty}>`}
     <ul class="lines">${(data?.items ?? []).map((one) => html`<li key=${one.at}>
-      <span><${At} at=${one.startsAt ?? one.at} /> <span class="soft small">${one.local !== one.at ? one.local.slice(0, 16).replace("T", " ") : ""}</span>
+      <span><${At} at=${one.startsAt ?? one.at} /> ${there(one) && html`<span class="soft small">${there(one)}</span>`}
         ${one.note && html`<div class="small soft">${NOTES[one.note]}</div>`}</span>
       <span class="spring"></span><span class="soft small"><${Ago} at=${one.startsAt ?? one.at} /></span>
     </li>`)}</ul>
@@ -109,7 +118,7 @@ function Durations({ name }) {
   }, [data]);
   const pick = (index) => chart.runs[index] && go(link("run", chart.runs[index].id));
   return html`<${Card} title="Durations">
-    ${!data && html`<${Skeleton} />`}
+    ${!data && html`<${Skeleton} rows=${6} />`}
     ${data && chart.runs.length < 2 && html`<${Empty}>The chart begins with the second run.</${Empty}>`}
     ${chart.runs.length > 1 && html`<div class="body"><${Chart} times=${chart.times} series=${chart.series} height=${150} onPick=${pick} text=${`Durations of the last ${chart.runs.length} runs, failures marked`} /></div>`}
   </${Card}>`;
@@ -117,14 +126,14 @@ function Durations({ name }) {
 
 function Year({ name }) {
   const { data, error, reload } = useLoad((signal) => get(taskPath(name, "days"), {}, signal), [name]);
-  const pick = (key) => {
+  const address = (key) => {
     const begin = new Date(`${key}T00:00:00Z`);
     const end = new Date(begin.getTime() + 86_400_000 - 1);
-    go(link("runs", { task_name: name, created_after: begin.toISOString(), created_before: end.toISOString() }));
+    return link("runs", { task_name: name, created_after: begin.toISOString(), created_before: end.toISOString() });
   };
-  return html`<${Card} title="The last year" tools=${html`<${HeatKey} />`}>
+  return html`<${Card} title="The last year" className="year" tools=${html`<${HeatKey} />`}>
     ${error && html`<${Problem} error=${error} retry=${reload} />`}
-    <div class="body">${data ? html`<${Heat} days=${data.items} onPick=${pick} />` : !error && html`<${Skeleton} rows=${3} />`}</div>
+    <div class="body">${data ? html`<${Heat} days=${data.items} address=${address} />` : !error && html`<${Skeleton} rows=${3} />`}</div>
   </${Card}>`;
 }
 

@@ -4,7 +4,7 @@ import { duration, exact, moment, relative, tookMs } from "../format.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { now } from "../state.js";
-import { ofReason, ofRun } from "../states.js";
+import { ofRun } from "../states.js";
 import { Icon } from "./icon.js";
 
 export function Badge({ look, title }) {
@@ -12,7 +12,6 @@ export function Badge({ look, title }) {
 }
 
 export const RunBadge = ({ run }) => html`<${Badge} look=${ofRun(run)} />`;
-export const ReasonBadge = ({ reason }) => html`<${Badge} look=${ofReason(reason)} />`;
 
 /** A time that is told as how far away it is. */
 export function Ago({ at }) {
@@ -30,10 +29,9 @@ export function Took({ run }) {
   return html`<span class="number">${duration(ms)}</span>`;
 }
 
-export function Card({ title, level = 2, tools, children, label, className = "" }) {
-  const heading = level === 2 ? html`<h2>${title}</h2>` : html`<h3>${title}</h3>`;
+export function Card({ title, tools, children, label, className = "" }) {
   return html`<section class="card ${className}" aria-label=${label ?? title}>
-    ${title && html`<header>${heading}<span class="spring"></span>${tools}</header>`} ${children}
+    ${title && html`<header><h2>${title}</h2><span class="spring"></span>${tools}</header>`} ${children}
   </section>`;
 }
 

@@ -58,7 +58,7 @@ export function Chart({ times, series, max, height = 110, text, onPick }) {
           scales: { y: { range: (_plot, low, high) => [Math.min(0, low ?? 0), max ?? Math.max(high ?? 0, 1e-9) * 1.08] } },
           axes: [
             { ...axis, size: 24, space: 70, font: FONT, grid: { show: false }, values: hours },
-            { ...axis, size: 52, font: FONT, values: (_plot, ticks) => ticks.map((value) => format(value)) },
+            { ...axis, size: 52, space: 22, font: FONT, values: (_plot, ticks) => ticks.map((value) => format(value)) },
           ],
           series: [
             {},

@@ -34,7 +34,7 @@ wear(theme.value);
 
 function Nav() {
   const here = route.value.path[0] ?? "";
-  const current = { task: "", run: "runs" }[here] ?? here;
+  const current = { task: "", run: "runs", notifiers: "notifications" }[here] ?? here;
   return html`<nav class="nav" aria-label="Pages">
     <a class="brand" href=${link()}><img src="static/icon.svg" alt="" />Ringward</a>
     ${ITEMS.filter(([, , , admin]) => !admin || isAdmin.value).map(

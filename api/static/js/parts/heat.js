@@ -1,5 +1,6 @@
-// A year of days: a column for each week, a square for each day, coloured by what became of its runs.
-import { html } from "../../vendor/preact.js";
+// A year of days: a column for each week, a square for each day, coloured by what became of its runs. Those with runs
+// are links; one of them is in the order of Tab, and the arrow keys go from there to the others.
+import { html, useState } from "../../vendor/preact.js";
 import { count, day, duration } from "../format.js";
 import { FAILURES } from "../states.js";
 
@@ -9,6 +10,7 @@ const MONTHS = new Intl.DateTimeFormat(undefined, { month: "short", timeZone: "U
 const WEEKDAYS = new Intl.DateTimeFormat(undefined, { weekday: "short", timeZone: "UTC" });
 const SHOWN_WEEKDAYS = [0, 2, 4];
 const MONDAY_MS = 4 * DAY_MS; // 1970-01-05
+const STEPS = { ArrowUp: -DAY_MS, ArrowDown: DAY_MS, ArrowLeft: -7 * DAY_MS, ArrowRight: 7 * DAY_MS };
 
 const failures = (one) => FAILURES.reduce((sum, reason) => sum + (one.counts[reason] ?? 0), 0);
 
@@ -26,37 +28,49 @@ function told(one) {
   return `${day(one.day)}: ${parts.join(", ")}`;
 }
 
-/** `days` as /api/tasks/{taskName}/days gives them; `onPick(day)` when one is clicked. */
-export function Heat({ days, onPick }) {
+const keyOf = (at) => new Date(at).toISOString().slice(0, 10);
+
+/** `days` as /api/tasks/{taskName}/days gives them; `address(day)`: of the runs of a day. */
+export function Heat({ days, address }) {
+  const [chosen, setChosen] = useState(null);
   const byDay = new Map(days.map((one) => [one.day, one]));
   const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
   const weekday = Math.floor((today - MONDAY_MS) / DAY_MS) % 7;
   const first = today - weekday * DAY_MS - 52 * 7 * DAY_MS;
   const most = Math.max(1, ...days.map((one) => one.total));
+  const inTab = byDay.has(chosen) ? chosen : days.at(-1)?.day;
+  /** The nearest day with runs, from `day` on in the direction of a key. */
+  const after = (from, name) => {
+    if (name === "Home") return days.find((one) => Date.parse(one.day) >= first)?.day;
+    if (name === "End") return days.at(-1)?.day;
+    const step = STEPS[name];
+    if (!step) return undefined;
+    let at = Date.parse(from) + step;
+    while (at >= first && at <= today && !byDay.has(keyOf(at))) at += step;
+    return at >= first && at <= today ? keyOf(at) : from;
+  };
+  const keys = (event) => {
+    const next = after(event.target.dataset.day, event.key);
+    if (!next) return;
+    event.preventDefault();
+    setChosen(next);
+    event.currentTarget.querySelector(`[data-day="${next}"]`)?.focus();
+  };
   const cells = [];
   const months = [];
   let month = -1;
   for (let at = first, index = 0; at <= today; at += DAY_MS, index += 1) {
     const date = new Date(at);
-    const key = date.toISOString().slice(0, 10);
+    const key = keyOf(at);
     const x = 30 + Math.floor(index / 7) * CELL;
     if (index % 7 === 0 && date.getUTCMonth() !== month) {
       month = date.getUTCMonth();
       months.push(html`<text x=${x} y="9">${MONTHS.format(date)}</text>`);
     }
     const one = byDay.get(key);
-    cells.push(
-      html`<rect
-        key=${key}
-        x=${x}
-        y=${14 + (index % 7) * CELL}
-        width="10"
-        height="10"
-        rx="2"
-        class=${one ? tone(one, most) : ""}
-        onClick=${one && (() => onPick(key))}
-      ><title>${one ? told(one) : `${day(key)}: no runs`}</title></rect>`,
-    );
+    const text = one ? told(one) : `${day(key)}: no runs`;
+    const square = html`<rect key=${key} x=${x} y=${14 + (index % 7) * CELL} width="10" height="10" rx="2" class=${one ? tone(one, most) : ""}><title>${text}</title></rect>`;
+    cells.push(one ? html`<a key=${key} href=${address(key)} data-day=${key} aria-label=${text} tabindex=${key === inTab ? 0 : -1}>${square}</a>` : square);
   }
   const weekdays = SHOWN_WEEKDAYS.map(
     (index) => html`<text x="0" y=${23 + index * CELL}>${WEEKDAYS.format(new Date(MONDAY_MS + index * DAY_MS))}</text>`,
@@ -64,8 +78,8 @@ export function Heat({ days, onPick }) {
   const failed = days.reduce((sum, one) => sum + failures(one), 0);
   const total = days.reduce((sum, one) => sum + one.total, 0);
   const text = `The last year: ${count(total, "run")}, ${count(failed, "failure")}`;
-  return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${text}>
-    <svg class="heat" viewBox="0 0 ${30 + 53 * CELL} ${16 + 7 * CELL}" role="img" aria-label=${text}>
+  return html`<div class="scroll-x">
+    <svg class="heat" viewBox="0 0 ${30 + 53 * CELL} ${16 + 7 * CELL}" role="group" aria-label=${text} onKeyDown=${keys}>
       ${months}${weekdays}${cells}
     </svg>
   </div>`;

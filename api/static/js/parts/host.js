@@ -59,7 +59,8 @@ function columns(items, keys, step) {
   return { times, values };
 }
 
-export function HostCharts({ small = false }) {
+/** low: as a band of small charts. */
+export function HostCharts({ low = false }) {
   const [seconds, setSeconds] = useState(SPANS[0][1]);
   const { items, step, error, reload } = useMetrics(seconds);
   if (isLimited.value) return null;
@@ -70,19 +71,17 @@ export function HostCharts({ small = false }) {
   if (error && !items) body = html`<${Problem} error=${error} retry=${reload} />`;
   else if (!items) body = html`<${Skeleton} />`;
   else if (items.length < 2) body = html`<${Empty}>The host is measured every five seconds; its charts begin now.</${Empty}>`;
-  const shown = small ? CHARTS.slice(0, 2) : CHARTS;
-  const charts = body ? [] : shown.map((chart) => html`<${HostChart} key=${chart.title} chart=${chart} items=${items} step=${step} />`);
-  if (small) return html`<${Card} title="Host" tools=${choice}>${body}<div class="body">${charts}</div></${Card}>`;
-  return html`<${Card} title="Host" tools=${choice}>${body}<div class="body cards">${charts}</div></${Card}>`;
+  const charts = body ? [] : CHARTS.map((chart) => html`<${HostChart} key=${chart.title} chart=${chart} items=${items} step=${step} height=${low ? 72 : 110} />`);
+  return html`<${Card} title="Host" tools=${choice}>${body}<div class="body ${low ? "band" : "cards"}">${charts}</div></${Card}>`;
 }
 
-function HostChart({ chart, items, step }) {
+function HostChart({ chart, items, step, height }) {
   const lines = chart.lines.filter(([, key]) => items.some((item) => item[key] !== undefined));
   if (!lines.length) return null;
   const { times, values } = columns(items, lines.map(([, key]) => key), step);
   const series = lines.map(([label, , token], index) => ({ label, token, values: values[index], format: chart.format }));
   const last = series.map((one) => `${one.label} ${one.values.at(-1) === null ? "–" : chart.format(one.values.at(-1))}`).join(", ");
-  return html`<figure><figcaption class="row"><h3>${chart.title}</h3><span class="small soft number">${last}</span></figcaption>
-    <${Chart} times=${times} series=${series} max=${chart.max} text=${`${chart.title}: ${last}`} />
+  return html`<figure><figcaption><h3>${chart.title}</h3><span class="small soft number clip" title=${last}>${last}</span></figcaption>
+    <${Chart} times=${times} series=${series} max=${chart.max} height=${height} text=${`${chart.title}: ${last}`} />
   </figure>`;
 }

@@ -15,6 +15,7 @@ const PAGES = [
   ["Failed runs", link("runs", { status: "failed,timeout,crashed,start_failed,log_overflow" }), "list"],
   ["Running now", link("runs", { status: "running,pending" }), "list"],
   ["Notifications", link("notifications"), "bell"],
+  ["Notifiers", link("notifiers"), "bell"],
   ["System", link("system"), "pulse"],
   ["Daemon and its log", link("daemon"), "file"],
   ["Audit", link("audit"), "shield"],

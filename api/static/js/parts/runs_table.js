@@ -2,11 +2,11 @@
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { get } from "../api.js";
-import { count, number } from "../format.js";
+import { count, localMinute, number } from "../format.js";
 import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle, units } from "../state.js";
-import { STATUSES, ofReason } from "../states.js";
+import { STATUSES, ofReason, ofRun } from "../states.js";
 import { At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "./basics.js";
 import { confirm } from "./dialog.js";
 import { Icon } from "./icon.js";
@@ -23,13 +23,8 @@ const COLUMNS = [
   ["exitCode", "Exit", "number"],
 ];
 
-/** The time that a date-time field shows, as the API takes it; and back. */
+/** The time that a date-time field shows, as the API takes it. */
 const toApi = (local) => (local ? new Date(local).toISOString() : "");
-function toLocal(iso) {
-  if (!iso || Number.isNaN(Date.parse(iso))) return "";
-  const date = new Date(iso);
-  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
-}
 
 /** `name`: only of this task or service. `page`: parts of the address of the page that it stands in. */
 export function RunsTable({ name, page, title = "Runs" }) {
@@ -65,12 +60,12 @@ export function RunsTable({ name, page, title = "Runs" }) {
     // This page is no more: to the last one that is.
     if (data?.total && !runs.length && offset >= data.total) set({ offset: Math.floor((data.total - 1) / PAGE) * PAGE || undefined });
   }, [data]);
-  const isSelected = (run) => (all ? !all.except.has(run.id) : selected.has(run.id));
+  const isSelected = (run) => (all ? run.createdAt <= all.until && !all.except.has(run.id) : selected.has(run.id));
   const toggle = (run) => {
     if (all) {
       const except = new Set(all.except);
       if (!except.delete(run.id)) except.add(run.id);
-      setAll({ except });
+      setAll({ ...all, except });
     } else {
       const next = new Map(selected);
       if (!next.delete(run.id)) next.set(run.id, run);
@@ -83,12 +78,20 @@ export function RunsTable({ name, page, title = "Runs" }) {
   };
   const whole = runs.length > 0 && runs.every(isSelected);
   const toggleAll = () => {
-    if (whole) clear();
+    if (whole || all) clear();
     else setSelected(new Map([...selected, ...runs.map((run) => [run.id, run])]));
   };
-  const chosen = all ? data.total - all.except.size : selected.size;
+  /** All that match now: the newest of them says up to when, so that none that comes later is meant. */
+  const selectAll = async () => {
+    const newest = { ...filter, naming: "camel", limit: 1, sort_field: "createdAt", sort_direction: "desc" };
+    const found = await actions.attempt(() => get("api/runs", newest));
+    if (found?.runs.length) setAll({ total: found.total, until: found.runs[0].createdAt, except: new Set() });
+  };
+  const chosen = all ? all.total - all.except.size : selected.size;
   const selector = () =>
-    all ? { match_all: true, filter: bulkFilter(filter), except_ids: [...all.except] } : { ids: [...selected.keys()] };
+    all
+      ? { match_all: true, filter: bulkFilter({ ...filter, created_before: all.until }), except_ids: [...all.except] }
+      : { ids: [...selected.keys()] };
   const act = async (operation, label) => {
     const sure = await confirm({
       title: `${label} ${count(chosen, "run")}?`,
@@ -117,7 +120,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
     ${chosen > 0 &&
     html`<div class="selection" role="region" aria-label="Selection">
       <b>${number(chosen)} selected</b>
-      ${!all && data.total > selected.size && whole && html`<button class="link" onClick=${() => setAll({ except: new Set() })}>Select all ${number(data.total)} that match</button>`}
+      ${!all && data.total > selected.size && whole && html`<button class="link" onClick=${selectAll}>Select all ${number(data.total)} that match</button>`}
       <span class="spring"></span>
       <button disabled=${!mayOperate.value} onClick=${() => act("rerun", "Run again")}><${Icon} name="redo" />Run again</button>
       <button disabled=${!mayOperate.value} onClick=${() => act("stop", "Stop")}><${Icon} name="square" />Stop</button>
@@ -134,7 +137,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
         <th><input type="checkbox" aria-label="Select this page" checked=${whole} onChange=${toggleAll} /></th>
         ${columns.map(heading)}<th class="wide">Why</th>
       </tr></thead>
-      <tbody>${runs.map((run) => html`<${Row} key=${run.id} run=${run} named=${!name} selected=${isSelected(run)} toggle=${toggle} />`)}</tbody>
+      <tbody>${runs.map((run) => html`<${Row} key=${run.id} run=${run} named=${!name} selected=${isSelected(run)} late=${all && run.createdAt > all.until} toggle=${toggle} />`)}</tbody>
     </table></div>`}
     ${data && data.total > PAGE && html`<${Pager} offset=${offset} total=${data.total} to=${(value) => set({ offset: value || undefined })} />`}
   </${Card}>`;
@@ -148,13 +151,14 @@ function bulkFilter(filter) {
   return typed;
 }
 
-function Row({ run, named, selected, toggle }) {
+/** late: it came after all that match were selected. */
+function Row({ run, named, selected, late, toggle }) {
   const by = { cron: "schedule", api: "by hand", cloud: "cloud", service: "service", startup: "start of the daemon" }[run.triggeredBy];
   const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";
   const instance = run.triggeredBy === "service" || run.instanceIndex ? `, instance ${run.instanceIndex}` : "";
   return html`<tr aria-selected=${selected}>
-    <td><input type="checkbox" aria-label=${`Select run ${run.id}`} checked=${selected} onChange=${() => toggle(run)} /></td>
-    <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id}`}><${RunBadge} run=${run} /></a></td>
+    <td><input type="checkbox" aria-label=${`Select run ${run.id}`} checked=${selected} disabled=${late} onChange=${() => toggle(run)} /></td>
+    <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id} ${ofRun(run).word}`}><${RunBadge} run=${run} /></a></td>
     ${named && html`<td><${UnitLink} name=${run.taskName} /></td>`}
     <td><a href=${link("run", run.id)} tabindex="-1"><${At} at=${run.createdAt} /></a></td>
     <td class="wide">${run.startedAt && html`<${At} at=${run.startedAt} />`}</td>
@@ -189,8 +193,8 @@ function Filters({ name, read, set, active, clear }) {
       </select>
     </label>
     ${more &&
-    html`<label>Created after<input type="datetime-local" value=${toLocal(read("created_after"))} onChange=${(event) => set({ created_after: toApi(event.target.value) })} /></label>
-    <label>Created before<input type="datetime-local" value=${toLocal(read("created_before"))} onChange=${(event) => set({ created_before: toApi(event.target.value) })} /></label>
+    html`<label>Created after<input type="datetime-local" value=${localMinute(read("created_after"))} onChange=${(event) => set({ created_after: toApi(event.target.value) })} /></label>
+    <label>Created before<input type="datetime-local" value=${localMinute(read("created_before"))} onChange=${(event) => set({ created_before: toApi(event.target.value) })} /></label>
     <label>Exit code from<input type="number" size="4" value=${read("exit_code_min")} onChange=${text("exit_code_min")} /></label>
     <label>to<input type="number" size="4" value=${read("exit_code_max")} onChange=${text("exit_code_max")} /></label>
     <label class="check"><input type="checkbox" checked=${read("retries_only") === "true"} onChange=${(event) => set({ retries_only: event.target.checked ? "true" : "" })} />Retries only</label>`}

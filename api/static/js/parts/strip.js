@@ -31,7 +31,7 @@ async function goOn() {
 }
 
 /** The newest runs of `name`, newest first, loaded once the element in `ref` is seen; kept up to date while it is. */
-export function useLastRuns(name, ref) {
+function useLastRuns(name, ref) {
   const [runs, setRuns] = useState(known.get(name) ?? null);
   useEffect(() => {
     let seen = false;
@@ -66,7 +66,7 @@ export function useLastRuns(name, ref) {
   return runs;
 }
 
-export function Strip({ runs }) {
+function Strip({ runs }) {
   if (!runs) return html`<span class="strip"></span>`;
   const longest = Math.max(1, ...runs.map((run) => tookMs(run) ?? 0));
   const bar = (run) => {
@@ -79,7 +79,7 @@ export function Strip({ runs }) {
 }
 
 /** How the durations went. */
-export function Spark({ runs }) {
+function Spark({ runs }) {
   const took = (runs ?? []).map((run) => (run.endedAt ? tookMs(run) : undefined)).filter((ms) => ms !== undefined);
   if (took.length < 3) return null;
   const most = Math.max(...took, 1);

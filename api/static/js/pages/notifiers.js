@@ -1,0 +1,70 @@
+// Who is told outside of the dashboard: how deliveries by each notifier go, why they fail, and a message to try one.
+import { html, useState } from "../../vendor/preact.js";
+import { attempt } from "../actions.js";
+import { get, post } from "../api.js";
+import { count, number } from "../format.js";
+import { Ago, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { toast } from "../parts/toasts.js";
+import { link } from "../routes.js";
+import { isAdmin, isLimited, now } from "../state.js";
+
+const LOOK_MS = 5000;
+const NEVER = { tone: "mute", word: "not used yet", icon: "clock" };
+const WELL = { tone: "good", word: "delivers", icon: "check" };
+const FAILS = { tone: "bad", word: "fails", icon: "cross" };
+const WAITS = { tone: "busy", word: "sending", icon: "clock" };
+
+function look(one) {
+  const failing = one.failedAt !== undefined && !(one.deliveredAt > one.failedAt);
+  if (failing) return FAILS;
+  if (one.waiting) return WAITS;
+  return one.deliveredAt ? WELL : NEVER;
+}
+
+export function Notifiers() {
+  useTitle("Notifiers");
+  const turn = Math.floor(now.value / LOOK_MS);
+  const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/notifiers", {}, signal)), [turn]);
+  if (isLimited.value) return html`<h1>Notifiers</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; notifiers are not for it.</${Empty}></${Card}>`;
+  const tools = html`<a class="button" href=${link("notifications")}>Notifications</a>`;
+  return html`<h1 class="hidden-text">Notifiers</h1><${Card} title="Notifiers" tools=${tools}>
+    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
+    ${!data && !error && html`<${Skeleton} />`}
+    ${data && !data.items.length && html`<${None} />`}
+    ${data?.items.length > 0 &&
+    html`<div class="scroll-x"><table class="notifiers">
+      <thead><tr><th>Name</th><th>State</th><th>Delivered last</th><th>Failed last</th><th class="number">Waiting</th><th class="number">Given up</th><th><span class="hidden-text">Actions</span></th></tr></thead>
+      <tbody>${data.items.map((one) => html`<${Row} key=${one.name} one=${one} changed=${reload} />`)}</tbody>
+    </table></div>`}
+  </${Card}>`;
+}
+
+function None() {
+  return html`<${Empty}>
+    <p><b>Nobody is told outside of the dashboard.</b> A notifier and a route in the configuration change that:</p>
+    <pre class="mono sample">[notifiers.ops]${"\n"}url = "mailtos://user:password@smtp.example.com?to=ops@example.com"${"\n\n"}[[routes]]${"\n"}notify = "ops"</pre>
+    <a class="button" href=${link("daemon")}>Where the file is</a>
+  </${Empty}>`;
+}
+
+function Row({ one, changed }) {
+  const [busy, setBusy] = useState(false);
+  const may = isAdmin.value;
+  const test = async () => {
+    setBusy(true);
+    const result = await attempt(() => post(`api/notifiers/${encodeURIComponent(one.name)}/test`));
+    setBusy(false);
+    changed();
+    if (result?.delivered) toast(`${one.name} has delivered a message`);
+    else if (result) toast(`${one.name}: ${result.error}`, { bad: true });
+  };
+  return html`<tr>
+    <td><b>${one.name}</b>${one.error && html`<p class="problem small">${one.error}</p>`}</td>
+    <td><${Badge} look=${look(one)} /></td>
+    <td>${one.deliveredAt ? html`<${Ago} at=${one.deliveredAt} />` : "never"}</td>
+    <td>${one.failedAt ? html`<${Ago} at=${one.failedAt} />` : "never"}</td>
+    <td class="number" title=${count(one.waiting, "message")}>${number(one.waiting)}</td>
+    <td class="number">${number(one.givenUp)}</td>
+    <td class="actions"><button disabled=${!may || busy} title=${may ? undefined : "Only an admin may send one"} onClick=${test}>${busy ? "Sending …" : "Send a test"}</button></td>
+  </tr>`;
+}

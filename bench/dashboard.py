@@ -1,0 +1,145 @@
+"""How soon the dashboard can be used, and whether it stays smooth: in a real Chromium, whose cache is empty each time.
+
+The floor is a page of a few lines of text from the same server in the same browser: its navigation, and its frames.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from bench.client import Failed
+from bench.daemon import PASSWORD, Daemon, toml
+from bench.history import task_name
+from bench.measure import Row, in_turn, limit_row, quantile
+
+_EMPTY = "static/css/docs.css"
+"""A text of some lines: the smallest thing that is shown with scripts allowed."""
+_TASKS = 40
+_BAR_MS = 1000.0
+_LINE = "x" * 91
+"""With its number, which has eight digits, and the end of the line: 100 bytes."""
+_LINES_A_SECOND = 10_000
+_FRAME_BAR_MS = 50.0
+
+_USABLE = """selector => new Promise((done) => {
+  const look = () => {
+    if (document.querySelector(selector)) setTimeout(() => done(performance.now()));
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+"""Milliseconds from the beginning of the navigation until something is there and the page has time for an event."""
+_FRAMES = """count => new Promise((done) => {
+  const found = [];
+  let before = null;
+  const next = (at) => {
+    if (before !== null) found.push(at - before);
+    before = at;
+    if (found.length < count) requestAnimationFrame(next);
+    else done(found);
+  };
+  requestAnimationFrame(next);
+})"""
+"""Milliseconds between frames."""
+_TALK = """
+import os, time
+start = time.monotonic()
+for turn in range({seconds} * 100):
+    os.write(1, b"".join(b"%08d GET /product/%d 200\\n" % (turn * {each} + n, n) for n in range({each})))
+    time.sleep(max(0, start + turn / 100 - time.monotonic()))
+"""
+
+
+@contextlib.contextmanager
+def _chromium() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        raise Failed("no chromium in PATH")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def _visitor(browser: Browser, daemon: Daemon) -> Iterator[Page]:
+    """A new page of somebody who is logged in and was never here."""
+    context: BrowserContext = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.request.post(f"{_site(daemon)}api/auth/login", data={"password": PASSWORD})
+    yield context.new_page()
+    context.close()
+
+
+def _site(daemon: Daemon) -> str:
+    return f"http://127.0.0.1:{daemon.port}/"
+
+
+def _opened(browser: Browser, daemon: Daemon, path: str, selector: str) -> float:
+    """Milliseconds until what `selector` finds can be used."""
+    with _visitor(browser, daemon) as page:
+        page.goto(_site(daemon) + path, wait_until="commit")
+        took_ms: float = page.evaluate(_USABLE, selector)
+        return took_ms
+
+
+def dashboard(quick: bool) -> list[Row]:
+    """The first view, a log of 100 MB, and the frames while ten thousand lines a second come."""
+    rounds, lines, frames, seconds = (1, 10_000, 60, 10) if quick else (7, 1_000_000, 300, 20)
+    units = "".join(f"[tasks.{task_name(number)}]\nrun = 'true'\ncron = '@daily'\n" for number in range(_TASKS))
+    long = f"[tasks.long]\nrun = \"seq -f '%08.0f{_LINE}' {lines}\"\nlog_max_size = '200mb'\n"
+    talk = ["python3", "-c", _TALK.format(seconds=seconds, each=_LINES_A_SECOND // 100)]
+    with Daemon(f"{units}{long}[tasks.talks]\nrun = {toml(talk)}\n") as daemon, _chromium() as browser:
+        client = daemon.client()
+        run = client.trigger("long", wait_s=60)["id"]
+
+        def empty() -> float:
+            return _opened(browser, daemon, _EMPTY, "body")
+
+        def first() -> float:
+            return _opened(browser, daemon, "", ".units tbody button:not(:disabled)")
+
+        def log() -> float:
+            return _opened(browser, daemon, f"#/run/{run}", f"[data-n='{lines - 1}']")
+
+        empty()
+        rows = [
+            limit_row("dashboard: first view can be used", in_turn(rounds, first, empty), "{:.0f} ms", _BAR_MS),
+            limit_row(
+                f"dashboard: end of a log of {lines // 10_000} MB", in_turn(rounds, log, empty), "{:.0f} ms", _BAR_MS
+            ),
+        ]
+        with _visitor(browser, daemon) as page:
+            return [*rows, *_smooth(daemon, page, client.trigger("talks")["id"], frames)]
+
+
+def _smooth(daemon: Daemon, page: Page, run: str, count: int) -> list[Row]:
+    """Times between frames while the end of a log is followed; floor: those of that page."""
+    page.goto(f"{_site(daemon)}#/run/{run}")
+    page.wait_for_selector(".log-row", state="attached")
+    before = page.evaluate("document.querySelector('.log-scroll').view.total")
+    ours: list[float] = page.evaluate(_FRAMES, count)
+    after, shown = page.evaluate(
+        "(() => { const { view } = document.querySelector('.log-scroll'); return [view.total, view.end]; })()"
+    )
+    rate = (after - before) / (sum(ours) / 1000)
+    if rate < _LINES_A_SECOND * 0.8 or after - shown > _LINES_A_SECOND:
+        raise Failed(f"{rate:.0f} lines/s came, and of {after} lines the page was at {shown}")
+    page.goto(_site(daemon) + _EMPTY)
+    floor: list[float] = page.evaluate(_FRAMES, count)
+    rows = []
+    for name, q, bar in (("p50", 0.5, None), ("p99", 0.99, _FRAME_BAR_MS)):
+        one, other = quantile(ours, q), quantile(floor, q)
+        rows.append(
+            Row(
+                f"dashboard: a frame at {rate:,.0f} lines/s, {name}",
+                f"{one:.1f} ms",
+                f"{other:.1f} ms",
+                f"{one / other:.1f} x",
+                "" if bar is None else f"<= {bar:g} ms",
+                None if bar is None else one <= bar,
+                f"max {max(ours):.0f} ms",
+            )
+        )
+    return rows

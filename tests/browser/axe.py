@@ -1,0 +1,22 @@
+"""What axe has to complain of: put into a page once, and asked for nothing but violations."""
+
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Page
+
+_RUN = """async (options) => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...options });
+  return violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html}: ${node.failureSummary}`));
+}"""
+_COLOURS = {"runOnly": ["color-contrast"]}
+
+
+def complaints_of(page: Page) -> list[str]:
+    """All that is wrong with a page; in dark colours, in which nothing else differs, with its colours."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
+    page.emulate_media(color_scheme="light")
+    found: list[str] = page.evaluate(_RUN, {})
+    page.emulate_media(color_scheme="dark")
+    found += page.evaluate(_RUN, _COLOURS)
+    page.emulate_media(color_scheme="light")
+    return found

@@ -1,0 +1,63 @@
+"""A first visit to ``ringward demo``, by somebody who has read nothing."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import watched
+
+PROGRAM = [sys.executable, "-c", "from supervisor.cli.main import main; main()", "demo"]
+DESK = {"viewport": {"width": 1280, "height": 900}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "color_scheme": "dark"}
+
+
+@pytest.fixture(scope="module")
+def access() -> Iterator[tuple[str, str]]:
+    """Address and password of a demonstration, as it says them."""
+    with subprocess.Popen(PROGRAM, stdout=subprocess.PIPE, text=True) as demo:
+        try:
+            assert demo.stdout is not None
+            said = "".join(demo.stdout.readline() for _ in range(5))
+            found = re.findall(r"^  (?:address|password) +(\S+)$", said, re.MULTILINE)
+            yield found[0], found[1]
+        finally:
+            demo.terminate()
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_the_failed_backup_of_last_tuesday(
+    browser: Browser, access: tuple[str, str], complaints: list[str], size: dict[str, Any]
+) -> None:
+    """It is found, its reason read, it is run again, and seen to succeed."""
+    context = browser.new_context(locale="en-GB", **size)
+    page = watched(context, complaints)
+    page.goto(access[0])
+    page.get_by_label("Password").fill(access[1])
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("region", name="Tasks and services").get_by_role("link", name="backup", exact=True).click()
+    runs = page.get_by_role("region", name="Runs", exact=True)
+    runs.get_by_label("Status").select_option("failed")
+    rows = runs.locator("tbody tr")
+    expect(rows.first).to_contain_text("failed")  # the answer has come
+    expect(rows.filter(has_text="succeeded")).to_have_count(0)
+    row = rows.first
+    at = row.locator("time").first.get_attribute("datetime") or ""
+    assert datetime.fromisoformat(at).astimezone().isoweekday() == 2
+    row.get_by_role("link", name=re.compile("^Run ")).click()
+    verdict, log = page.get_by_role("region", name="Verdict"), page.get_by_role("log")
+    expect(verdict).to_contain_text("failed")
+    expect(log).to_contain_text("No space left on device")
+    page.get_by_role("button", name="Run again").click()
+    expect(verdict).to_contain_text("It is running")
+    expect(log).to_contain_text("dumping database shop")
+    expect(verdict).to_contain_text("It succeeded")
+    expect(log).to_contain_text("ok  dump is complete")
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
+    context.close()
