@@ -4,11 +4,12 @@ import ast
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import docutils.core
 import docutils.nodes
 import pytest
 
@@ -19,7 +20,9 @@ from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.load import load
 from supervisor.config.schema import KEYS, REQUIRED, keys_of
+from supervisor.importers import supervisord, systemd
 from supervisor.notify.kinds import KINDS, OF_KIND
+from tests.docs.blocks import blocks, parsed
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -32,19 +35,12 @@ SECTIONS = {
     "[notify]": "notify",
     "[notifiers.NAME]": "notifier",
     "[[routes]]": "route",
+    "[launchers.NAME]": "launcher",
 }
 UNITS = "Tasks and services"
 OPERATIONS = json.loads(document_bytes())["paths"]
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-
-
-def parsed(page: Path) -> docutils.nodes.document:
-    """The page; any warning is an error."""
-    settings = {"halt_level": 2, "report_level": 2, "file_insertion_enabled": False, "raw_enabled": False}
-    document = docutils.core.publish_doctree(page.read_text(), str(page), settings_overrides=settings)
-    assert isinstance(document, docutils.nodes.document)
-    return document
 
 
 def code(page: Path, language: str) -> list[str]:
@@ -102,7 +98,9 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
     for reference in parsed(page).findall(docutils.nodes.reference):
         target = reference.get("refuri", "")
         if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).is_file(), target
+            path, _, anchor = target.partition("#")
+            assert (page.parent / path).is_file(), target
+            assert not anchor or anchor in parsed(page.parent / path).ids, target
     for word in words(page):
         path, _, test = word.partition("::")
         if not re.fullmatch(r"(api|bench|deploy|docs|examples|logring|store|supervisor|tests)/[\w./-]*", path):
@@ -111,6 +109,12 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
         if test:
             functions = {node.name for node in ast.parse((ROOT / path).read_text()).body if hasattr(node, "name")}
             assert test in functions, word
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    """Whoever reads it on a code host finds all of them."""
+    targets = {link.get("refuri") for link in parsed(BY_NAME["README"]).findall(docutils.nodes.reference)}
+    assert {f"docs/{page.name}" for page in DOCS.glob("*.rst")} - {"docs/index.rst"} <= targets
 
 
 def shown(default: object) -> str:
@@ -193,6 +197,8 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
     shared = {option for parameter in cli.params for option in parameter.opts}
     for arguments in commands(page):
         name = arguments[0]
+        if name == "--version":
+            continue
         command = cli.get_command(context, name)
         if isinstance(command, click.Group):
             command = command.get_command(context, arguments[1])
@@ -239,6 +245,94 @@ def test_configurations_that_are_shown_are_valid(page: Path, tmp_path: Path) -> 
         file.write_text(block)
         file.chmod(0o600)
         assert load(str(file), {}).path == str(file)
+
+
+@every_page
+def test_no_configuration_hides(page: Path) -> None:
+    """What looks like a configuration of ours is a block of TOML, and so is looked at."""
+    table = re.compile(r"\[(daemon|http|storage|notify|defaults|\[routes\]|(tasks|services|notifiers)\.[^\]]+)\]")
+    for block in blocks(page):
+        assert block.language in ("toml", "console") or block.file or not table.match(block.text), block.text
+
+
+@every_page
+def test_blocks_of_commands_are_console(page: Path) -> None:
+    """So that they are run; those of a script, or without a prompt, say why nobody runs them."""
+    for block in blocks(page):
+        if block.language in ("sh", "bash") or (not block.language and re.match(r"\$ |(systemctl|sudo) ", block.text)):
+            assert block.not_run, block.text
+
+
+def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
+    """As ``make docs`` does: every page is in the table of contents, every reference leads somewhere."""
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-d", str(tmp_path / "trees")]
+    done = subprocess.run([*command, str(DOCS), str(tmp_path / "pages")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    for page in DOCS.glob("*.rst"):
+        text = (tmp_path / "pages" / f"{page.stem}.html").read_text()
+        assert not re.search(r'href="[\w-]+\.rst', text), f"{page.name} has a link to a file instead of a page"
+        assert not re.search(r'(src|rel="stylesheet" href)="https?:', text), f"{page.name} needs a network"
+
+
+@every_page
+def test_json_that_is_shown_is_json(page: Path) -> None:
+    """Answers and bodies of the API can be read."""
+    for block in code(page, "json"):
+        json.loads(block)
+
+
+def test_defaults_that_are_repeated() -> None:
+    """What the page for operators says of retention is what the schema has."""
+    defaults = {key.name: shown(key.default) for key in KEYS}
+    for row in rows(BY_NAME["operations"], "Retention"):
+        assert defaults[row[0]] in (row[2], "-"), row
+
+
+def test_what_is_imported_is_in_the_tables() -> None:
+    """Every key of supervisord and systemd that becomes one of ours is named, and so are those of ours."""
+    named = words(BY_NAME["migration"])
+    known = {key.name for key in KEYS}
+    for keys in (supervisord._KEYS, systemd._KEYS, systemd._LIMITS):
+        assert keys.keys() <= named
+    for row in parsed(BY_NAME["migration"]).findall(docutils.nodes.row):
+        for literal in row[1].findall(docutils.nodes.literal):
+            word = literal.astext().partition(" = ")[0]
+            assert not re.fullmatch(r"[a-z]+(_[a-z]+)+", word) or word in known, word
+
+
+@every_page
+def test_rows_of_tables_are_whole(page: Path) -> None:
+    """In a simple table every line with something in its first column is a row: none goes on with the one before."""
+    for row in parsed(page).findall(docutils.nodes.row):
+        assert not row[0].astext().endswith(","), row.astext()
+
+
+def templates() -> set[str]:
+    """Texts of the program, with … for what it puts in."""
+    found = set()
+    for directory in ("api", "logring", "store", "supervisor"):
+        for file in (ROOT / directory).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    pieces = (str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values)
+                    found.add("".join(pieces))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.add(node.value)
+    return found
+
+
+def test_messages_that_are_explained_exist() -> None:
+    """Each message of the tables of troubleshooting is one of the program's, word for word."""
+    known = templates()
+    explained = 0
+    for table in section(BY_NAME["operations"], "Troubleshooting").findall(docutils.nodes.table):
+        for row in next(table.findall(docutils.nodes.tbody)).findall(docutils.nodes.row):
+            for literal in row[0].findall(docutils.nodes.literal):
+                message = literal.astext()
+                if " " in message:
+                    assert any(message.removesuffix("…").removeprefix("…") in text for text in known), message
+                    explained += 1
+    assert explained > 20
 
 
 @pytest.mark.parametrize("name", ["guarantees", "architecture"])

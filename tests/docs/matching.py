@@ -1,0 +1,80 @@
+"""Whether output is what a page shows: all but times, ids and the like, which are never the same."""
+
+import re
+
+_ANY, _LINES = r".*", r"(?:.*\n)*?"
+_ULID = r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b"
+_VARIABLE = {
+    "any": (r"\.\.\.|…", _ANY),
+    "ulid": (_ULID, f"({_ULID})"),
+    "time": (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?",) * 2,
+    "clock": (r"\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?(?: [A-Z]{3,4})?)?",) * 2,
+    "date": (
+        r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [A-Z]{3,4} \d{4}\b",
+        r"[^\n]*\d\d:\d\d:\d\d[^\n]*",
+    ),
+    "span": (r"(?:\bin )?\b\d+(?:\.\d+)?(?:ms|s|m|h|d)\b(?: \d+[smh]\b)?(?: ago)?|\bnow\b",) * 2,
+    "amount": (r"\b\d+(?:\.\d+)? (?:bytes|KB|MB|GB|TB|ms|s)\b",) * 2,
+    "moment": (r"\b1[789]\d{11}\b",) * 2,
+    "digits": (r"\b\d{16,}\b",) * 2,
+    "hex": (r"\b(?=[a-f]*\d)(?:[0-9a-f]{8}|[0-9a-f]{16})\b",) * 2,
+    "pid": (r"\bpid \d+",) * 2,
+}
+"""How each looks on a page, and what stands for it in output."""
+_FINDER = re.compile("|".join(f"(?P<{name}>{shown})" for name, (shown, _) in _VARIABLE.items()))
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Ids:
+    """Which id of the session stands for which of the page."""
+
+    def __init__(self) -> None:
+        self.real: dict[str, str] = {}
+
+    def matches(self, shown: tuple[str, ...], output: str) -> bool:
+        """Whether the output is what is shown; ids that are new are learnt then."""
+        learnt: list[str] = []
+        found = re.fullmatch(self._pattern(shown, learnt), plain(output))
+        if found is not None:
+            for name, real in zip(learnt, found.groups(), strict=True):
+                self.real.setdefault(name, real)
+        return found is not None
+
+    def begins(self, shown: tuple[str, ...], output: str) -> bool:
+        """Whether what is shown, which ends in dots, has come."""
+        return shown[-1:] == ("...",) and bool(output) and self.matches(shown, output)
+
+    def _pattern(self, shown: tuple[str, ...], learnt: list[str]) -> str:
+        return "".join(_LINES if line == "..." else f"{self._line(line, learnt)}\n" for line in shown)
+
+    def _line(self, line: str, learnt: list[str]) -> str:
+        pieces, place = [], 0
+        for found in _FINDER.finditer(line):
+            pieces.append(_literal(line[place : found.start()]))
+            place = found.end()
+            if found.lastgroup == "ulid" and found[0] in self.real:
+                pieces.append(self.real[found[0]])
+                continue
+            if found.lastgroup == "ulid":
+                learnt.append(found[0])
+            pieces.append(f"(?:{_VARIABLE[found.lastgroup or 'any'][1]})")
+        return "".join((*pieces, _literal(line[place:])))
+
+
+def ids_of(text: str) -> list[str]:
+    """The ids in a text."""
+    return re.findall(_ULID, text)
+
+
+def plain(output: str) -> str:
+    """Without colours, carriage returns and blanks at the ends of lines; every line ends."""
+    text = _COLOURS.sub("", output).replace("\r", "")
+    lines = [line.rstrip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _literal(text: str) -> str:
+    """Columns are as wide as what stands in them."""
+    return re.sub(r"(?:\\ |\\\t|\t)+", r"[ \\t]+", re.escape(text))

@@ -1,0 +1,60 @@
+"""The pages whose commands are run, and what a reader of them has."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.docs.blocks import Block, blocks
+from tests.docs.session import CONFIG, OWN_TABLE, Session, Shown
+from tests.e2e.daemon import RINGWARD, free_port
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.rst"
+PAGES = [README, ROOT / "CONTRIBUTING.rst", *sorted((ROOT / "docs").glob("*.rst"))]
+PROGRAMS = frozenset({"ringward", "curl", "echo", "cat", "ls", "export", ".", "eval", "mkdir", "touch", "chmod"})
+"""With what a command that is run may begin: no page changes the host that it is tested on."""
+
+
+def is_run(block: Block) -> bool:
+    """Whether its commands are run."""
+    return block.language == "console" and block.not_run is None
+
+
+@contextmanager
+def read_by(daemon: Shown, page: Path) -> Iterator[tuple[Session, Iterator[Block]]]:
+    """A session, and the blocks of commands of a page, before each of which the session has the files before it."""
+    if page == README:
+        session = _with_examples(daemon)
+    else:
+        daemon.write("")
+        daemon.start()
+        session = Session(daemon, {})
+    try:
+        yield session, _carried_out(session, page)
+    finally:
+        session.close()
+        daemon.take_back()
+
+
+def _carried_out(session: Session, page: Path) -> Iterator[Block]:
+    for block in blocks(page):
+        if block.file is not None:
+            session.has(block.file, block.text)
+        elif block.added_to is not None:
+            session.adds(block.added_to, block.text)
+        elif is_run(block):
+            yield block
+
+
+def _with_examples(daemon: Shown) -> Session:
+    """What ``make run`` starts, and the environment that it makes; the daemon's own directory stands for the clone."""
+    port = free_port()
+    text = (ROOT / "examples" / CONFIG).read_text().replace(OWN_TABLE, "").replace("8765", str(port))
+    # No minute ends while the page is read.
+    daemon.begin(re.sub(r"^cron = .*$", 'cron = "0 0 1 1 *"', text, flags=re.MULTILINE), ROOT / "examples/scripts")
+    (daemon.directory / ".venv").symlink_to(RINGWARD.parents[1])
+    (daemon.directory / "examples").mkdir()
+    shutil.copy(daemon.config, daemon.directory / "examples")
+    return Session(daemon, {"8765": port})

@@ -1,0 +1,209 @@
+"""A shell on a terminal beside a daemon, as a reader of the documentation has them."""
+
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from tests.docs.blocks import Block, Command
+from tests.docs.matching import Ids, ids_of
+from tests.e2e.daemon import RINGWARD
+from tests.e2e.lent import Lent
+from tests.receivers import web_server
+from tests.waiting import until
+
+CONFIG = "ringward.toml"
+OWN_TABLE = '[daemon]\ndata_dir = "data"\n'
+"""What the configuration of the daemon has anyway."""
+_LONGEST_S = 60.0
+_COLUMNS = 200
+_LOOP = r"""
+status=0
+back() { return "$1"; }
+while IFS= read -r -d '' command; do
+    back "$status"
+    eval "$command" </dev/null
+    status=$?
+    printf '\0%d\0' "$status"
+done
+"""
+
+
+class Shown(Lent):
+    """The daemon of all pages; it makes its password itself."""
+
+    def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("RINGWARD_")}
+        return {**inherited, "LC_ALL": "C"}
+
+    def begin(self, text: str, scripts: Path) -> None:
+        """Begin with a configuration and the scripts beside it; wait until what it runs at the start has ended."""
+        self._give_up()
+        shutil.copytree(scripts, self.directory / scripts.name, ignore=shutil.ignore_patterns("__pycache__"))
+        self.write(text)
+        self.start()
+        until(lambda: not self._at_start(), "what runs at the start to end")
+
+    def _at_start(self) -> list[str]:
+        units = self.get("/api/tasks").json()["items"]
+        return [unit["name"] for unit in units if unit["kind"] == "task" and any(unit["active"].values())]
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        found = re.search(r'listen = \["([^"]+)"', self.config.read_text())
+        assert found is not None
+        return found[1]
+
+
+class Shell:
+    """One bash; what it runs has a terminal to print to, and nobody types."""
+
+    def __init__(self, directory: Path) -> None:
+        self._terminal, end = pty.openpty()
+        modes = termios.tcgetattr(end)
+        modes[1] &= ~termios.OPOST
+        termios.tcsetattr(end, termios.TCSANOW, modes)
+        termios.tcsetwinsize(end, (50, _COLUMNS))
+        self._process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-c", _LOOP],
+            stdin=subprocess.PIPE,
+            stdout=end,
+            stderr=end,
+            cwd=directory,
+            env={
+                "PATH": f"{RINGWARD.parent}:{os.environ['PATH']}",
+                "HOME": str(directory),
+                "LANG": "C.UTF-8",
+                "TERM": "xterm",
+                "NO_COLOR": "1",
+            },
+            start_new_session=True,
+        )
+        os.close(end)
+
+    def run(self, text: str, enough: Callable[[str], bool]) -> tuple[str, int | None]:
+        """Output and exit status of a command; it is interrupted, and has no status, when its output is enough."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode() + b"\0")
+        self._process.stdin.flush()
+        data, interrupted, end_s = b"", False, time.monotonic() + _LONGEST_S
+        while not data.endswith(b"\0"):
+            waited = select.select([self._terminal], [], [], max(end_s - time.monotonic(), 0))
+            assert waited[0], f"{text} goes on after {_LONGEST_S} s, having printed:\n{data.decode()}"
+            data += os.read(self._terminal, 65536)
+            if not interrupted and b"\0" not in data and enough(data.decode(errors="replace")):
+                interrupted = True
+                for child in psutil.Process(self._process.pid).children(recursive=True):
+                    child.send_signal(signal.SIGINT)
+        output, status, _ = data.rsplit(b"\0", 2)
+        return output.decode(errors="replace"), None if interrupted else int(status)
+
+    def close(self) -> None:
+        """End it and what it runs."""
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        for child in children:
+            if child.is_running():
+                child.kill()
+        self._process.communicate()
+        os.close(self._terminal)
+
+
+class Session:
+    """What a reader of one page does, block by block."""
+
+    def __init__(self, daemon: Shown, ports: Mapping[str, int]) -> None:
+        """`ports`: what stands here for those that the page names."""
+        self._daemon = daemon
+        self._ids = Ids()
+        shutil.rmtree(daemon.directory / "backups", ignore_errors=True)
+        (daemon.directory / "backups").mkdir()
+        self._shell = Shell(daemon.directory)
+        self._ports = ports
+        self._receiver = web_server()
+        self._phone = f"json://127.0.0.1:{self._receiver.__enter__().port}"
+
+    def close(self) -> None:
+        """End the shell."""
+        self._shell.close()
+        self._receiver.__exit__(None, None, None)
+
+    def has(self, name: str, text: str) -> None:
+        """Have a file; the daemon takes up its configuration at once."""
+        path = self._daemon.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name == CONFIG:
+            self._daemon.write(self._inward(text.replace(OWN_TABLE, "", 1)))
+            self._daemon.start()
+        else:
+            path.write_text(self._inward(text))
+
+    def adds(self, name: str, text: str) -> None:
+        """Have more at the end of a file; nobody takes it up by itself."""
+        with (self._daemon.directory / name).open("a") as file:
+            file.write(self._inward(f"\n{text}\n"))
+
+    def wrong(self, block: Block) -> Iterator[str]:
+        """Run the commands of a block; each one that does not do what is shown, as a text for people."""
+        for command in block.commands():
+            output, status = self.outcome(command)
+            if status not in (command.status, None):
+                yield f"$ {command.text}\nends with {status}, not {command.status}:\n{output}"
+            elif command.output and not self._ids.matches(command.output, output):
+                shown = "\n".join(command.output)
+                yield f"$ {command.text}\nshall print:\n{shown}\nprints:\n{output}"
+
+    def outcome(self, command: Command) -> tuple[str, int | None]:
+        """What a command prints, in the words of the page, and its exit status."""
+        self._learn(command.text)
+
+        def enough(output: str) -> bool:
+            return self._ids.begins(command.output, self._outward(output))
+
+        output, status = self._shell.run(self._inward(command.text), enough)
+        return self._outward(output), status
+
+    def _learn(self, text: str) -> None:
+        """Ids that the page has not shown in an output stand for the newest runs that have ended."""
+        new = [name for name in ids_of(text) if name not in self._ids.real]
+        if new:
+            answer = self._daemon.get("/api/runs?status=ended&naming=camel&limit=100").json()
+            taken = self._ids.real.values()
+            ended = [run["id"] for run in answer["runs"] if run["id"] not in taken]
+            self._ids.real.update(zip(new, ended, strict=False))
+
+    def _places(self) -> list[tuple[str, str]]:
+        """What pages call something, and what it is here; what is part of another stands behind it."""
+        daemon = self._daemon
+        return [
+            ("examples/data/ringward.sock", daemon.socket),
+            ("/var/lib/ringward/ringward.sock", daemon.socket),
+            ("/var/lib/ringward", str(daemon.data)),
+            ("/var/backups", str(daemon.directory / "backups")),
+            ("/etc/ringward", str(daemon.directory)),
+            ("127.0.0.1:7464", daemon.address),
+            ("ntfys://ntfy.sh/ringward-v7Qk2xTfYw", self._phone),
+            *((shown, str(port)) for shown, port in self._ports.items()),
+        ]
+
+    def _inward(self, text: str) -> str:
+        for shown, real in self._places():
+            text = text.replace(shown, real)
+        for shown, real in self._ids.real.items():
+            text = text.replace(shown, real)
+        return text
+
+    def _outward(self, text: str) -> str:
+        for shown, real in self._places():
+            text = text.replace(real, shown)
+        return text

@@ -1,0 +1,94 @@
+"""Commands and files of the documentation, carried out as a reader would."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import blocks
+from tests.docs.matching import Ids
+from tests.docs.pages import PAGES, PROGRAMS, is_run, read_by
+from tests.docs.session import Shown
+
+NOT_RUN = {
+    "changes the host": 11,
+    "installs": 1,
+    "needs a container engine": 1,
+    "reads what this host may not have": 1,
+    "sends to others": 1,
+    "starts another daemon": 3,
+    "works on the clone": 2,
+}
+"""Why blocks of commands are not run, and how many are not for that reason."""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    one = Shown(tmp_path_factory.mktemp("shown"))
+    yield one
+    one.clean()
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if ":: console" in page.read_text()], ids=lambda page: page.name
+)
+def test_commands_do_what_is_shown(page: Path, daemon: Shown) -> None:
+    """Each ends as it says, and prints what stands below it, but for times, ids and the like."""
+    with read_by(daemon, page) as (session, shown):
+        wrong = [text for block in shown for text in session.wrong(block)]
+        said = daemon.output.read_text()[-5000:]
+    assert not wrong, "\n".join((*wrong, "the daemon says:", said))
+
+
+def test_what_is_not_run_is_counted() -> None:
+    """A block of commands is run, or says why not; another exception is another number here."""
+    found = Counter(block.not_run for page in PAGES for block in blocks(page) if block.not_run is not None)
+    assert found == NOT_RUN
+
+
+def test_commands_that_are_run_are_harmless() -> None:
+    """They begin with one of a few programs; what changes a host is not run."""
+    for page in PAGES:
+        for block in filter(is_run, blocks(page)):
+            for command in block.commands():
+                first = command.text.split()[0]
+                assert first in PROGRAMS or "=$(" in first, f"{page.name}: {command.text}"
+
+
+SHOWN = (
+    "NAME  RESULT  STARTED",
+    "web  failed (1)  6s ago  01M7Y4S5W8ZZEFJCB1RHHNKRSN",
+    "...",
+    "at 2026-11-21T02:30:00Z …",
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "same"),
+    [
+        (
+            "NAME\tRESULT STARTED\r\nweb failed (1) now 01M80000000000000000000000\nat 2030-01-01T00:00:00.001Z x\n",
+            True,
+        ),
+        (
+            "NAME RESULT STARTED\nweb failed (1) 2h 5m ago 01M80000000000000000000000\n\n1\nat 2030-01-01T00:00:00Z x",
+            True,
+        ),
+        ("NAME RESULT STARTED\nweb failed (2) now 01M80000000000000000000000\nat 2030-01-01T00:00:00Z x\n", False),
+        ("NAME RESULT STARTED\nweb failed (1) now 01M80000000000000000000000\n", False),
+        ("NAME RESULT STARTED\nweb failed (1) today 01M80000000000000000000000\nat 2030-01-01T00:00:00Z x\n", False),
+    ],
+)
+def test_what_counts_as_the_same(output: str, *, same: bool) -> None:
+    """Times, ids and widths of columns may differ, and dots are what they stand for; nothing else."""
+    ids = Ids()
+    assert ids.matches(SHOWN, output) == same
+    assert ids.real == ({"01M7Y4S5W8ZZEFJCB1RHHNKRSN": "01M80000000000000000000000"} if same else {})
+
+
+def test_an_id_stands_for_one_run() -> None:
+    """What was learnt from one output holds for the next."""
+    ids = Ids()
+    assert ids.matches(("01M7Y4S5W8ZZEFJCB1RHHNKRSN",), "01M80000000000000000000000\n")
+    assert not ids.matches(("01M7Y4S5W8ZZEFJCB1RHHNKRSN",), "01M80000000000000000000001\n")
