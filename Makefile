@@ -7,7 +7,7 @@ SOURCES := setup.cfg pyproject.toml supervisor/version.py
 
 SECONDS ?= 600
 
-.PHONY: help run test lint format bench fuzz soak soak-services soak-days clean
+.PHONY: help run test lint format bench fuzz soak soak-services soak-days docs zipapp clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -19,13 +19,15 @@ help:
 	@echo "make soak-services  let 200 services crash at random for SECONDS=600 and account for everything"
 	@echo "make soak-days  kill the scheduler over days of schedules for SECONDS=600 and account for every instant"
 	@echo "make bench   measure, and print a table"
+	@echo "make docs    the documentation as pages, build/docs/index.html"
+	@echo "make zipapp  put it all into one file, dist/ringward.pyz"
 	@echo "make clean   remove the environment and what the example wrote"
 
 run: $(VENV)/.run-installed
 	@exec $(BIN)/ringward up --config examples/ringward.toml
 
 test: $(VENV)/.dev-installed
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=6 --dist=loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
@@ -52,6 +54,13 @@ soak-days: $(VENV)/.dev-installed
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m bench
+
+docs: $(VENV)/.dev-installed
+	$(BIN)/python -m sphinx -W -n --keep-going -q docs build/docs
+	@echo build/docs/index.html
+
+zipapp: $(VENV)/.dev-installed
+	$(BIN)/python -I deploy/zipapp/build.py dist/ringward.pyz
 
 $(VENV)/.run-installed: $(SOURCES)
 	@sh deploy/environment.sh "$(PYTHON)" "$(VENV)" .

@@ -6,6 +6,7 @@ was left by a worker that was killed; the next one to start takes it over.
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -37,17 +38,26 @@ class Spool:
         self._fd = -1
         self._written = 0
 
-    def add(self, entries: Entries) -> None:
-        """Write entries. When the disk refuses, they are in this worker's memory alone."""
+    def add(self, entries: Entries) -> bool:
+        """Write entries. False: the disk refuses, so they are in this worker's memory alone."""
         if not entries or self._written >= _MOST:
-            return
+            return not entries
         self._written += len(entries)
         try:
             if self._fd < 0:
                 self._fd = self._create()
-            os.write(self._fd, b"".join(msgspec.json.encode(one) + b"\n" for one in entries.items()))
+            self._append(b"".join(msgspec.json.encode(one) + b"\n" for one in entries.items()))
         except OSError as err:  # ENOSPC, EDQUOT, EROFS
             log.warning("entries of the audit could not be kept in %s: %s", self._path, err.strerror)
+            return False
+        return True
+
+    def _append(self, data: bytes) -> None:
+        """All of it or nothing: what follows half a line could not be read either."""
+        before = os.fstat(self._fd).st_size
+        if os.write(self._fd, data) < len(data):
+            os.ftruncate(self._fd, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def keep(self, entries: Entries) -> None:
         """All but these are stored."""
@@ -59,15 +69,15 @@ class Spool:
             self.add(entries)
 
     def take_over(self) -> Entries:
-        """What workers left that are no more. Theirs are in this one's file before theirs is gone."""
+        """What workers left that are no more. Their entries are in this one's file before theirs is gone, or stays."""
         found: Entries = {}
         for name in sorted(os.listdir(self._directory)):
             if name.startswith(_BEGINNING) and name.endswith(_ENDING):
                 path = f"{self._directory}/{name}"
                 with contextlib.suppress(FileNotFoundError, BlockingIOError), _locked(path):
                     left = _read(path)
-                    self.add(left)
-                    os.unlink(path)
+                    if self.add(left):
+                        os.unlink(path)
                     found |= left
         return found
 

@@ -12,12 +12,13 @@ from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from gevent.threadpool import ThreadPool
 
+from api.damage import DamageReport
 from api.errors import unavailable
 from api.rawlog import Layouts
 from api.samples import Samples
 from api.task_list import TaskList
 from store.database import Database, open_reader
-from store.errors import QueryTimeout, StoreError
+from store.errors import Damaged, QueryTimeout, StoreError
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -50,6 +51,8 @@ class Reads:
         self._pool = ThreadPool(_THREADS)
         self._hung = False
         """Nothing came for too long: a disk that hangs keeps the threads, whatever the limit of a query."""
+        self.on_damage: Callable[[Damaged], None] = lambda _error: None
+        """Called with damage that a query has met; never waits."""
 
     def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `query` with the database in one of the threads and return what it returns (never a lazy cursor).
@@ -77,6 +80,8 @@ class Reads:
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
+        if isinstance(result, Damaged):
+            self.on_damage(result)
         if isinstance(result, StoreError):
             raise result
         return result
@@ -195,6 +200,7 @@ def open_context(boot: Boot, daemon_pid: int) -> Context:
 
     reads, files = Reads(boot.database), Files()
     control = ControlClient(boot.control_socket, boot.token)
+    reads.on_damage = DamageReport(control).send
     auditor = Auditor(control, boot.runtime_dir)
     auth = Authenticator(boot, reads, files, control, auditor)
     return Context(boot, reads, files, control, auth, auditor, Hub(boot, reads, auth.valid), Event(), daemon_pid)

@@ -77,7 +77,7 @@ class EventStream:
             # The plain socket: gevent's own would wait.
             self._client.start(self._readable, sock._sock, isinstance(sock, ssl.SSLSocket))  # noqa: SLF001
             self._hold()
-        except BaseException:
+        except BaseException:  # also the end of its greenlet: nobody else lets go of it
             self.close()
             raise
 

@@ -52,13 +52,49 @@ def _os_name() -> str:
     return release.get("PRETTY_NAME") or release["NAME"]
 
 
-def _disks() -> list[schemas.Disk]:
+class Rates:
+    """How fast pairs of counters grow, from one look at them to the next."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[int, int]] = {}
+        self._now: dict[str, tuple[int, int]] = {}
+        self._now_s = time.monotonic()
+        self._passed_s = 0.0
+
+    def look(self, counters: dict[str, tuple[int, int]]) -> None:
+        """Take them as they are now."""
+        now_s = time.monotonic()
+        self._before, self._now = self._now, counters
+        self._passed_s, self._now_s = now_s - self._now_s, now_s
+
+    def of(self, name: str) -> tuple[float, float] | tuple[UnsetType, UnsetType]:
+        """Growth a second of both; a counter that has begun anew counts nothing."""
+        now, before = self._now.get(name), self._before.get(name)
+        if now is None or before is None or not self._passed_s:
+            return UNSET, UNSET
+        first, second = (round(max(0, new - old) / self._passed_s, 1) for new, old in zip(now, before, strict=True))
+        return first, second
+
+
+def _disk_counters() -> dict[str, tuple[int, int]]:
+    """Bytes read and written, by the kernel's name of the device."""
+    return {name: (io.read_bytes, io.write_bytes) for name, io in (psutil.disk_io_counters(perdisk=True) or {}).items()}
+
+
+def _network_counters() -> dict[str, tuple[int, int]]:
+    """Bytes received and sent, by interface."""
+    return {name: (io.bytes_recv, io.bytes_sent) for name, io in psutil.net_io_counters(pernic=True).items()}
+
+
+def _disks(rates: Rates) -> list[schemas.Disk]:
     disks = {}
     for part in psutil.disk_partitions():
         # One file system can be mounted in many places: the first stands for all.
         if part.device not in disks:
             with contextlib.suppress(OSError):
                 usage = psutil.disk_usage(part.mountpoint)
+                # What is mounted may be a link: /dev/mapper/x to /dev/dm-0.
+                read, written = rates.of(os.path.basename(os.path.realpath(part.device)))
                 disks[part.device] = schemas.Disk(
                     mount_point=part.mountpoint,
                     device=part.device,
@@ -66,21 +102,28 @@ def _disks() -> list[schemas.Disk]:
                     total_bytes=usage.total,
                     used_bytes=usage.used,
                     free_bytes=usage.free,
+                    read_bytes_per_second=read,
+                    written_bytes_per_second=written,
                 )
     return list(disks.values())
 
 
-def _network() -> list[schemas.Network]:
+def _network(counters: dict[str, tuple[int, int]], rates: Rates) -> list[schemas.Network]:
     states = psutil.net_if_stats()
-    return [
-        schemas.Network(
-            name=name,
-            received_bytes=counted.bytes_recv,
-            sent_bytes=counted.bytes_sent,
-            up=name in states and states[name].isup,
+    found = []
+    for name, (received, sent) in counters.items():
+        received_rate, sent_rate = rates.of(name)
+        found.append(
+            schemas.Network(
+                name=name,
+                received_bytes=received,
+                sent_bytes=sent,
+                received_bytes_per_second=received_rate,
+                sent_bytes_per_second=sent_rate,
+                up=name in states and states[name].isup,
+            )
         )
-        for name, counted in psutil.net_io_counters(pernic=True).items()
-    ]
+    return found
 
 
 def _temperatures() -> list[schemas.Temperature]:
@@ -149,6 +192,7 @@ class System:
         self._pool = ThreadPool(1)
         self._asking = BoundedSemaphore()
         self._processes = Processes()
+        self._disk_rates, self._network_rates = Rates(), Rates()
         self._known: schemas.System | None = None
         self._known_s = 0.0
 
@@ -171,11 +215,16 @@ class System:
         if self._known is None:
             # Percentages are of the time since the call before.
             psutil.cpu_percent(percpu=True)
+            self._disk_rates.look(_disk_counters())
+            self._network_rates.look(_network_counters())
             for _, process in processes:
                 with contextlib.suppress(psutil.Error):
                     process.cpu_percent()
             time.sleep(_SPAN_S)
         per_core = psutil.cpu_percent(percpu=True)
+        networks = _network_counters()
+        self._disk_rates.look(_disk_counters())
+        self._network_rates.look(networks)
         shown = []
         for name, process in processes:
             with contextlib.suppress(psutil.Error):
@@ -198,8 +247,8 @@ class System:
                 total_bytes=memory.total, used_bytes=memory.total - memory.available, available_bytes=memory.available
             ),
             swap=schemas.Swap(total_bytes=swap.total, used_bytes=swap.used),
-            disks=_disks(),
-            network=_network(),
+            disks=_disks(self._disk_rates),
+            network=_network(networks, self._network_rates),
             temperatures=_temperatures(),
             pressure=pressure(),
             processes=shown,

@@ -24,6 +24,7 @@ from api.resources import (
     search,
     system,
     task_times,
+    task_usage,
     tasks,
     tokens,
     trigger,
@@ -32,6 +33,7 @@ from api.resources import (
 OPERATIONS: tuple[Operation, ...] = (
     *tasks.OPERATIONS,
     *task_times.OPERATIONS,
+    *task_usage.OPERATIONS,
     *trigger.OPERATIONS,
     *control.OPERATIONS,
     *bulk.OPERATIONS,

@@ -10,7 +10,8 @@ import hmac
 import ipaddress
 import logging
 import time
-from collections import defaultdict, deque
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import gevent
@@ -48,6 +49,14 @@ def client_key(address: str) -> str:
     return str(ip)
 
 
+class _Turns:
+    """Those of one client who wait for each other."""
+
+    def __init__(self) -> None:
+        self.lock = BoundedSemaphore()
+        self.wanted = 0
+
+
 class Passwords:
     """The password of one daemon, as one worker checks it."""
 
@@ -55,7 +64,8 @@ class Passwords:
         self._digest = hashlib.sha256(password.encode()).digest()
         self._control = control
         self._failures: dict[str, deque[float]] = {}
-        self._locks: defaultdict[str, BoundedSemaphore] = defaultdict(BoundedSemaphore)
+        self._turns: dict[str, _Turns] = {}
+        """Of the clients that are being checked at this moment."""
         self._away_until_s = 0.0
 
     def check(self, password: str, client: str | None) -> None:
@@ -70,12 +80,24 @@ class Passwords:
                 raise WrongPassword
             return
         # One at a time per client, so that guesses sent at once are counted one after another.
-        with self._locks[client]:
+        with self._turn(client):
             self._check_limit(client)
             if self._matches(password):
                 return
             self._count_failure(client)
         raise WrongPassword
+
+    @contextlib.contextmanager
+    def _turn(self, client: str) -> Iterator[None]:
+        turns = self._turns.setdefault(client, _Turns())
+        turns.wanted += 1
+        try:
+            with turns.lock:
+                yield
+        finally:
+            turns.wanted -= 1
+            if not turns.wanted:
+                del self._turns[client]
 
     def _matches(self, password: str) -> bool:
         return hmac.compare_digest(hashlib.sha256(password.encode("utf-8", "surrogateescape")).digest(), self._digest)
@@ -97,7 +119,6 @@ class Passwords:
     def _count_failure(self, client: str) -> None:
         if len(self._failures) > _CLIENTS:
             self._failures.clear()
-            self._locks.clear()
         self._failures.setdefault(client, deque(maxlen=_FAILURES)).append(time.monotonic())
         if self._ask_scheduler("login_failed", client) is None:
             log.debug("a wrong password from %s could not be reported", client)

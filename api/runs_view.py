@@ -20,15 +20,12 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from api import schemas
+from api.known import known_rfc3339
 from api.times import rfc3339
 from store.runs import Run
 
 FOLDED_REASON = {"succeeded": "success", "missed": "skipped", "start_failed": "failed"}
 FOLDED_TRIGGER = {"service": "cron", "startup": "cron"}
-
-
-def _time(at_ms: int | None) -> str | UnsetType:
-    return UNSET if at_ms is None else rfc3339(at_ms)
 
 
 def _common(run: Run) -> dict[str, Any]:
@@ -55,8 +52,8 @@ def camel(run: Run) -> schemas.RunCamel:
         **_common(run),
         end_reason=run.end_reason or UNSET,
         triggered_by=run.triggered_by,
-        started_at=_time(run.started_at),
-        ended_at=_time(run.ended_at),
+        started_at=known_rfc3339(run.started_at),
+        ended_at=known_rfc3339(run.ended_at),
         execution_id=run.execution_id or UNSET,
         params=_params(run),
     )
@@ -67,8 +64,8 @@ def _snake(run: Run) -> dict[str, Any]:
         **_common(run),
         "end_reason": FOLDED_REASON.get(run.end_reason, run.end_reason) if run.end_reason else UNSET,
         "triggered_by": FOLDED_TRIGGER.get(run.triggered_by, run.triggered_by),
-        "start_at": _time(run.started_at),
-        "end_at": _time(run.ended_at),
+        "start_at": known_rfc3339(run.started_at),
+        "end_at": known_rfc3339(run.ended_at),
         "external_execution_id": run.execution_id or UNSET,
     }
 
@@ -95,8 +92,8 @@ def both(run: Run) -> schemas.Run:
         retry_of_run_id_camel=run.retry_of_run_id or UNSET,
         triggered_by_camel=run.triggered_by,
         created_at_camel=rfc3339(run.created_at),
-        started_at=_time(run.started_at),
-        ended_at=_time(run.ended_at),
+        started_at=known_rfc3339(run.started_at),
+        ended_at=known_rfc3339(run.ended_at),
         execution_id=run.execution_id or UNSET,
         params=_params(run),
     )

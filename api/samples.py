@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import Event
-from msgspec import UNSET
 
 from api import sse
 from api.schemas_informing import Sample
@@ -24,28 +23,30 @@ _MARGIN_S = 0.1
 """After the end of an interval its sample has to be stored."""
 
 
+_NAMES = (
+    "cpu_percent",
+    "load1",
+    "memory_used_bytes",
+    "swap_used_bytes",
+    "disk_used_bytes",
+    "disk_read_bytes_per_second",
+    "disk_written_bytes_per_second",
+    "received_bytes_per_second",
+    "sent_bytes_per_second",
+    "cpu_pressure_percent",
+    "memory_pressure_percent",
+    "io_pressure_percent",
+    "running_runs",
+    "scheduler_lag_ms",
+)
+
+
 def shown(sample: metrics.Sample) -> Sample:
     """A stored sample."""
-    names = (
-        "cpu_percent",
-        "load1",
-        "memory_used_bytes",
-        "swap_used_bytes",
-        "disk_used_bytes",
-        "disk_read_bytes_per_second",
-        "disk_written_bytes_per_second",
-        "received_bytes_per_second",
-        "sent_bytes_per_second",
-        "cpu_pressure_percent",
-        "memory_pressure_percent",
-        "io_pressure_percent",
-        "running_runs",
-        "scheduler_lag_ms",
-    )
-    values: dict[str, Any] = {
-        name: UNSET if value is None else round(value, 2) if isinstance(value, float) else value
-        for name, value in zip(names, sample[1:], strict=True)
-    }
+    values: dict[str, Any] = {}
+    for name, value in zip(_NAMES, sample[1:], strict=True):
+        if value is not None:
+            values[name] = round(value, 2) if type(value) is float else value
     return Sample(t=rfc3339(sample.at), **values)
 
 

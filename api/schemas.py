@@ -172,6 +172,12 @@ class Affected(Document, kw_only=True):
     affected: Annotated[Int64, Meta(description="Number of runs that were changed.")]
 
 
+class Deleted(Affected, kw_only=True):
+    """What a bulk deletion has done, and what tells it from others."""
+
+    deleted_at: Annotated[DateTime, Meta(description="The time at which these runs were deleted, and no others.")]
+
+
 class TriggeredRun(Struct):
     """A new run."""
 

@@ -159,7 +159,7 @@ class Swap(Struct, kw_only=True, rename="camel"):
 
 
 class Disk(Struct, kw_only=True, rename="camel"):
-    """A mounted file system."""
+    """A mounted file system; rates are since somebody asked last."""
 
     mount_point: str
     device: str
@@ -167,14 +167,20 @@ class Disk(Struct, kw_only=True, rename="camel"):
     total_bytes: Int64
     used_bytes: Int64
     free_bytes: Annotated[Int64, Meta(description="For ordinary users.")]
+    read_bytes_per_second: Annotated[float, Meta(description="Of its device; absent when that is not known.")] | (
+        UnsetType
+    ) = UNSET
+    written_bytes_per_second: float | UnsetType = UNSET
 
 
 class Network(Struct, kw_only=True, rename="camel"):
-    """A network interface, since it is there."""
+    """A network interface: since it is there, and since somebody asked last."""
 
     name: str
     received_bytes: Int64
     sent_bytes: Int64
+    received_bytes_per_second: float | UnsetType = UNSET
+    sent_bytes_per_second: float | UnsetType = UNSET
     up: bool
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from api.schemas import DateTime, Document, Int64, Line, Reason, Ulid
 
@@ -50,6 +50,38 @@ class AllResources(Document, kw_only=True):
     """What all running runs take, oldest run first."""
 
     items: list[RunningResources]
+
+
+class Took(Document, kw_only=True, rename="camel"):
+    """What runs took together, counted when they took it; what this host does not tell is absent."""
+
+    runs: Annotated[Int64, Meta(description="How many ended that had started.")]
+    cpu_user_ms: Annotated[Int64, Meta(description="Processor time in user mode.")]
+    cpu_system_ms: Annotated[Int64, Meta(description="Processor time in the kernel.")]
+    max_rss_bytes: Annotated[Int64, Meta(description="Most resident memory of a run.")] | UnsetType = UNSET
+    read_bytes: Annotated[Int64, Meta(description="Read from disks.")] | UnsetType = UNSET
+    write_bytes: Annotated[Int64, Meta(description="Written to disks.")] | UnsetType = UNSET
+
+
+class TaskUsage(Took, kw_only=True, rename="camel"):
+    """What the runs of a task or service took in a window."""
+
+    start: Annotated[DateTime, Meta(description="Beginning of the window, as it is kept.")] = field(name="from")
+    end: Annotated[DateTime, Meta(description="Its end, not included.")] = field(name="to")
+
+
+class NamedTaskUsage(Took, kw_only=True, rename="camel"):
+    """The same of one of several."""
+
+    task_name: str
+
+
+class AllTaskUsage(Document, kw_only=True, rename="camel"):
+    """What the runs of each task and service took in a window, those that took most processor time first."""
+
+    start: Annotated[DateTime, Meta(description="Beginning of the window, as it is kept.")] = field(name="from")
+    end: Annotated[DateTime, Meta(description="Its end, not included.")] = field(name="to")
+    items: list[NamedTaskUsage]
 
 
 class Ending(Document, kw_only=True, rename="camel"):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from api import runs_view, schemas
-from api.times import rfc3339
+from api.known import known_rfc3339
 from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database
@@ -22,10 +22,6 @@ _URGENCY = ("fatal", "backoff", "stopping", "starting", "running", "exited", "st
 @functools.cache  # there are as many names as keys of the configuration
 def _camel(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda match: match.group(1).upper(), name)
-
-
-def _time(at_ms: int | None) -> str | UnsetType:
-    return UNSET if at_ms is None else rfc3339(at_ms)
 
 
 class Basis(NamedTuple):
@@ -70,7 +66,7 @@ def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
         tags=list(definition.get("tags") or ()),
         cron=list(definition.get("cron") or ()),
         timezone=definition.get("timezone") or UNSET,
-        next_run_at=_time(standing.next_run_at),
+        next_run_at=known_rfc3339(standing.next_run_at),
         last_run=UNSET if last_run is None else runs_view.camel(last_run),
         active=schemas.Active(running=running, pending=pending),
         state=_worst(basis.instances) if service else UNSET,
@@ -98,7 +94,7 @@ def _instance(instance: Instance) -> schemas.Instance:
         index=instance.instance_index,
         state=instance.state,
         run_id=instance.run_id or UNSET,
-        since=_time(instance.since),
+        since=known_rfc3339(instance.since),
         failures=instance.failures,
         ready=instance.ready,
         detail=instance.detail or UNSET,

@@ -15,17 +15,21 @@ import time
 from collections.abc import Callable
 
 from bench import (
+    dashboard,
+    demo,
     endpoints,
     fanout,
     ingest,
     lifetime,
     memory,
+    metrics,
     notifying,
     redraw,
     reload,
     sampling,
     scale,
     short_runs,
+    simulating,
     streams,
 )
 from bench.client import Failed
@@ -48,9 +52,13 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "stop": lifetime.clean_stop,
     "memory": memory.memory,
     "sampling": sampling.sampling,
+    "metrics": metrics.metrics,
     "reload": reload.reload,
     "notify": notifying.dead_receiver,
     "scale": scale.scale,
+    "simulate": simulating.simulation,
+    "dashboard": dashboard.dashboard,
+    "demo": demo.demo,
     "endpoints": endpoints.endpoints,
     "filters": endpoints.filters,
 }

@@ -23,7 +23,7 @@ from bench.client import Client, Failed
 RINGWARD = Path(sys.executable).parent / "ringward"
 DISK = "/var/tmp"
 """Logs and floors are written here: it is to be a disk, not shared memory."""
-_PASSWORD = "correct horse battery"
+PASSWORD = "correct horse battery"
 _DEADLINE_S = 60.0
 
 
@@ -71,7 +71,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "RINGWARD_PASSWORD": _PASSWORD},
+                env={**os.environ, "RINGWARD_PASSWORD": PASSWORD},
                 start_new_session=True,
             )
 
@@ -97,12 +97,12 @@ class Daemon:
 
     def client(self) -> Client:
         """A new connection."""
-        return Client(self.port, _PASSWORD)
+        return Client(self.port, PASSWORD)
 
     @property
     def authorization(self) -> str:
         """The header with which the API knows a client."""
-        return "Basic " + base64.b64encode(f":{_PASSWORD}".encode()).decode()
+        return "Basic " + base64.b64encode(f":{PASSWORD}".encode()).decode()
 
     @property
     def pid(self) -> int:

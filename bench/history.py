@@ -79,6 +79,7 @@ def fill(writer: Database, n: int, tasks: int) -> None:
             source = f"{keys}, {numbers} FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
             for scope, width in (("''", 27), ("''", 22), ("task_name", 27)):
                 db.execute(f"INSERT INTO run_counts SELECT {scope}, {width}, created_at >> {width}, {source}")
+            db.execute("INSERT INTO run_ids SELECT created_at >> 22, min(id), max(id) FROM runs GROUP BY 1")
         for i in range(tasks):
             upsert_task(writer, task_name(i), "task", "{}")
     writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -89,6 +89,7 @@ TENTHS: dict[str, RunFilter] = {
 }
 PARTS = ("reads", "deleted", "writes", "bulk")
 TIMER_S = 0.01
+PAUSE_S = 0.05
 SLOW_SORTS: tuple[SortField, ...] = ("task_name", "status", "exit_code")
 
 
@@ -135,11 +136,10 @@ def pages(reader: Database, wanted: RunFilter, sorts: tuple[SortField, ...], tim
 def deep_offsets(reader: Database, table: Table) -> None:
     total = count_runs(reader, RunFilter())
     for field in (*FAST_SORTS, *SLOW_SORTS):
-        bar = 25 if field in FAST_SORTS else None
         for share in (0.5, 0.99):
             page = partial(list_runs, reader, RunFilter(), field, limit=50, offset=int(total * share), now_ms=NOW)
             taken = [ms for way in ("asc", "desc") for ms in timed(partial(page, sort_direction=way), 3)]
-            table.line(f"offset {share:.0%} of all, by {field}", taken, bar)
+            table.line(f"offset {share:.0%} of all, by {field}", taken, 25)
 
 
 def reads(reader: Database, table: Table) -> None:
@@ -220,27 +220,49 @@ class Bulk:
         self._reader = reader
         self._runs = iter([new_run("job-000", NOW + i) for i in range(20_000)])
         self._busy = True
+        self._paused: tuple[float, Callable[[], None]] | None = None
         self.late_ms: list[float] = []
         self.stored_ms: list[float] = []
 
-    def work(self, find: Callable[[Database], list[str]], change: Callable[[Database, str], object]) -> float:
-        """Read, then change, everything; returns how long that took, in ms."""
+    def work(
+        self,
+        find: Callable[[Database], list[str]],
+        change: Callable[[Database, str], object],
+        *,
+        gives_way: bool = False,
+    ) -> float:
+        """Read, then change, everything; returns how long that took, in ms.
+
+        `gives_way`: as what nobody waits for does to what the database has to put into its place.
+        """
         self.late_ms, self.stored_ms, self._busy = [], [], True
         start = time.perf_counter()
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(find, self._reader)
             self._until(found.done)
             slices = iter(found.result())
-        self._next(slices, change)
+        self._next(slices, change, gives_way)
         self._until(lambda: not self._busy)
         return (time.perf_counter() - start) * 1000
 
-    def _next(self, slices: Iterator[str], change: Callable[[Database, str], object]) -> None:
+    def _next(self, slices: Iterator[str], change: Callable[[Database, str], object], gives_way: bool) -> None:
         rows = next(slices, None)
         if rows is None:
             self._busy = False
-        else:
-            self._store.submit(lambda db: change(db, rows), lambda _: self._next(slices, change))
+            return
+
+        def work(db: Database) -> bool:
+            change(db, rows)
+            return gives_way and db.has_backlog()
+
+        def stored(waits: bool | BaseException) -> None:
+            go_on = partial(self._next, slices, change, gives_way)
+            if waits:
+                self._paused = time.perf_counter() + PAUSE_S, go_on
+            else:
+                go_on()
+
+        self._store.submit(work, stored)
 
     def _until(self, done: Callable[[], bool]) -> None:
         due = time.perf_counter() + TIMER_S
@@ -248,6 +270,9 @@ class Bulk:
             select.select([self._store], [], [], max(0.0, due - time.perf_counter()))
             self._store.drain()
             now = time.perf_counter()
+            if self._paused is not None and now >= self._paused[0]:
+                go_on, self._paused = self._paused[1], None
+                go_on()
             if now >= due:
                 self.late_ms.append((now - due) * 1000)
                 self._store.submit(partial(with_event, run=next(self._runs)), partial(self._stored, due))
@@ -286,9 +311,11 @@ def in_bulk(writer: Database, path: str, table: Table) -> None:
         )
     some = RunSelector(match_all=True, filter=TENTHS["by trigger"])
     bulk.work(partial(find_ended, selector=some), partial(mark_deleted, now_ms=NOW))
-    line("purge 100,000 deleted ones", bulk.work(partial(find_expired, deleted_before=NOW), purge), None)
+    expired = partial(find_expired, deleted_before=NOW)
+    line("purge 100,000 deleted ones", bulk.work(expired, purge, gives_way=True), None)
     old = Retention(1_000_000, NOW - T0 - SPAN_DAYS * DAY // 50)
-    line("purge 20,000 too old ones", bulk.work(lambda db: find_excess(db, {}, old, NOW), purge), None)
+    excess = partial(find_excess, rules={}, others=old, now_ms=NOW)
+    line("purge 20,000 too old ones", bulk.work(excess, purge, gives_way=True), None)
     bulk.close()
     reader.close()
 

@@ -92,7 +92,7 @@ class FramesWriter:
             else:
                 os.ftruncate(fd, 0)
                 _write(fd, header, 0)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             os.close(fd)
             raise
         self._fd = fd

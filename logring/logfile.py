@@ -278,7 +278,7 @@ class LogFileWriter:
             else:
                 found = Publication.latest(os.pread(fd, PAGE, 0).ljust(PAGE, b"\0")[PUBLICATION_AT[0] :])
                 self._seq = found.seq if found else 0
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             os.close(fd)
             raise
         self._fd = fd

@@ -130,7 +130,7 @@ class Ring:
             fallocate("page", fd, RING_BLOCKS_AT, PAGE)
             fallocate("page", fd, RING_BLOCKS_AT + block_size - PAGE, PAGE)
             mm = mmap.mmap(fd, size)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             os.close(fd)
             os.unlink(path)
             raise
@@ -173,7 +173,7 @@ class Ring:
         except ValueError as err:  # of mmap: the file is shorter than it says
             os.close(fd)
             raise Corrupt(f"{path} is truncated") from err
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             os.close(fd)
             raise
         ring._go_on(publication)  # noqa: SLF001 - one of our own class

@@ -49,7 +49,7 @@ class StoredFile:
                 os.close(fd)
                 return None  # being made, or nothing of it had reached the disk when the machine died
             static = Static.parse(page, path, KIND_FILE, KIND_PACKED)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             os.close(fd)
             raise
         if static.kind == KIND_PACKED:

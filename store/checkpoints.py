@@ -2,7 +2,7 @@
 
 A checkpoint that is passive waits for nobody and stops nobody. One that a writer overtook leaves some pages behind, and
 then the WAL goes on growing instead of beginning anew. So the writer does one itself when there are many pages, as soon
-as the thread has left few of them.
+as the thread has left few of them. Bulk work that has time is told to wait for the thread instead.
 """
 
 import contextlib
@@ -14,6 +14,8 @@ from store.thaw import Thaw
 
 PAGES_BESIDE = 500
 """So many new pages in the WAL are worth to be moved by the thread."""
+PAGES_OF_BACKLOG = 2000
+"""Pages in the WAL from which on bulk work is to let them be moved."""
 PAGES_BY_WRITER = 4000
 """Pages in the WAL from which on the writer moves the last few, within a commit: at most twice as many as those."""
 MOST_PAGES = 64_000
@@ -33,24 +35,38 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
         self._due = threading.Event()
         self._closing = False
+        self._pages = 0
         self._asked = 0
         self._moved = 0
+        self._move_all = False
         writer.set_wal_hook(self._committed)
+
+    def has_backlog(self) -> bool:
+        """See :meth:`store.connection.Connection.has_backlog`."""
+        self._move_all = self._pages >= PAGES_OF_BACKLOG
+        return self._move_all
 
     def _committed(self, writer: apsw.Connection, name: str, pages: int) -> int:
         if pages < self._asked:  # the WAL has begun anew
             self._asked = self._moved = 0
+        self._pages = pages
         few = pages - self._moved <= 2 * PAGES_BESIDE
-        if pages >= MOST_PAGES or (few and pages >= PAGES_BY_WRITER):
+        if self._move_all:
+            self._move_all = False
+            self._ask(pages)
+        elif pages >= MOST_PAGES or (few and pages >= PAGES_BY_WRITER):
             with contextlib.suppress(apsw.BusyError):  # the thread is at it: with the next commit
                 writer.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
         elif pages >= self._asked + PAGES_BESIDE:
-            self._asked = pages
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
-                self._thread.start()
-            self._due.set()
+            self._ask(pages)
         return apsw.SQLITE_OK
+
+    def _ask(self, pages: int) -> None:
+        self._asked = pages
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+            self._thread.start()
+        self._due.set()
 
     def _work(self) -> None:
         thaw = Thaw(self._path)

@@ -77,9 +77,26 @@ class Connection(ABC):
     def apply(self, query: Any) -> int:
         """Run a peewee insert, update or delete query; returns the number of rows changed."""
 
-    @abstractmethod
-    def snapshot(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
         """All queries inside see the same state, and share one time limit."""
+        if self.in_transaction():
+            yield
+            return
+        self._begin_snapshot()
+        self._looked = False
+        try:
+            yield
+        finally:
+            self._end_snapshot()
+
+    @abstractmethod
+    def _begin_snapshot(self) -> None:
+        """Begin a transaction that reads, and its time limit."""
+
+    @abstractmethod
+    def _end_snapshot(self) -> None:
+        """End it, if the database has not done so."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -99,7 +116,7 @@ class Connection(ABC):
                 self.rows("RELEASE inner_part")
             else:
                 self._commit()
-        except BaseException:
+        except BaseException:  # whatever it is, the transaction is not to stay open
             if self.in_transaction():  # the database has not ended it by itself
                 if nested:
                     self.rows("ROLLBACK TO inner_part")
@@ -119,6 +136,14 @@ class Connection(ABC):
     @abstractmethod
     def without_triggers(self) -> AbstractContextManager[None]:
         """Statements inside fire no trigger; whoever runs them does the triggers' work, in the same transaction."""
+
+    def has_backlog(self) -> bool:
+        """Whether much of what was committed has still to be moved to its place; called within a transaction.
+
+        Then all of it, this transaction included, is moved as soon as that is committed. Bulk work for which nobody
+        waits lets that be done: else a commit has to do it, and what is written meanwhile waits for two fsyncs.
+        """
+        return False
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` gave for the key, again and again until anybody commits a change. Only for readers.

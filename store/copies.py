@@ -2,7 +2,8 @@
 
 =========================  ===========================================================================
 ``ringward.db.copy``       the newest copy; it was read through when it was made
-``ringward.db.suspect``    there while somebody has met damage, so the next start reads all of the database
+``ringward.db.suspect``    there while somebody has met damage, so the next start reads all of the database; it
+                           says which daemon met it
 ``ringward.db.damaged-T``  a database that was moved aside at the time T; nothing ever removes it
 =========================  ===========================================================================
 """
@@ -11,15 +12,16 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import apsw
 
 from store.database import Database, open_writer
 from store.duplicate import duplicate
 from store.errors import Damaged, Unusable
-from store.runs import unfinished_runs, update_run
+from store.meta import set_meta
 from store.sqlite import translated
 from store.tasks import all_tasks, update_task
 
@@ -27,8 +29,6 @@ _PARTS = ("", "-wal", "-shm")
 _GAP = 1_000_000
 """More events than there can have been since the copy: their numbers are not given twice."""
 _BUSY_MS = 5000
-_CRASHED = -2
-"""The exit code of such a run."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,48 @@ def copied_at_ms(path: str) -> int | None:
     return None
 
 
-def suspect(path: str) -> None:
+def suspect(path: str, daemon: int | None = None) -> None:
     """Have the next start read all of the database.
+
+    Args:
+        path: of the database.
+        daemon: when the daemon was started that has met damage, ms since the epoch; None: that stays as it was.
 
     Raises:
         OSError: that cannot be noted.
     """
-    os.close(os.open(f"{path}.suspect", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    fd = os.open(f"{path}.suspect", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if daemon is not None:
+            os.pwrite(fd, str(daemon).encode(), 0)
+    finally:
+        os.close(fd)
 
 
 def is_suspect(path: str) -> bool:
     """Whether somebody has met damage."""
     return os.path.exists(f"{path}.suspect")
+
+
+def suspected_by(path: str) -> int | None:
+    """The daemon that has met damage, by its start; None: none has, or none has said so."""
+    with contextlib.suppress(OSError, ValueError), open(f"{path}.suspect", encoding="ascii") as file:
+        return int(file.read())
+    return None
+
+
+def check_copy(path: str) -> int:
+    """Read all of the copy of a database; returns when it was made, ms since the epoch.
+
+    Raises:
+        Unusable: there is none, or something is wrong in it.
+        StoreError: it cannot be read.
+    """
+    made_ms = copied_at_ms(path)
+    if made_ms is None:
+        raise Unusable(f"(there is no copy of {path})")
+    _check(copy_path(path))
+    return made_ms
 
 
 def check(path: str) -> None:
@@ -94,10 +124,15 @@ def make_copy(path: str) -> None:
     _put(new, copy_path(path))
 
 
-def restore(path: str, now_ms: int) -> Restored:
-    """Put a copy in the place of a database that nobody has open; that one is moved aside.
+def restore(path: str, now_ms: int, remember: Callable[[Restored], Mapping[str, Any]] = lambda _: {}) -> Restored:
+    """Put a copy in the place of a database that nobody writes; that one is moved aside.
 
-    In the copy, what waited to start has crashed, since it has perhaps run; what was running is left as it is.
+    Who reads it goes on with that one until it looks again. The runs of the copy are left as they are.
+
+    Args:
+        path: of the database.
+        now_ms: up to this moment the instants of schedules count as accounted for, ms since the epoch.
+        remember: what is stored with it, as values of :mod:`store.meta` by their names.
 
     Raises:
         Damaged: there is something wrong in the copy, too.
@@ -111,18 +146,19 @@ def restore(path: str, now_ms: int) -> Restored:
     shutil.copyfile(copy_path(path), new)
     os.chmod(new, 0o600)
     _check(new)
+    aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
+    found = Restored(made_ms, aside if any(os.path.exists(path + part) for part in _PARTS) else None)
     with contextlib.closing(open_writer(new)) as database, database.transaction():
         _settle(database, now_ms)
-    aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
-    moved = None
+        for name, value in remember(found).items():
+            set_meta(database, name, value)
     for part in _PARTS:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path + part, aside + part)
-            moved = aside
     _put(new, path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{path}.suspect")
-    return Restored(made_ms, moved)
+    return found
 
 
 @contextlib.contextmanager
@@ -137,10 +173,7 @@ def _opened(path: str) -> Iterator[apsw.Connection]:
 
 
 def _settle(database: Database, now_ms: int) -> None:
-    """What was to start has perhaps run since the copy, and so have the instants that have passed."""
-    for run in unfinished_runs(database):
-        if run.status == "pending":
-            update_run(database, run.id, status="ended", end_reason="crashed", exit_code=_CRASHED, ended_at=now_ms)
+    """What was due since the copy has perhaps run, and events have been announced."""
     for task in all_tasks(database):
         if task.last_instant is not None:
             update_task(database, task.name, last_instant=max(task.last_instant, now_ms))

@@ -63,6 +63,11 @@ class Database(ABC):
         with self.lent() as connection:
             return connection.apply(query)
 
+    def has_backlog(self) -> bool:
+        """See :meth:`store.connection.Connection.has_backlog`."""
+        with self.lent() as connection:
+            return connection.has_backlog()
+
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """A connection whose queries all see the same state, and share one time limit."""
@@ -93,7 +98,7 @@ class Database(ABC):
         except (Unusable, DiskFailed, Away, InDoubt):
             self._give_back(connection, keep=False)  # the file may have been replaced, the server gone: begin afresh
             raise
-        except BaseException:
+        except BaseException:  # also the end of a greenlet: the connection is well
             self._give_back(connection, keep=True)
             raise
         self._give_back(connection, keep=True)
@@ -218,7 +223,7 @@ def open_writer(target: str, durability: Durability = "crash") -> Database:
     try:
         with writer.lent() as connection:
             migrate(connection)
-    except BaseException:
+    except BaseException:  # whatever it is, nobody else closes it
         writer.close()
         raise
     return writer

@@ -3,11 +3,15 @@
 from typing import NamedTuple
 
 from store.database import Database
-from store.phases import decode
+from store.phases import FIRST_ACTIVE, decode
 
 DAY_MS = 86_400_000
 KEPT_DAYS = 400
 """A year after runs of the default retention are gone."""
+LASTED_MS = (100, 1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000)
+"""Bounds of durations, for `Total.lasted`."""
+WAITED_MS = (100, 1_000, 10_000, 60_000, 600_000, 3_600_000)
+"""Bounds of delays, for `Total.waited_within`."""
 
 
 class Day(NamedTuple):
@@ -33,6 +37,10 @@ class Total(NamedTuple):
 
     Attributes:
         last_at: When the last of them ended, ms since the epoch.
+        waited: How long those that started had waited, ms in all: since the instant of the schedule, since a retry was
+            due, else since somebody asked for the run.
+        lasted: How many of the timed ones ran no longer than each of `LASTED_MS`.
+        waited_within: How many of them had waited no longer than each of `WAITED_MS`.
     """
 
     task_name: str
@@ -41,6 +49,13 @@ class Total(NamedTuple):
     timed: int
     duration: int
     last_at: int
+    waited: int
+    lasted: tuple[int, ...]
+    waited_within: tuple[int, ...]
+
+
+_LASTED = [f"s.lasted_{bound}" for bound in LASTED_MS]
+_WAITED = [f"s.waited_{bound}" for bound in WAITED_MS]
 
 
 def days(db: Database, task_name: str, first_day: int) -> list[Day]:
@@ -56,12 +71,25 @@ def days(db: Database, task_name: str, first_day: int) -> list[Day]:
 def totals(db: Database) -> list[Total]:
     """The totals of all configured tasks and services, by name."""
     rows = db.rows(
-        "SELECT s.task_name, s.state, s.n, s.timed, s.duration, s.last_at FROM tasks AS t JOIN task_totals AS s"
-        " ON s.task_name = t.name WHERE t.configured = 1 ORDER BY s.task_name, s.state"
+        "SELECT s.task_name, s.state, s.n, s.timed, s.duration, s.last_at, s.waited,"  # noqa: S608 - constants
+        f" {', '.join(_LASTED + _WAITED)} FROM tasks AS t JOIN task_totals AS s ON s.task_name = t.name"
+        f" WHERE t.configured = 1 AND s.state < {FIRST_ACTIVE} ORDER BY s.task_name, s.state"
     )
-    return [Total(name, decode(state)[1] or "", *rest) for name, state, *rest in rows]
+    first, second = 7, 7 + len(_LASTED)
+    return [
+        Total._make((row[0], decode(row[1])[1], *row[2:first], tuple(row[first:second]), tuple(row[second:])))
+        for row in rows
+    ]
 
 
 def prune(db: Database, now_ms: int) -> int:
-    """Drop the days that are too old; returns how many rows."""
+    """Drop the days that are too old; returns how many rows.
+
+    With them go the totals of what has left the configuration, when nothing of it has ended for as long.
+    """
+    db.execute(
+        "DELETE FROM task_totals WHERE last_at < ?"
+        " AND NOT EXISTS (SELECT 1 FROM tasks WHERE name = task_totals.task_name AND configured = 1)",
+        [now_ms - KEPT_DAYS * DAY_MS],
+    )
     return db.execute("DELETE FROM task_days WHERE day < ?", [now_ms // DAY_MS - KEPT_DAYS])

@@ -1,4 +1,7 @@
-"""Samples of the host: one every 5 s for a day, and one a minute, their means, for two weeks."""
+"""Samples of the host: one every 5 s for a day, and one a minute, their means, for two weeks.
+
+There are means over ten minutes as well, so that nobody who asks for two weeks has to wait until all minutes are read.
+"""
 
 from typing import NamedTuple
 
@@ -6,9 +9,13 @@ from store.database import Database
 
 FINE_MS = 5_000
 COARSE_MS = 60_000
-_KEPT_MS = {FINE_MS: 24 * 3_600_000, COARSE_MS: 14 * 86_400_000}
+_LONG_MS = 600_000
+_KEPT_MS = {FINE_MS: 24 * 3_600_000, COARSE_MS: 14 * 86_400_000, _LONG_MS: 14 * 86_400_000}
+"""By width, ms, from the finest on."""
 _MOST = 2_000
 """Samples in an answer."""
+_MOST_READ = 2 * _MOST
+"""Rows that are read for them."""
 
 
 class Sample(NamedTuple):
@@ -56,8 +63,8 @@ _REPLACE = f"ON CONFLICT (width, at) DO UPDATE SET {', '.join(f'{one} = excluded
 _INSERT = f"INSERT INTO samples (width, {_COLUMNS}) VALUES (?{', ?' * len(Sample._fields)}) {_REPLACE}"  # noqa: S608 - constants
 _ROLL_UP = f"""
 INSERT INTO samples (width, {_COLUMNS})
-SELECT {COARSE_MS}, at / {COARSE_MS} * {COARSE_MS}, {_MEANS} FROM samples
-WHERE width = {FINE_MS} AND at >= ? AND at < ? GROUP BY at / {COARSE_MS} {_REPLACE}
+SELECT CAST(? AS BIGINT), at / CAST(? AS BIGINT) * CAST(? AS BIGINT), {_MEANS} FROM samples
+WHERE width = ? AND at >= ? AND at < ? GROUP BY 1, 2 {_REPLACE}
 """  # noqa: S608 - constants
 
 
@@ -65,17 +72,24 @@ def add(db: Database, sample: Sample) -> None:
     """Store a sample of 5 s, together with the means of the minutes that are over, and drop what is too old."""
     at = sample.at // FINE_MS * FINE_MS
     db.execute(_INSERT, [FINE_MS, *sample._replace(at=at)])
-    minute = at // COARSE_MS * COARSE_MS
-    row = db.row("SELECT MAX(at) FROM samples WHERE width = ?", [COARSE_MS])
-    rolled = row[0] if row else None
-    if rolled is not None and minute - COARSE_MS <= rolled <= minute:
-        return
-    after = 0 if rolled is None or rolled > minute else rolled + COARSE_MS
-    db.execute(_ROLL_UP, [after, minute])
-    for width, kept_ms in _KEPT_MS.items():
-        db.execute("DELETE FROM samples WHERE width = ? AND at < ?", [width, at - kept_ms])
-        # What lies in the future was measured by a clock that was wrong.
-        db.execute("DELETE FROM samples WHERE width = ? AND at > ?", [width, at + COARSE_MS])
+    if _rolled_up(db, FINE_MS, COARSE_MS, at):
+        _rolled_up(db, COARSE_MS, _LONG_MS, at)
+        for width, kept_ms in _KEPT_MS.items():
+            db.execute("DELETE FROM samples WHERE width = ? AND at < ?", [width, at - kept_ms])
+            # What lies in the future was measured by a clock that was wrong.
+            db.execute("DELETE FROM samples WHERE width = ? AND at > ?", [width, at + COARSE_MS])
+
+
+def _rolled_up(db: Database, width: int, longer: int, at: int) -> bool:
+    """Store the longer means that are over at a time, if there are any that are not stored; returns whether."""
+    begun = at // longer * longer
+    row = db.row("SELECT MAX(at) FROM samples WHERE width = ?", [longer])
+    last = row[0] if row else None
+    if last is not None and begun - longer <= last <= begun:
+        return False
+    after = 0 if last is None or last > begun else last + longer
+    db.execute(_ROLL_UP, [longer, longer, longer, width, after, begun])
+    return True
 
 
 def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> int:
@@ -87,16 +101,20 @@ def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> in
         now_ms: ms since the epoch.
         step: ms, as it is wished.
     """
-    width = FINE_MS if start >= now_ms - _KEPT_MS[FINE_MS] - COARSE_MS else COARSE_MS
-    wanted = max(step or 0, -(-(end - start) // _MOST), width)
-    if wanted >= COARSE_MS:
-        width = COARSE_MS
-    return -(-wanted // width) * width
+    wanted = max(step or 0, -(-(end - start) // _MOST))
+    found, *longer = [
+        width
+        for width, kept_ms in _KEPT_MS.items()
+        if width == _LONG_MS or (start >= now_ms - kept_ms - COARSE_MS and end - start <= width * _MOST_READ)
+    ]
+    for width in longer:
+        found = width if wanted >= width else found
+    return -(-max(wanted, found) // found) * found
 
 
 def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:
     """The means over `step` ms from `start` up to but not `end`; where nothing was measured there is none."""
-    width = COARSE_MS if step % COARSE_MS == 0 else FINE_MS
+    width = max(width for width in _KEPT_MS if step % width == 0)
     rows = db.rows(
         f"SELECT at / ? * ?, {_MEANS} FROM samples WHERE width = ? AND at >= ? AND at < ? GROUP BY 1 ORDER BY 1",  # noqa: S608 - constants
         [step, step, width, start, end],

@@ -1,8 +1,9 @@
 """PostgreSQL, through psycopg.
 
 The SQL of this package is written in the words that both databases know; here `?` becomes `$1`, `$2` … and what names
-an index for SQLite's planner is left out. `NOT IN` a column of a table becomes `NOT EXISTS`, which is the same where
-nothing is NULL: PostgreSQL would read the whole column first. The migrations add the few functions that it lacks.
+an index for SQLite's planner is left out, as is `OR FAIL`. `NOT IN` a column of a table becomes `NOT EXISTS`, which is
+the same where nothing is NULL: PostgreSQL would read the whole column first. `IN` a set of numbers becomes `= ANY` of
+an array, which is looked up in an index in half the time. The migrations add the few functions that it lacks.
 
 All queries are made for indexes, and a table is read through only where none can be used. Left to itself the planner
 does so as well when it takes the sums of all runs for many of the rows in `run_counts`, as it knows nothing of how the
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
-from store.connection import Connection, Durability, Row, Value
+from store.connection import NUMBERS, Connection, Durability, Row, Value
 from store.errors import (
     Away,
     Busy,
@@ -97,7 +98,8 @@ _BY_STATE: tuple[tuple[str, type[StoreError]], ...] = (
     ("22", Conflict),  # outside of its range
 )
 """By the beginning of the SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
-_INDEX = re.compile(r" INDEXED BY \w+")
+_ARRAY = "(CAST(translate(?, '[]', '{}') AS BIGINT[]))"
+_OF_SQLITE = re.compile(r" INDEXED BY \w+|(?<=^INSERT) OR FAIL|(?<=^UPDATE) OR FAIL")
 _NOT_IN = re.compile(r"(\w+\.\w+) NOT IN \(SELECT (\w+) FROM (\w+)\)")
 
 
@@ -178,7 +180,7 @@ class PostgresConnection(Connection):
         self._orm = _Peewee(self)
         try:
             self._script(settings)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             self.close()
             raise
 
@@ -225,22 +227,15 @@ class PostgresConnection(Connection):
         sql, params = context.sql(query).query()
         return self.execute(sql, params)
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """See :class:`Connection`."""
-        if self.in_transaction():
-            yield
-            return
+    def _begin_snapshot(self) -> None:
         self._script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        self._looked = False
         if self._limit_s is not None:
             self._deadline = time.monotonic() + self._limit_s
-        try:
-            yield
-        finally:
-            self._deadline = None
-            if self.in_transaction():
-                self._script("ROLLBACK")
+
+    def _end_snapshot(self) -> None:
+        self._deadline = None
+        if self.in_transaction():
+            self._script("ROLLBACK")
 
     def _begin(self) -> None:
         self._script("BEGIN")
@@ -248,7 +243,7 @@ class PostgresConnection(Connection):
             self._transaction = self.rows(
                 "UPDATE ringward_writer SET transactions = transactions + 1 RETURNING transactions"
             )[0][0]
-        except BaseException:
+        except BaseException:  # whatever it is, the transaction is not to stay open
             if self.in_transaction():
                 self._script("ROLLBACK")
             raise
@@ -309,7 +304,8 @@ class PostgresConnection(Connection):
 @functools.lru_cache(maxsize=1024)
 def _native(sql: str) -> Any:
     """The SQL as PostgreSQL takes it."""
-    sql = _NOT_IN.sub(r"NOT EXISTS (SELECT 1 FROM \3 WHERE \2 = \1)", _INDEX.sub("", sql))
+    sql = _NOT_IN.sub(r"NOT EXISTS (SELECT 1 FROM \3 WHERE \2 = \1)", _OF_SQLITE.sub("", sql))
+    sql = sql.replace(f"NOT IN {NUMBERS}", f"<> ALL {_ARRAY}").replace(f"IN {NUMBERS}", f"= ANY {_ARRAY}")
     first, *rest = sql.split("?")
     return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
 
@@ -356,7 +352,7 @@ def connect_writer(url: str, durability: Durability) -> Connection:
         _check_server(connection)
         _lock(connection)
         _claim(connection)
-    except BaseException:
+    except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
     return connection
@@ -393,7 +389,7 @@ def connect_reader(url: str, limit_s: float | None) -> Connection:
     try:
         _check_set_up(connection)
         check_readable(connection)
-    except BaseException:
+    except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
     return connection

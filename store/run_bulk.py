@@ -4,8 +4,8 @@ A slice is the JSON text of an array of row numbers; the database makes it and r
 Row numbers hold as long as no run is purged, so the caller does one thing after the other. What became of a run since
 it was read is looked at again: each change touches those only that it is meant for.
 
-Triggers that keep `run_counts` would change three numbers for each run, one by one. So a slice is counted first, its
-sums are stored, and the runs are changed without triggers; all of it is one transaction. To delete a run and to
+Triggers that keep `run_counts` would change three numbers for each run, one by one. So the sums of a
+slice are stored, and the runs are changed without triggers; all of it is one transaction. To delete a run and to
 restore it touches none of its index entries; to purge it touches them all, so those slices are smaller.
 """
 
@@ -14,19 +14,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from store.connection import ALL, NUMBERS, TEXTS, Connection, Value
+from store.connection import ALL, NUMBERS, TEXTS, Connection, Row, Value
 from store.database import Database
 from store.phases import END_REASONS, FIRST_ACTIVE
 from store.run_filter import VISIBLE, RunFilter, Selection, resolve, task_names
 from store.run_totals import count
 
-SLICE_ROWS = 1500
+SLICE_ROWS = 2000
 """To delete or restore. Takes some 20 ms of a million runs: for so long another write waits."""
 PURGE_ROWS = 50
 """To purge: some 3 ms."""
 
 _ENDED = f"state < {FIRST_ACTIVE}"
-_DELETED_AFTER = "EXISTS (SELECT 1 FROM deleted_runs WHERE run = runs.seq AND deleted_at > ?)"
 _WITHOUT_LOG = ", ".join(str(END_REASONS[reason]) for reason in ("skipped", "queue_full", "dst_skipped", "missed"))
 
 
@@ -72,14 +71,14 @@ def find_ended(db: Database, selector: RunSelector) -> list[str]:
         return _slices(view, "seq", *_selected(view, selector, Selection.ended), SLICE_ROWS)
 
 
-def find_deleted(db: Database, selector: RunSelector, deleted_after: int) -> list[str]:
-    """Slices of those runs of a selector that were deleted after a time (ms since the epoch).
+def find_deleted(db: Database, selector: RunSelector, deleted_after: int, deleted_at: int | None = None) -> list[str]:
+    """Slices of those runs of a selector that were deleted after a time, or also at exactly one (ms since the epoch).
 
     Raises:
         ValueError: No such phase or end reason.
     """
     with db.snapshot() as view:
-        return _slices(view, "seq", *_deleted(view, selector, deleted_after), SLICE_ROWS)
+        return _slices(view, "seq", *_deleted(view, selector, _deletion(deleted_after, deleted_at)), SLICE_ROWS)
 
 
 def find_active(db: Database, selector: RunSelector) -> list[str]:
@@ -149,23 +148,29 @@ def mark_deleted(db: Database, rows: str, now_ms: int) -> int:
     """Delete a slice so that it can be restored; returns how many runs that were."""
     insert = (
         f"INSERT INTO deleted_runs (run, deleted_at) SELECT seq, ? FROM runs WHERE seq IN {NUMBERS}"  # noqa: S608 - constants
-        f" AND {_ENDED} AND {VISIBLE}"
+        f" AND {_ENDED} AND {VISIBLE} RETURNING run"
     )
     with db.transaction() as connection:
-        _count_slice(connection, rows, VISIBLE, [], -1)
         with connection.without_triggers():
-            return connection.execute(insert, [now_ms, rows])
+            deleted = connection.rows(insert, [now_ms, rows])
+        _count_slice(connection, _slice(deleted), "true", -1)
+        return len(deleted)
 
 
-def unmark_deleted(db: Database, rows: str, deleted_after: int) -> int:
-    """Restore those of a slice that were deleted after a time (ms since the epoch); returns how many that were."""
+def unmark_deleted(db: Database, rows: str, deleted_after: int, deleted_at: int | None = None) -> int:
+    """Restore those of a slice that were deleted after a time, or also at exactly one (ms since the epoch).
+
+    Returns how many that were.
+    """
+    when, params = _deletion(deleted_after, deleted_at)
     with db.transaction() as connection:
-        _count_slice(connection, rows, _DELETED_AFTER, [deleted_after], 1)
         with connection.without_triggers():
-            return connection.execute(
-                f"DELETE FROM deleted_runs WHERE run IN {NUMBERS} AND deleted_at > ?",  # noqa: S608 - constants
-                [rows, deleted_after],
+            restored = connection.rows(
+                f"DELETE FROM deleted_runs WHERE run IN {NUMBERS} AND {when} RETURNING run",  # noqa: S608 - constants
+                [rows, *params],
             )
+        _count_slice(connection, _slice(restored), "true", 1)
+        return len(restored)
 
 
 def purge(db: Database, rows: str) -> int:
@@ -180,7 +185,7 @@ def purge(db: Database, rows: str) -> int:
             f" WHERE {those} AND state NOT IN ({_WITHOUT_LOG})",
             [rows],
         )
-        _count_slice(connection, rows, VISIBLE, [], -1)
+        _count_slice(connection, rows, VISIBLE, -1)
         with connection.without_triggers():
             connection.execute(
                 f"DELETE FROM deleted_runs WHERE run IN (SELECT seq FROM runs WHERE {those})",  # noqa: S608 - constants
@@ -223,17 +228,27 @@ def _selected(
     return f"runs INDEXED BY {index} WHERE {where}", params
 
 
-def _deleted(db: Connection, selector: RunSelector, deleted_after: int) -> tuple[str, list[Value]]:
-    """What follows FROM to get those of a selector that were deleted after a time, and its parameters."""
+def _deletion(after: int, at: int | None) -> tuple[str, list[Value]]:
+    """A condition for when a run was deleted, and its parameters."""
+    return ("deleted_at > ?", [after]) if at is None else ("deleted_at > ? AND deleted_at = ?", [after, at])
+
+
+def _is_deleted(when: str) -> str:
+    return f"EXISTS (SELECT 1 FROM deleted_runs WHERE run = runs.seq AND {when})"  # noqa: S608 - constants
+
+
+def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Value]]) -> tuple[str, list[Value]]:
+    """What follows FROM to get those of a selector that were deleted at some time, and its parameters."""
+    when, times = deletion
     selection = replace(_resolve(db, selector), some_deleted=False)
     if selection.is_empty():
         return "runs WHERE false", []
     where, params = _conditions(selector, selection)
     if not selector.match_all:
-        return f"runs INDEXED BY runs_id WHERE {where} AND {_DELETED_AFTER}", [*params, deleted_after]
+        return f"runs INDEXED BY runs_id WHERE {where} AND {_is_deleted(when)}", [*params, *times]
     # CROSS JOIN: SQLite goes through the first of them, and looks up the other.
-    source = "deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND deleted_at > ?"
-    return f"{source} AND {where}", [deleted_after, *params]
+    source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND {when}"
+    return f"{source} AND {where}", [*times, *params]
 
 
 def _resolve(db: Connection, selector: RunSelector) -> Selection:
@@ -292,18 +307,20 @@ def _cut(numbers: list[int]) -> Iterable[str]:
     return (json.dumps(numbers[at : at + PURGE_ROWS]) for at in range(0, len(numbers), PURGE_ROWS))
 
 
-def _count_slice(db: Connection, rows: str, which: str, params: list[Value], sign: int) -> None:
+def _slice(found: Iterable[Row]) -> str:
+    """Of row numbers, one in each row."""
+    return json.dumps([row[0] for row in found])
+
+
+def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
     """Add the ended ones of a slice to `run_counts`, or take them away: what the triggers would do one by one."""
-    chosen = (
+    db.execute(
         "WITH chosen AS MATERIALIZED (SELECT task_name, created_at, state, exit_code, triggered_by,"  # noqa: S608 - constants
         " CASE WHEN retry_attempt > 0 THEN 1 ELSE 0 END AS retry, started_at, duration"
         f" FROM runs WHERE seq IN {NUMBERS} AND {_ENDED} AND {which}),"
         " scoped AS (SELECT '' AS scope, 27 AS width, * FROM chosen UNION ALL SELECT '', 22, * FROM chosen"
         " UNION ALL SELECT task_name, 27, * FROM chosen)"
-    )
-    db.execute(
-        f"{chosen} INSERT INTO run_counts"  # noqa: S608 - constants
-        " SELECT scope, width, created_at >> width, state, exit_code, triggered_by, retry,"
+        " INSERT INTO run_counts SELECT scope, width, created_at >> width, state, exit_code, triggered_by, retry,"
         f" {sign} * count(*), {sign} * count(started_at), {sign} * count(duration), min(started_at), max(started_at)"
         " FROM scoped WHERE true GROUP BY 1, 2, 3, 4, 5, 6, 7"
         " ON CONFLICT (task_name, width, bucket, state, exit_code, triggered_by, retry)"
@@ -313,12 +330,7 @@ def _count_slice(db: Connection, rows: str, which: str, params: list[Value], sig
         " THEN run_counts.first_start ELSE excluded.first_start END,"
         " last_start = CASE WHEN run_counts.last_start >= excluded.last_start OR excluded.last_start IS NULL"
         " THEN run_counts.last_start ELSE excluded.last_start END",
-        [rows, *params],
+        [rows],
     )
     if sign < 0:
-        db.execute(
-            f"{chosen} DELETE FROM run_counts WHERE n = 0"  # noqa: S608 - constants
-            " AND (task_name, width, bucket, state, exit_code, triggered_by, retry) IN"
-            " (SELECT scope, width, created_at >> width, state, exit_code, triggered_by, retry FROM scoped)",
-            [rows, *params],
-        )
+        db.execute("DELETE FROM run_counts WHERE n = 0")

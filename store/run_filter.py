@@ -97,7 +97,7 @@ class Selection:
             parts.append(_among("task_name", self.names, params))
         if self.states == phases.ENDED_STATES:
             parts.append(f"state < {phases.FIRST_ACTIVE}")
-        elif self.states is not None:
+        elif self.states is not None and not self._only_running_left_out():
             # Few numbers in the list: it is gone through for each run.
             others = phases.ALL_STATES - self.states
             if 0 < len(others) < len(self.states):
@@ -125,6 +125,10 @@ class Selection:
         if self.some_deleted:
             parts.append(VISIBLE)
         return " AND ".join(parts) or "true", params
+
+    def _only_running_left_out(self) -> bool:
+        """Whether a condition on the state would only say again that what has a duration does not run."""
+        return self.has == "duration" and self.states == phases.ALL_STATES - {phases.RUNNING}
 
     def _sparing(self, params: list[Value]) -> list[str]:
         """What follows from other conditions, or tells the two parts of a list apart."""

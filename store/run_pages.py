@@ -20,7 +20,7 @@ from store.connection import ALL, NUMBERS, Connection
 from store.database import Database
 from store.phases import RUNNING
 from store.run_filter import Optional, RunFilter, Selection, resolve
-from store.run_places import bounded, narrowed, narrowed_by_start
+from store.run_places import bounded, narrowed, narrowed_by_id, narrowed_by_start
 from store.run_record import SELECT, Run, from_row
 from store.run_totals import GroupColumn, count, tally
 from store.run_ways import WALKED, Way, ways
@@ -195,15 +195,24 @@ def _find_by_group(
 ) -> tuple[list[_Found], int]:
     """A sort with few values: the numbers of runs of each value tell which of them the page is in."""
     numbers = tally(db, selection, _GROUPED[order.field])
-    by_id = _Order("id", order.descending)
     found: list[_Found] = []
     for value in sorted(numbers, reverse=order.descending):
         size = numbers[value]
         if offset < size and len(found) < limit:
             group = selection.only(order.column, value)
-            found += _page(db, group, by_id, limit - len(found), offset, size)
+            found += _page_by_id(db, group, limit - len(found), offset, size, descending=order.descending)
         offset = max(0, offset - size)
     return found, sum(numbers.values())
+
+
+def _page_by_id(
+    db: Connection, selection: Selection, limit: int, offset: int, total: int, *, descending: bool
+) -> list[_Found]:
+    """A page by id is looked for where it is in time, too: no index has the ids of a group."""
+    if selection.id_part is None:
+        limit = min(limit, total - offset)
+        selection, offset, total = narrowed_by_id(db, selection, offset, limit, descending=descending)
+    return _page(db, selection, _Order("id", descending), limit, offset, total)
 
 
 def _find_by_duration(

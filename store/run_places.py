@@ -32,6 +32,58 @@ def narrowed(
     return selection, offset, total
 
 
+def narrowed_by_id(
+    db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
+) -> tuple[Selection, int, int]:
+    """The part of a selection, a range of time, that has a page of it by id.
+
+    Runs get their ids about when they are created: buckets of creation follow each other in the order of ids too, but
+    where a clock was set or an id waited for its run. Where they do the selection can be cut.
+
+    Args:
+        db: In a snapshot.
+        selection: Without a part of an id.
+        offset: Runs before the page, fewer than there are.
+        limit: Runs of the page, 1 or more.
+        descending: Whether the greatest ids come first.
+
+    Returns:
+        The part, how many of its runs are before the page, and how many it has.
+    """
+    total = 0
+    for width in (WIDTH_TASK,) if selection.names is not None else (WIDTH_TASK, WIDTH_ALL):
+        numbers = tally_by_time(db, selection, width)
+        parts = _in_order(sorted(numbers), _ids_by_time(db, min(numbers), max(numbers), width))
+        sizes = {index: sum(numbers[bucket] for bucket in part) for index, part in enumerate(parts)}
+        indexes, before, total = _around(sizes, offset, limit, descending=descending)
+        selection = _within(selection, [bucket for index in indexes for bucket in parts[index]], width)
+        offset -= before
+    return selection, offset, total
+
+
+def _ids_by_time(db: Connection, first: int, last: int, width: int) -> dict[int, tuple[str, str]]:
+    """Of buckets of `created_at >> width`: two ids between which those of all runs are."""
+    finer = width - WIDTH_ALL
+    rows = db.rows(
+        f"SELECT bucket >> {finer}, min(first_id), max(last_id) FROM run_ids"  # noqa: S608 - constants
+        " WHERE bucket >= ? AND bucket < ? GROUP BY 1",
+        [first << finer, last + 1 << finer],
+    )
+    return {bucket: (first_id, last_id) for bucket, first_id, last_id in rows}
+
+
+def _in_order(buckets: list[int], ids: dict[int, tuple[str, str]]) -> list[list[int]]:
+    """The buckets, in parts of which each has only greater ids than those before it."""
+    parts: list[tuple[list[int], str, str]] = []
+    for bucket in buckets:
+        part, (first, last) = [bucket], ids[bucket]
+        while parts and parts[-1][2] >= first:
+            others, other_first, other_last = parts.pop()
+            part, first, last = [*others, *part], min(first, other_first), max(last, other_last)
+        parts.append((part, first, last))
+    return [part for part, _, _ in parts]
+
+
 def narrowed_by_start(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:

@@ -11,10 +11,12 @@ the mean between any two that are left is exact.
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from store.connection import Connection
 from store.database import Database
+from store.usage_counts import SPAN_MS, Used, count
 
 STEP_MS = 5_000
 MOST = 240
@@ -98,7 +100,7 @@ def add_pass(db: Database, number: int, readings: Mapping[str, Reading]) -> None
 
 
 def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading]]) -> None:
-    """Move readings into the rows of their runs.
+    """Move readings into the rows of their runs, and count what runs that have not ended took.
 
     Args:
         db: The writer.
@@ -109,6 +111,7 @@ def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading
     for run_id, found in readings.items():
         usage = _grown(known.get(run_id), last_pass, found)
         if usage is not None:
+            _count(db, run_id, known.get(run_id), found)
             db.execute(_KEEP, [run_id, *usage[:-1], _packed(_thinned(usage.points))])
 
 
@@ -123,6 +126,12 @@ def settle_passes(db: Database, run_ids: Collection[str]) -> None:
 def drop_passes(db: Database, before: int) -> None:
     """Drop the passes with a lower number: all runs have them in their rows, or have ended."""
     db.execute("DELETE FROM run_passes WHERE number < ?", [before])
+
+
+def newest_pass(view: Connection) -> dict[str, Reading]:
+    """What the last pass found, by run id; nothing when there was none since the scheduler's start."""
+    row = view.row("SELECT body FROM run_passes ORDER BY number DESC LIMIT 1")
+    return {} if row is None else {run_id: Reading(*values) for run_id, values in json.loads(row[0]).items()}
 
 
 def of_ended(db: Database, run_id: str) -> Usage | None:
@@ -143,6 +152,23 @@ def of_running(db: Database, run_ids: Collection[str]) -> dict[str, Usage]:
         if usage is not None:
             found[run_id] = usage._replace(points=_thinned(usage.points))
     return found
+
+
+def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Reading]) -> None:
+    """Count what a run took since what is known of it, in the span in which it did."""
+    before = (
+        (0, 0, None, None) if known is None else (known.user_ms, known.system_ms, known.read_bytes, known.written_bytes)
+    )
+    for _, some in groupby(readings, key=lambda reading: reading.at // SPAN_MS):
+        span = [*some]
+        last = span[-1]
+        after = last.user_ms, last.system_ms, last.read_bytes, last.written_bytes
+        user_ms, system_ms, read, written = (
+            None if now is None else max(0, now - (then or 0)) for now, then in zip(after, before, strict=True)
+        )
+        peak = max(reading.rss_bytes for reading in span)
+        count(db, run_id, last.at, Used(0, 1000 * (user_ms or 0), 1000 * (system_ms or 0), peak, read, written))
+        before = after
 
 
 def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usage]:

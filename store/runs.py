@@ -25,7 +25,9 @@ __all__ = [
     "update_run",
 ]
 
-_INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
+# OR FAIL: without copies of all pages that the statement and its triggers change. There is never a part of it to take
+# back: what can fail is checked before a row is written, and these write one.
+_INSERT = f"INSERT OR FAIL INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
 _INSTANT = ("runs.scheduled_at", "runs_instant")
 """How the databases name what an instant may be taken in."""
 _CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at", "deleted_at"}
@@ -81,7 +83,7 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
         times = ["CAST(? AS BIGINT)" if name in stored else name for name in ("ended_at", "started_at")]
         parts.append(f"duration = {' - '.join(times)}")
         params += [stored[name] for name in ("ended_at", "started_at") if name in stored]
-    return db.execute(f"UPDATE runs SET {', '.join(parts)} WHERE id = ?", [*params, run_id]) > 0  # noqa: S608 - known names
+    return db.execute(f"UPDATE OR FAIL runs SET {', '.join(parts)} WHERE id = ?", [*params, run_id]) > 0  # noqa: S608 - known names
 
 
 def delete_run(db: Database, run_id: str, now_ms: int) -> bool:

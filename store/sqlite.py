@@ -89,6 +89,7 @@ class SqliteConnection(Connection):
         self._checkpoints: Checkpoints | None = None
         self._thaw = Thaw(path)
         self._thaw.wait()
+        self._file = _identity(path) if readonly else None
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
         # thread_safe=False: peewee would keep the connection in a threading.local, which under gevent is one per
         # greenlet. The holder of this object is the one who may use it, whatever its thread.
@@ -162,21 +163,14 @@ class SqliteConnection(Connection):
             raise translated(err, self.place) from err
         return self._raw.changes()
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """See :class:`Connection`."""
-        if self.in_transaction():
-            yield
-            return
+    def _begin_snapshot(self) -> None:
         self.rows("BEGIN")
         self._in_snapshot = True
-        self._looked = False
-        try:
-            yield
-        finally:
-            self._in_snapshot = False
-            if self.in_transaction():
-                self._raw.execute("ROLLBACK")
+
+    def _end_snapshot(self) -> None:
+        self._in_snapshot = False
+        if self.in_transaction():
+            self._raw.execute("ROLLBACK")
 
     def _begin(self) -> None:
         self.rows("BEGIN IMMEDIATE")  # a lock taken later could fail in the middle
@@ -193,13 +187,17 @@ class SqliteConnection(Connection):
         finally:
             self._raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
 
+    def has_backlog(self) -> bool:
+        """See :class:`Connection`."""
+        return self._checkpoints is not None and self._checkpoints.has_backlog()
+
     def _generation(self) -> Hashable:
         number: int = self.rows("PRAGMA data_version")[0][0]
         return number
 
     def usable(self) -> bool:
-        """A file does not go away."""
-        return True
+        """A writer is the only one to put another file in the place of its own; a reader looks whether one did."""
+        return self._file is None or self._file == _identity(self.place)
 
     def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
         """SQLite always says what became of a commit: there is none in doubt."""
@@ -246,7 +244,7 @@ def connect_writer(path: str, durability: Durability) -> Connection:
         _claim(connection)
         connection.rows("PRAGMA journal_mode = WAL")
         connection.rows(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
-    except BaseException:
+    except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
     return connection
@@ -269,7 +267,7 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
     try:
         _check_set_up(connection)
         check_readable(connection)
-    except BaseException:
+    except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
     return connection
@@ -284,6 +282,15 @@ def translated(error: BaseException, path: str) -> StoreError:
         if isinstance(cause, code):
             return kind(f"({path}: {cause})")
     return StoreError(f"({path}: {type(cause).__name__}: {cause})")
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """By which a file is told from another one of its name; zeros when there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:  # ENOENT
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def _make_private(path: str) -> None:

@@ -3,10 +3,10 @@
     loop thread ── submit(fn, done) ──▶ queue ──▶ store thread: one transaction for all that is queued, fn(db) for each
     loop thread ◀── drain() calls done(result) ◀── finished, eventfd ◀──┘ after the commit
 
-When it is idle it commits at once; what arrives during a commit makes up the next transaction. Each function has a
-savepoint of its own, so one that fails takes nothing with it. When the transaction as a whole is lost (disk full, I/O
-error), each function is run once more in a transaction of its own: what is small enough may still be stored, and the
-failure reaches only the others.
+When it is idle it commits at once; what arrives during a commit makes up the next transaction. When a function of it
+fails, which is rare, all are run once more, each in a savepoint of its own, so that one that fails takes nothing with
+it. When the transaction as a whole is lost (disk full, I/O error), each function is run once more in a transaction of
+its own: what is small enough may still be stored, and the failure reaches only the others.
 """
 
 import contextlib
@@ -39,6 +39,10 @@ _NOT_NOW = (Busy, Away)
 
 class _Lost(Exception):
     """The transaction ended before its commit; nothing of it is stored."""
+
+
+class _Failed(Exception):
+    """A function failed among others that can still be stored."""
 
 
 class StoreThread:
@@ -74,8 +78,8 @@ class StoreThread:
         """Have a function run in a transaction, and `done` called with its result, or its exception, once it is stored.
 
         Args:
-            run: Called in the store thread. It may be called a second time after its changes were rolled back, so it
-                changes nothing but the database.
+            run: Called in the store thread. It may be called again after its changes were rolled back, so it changes
+                nothing but the database.
             done: Called by `drain`, in the loop's thread.
 
         Raises:
@@ -173,7 +177,10 @@ class StoreThread:
             return err
 
     def _together(self, batch: list[_Job]) -> list[Any]:
-        return self._in_transaction(lambda connection: [self._one(connection, job) for job in batch])
+        try:
+            return self._in_transaction(lambda connection: [self._unguarded(connection, job) for job in batch])
+        except _Failed:
+            return self._in_transaction(lambda connection: [self._one(connection, job) for job in batch])
 
     def _in_transaction(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, once it is stored."""
@@ -202,11 +209,17 @@ class StoreThread:
                 if self._closing.wait(_SETTLE_POLL_S):
                     raise doubt from None
 
+    def _unguarded(self, connection: Connection, job: _Job) -> Any:
+        try:
+            return job.run(self._database)
+        except BaseException as err:  # as in _alone
+            raise (_Failed if connection.in_transaction() else _Lost) from err
+
     def _one(self, connection: Connection, job: _Job) -> Any:
         try:
             with connection.transaction():
                 return job.run(self._database)
-        except BaseException as err:
+        except BaseException as err:  # as in _alone
             if not connection.in_transaction():
                 raise _Lost from err
             return err

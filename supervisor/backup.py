@@ -98,7 +98,7 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
     except StoreError as err:
         shutil.rmtree(making, ignore_errors=True)
         raise CannotCopy(f"the database cannot be copied: {err}") from err
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, leaves nothing half made
         shutil.rmtree(making, ignore_errors=True)
         raise
     return copied

@@ -56,7 +56,7 @@ class _Connection:
         try:
             self._sock.settimeout(timeout_s)
             self._sock.connect(path)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes it
             self.close()
             raise
 

@@ -22,6 +22,7 @@ Root -> scheduler
                   directory with the cgroups of runs, if there is one, and whether the daemon is being shut down
     ``started``   {run, pid, at}
     ``exited``    see :class:`Exited`
+    ``stopping``  {run}: of one that was launched elsewhere: its stop ladder has begun, for whatever cause
     ``notified``  {run, ...}: what a run said by sd_notify, as far as it is new: ``ready_at``, ``status``, ``alive``
     ``log``       {run, state, reason}: how its log gets on: ``ok``, ``waiting`` (its file takes nothing, the run's
                   output waits) or ``dropping`` (output is counted and not kept)
@@ -33,6 +34,7 @@ Scheduler -> root
     ``snapshot``  {}: asked once per connection, before anything else
     ``spawn``     see :class:`Spawn`; repeating a run id that the root knows changes nothing
     ``stop``      {run, cause, by, force, note}: `note` is a line for its log, or null
+    ``note``      {run, text}: a line for its log, if that is still open
     ``ack``       {runs: [run id]}: these exits are stored, forget them
     ``ready``     {}: the control socket answers
     ``ready_to_end``  {}: shutdown is complete as far as the scheduler is concerned
@@ -226,6 +228,8 @@ class Spawn:
     """Those of `env` whose values are masked in the output."""
     recipe: str = ""
     """Stands for the definition, for a later scheduler, which may have another one."""
+    origin: dict[str, Any] = field(default_factory=dict)
+    """What the store has of the run before it starts, for a later scheduler whose store has lost that."""
     cwd: str | None = None
     log: str
     """Path of the log file."""
@@ -245,6 +249,7 @@ class Spawn:
     limits: dict[str, float] = field(default_factory=dict)
     """Sizes in bytes, times in seconds; -1: unlimited."""
     stop_signal: int
+    """0: none yet."""
     grace_ms: int
     stop_then: list[list[int]] = field(default_factory=list)
     """What follows when `stop_signal` has not ended it within `grace_ms`, before SIGKILL: signals and how long each has
@@ -258,6 +263,10 @@ class Spawn:
     merge_stderr: bool = False
     redraw: bool = False
     """Keep of redrawn lines what they look like in the end; else every byte as it comes."""
+    launched: bool = False
+    """It is the client of another engine. Somebody else ends what that runs, and is told when the ladder begins."""
+    own_failures: dict[str, str] = field(default_factory=dict)
+    """Exit statuses by which that client tells of a failure of its own, and what to say then at the end of the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,3 +299,5 @@ class Exited:
     """Lines in its log, numbered 0 to lines - 1."""
     leftovers: list[str] = field(default_factory=list)
     """Processes that outlived the main process and were killed."""
+    origin: dict[str, Any] = field(default_factory=dict)
+    """See :class:`Spawn`; empty when nothing was ever started."""

@@ -7,10 +7,12 @@ import contextlib
 import ctypes
 import errno
 import os
+import signal
 import socket
 import struct
 import threading
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _UCRED = struct.Struct("3i")
@@ -24,6 +26,15 @@ def _prctl(option: int, argument: int | bytes) -> None:
     if _libc.prctl(option, argument, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl({option}): {os.strerror(code)}")
+
+
+def end_with_parent() -> None:
+    """Have this process killed when its parent ends (PR_SET_PDEATHSIG, prctl(2)); who it starts is not.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def become_subreaper() -> None:

@@ -1,9 +1,15 @@
+import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.distribution import Units
 from tests.postgres import PostgresServer, programs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # How fast a machine makes examples says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -11,11 +17,13 @@ settings.load_profile("any machine")
 
 _FIRST = (
     "tests/crash/",
+    "tests/contract/",
     "tests/fuzz/",
     "tests/bench/",
     "tests/store/test_run_",
     "tests/browser/",
     "tests/e2e/",
+    "tests/docs/",
     "tests/logring/test_fuzz",
 )
 """Where the tests are that take long."""
@@ -30,6 +38,12 @@ def _place(item: pytest.Item) -> int:
     return next((place for place, path in enumerate(_FIRST) if item.nodeid.startswith(path)), len(_FIRST))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Units | None:
+    """How `make test` shares the tests out among its processes."""
+    return Units(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server; started with the first test of this process that needs one."""
@@ -39,3 +53,17 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer(where)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> "Iterator[Browser]":
+    """One Chromium for all tests of this process: a second one cannot be driven beside it."""
+    from playwright.sync_api import sync_playwright  # only by processes that have such a test
+
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("no chromium in PATH")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield running
+        running.close()

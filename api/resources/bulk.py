@@ -10,6 +10,8 @@ from api.context import Context
 from api.errors import unavailable
 from api.identity import Role
 from api.operation import Call, Content, Operation, json_of
+from api.params import Param, flag, instant
+from api.times import rfc3339
 from store.ids import new_ulid
 from supervisor.client import Unavailable
 
@@ -27,11 +29,25 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
     return asked(command)
 
 
-def _changed(operation: str) -> Any:
-    def handler(context: Context, call: Call) -> None:
-        call.answer(schemas.Affected(affected=_ask(context, call, operation)["affected"]))
+def delete(context: Context, call: Call) -> None:
+    """Delete what has ended."""
+    found = _ask(context, call, "bulk_delete")
+    affected: int = found["affected"]
+    if call.query["undo"]:
+        call.answer(schemas.Deleted(affected=affected, deleted_at=rfc3339(found["deleted_at"])))
+    else:
+        call.answer(schemas.Affected(affected=affected))
 
-    return handler
+
+def restore(context: Context, call: Call) -> None:
+    """Restore what was deleted."""
+    found = _ask(context, call, "bulk_restore", deleted_at=call.query["deleted_at"])
+    call.answer(schemas.Affected(affected=found["affected"]))
+
+
+def stop(context: Context, call: Call) -> None:
+    """Stop what has not ended."""
+    call.answer(schemas.Affected(affected=_ask(context, call, "bulk_stop")["affected"]))
 
 
 def rerun(context: Context, call: Call) -> None:
@@ -42,7 +58,13 @@ def rerun(context: Context, call: Call) -> None:
 
 
 def _operation(
-    name: str, summary: str, handler: Any, answer: Content, *, refusals: tuple[int, ...] = (422, 503)
+    name: str,
+    summary: str,
+    handler: Any,
+    answer: Content,
+    *,
+    query: tuple[Param, ...] = (),
+    refusals: tuple[int, ...] = (422, 503),
 ) -> Operation:
     return Operation(
         method="POST",
@@ -52,6 +74,7 @@ def _operation(
         scoped=True,
         summary=summary,
         handler=handler,
+        query=query,
         body=selector.RunSelector,
         body_required=True,
         body_limit_bytes=selector.BODY_LIMIT_BYTES,
@@ -64,8 +87,9 @@ OPERATIONS = (
     _operation(
         "delete",
         "Delete every ended run that is selected; within the undo window they can be restored.",
-        _changed("bulk_delete"),
-        json_of(schemas.Affected),
+        delete,
+        json_of((schemas.Affected, schemas.Deleted)),
+        query=(flag("undo", "Whether the answer also has deleted_at, with which just these runs can be restored."),),
     ),
     _operation(
         "rerun",
@@ -77,13 +101,18 @@ OPERATIONS = (
     _operation(
         "restore",
         "Restore every deleted run that is selected, within the undo window.",
-        _changed("bulk_restore"),
+        restore,
         json_of(schemas.Affected),
+        query=(
+            instant(
+                "deleted_at", "Only runs that were deleted at this time: as the deletion's answer has it.", up=False
+            ),
+        ),
     ),
     _operation(
         "stop",
         "Stop every selected run that has not ended.",
-        _changed("bulk_stop"),
+        stop,
         json_of(schemas.Affected),
     ),
 )

@@ -1,15 +1,14 @@
 """What is asked of a task or a service as a whole: start, stop, restart, pause, resume."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from api.auth import asked
 from api.context import Context
 from api.identity import Role
 from api.operation import Call, Operation
-from api.params import flag
-
-_REFUSALS = (404, 409, 422, 503)
+from api.params import Param, flag
 
 
 def _ask(context: Context, call: Call, operation: str, **arguments: Any) -> None:
@@ -43,61 +42,33 @@ def resume(context: Context, call: Call) -> None:
     _ask(context, call, "task_resume")
 
 
+def _command(
+    verb: str, kind: str, handler: Callable[[Context, Call], None], summary: str, query: tuple[Param, ...] = ()
+) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"/api/tasks/{{taskName}}/{verb}",
+        id=f"{verb}{kind}",
+        role=Role.OPERATOR,
+        summary=summary,
+        handler=handler,
+        query=query,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+        tag="tasks",
+    )
+
+
 OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/start",
-        id="startService",
-        role=Role.OPERATOR,
-        summary="Start a service; what of it runs goes on.",
-        handler=start,
-        answers={204: None},
-        refusals=_REFUSALS,
-        tag="tasks",
+    _command("start", "Service", start, "Start a service; what of it runs goes on."),
+    _command("stop", "Service", stop, "Stop a service; it stays down until it is started, or the daemon is."),
+    _command(
+        "restart",
+        "Service",
+        restart,
+        "Restart a service; one that is down starts.",
+        (flag("rolling", "One instance after the other, each when the one before is ready."),),
     ),
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/stop",
-        id="stopService",
-        role=Role.OPERATOR,
-        summary="Stop a service; it stays down until it is started, or the daemon is.",
-        handler=stop,
-        answers={204: None},
-        refusals=_REFUSALS,
-        tag="tasks",
-    ),
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/restart",
-        id="restartService",
-        role=Role.OPERATOR,
-        summary="Restart a service; one that is down starts.",
-        handler=restart,
-        query=(flag("rolling", "One instance after the other, each when the one before is ready."),),
-        answers={204: None},
-        refusals=_REFUSALS,
-        tag="tasks",
-    ),
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/pause",
-        id="pauseTask",
-        role=Role.OPERATOR,
-        summary="Let the schedule of a task rest until it is resumed.",
-        handler=pause,
-        answers={204: None},
-        refusals=_REFUSALS,
-        tag="tasks",
-    ),
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/resume",
-        id="resumeTask",
-        role=Role.OPERATOR,
-        summary="Let the schedule of a task go on, from now.",
-        handler=resume,
-        answers={204: None},
-        refusals=_REFUSALS,
-        tag="tasks",
-    ),
+    _command("pause", "Task", pause, "Let the schedule of a task rest until it is resumed."),
+    _command("resume", "Task", resume, "Let the schedule of a task go on, from now."),
 )

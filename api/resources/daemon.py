@@ -9,6 +9,7 @@ from msgspec import UNSET
 from api import schemas
 from api.context import Context
 from api.identity import Role
+from api.known import known_rfc3339
 from api.operation import Call, Operation, json_of
 from api.times import rfc3339
 from store import meta
@@ -30,7 +31,7 @@ def get_daemon(context: Context, call: Call) -> None:
             started_at=rfc3339(boot.started_at),
             uptime_ms=max(0, time.time_ns() // 1_000_000 - boot.started_at),
             config_path=path,
-            config_loaded_at=UNSET if loaded_at is None else rfc3339(loaded_at),
+            config_loaded_at=known_rfc3339(loaded_at),
             config_stale=bool(info.get("config_stale")),
             config_warnings=[str(warning) for warning in info.get("config_warnings", ())],
             timezone=info.get("timezone") or UNSET,

@@ -6,6 +6,7 @@ from api.auth import asked
 from api.context import Context
 from api.follow import EventsStream
 from api.identity import Role
+from api.known import known_rfc3339
 from api.operation import Call, Content, Operation, json_of
 from api.params import NOTIFICATION_ID, integer, shaped
 from api.resources.log_streams import LAST_EVENT_ID, send_events
@@ -33,7 +34,7 @@ def _shown(stored: store_notifications.Notification) -> Notification:
         count=stored.times,
         created_at=rfc3339(stored.created_at),
         last_occurred_at=rfc3339(stored.last_occurred_at),
-        read_at=UNSET if stored.read_at is None else rfc3339(stored.read_at),
+        read_at=known_rfc3339(stored.read_at),
     )
 
 

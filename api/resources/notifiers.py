@@ -1,17 +1,13 @@
 """Notifiers: how deliveries go, and trying one."""
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from api.auth import asked
 from api.context import Context
 from api.identity import Role
+from api.known import known_rfc3339
 from api.operation import Call, Operation, json_of
 from api.schemas_informing import Notifier, Notifiers, Tried
-from api.times import rfc3339
-
-
-def _time(at_ms: int | None) -> str | UnsetType:
-    return UNSET if at_ms is None else rfc3339(at_ms)
 
 
 def list_notifiers(context: Context, call: Call) -> None:
@@ -24,8 +20,8 @@ def list_notifiers(context: Context, call: Call) -> None:
                     name=one["name"],
                     waiting=one["waiting"],
                     given_up=one["given_up"],
-                    delivered_at=_time(one["delivered_at"]),
-                    failed_at=_time(one["failed_at"]),
+                    delivered_at=known_rfc3339(one["delivered_at"]),
+                    failed_at=known_rfc3339(one["failed_at"]),
                     error=one["error"] or UNSET,
                 )
                 for one in found

@@ -3,7 +3,8 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from api.context import Context
@@ -15,8 +16,9 @@ from api.schemas import SERVICE_STATES
 from logring.errors import LogError
 from logring.paths import ring_path
 from logring.reader import LogReader
-from store import days, metrics, notifications, runs, tasks
+from store import days, metrics, notifications, runs, tasks, usage
 from store.database import Database
+from store.usage_counts import Used
 from supervisor.version import VERSION
 
 _BLOCK_BYTES = 512
@@ -26,6 +28,8 @@ _BLOCK_BYTES = 512
 class _Stored(NamedTuple):
     records: list[tasks.TaskRecord]
     totals: list[days.Total]
+    used: dict[str, Used]
+    """By task."""
     active: dict[str, tuple[int, int]]
     instances: list[tasks.Instance]
     running: list[tuple[str, str]]
@@ -40,6 +44,7 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
     return _Stored(
         records=records,
         totals=[total for total in days.totals(db) if total.task_name in names],
+        used={name: used for name, used in usage.ever(db).items() if name in names},
         active=tasks.active_counts(db),
         instances=[instance for instance in tasks.instances(db) if instance.task_name in names],
         running=[
@@ -50,6 +55,14 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
         unread=notifications.unread_count(db),
         newest=metrics.newest(db),
     )
+
+
+def _of_tasks(db: Database, sees: Callable[[str], bool]) -> tuple[_Stored, Text]:
+    """What is stored, and what is told of it: in the thread that reads, since of many tasks that is much."""
+    stored, text = _stored(db, sees), Text()
+    _runs(text, stored)
+    _tasks(text, stored)
+    return stored, text
 
 
 class _Rings(NamedTuple):
@@ -83,12 +96,9 @@ def get_metrics(context: Context, call: Call) -> None:
     """Everything, of the tasks that the caller may see."""
     info = context.scheduler.info(context)
     sees = call.identity.sees if call.identity is not None else lambda _name: True
-    stored = context.reads(_stored, sees)
+    stored, text = context.reads(_of_tasks, sees)
     rings = context.files(_rings, context.boot.runtime_dir, stored.running)
-    text = Text()
     _daemon(text, context, scheduler_up=info is not None)
-    _runs(text, stored)
-    _tasks(text, stored)
     _logs(text, rings)
     if call.tasks is None:
         _of_all(text, rings, stored.unread)
@@ -110,15 +120,24 @@ def _runs(text: Text, stored: _Stored) -> None:
     text.family("ringward_runs_total", "counter", "Runs that have ended, by task and end reason.")
     for total in stored.totals:
         text.sample(total.n, task=total.task_name, reason=total.reason)
-    timed: Counter[str] = Counter()
-    spent: Counter[str] = Counter()
-    for total in stored.totals:
-        timed[total.task_name] += total.timed
-        spent[total.task_name] += total.duration
-    text.family("ringward_run_duration_seconds", "summary", "How long ended runs ran.")
-    for name, count in timed.items():
-        text.sample(spent[name] / 1000, suffix="_sum", task=name)
-        text.sample(count, suffix="_count", task=name)
+    by_task = [(name, [*totals]) for name, totals in groupby(stored.totals, key=lambda total: total.task_name)]
+    text.family("ringward_run_duration_seconds", "histogram", "How long ended runs ran.")
+    for name, totals in by_task:
+        within = _within(days.LASTED_MS, [total.lasted for total in totals])
+        text.histogram(
+            within, sum(total.timed for total in totals), sum(total.duration for total in totals) / 1000, task=name
+        )
+    text.family(
+        "ringward_run_start_delay_seconds",
+        "histogram",
+        "How long ended runs had waited for their start: since their schedule's time, else since they were asked for.",
+    )
+    for name, totals in by_task:
+        within = _within(days.WAITED_MS, [total.waited_within for total in totals])
+        text.histogram(
+            within, sum(total.timed for total in totals), sum(total.waited for total in totals) / 1000, task=name
+        )
+    _used(text, stored)
     for index, state, help_text in (
         (1, "running", "Runs that are running."),
         (0, "pending", "Runs that are queued, or wait for their retry."),
@@ -126,6 +145,24 @@ def _runs(text: Text, stored: _Stored) -> None:
         text.family(f"ringward_runs_{state}", "gauge", help_text)
         for record in stored.records:
             text.sample(stored.active.get(record.name, (0, 0))[index], task=record.name)
+
+
+def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterator[tuple[float, int]]:
+    """Bounds in seconds, each with the sum of the counts."""
+    return ((bound / 1000, sum(found)) for bound, found in zip(bounds_ms, zip(*counts, strict=True), strict=True))
+
+
+def _used(text: Text, stored: _Stored) -> None:
+    text.family("ringward_task_cpu_seconds_total", "counter", "Processor time that the runs of the task took.")
+    for name, used in stored.used.items():
+        text.sample(used.user_us / 1_000_000, task=name, mode="user")
+        text.sample(used.system_us / 1_000_000, task=name, mode="system")
+    for what, help_text in (("read", "read from disks"), ("write", "wrote to disks")):
+        text.family(f"ringward_task_{what}_bytes_total", "counter", f"Bytes that the runs of the task {help_text}.")
+        for name, used in stored.used.items():
+            value = used.read_bytes if what == "read" else used.write_bytes
+            if value is not None:
+                text.sample(value, task=name)
 
 
 def _tasks(text: Text, stored: _Stored) -> None:

@@ -3,18 +3,18 @@
 import json
 import signal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from api import sse
 from api.context import Context
 from api.errors import ApiError
 from api.identity import Role
+from api.known import known_rfc3339
 from api.operation import Call, Operation, json_of
 from api.resources.runs import the_run
 from api.schemas import Line
 from api.schemas_runs import Ending
 from api.stream import read_page, unreadable
-from api.times import rfc3339
 from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
@@ -24,10 +24,6 @@ _LINES = 20
 _PAGE_BYTES = 1 << 20
 """More than so many lines of the greatest length take."""
 _MOST_WAITING = 1000
-
-
-def _time(at_ms: int | None) -> str | UnsetType:
-    return UNSET if at_ms is None else rfc3339(at_ms)
 
 
 def _signal_name(number: int) -> str:
@@ -83,9 +79,9 @@ def get_ending(context: Context, call: Call) -> None:
             oom_killed=True if run.oom_kills else UNSET,
             killed_leftovers=json.loads(run.leftovers) if run.leftovers else UNSET,
             requested_by=run.requested_by or UNSET,
-            scheduled_for=_time(run.scheduled_at),
+            scheduled_for=known_rfc3339(run.scheduled_at),
             missed_count=run.missed_count or UNSET,
-            retry_at=_time(context.reads(_retry_due, run)),
+            retry_at=known_rfc3339(context.reads(_retry_due, run)),
             failure_line=UNSET if run.failure_line is None else run.failure_line,
             last_lines=_last_lines(context, run),
         )

@@ -9,6 +9,7 @@ from api.auth import TOKEN_PREFIX, asked, new_secret
 from api.context import Context
 from api.errors import ApiError
 from api.identity import Role, hash_secret
+from api.known import known_rfc3339
 from api.operation import Call, Operation, json_of
 from api.times import rfc3339
 from store import tokens
@@ -22,9 +23,9 @@ def _info(token: Token, now_ms: int) -> schemas.TokenInfo:
         tasks=token.tasks or UNSET,
         created_at=rfc3339(token.created_at),
         created_by=token.created_by,
-        expires_at=UNSET if token.expires_at is None else rfc3339(token.expires_at),
+        expires_at=known_rfc3339(token.expires_at),
         expired=token.expires_at is not None and now_ms >= token.expires_at,
-        last_used_at=UNSET if token.last_used_at is None else rfc3339(token.last_used_at),
+        last_used_at=known_rfc3339(token.last_used_at),
     )
 
 

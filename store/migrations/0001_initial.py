@@ -16,8 +16,13 @@ for all tasks together (task_name '') and for each task, in buckets of `created_
 before `first_start` or after `last_start`, which stay as they are when runs go. Triggers keep it, so no statement can
 forget it.
 
+`run_ids` has two ids between which all of the runs are that were created in a bucket of 2**22 ms, deleted ones too.
+They stay as they are when runs go.
+
 `task_days` (by the UTC day of the end) and `task_totals` (for ever) count the ends of runs and add up their durations,
-where `timed` is how many had one. Triggers keep them as well; unlike `run_counts` they do not shrink when runs go.
+where `timed` is how many had one. `task_totals` has also how many of these ran no longer than some bounds, and started
+no later, `waited` ms in all; `task_usage` what runs took, in spans of `width` ms from `at` on. Triggers keep them as
+well (store.migrations.counting); unlike `run_counts` they do not shrink when runs go.
 
 `purged` names runs whose rows are gone for good and whose files have still to go.
 
@@ -26,7 +31,8 @@ runs took, `run_passes` the newest of that, not yet sorted by run: see store.run
 """
 
 from store.connection import Connection
-from store.migrations.define import define, trigger
+from store.migrations.counting import count
+from store.migrations.define import define
 
 READABLE_FROM = 1
 
@@ -84,6 +90,12 @@ CREATE TABLE run_counts (
     first_start INTEGER,
     last_start INTEGER,
     PRIMARY KEY (task_name, width, bucket, state, exit_code, triggered_by, retry)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE run_ids (
+    bucket INTEGER NOT NULL PRIMARY KEY,
+    first_id TEXT NOT NULL,
+    last_id TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE tasks (
@@ -233,8 +245,43 @@ CREATE TABLE task_totals (
     timed INTEGER NOT NULL,
     duration INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
+    lasted_100 INTEGER NOT NULL DEFAULT 0,
+    lasted_1000 INTEGER NOT NULL DEFAULT 0,
+    lasted_10000 INTEGER NOT NULL DEFAULT 0,
+    lasted_60000 INTEGER NOT NULL DEFAULT 0,
+    lasted_300000 INTEGER NOT NULL DEFAULT 0,
+    lasted_900000 INTEGER NOT NULL DEFAULT 0,
+    lasted_3600000 INTEGER NOT NULL DEFAULT 0,
+    lasted_14400000 INTEGER NOT NULL DEFAULT 0,
+    lasted_86400000 INTEGER NOT NULL DEFAULT 0,
+    waited INTEGER NOT NULL DEFAULT 0,
+    waited_100 INTEGER NOT NULL DEFAULT 0,
+    waited_1000 INTEGER NOT NULL DEFAULT 0,
+    waited_10000 INTEGER NOT NULL DEFAULT 0,
+    waited_60000 INTEGER NOT NULL DEFAULT 0,
+    waited_600000 INTEGER NOT NULL DEFAULT 0,
+    waited_3600000 INTEGER NOT NULL DEFAULT 0,
+    user_us INTEGER NOT NULL DEFAULT 0,
+    system_us INTEGER NOT NULL DEFAULT 0,
+    read_bytes INTEGER,
+    write_bytes INTEGER,
     PRIMARY KEY (task_name, state)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE task_usage (
+    task_name TEXT NOT NULL,
+    width INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    runs INTEGER NOT NULL,
+    user_us INTEGER NOT NULL,
+    system_us INTEGER NOT NULL,
+    peak_rss_bytes INTEGER,
+    read_bytes INTEGER,
+    write_bytes INTEGER,
+    PRIMARY KEY (task_name, at, width)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX task_usage_age ON task_usage (width, at);
 
 CREATE TABLE tokens (
     name TEXT NOT NULL PRIMARY KEY,
@@ -310,80 +357,7 @@ CREATE UNIQUE INDEX runs_instant ON runs (task_name, scheduled_at)
     WHERE scheduled_at IS NOT NULL AND retry_attempt = 0 AND kind = 'task'
 """
 _ID = "CREATE UNIQUE INDEX runs_id ON runs (id)"
-
-_DAY_MS = 86_400_000
-_KEYS = (
-    "'', 27, {row}.created_at >> 27, {rest}",
-    "'', 22, {row}.created_at >> 22, {rest}",
-    "{row}.task_name, 27, {row}.created_at >> 27, {rest}",
-)
-_REST = "{row}.state, {row}.exit_code, {row}.triggered_by, CASE WHEN {row}.retry_attempt > 0 THEN 1 ELSE 0 END"
-_WATCHED = "task_name, created_at, state, exit_code, triggered_by, retry_attempt, started_at, duration"
-_KEY = ("task_name", "width", "bucket", "state", "exit_code", "triggered_by", "retry")
-_NUMBERS = (
-    "{change}, CASE WHEN {row}.started_at IS NULL THEN 0 ELSE {change} END,"
-    " CASE WHEN {row}.duration IS NULL THEN 0 ELSE {change} END, {row}.started_at, {row}.started_at"
-)
-_ADDED = (
-    f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET n = run_counts.n + excluded.n,"
-    " started = run_counts.started + excluded.started, timed = run_counts.timed + excluded.timed,"
-    " first_start = CASE WHEN run_counts.first_start <= excluded.first_start OR excluded.first_start IS NULL"
-    " THEN run_counts.first_start ELSE excluded.first_start END,"
-    " last_start = CASE WHEN run_counts.last_start >= excluded.last_start OR excluded.last_start IS NULL"
-    " THEN run_counts.last_start ELSE excluded.last_start END"
-)
-
-
-def _count(row: str, change: int, source: str = "WHERE true") -> str:
-    """The statements that add a change to the three counts of a run; one that comes to 0 goes."""
-    keys = [key.format(row=row, rest=_REST.format(row=row)) for key in _KEYS]
-    numbers = _NUMBERS.format(row=row, change=change)
-    added = " UNION ALL ".join(f"SELECT {key}, {numbers} {source}" for key in keys)
-    adding = f"INSERT INTO run_counts {added} {_ADDED};"
-    if change > 0:
-        return adding
-    # One after the other: with all three in one list SQLite would go through the whole table.
-    those = f"DELETE FROM run_counts WHERE n = 0 AND ({', '.join(_KEY)})"  # noqa: S608 - constants
-    return adding + "".join(f" {those} IN (SELECT {key} {source});" for key in keys)
-
-
-def _count_runs(db: Connection) -> None:
-    """A visible run that has ended is counted, as it is."""
-    for name, event, row, change in (
-        ("runs_count_insert", "AFTER INSERT", "NEW", 1),
-        ("runs_count_change_from", f"AFTER UPDATE OF {_WATCHED}", "OLD", -1),
-        ("runs_count_change_to", f"AFTER UPDATE OF {_WATCHED}", "NEW", 1),
-        ("runs_count_delete", "BEFORE DELETE", "OLD", -1),  # before its row in deleted_runs goes as well
-    ):
-        when = f"{row}.state < 100 AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = {row}.seq)"  # noqa: S608 - constants
-        trigger(db, name, f"{event} ON runs", when, _count(row, change))
-
-
-def _count_deletions(db: Connection) -> None:
-    """A deleted run is not counted, a restored one is again, and a purged one leaves nothing behind."""
-    trigger(db, "runs_purge", "AFTER DELETE ON runs", "true", "DELETE FROM deleted_runs WHERE run = OLD.seq;")
-    for name, event, row, change in (("delete", "INSERT", "NEW", -1), ("restore", "DELETE", "OLD", 1)):
-        body = _count("runs", change, f"FROM runs WHERE runs.seq = {row}.run AND runs.state < 100")
-        trigger(db, f"deleted_runs_{name}", f"AFTER {event} ON deleted_runs", "true", body)
-
-
-def _roll_up(db: Connection) -> None:
-    """An end of a run is added to its day and to the totals of its task."""
-    at = "COALESCE(NEW.ended_at, NEW.created_at)"
-    sums = "1, CASE WHEN NEW.duration IS NULL THEN 0 ELSE 1 END, COALESCE(NEW.duration, 0)"
-    adding = "n = {0}.n + 1, timed = {0}.timed + excluded.timed, duration = {0}.duration + excluded.duration"
-    greater = "{1} = CASE WHEN excluded.{1} > {0}.{1} OR {0}.{1} IS NULL THEN excluded.{1} ELSE {0}.{1} END"
-    days, totals = (
-        f"{adding}, {greater}".format(*names) for names in (("task_days", "longest"), ("task_totals", "last_at"))
-    )
-    body = (
-        f"INSERT INTO task_days VALUES (NEW.task_name, {at} / {_DAY_MS}, NEW.state, {sums}, NEW.duration)"  # noqa: S608 - constants
-        f" ON CONFLICT (task_name, day, state) DO UPDATE SET {days};"
-        f"INSERT INTO task_totals VALUES (NEW.task_name, NEW.state, {sums}, {at})"
-        f" ON CONFLICT (task_name, state) DO UPDATE SET {totals};"
-    )
-    trigger(db, "runs_roll_up_insert", "AFTER INSERT ON runs", "NEW.state < 100", body)
-    trigger(db, "runs_roll_up_end", "AFTER UPDATE OF state ON runs", "OLD.state >= 100 AND NEW.state < 100", body)
+_NOTHING_COUNTED = "CREATE INDEX run_counts_none ON run_counts (n) WHERE n = 0"
 
 
 def up(db: Connection) -> None:
@@ -397,8 +371,6 @@ def up(db: Connection) -> None:
         # SQLite has it in each index anyway.
         row_number = "" if db.sqlite else " INCLUDE (seq)"
         db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(rest)}){row_number}")
-    for index in (_ID, _UNIQUE_INSTANT, *_NOTIFICATION_INDEXES):
+    for index in (_ID, _UNIQUE_INSTANT, _NOTHING_COUNTED, *_NOTIFICATION_INDEXES):
         db.execute(index)
-    _count_runs(db)
-    _count_deletions(db)
-    _roll_up(db)
+    count(db)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from supervisor.config import dependencies, notifying, params, probes, process
+from supervisor.config import dependencies, launchers, notifying, params, probes, process
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.durations import DURATION, SIZE
 from supervisor.config.exposure import BasePath, HostName, Network, Url
@@ -59,6 +59,7 @@ def document() -> Schema:
         "properties": {
             **sections,
             "notifiers": _named(keys_of("notifier")),
+            "launchers": _named(keys_of("launcher")),
             "routes": {"type": "array", "items": _table(keys_of("route"))},
             "defaults": _table(both, required=False),
             **{table: _named(keys) for table, keys in units.items()},
@@ -176,6 +177,8 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             TimeZone,
             Url,
             dependencies.UnitName,
+            launchers.LauncherName,
+            launchers.Place,
             notifying.NotifierName,
             notifying.NotifierUrl,
             notifying.PingUrl,
@@ -213,4 +216,5 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     params.Params: lambda _kind: _list(ListOf(params.Declared(), params.MAX_PARAMS)),
     probes.ProbeTable: _probe,
     probes.Yes: _always({"const": True}),
+    launchers.Words: lambda kind: {"type": "array", "items": {"type": "string"}, "minItems": int(kind.program)},
 }

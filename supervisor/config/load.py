@@ -13,10 +13,12 @@ from supervisor.config.dependencies import unsound
 from supervisor.config.envfile import parse_variables
 from supervisor.config.exposure import unsafe
 from supervisor.config.hostzone import host_zone
+from supervisor.config.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
 from supervisor.config.model import (
     Config,
     Daemon,
     Http,
+    Launcher,
     Notifier,
     Notify,
     Route,
@@ -37,8 +39,8 @@ from supervisor.config.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
-_NOTIFIERS, _ROUTES = "notifiers", "routes"
-_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, "defaults", *_UNITS)
+_NOTIFIERS, _ROUTES, _LAUNCHERS = "notifiers", "routes", "launchers"
+_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, "defaults", *_UNITS)
 _TABLES_OF_UNITS = ("env", "secrets", "limits")
 """Keys whose tables are added to those of [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
@@ -105,6 +107,7 @@ class _Loader:
         daemon.setdefault("timezone", host_zone(self._environ))
         notifiers = self._notifiers(main)
         routes = self._routes(main, notifiers)
+        launchers = self._launchers(main)
         self._known_notifiers(main, ("defaults",), main.data.get("defaults"), notifiers)
         tasks: dict[str, Task] = {}
         services: dict[str, Service] = {}
@@ -113,6 +116,7 @@ class _Loader:
             for table, kind in _UNITS.items():
                 for name, values in self._units(source, table, kind, defaults[kind], seen):
                     self._known_notifiers(source, (table, name), source.data[table][name], notifiers)
+                    values["launcher"] = self._launcher(source, (table, name), values, launchers)
                     if kind == "task":
                         values.setdefault("timezone", daemon["timezone"])
                         tasks[name] = Task(name=name, **_fields(values, kind, frozenset(_FILES)))
@@ -174,6 +178,52 @@ class _Loader:
                 if "url" not in content:
                     self._wrong(main, path, "has no URL", 'add url = "…"')
         return found
+
+    def _launchers(self, main: Source) -> dict[str, Launcher | None]:
+        """By name; None: it is not valid."""
+        table = main.data.get(_LAUNCHERS, {})
+        if not isinstance(table, dict):
+            self._wrong(main, (_LAUNCHERS,), "must hold tables", f"write [{_LAUNCHERS}.NAME]")
+            return {}
+        found: dict[str, Launcher | None] = {}
+        for name, content in table.items():
+            path = (_LAUNCHERS, name)
+            if not isinstance(content, dict):
+                self._wrong(main, path, "must be a table, with the launcher's name", f"write [{_LAUNCHERS}.NAME]")
+            elif len(found) == MAX_LAUNCHERS:
+                self._wrong(main, path, f"more than {MAX_LAUNCHERS} launchers")
+            elif name == LOCAL:
+                self._wrong(main, path, "the name stands for this host without a launcher", "choose another name")
+            else:
+                self._is_name(main, path, name)
+                before = len(self._problems)
+                values = self._values(main, path, content, keys_of("launcher"))
+                found[name] = None
+                if len(self._problems) == before:
+                    try:
+                        found[name] = launcher(name, values)
+                    except Invalid as err:
+                        for part in err.parts:
+                            self._invalid(main, path, content, part)
+        return found
+
+    def _launcher(
+        self, source: Source, path: KeyPath, values: Values, known: Mapping[str, Launcher | None]
+    ) -> Launcher | None:
+        """That of a task or service; None: it has none."""
+        name = values.get("launcher", LOCAL)
+        table, unit = path
+        place = (*path, "launcher") if "launcher" in source.data[str(table)][unit] else path
+        if name == LOCAL:
+            return None
+        if name not in known:
+            invalid = unknown_launcher(name, known)
+            self._wrong(source, place, invalid.message, invalid.remedy)
+            return None
+        one = known[name]
+        for invalid in () if one is None else unlaunchable(one, values):
+            self._wrong(source, place, invalid.message, invalid.remedy)
+        return one
 
     def _routes(self, main: Source, notifiers: Mapping[str, object]) -> tuple[Route, ...]:
         tables = main.data.get(_ROUTES, [])

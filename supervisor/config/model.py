@@ -178,6 +178,28 @@ class Probe:
     """Of liveness: how many in a row are too many."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launcher:
+    """``[launchers.NAME]``: runs instances through the client of another engine. Words may have placeholders."""
+
+    name: str
+    start: tuple[str, ...]
+    """The client: it runs as long as the job does, prints what that prints and ends as it ends."""
+    stop: tuple[str, ...] = ()
+    """Ends the job of a run; empty: the end of the client does that."""
+    probe: tuple[str, ...] = ()
+    """Prints what the engine calls the job, or nothing when there is none; empty: nobody can be asked."""
+    feed: Literal["nothing", "script", "nomad_job"] = "nothing"
+    """What the client gets in ``RINGWARD_INPUT``."""
+    image: str | None = None
+    carries_secrets: bool = True
+    """Secrets reach the job without being shown on the way."""
+    expands: bool = False
+    """Dollars in the command and in values of variables have to be doubled on the way."""
+    own_failures: dict[str, str] = field(default_factory=dict)
+    """Exit statuses of the client itself, and what they mean."""
+
+
 ParamKind = Literal["env", "arg", "option", "flag"]
 ParamType = Literal["string", "integer", "number", "boolean"]
 
@@ -222,6 +244,8 @@ class Task:
     umask: int | None
     limits: dict[str, float]
     """Sizes in bytes, times in seconds; -1: unlimited."""
+    launcher: Launcher | None
+    """None: it runs on this host, as a process of ours."""
     description: str | None
     group: str | None
     tags: tuple[str, ...]
@@ -299,6 +323,8 @@ class Service:
     umask: int | None
     limits: dict[str, float]
     """Sizes in bytes, times in seconds; -1: unlimited."""
+    launcher: Launcher | None
+    """None: it runs on this host, as a process of ours."""
     description: str | None
     group: str | None
     tags: tuple[str, ...]

@@ -11,9 +11,11 @@ from typing import Any, Final
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.dependencies import Depends
 from supervisor.config.exposure import BasePath, HostName, Network, Url
+from supervisor.config.launchers import LOCAL, LauncherName, Place, Words
 from supervisor.config.listen import Listen
 from supervisor.config.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
 from supervisor.config.params import Params
+from supervisor.config.presets import PRESETS
 from supervisor.config.probes import LIVE, READY, LinePattern
 from supervisor.config.process import Limits, StopSignal, Umask, User
 from supervisor.config.timing import Moment, OnStart, RetryCause
@@ -56,6 +58,7 @@ STORAGE = frozenset({"storage"})
 NOTIFY = frozenset({"notify"})
 NOTIFIER = frozenset({"notifier"})
 ROUTE = frozenset({"route"})
+LAUNCHER = frozenset({"launcher"})
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Key:
 
     name: str
     places: frozenset[str]
-    """Which tables have it: daemon, http, storage, notify, notifier, route, task, service."""
+    """Which tables have it: daemon, http, storage, notify, notifier, route, launcher, task, service."""
     type: ValueType
     default: Any
     """As the file would say it; None: not set; REQUIRED: it has to be said."""
@@ -153,6 +156,15 @@ KEYS: Final = (
     Key("final_attempt_only", ROUTE, Flag(), True, "false: also failures that are tried again"),
     Key("recovery", ROUTE, Flag(), True, "who was told of a failure is told when it is over"),
     Key("quiet", ROUTE, Quiet(), None, "hours in which messages are held back"),
+    # [launchers.NAME]
+    Key("preset", LAUNCHER, choice(*PRESETS), None, "the engine, whose client is known here"),
+    Key("client", LAUNCHER, Words(program=True), None, "the preset's client, with options that all its commands get"),
+    Key("options", LAUNCHER, Words(), [], "further arguments of the preset's start"),
+    Key("host", LAUNCHER, Place("deploy@web1"), None, "where ssh leads to"),
+    Key("image", LAUNCHER, Place("alpine:3"), None, "what containers are made of"),
+    Key("start", LAUNCHER, Words(program=True), None, "the client's arguments; it lives as long as the job"),
+    Key("stop", LAUNCHER, Words(), None, "ends the job of a run"),
+    Key("probe", LAUNCHER, Words(), None, "its first word is the engine's name for the job; nothing: there is no job"),
     # tasks and services
     Key("run", BOTH, CommandLine(), REQUIRED, "a string goes to shell -e -c; a list is executed as it is"),
     Key("shell", BOTH, Text(empty=False), "/bin/sh", "runs a run that is a string"),
@@ -172,6 +184,7 @@ KEYS: Final = (
     Key("user", BOTH, User(), None, "who runs it: a user, or a user and a group; default: the daemon's user"),
     Key("umask", BOTH, Umask(), None, "permissions that new files do not get; default: the daemon's"),
     Key("limits", BOTH, Limits(), {}, "what its processes may use"),
+    Key("launcher", BOTH, LauncherName(), LOCAL, "where it runs: on this host, or through another engine"),
     Key("description", BOTH, Text(), None, "for people"),
     Key("group", BOTH, Text(limit=100), None, "for display"),
     Key("tags", BOTH, ListOf(Text(limit=100, empty=False), 64), [], "for display"),

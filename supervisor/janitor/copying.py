@@ -34,7 +34,7 @@ def copy_database(database: str, log: Log) -> int | None:
     try:
         make_copy(database)
     except Unusable as err:
-        log.error(f"the database is not copied, and the copy of before is kept; the next start reads all of it: {err}")
+        log.error(f"the database is not copied, and the copy of before is kept: {err}")
         suspect(database)
     except (StoreError, OSError) as err:
         log.warning(f"the database is not copied: {err}")

@@ -43,6 +43,8 @@ class Report:
     """The files of all purged runs up to this number are gone."""
     kept: list[int] = field(default_factory=list)
     """Except those of these numbers."""
+    damaged: bool = False
+    """Somebody has met damage in the database, and nobody has found since that there is none."""
 
     def to_line(self) -> str:
         """As a line."""

@@ -13,6 +13,7 @@ from logring.errors import LogError
 from logring.layout import PAGE
 from logring.paths import log_path
 from logring.stored import StoredFile
+from store.copies import is_suspect
 from store.database import open_reader
 from store.errors import StoreError
 from store.run_bulk import purged_runs
@@ -47,7 +48,8 @@ def work(job: Job, log: Log) -> Report:
     )
     next_ms = min((at for at in times if at is not None), default=None)
     rest_ms = max(_LEAST_REST_MS, int(looking_ms * _REST_FACTOR))
-    return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept)
+    damaged = job.copy and is_suspect(job.database)
+    return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept, damaged=damaged)
 
 
 def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:

@@ -1,7 +1,7 @@
-"""``python -m supervisor.root --boot FD --lock FD --place FD``: what ``ringward up`` turns into.
+"""``python -m supervisor.root --boot FD --lock FD --place FD [--ready FD]``: what ``ringward up`` turns into.
 
 The descriptor holds the boot settings as JSON. The locks of the data directory and of the runtime directory are
-inherited and held by simply staying open.
+inherited and held by simply staying open. The last one hears when the daemon is ready.
 With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.upgrade`), with ``--check FD`` it
 only tries whether it could.
 Exit statuses: 0 after a clean shutdown, 71 when an address cannot be bound, 73 when the scheduler
@@ -9,6 +9,7 @@ cannot use the data directory, 70 after a defect of its own.
 """
 
 import contextlib
+import faulthandler
 import fcntl
 import json
 import os
@@ -106,6 +107,8 @@ def main() -> int:
     set_title("ringward supervisor")
     become_subreaper()
     threading.excepthook = _end_on_defect
+    # A service manager that finds us hung sends SIGABRT: the log then says where each thread was.
+    faulthandler.enable(2)
     log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
     try:
         listeners = _listen(boot) if before is None else inherited(kept["listeners"])
@@ -126,6 +129,7 @@ def main() -> int:
     control = Control(boot, log, pump, bell, base_env, helpers)
     control.on_settings = room.configure
     control.kept = {"lock": kept["lock"], "listeners": [one.fileno() for one in listeners]}
+    control.ready_fd = arguments.get("--ready")
     files.connect(pump)
     log.pump = pump
     if before is not None:
@@ -137,6 +141,9 @@ def main() -> int:
     os.umask(umask)  # what is made from now on is made with a mode of its own; runs have that of before
     try:
         status = control.run()
+    except Exception:  # noqa: BLE001 - a defect; what it leaves is for the next start to put in order
+        sys.excepthook(*sys.exc_info())
+        return _EX_SOFTWARE
     finally:
         log.info("all ended")
         pump.finish(timeout_s=2.0)

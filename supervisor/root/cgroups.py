@@ -21,6 +21,7 @@ from dataclasses import dataclass
 _CONTROLLERS = ("memory", "cpu", "io")
 _LEAF = "ringward"
 _RUNS = "runs"
+_CONTROL = ".control"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 """How blanks are written in mountinfo (proc_pid_mountinfo(5))."""
 _PERIOD_US = 100_000
@@ -165,14 +166,48 @@ class Cgroups:
             os.rmdir(self.directory)
 
 
-def run_of_cgroup(pid: int, proc: str = "/proc") -> str:
-    """The run in whose cgroup a process is; empty when it is in none. Never waits for that process."""
+def give_way(proc: str = "/proc") -> None:
+    """Take the controllers from runs that are left, so that another daemon can be put beside them.
+
+    systemd before 254 puts it into the cgroup of its unit, which the kernel refuses while those below have controllers.
+    What it executes before that is in ``.control`` there; anywhere else nothing is done.
+    """
+    own = _own_directory(proc)
+    if own is None or os.path.basename(own) != _CONTROL:
+        return
+    unit = os.path.dirname(own)
+    for directory in (f"{unit}/{_RUNS}", unit):
+        path = f"{directory}/cgroup.subtree_control"
+        with contextlib.suppress(FileNotFoundError):  # there are no runs
+            for name in _read(path).split():
+                with contextlib.suppress(OSError):  # EBUSY: a run gave it to cgroups that it made
+                    _write(path, f"-{name}")
+
+
+def run_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> str:
+    """The run in whose cgroup a process is; empty when it is in none. Never waits for that process.
+
+    `place` is where the cgroups of runs are, as :func:`own_place` says; None: anywhere. We may be in a run of another
+    daemon ourselves, and so may be what we started.
+    """
+    path, begin = _path_of(str(pid), proc), f"{place or ''}/{_RUNS}/"
+    if place is not None and not path.startswith(begin):
+        return ""
+    return path.partition(begin)[2].partition("/")[0]
+
+
+def own_place(proc: str = "/proc") -> str | None:
+    """The cgroup under which those of our runs are, as it is called in /proc/PID/cgroup, if there are any."""
+    path = _path_of("self", proc)
+    return path.removesuffix(f"/{_LEAF}").rstrip("/") if path else None
+
+
+def _path_of(pid: str, proc: str) -> str:
     try:
         lines = _read(f"{proc}/{pid}/cgroup").splitlines()
-    except OSError:  # ENOENT, ESRCH: it has ended
+    except OSError:  # ENOENT, ESRCH: it has ended; no /proc
         return ""
-    parts = next((line.split("/") for line in lines if line.startswith("0::")), [])
-    return parts[parts.index(_RUNS) + 1] if _RUNS in parts[:-1] else ""
+    return next((line[3:] for line in lines if line.startswith("0::")), "")
 
 
 def _own_directory(proc: str) -> str | None:

@@ -25,7 +25,7 @@ from supervisor.root.instances import Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
 from supervisor.root.reloading import Reloading, Terminal
-from supervisor.root.sdnotify import notify
+from supervisor.root.sdnotify import Watchdog, notify, tell_descriptor
 from supervisor.root.signals import Signals
 from supervisor.root.tree import Trees
 from supervisor.root.upgrade import Upgrade
@@ -34,6 +34,8 @@ from supervisor.root.watch import Watch
 _ABANDON_S = 2.0
 """How long after the shutdown deadline the killed may take to end, and the scheduler to store their exits."""
 _HELPER_END_S = 3.0
+_AFTER_SHUTDOWN_MS = 20_000
+"""How long all of that, and the threads, take at most; the service manager is asked to wait for it."""
 _EX_CANTCREAT = 73
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -65,6 +67,7 @@ class Control:
         runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
         # With process 1 everything ends.
         self._store = Store(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
+        self._watchdog = Watchdog(os.environ, time.monotonic())
         self._estate = Estate(boot, self._store, log)
         self._lives = Lives(self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._estate)
         pump.connect(self._lives.notices)
@@ -84,6 +87,8 @@ class Control:
         """Whether the scheduler wants to hear that there is none."""
         self.kept: dict[str, list[int]] = {}
         """Descriptors besides ours that the next root needs, by what they are."""
+        self.ready_fd: int | None = None
+        """Where to tell that the daemon is ready, besides the service manager's socket."""
         self._upgrade = Upgrade(
             self._watch,
             log,
@@ -104,6 +109,7 @@ class Control:
             "snapshot": self._on_snapshot,
             "spawn": self._lives.spawn,
             "stop": self._lives.stop,
+            "note": self._lives.note,
             "ack": self._lives.acknowledge,
             "ready": self._on_ready,
             "ready_to_end": self._on_ready_to_end,
@@ -126,6 +132,7 @@ class Control:
         while not self._over():
             self._watch.round(self._timeout_s())
             now_s = time.monotonic()
+            self._watchdog.tend(now_s)
             self._lives.run_timers(now_s)
             self._store.tend(now_s)
             self._tend_shutdown(now_s)
@@ -142,7 +149,8 @@ class Control:
         now_s = time.monotonic()
         helpers = (self._scheduler, self._api)
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
-        times += [at for at in (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s) if at is not None]
+        due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
+        times += [at for at in due if at is not None]
         if self._shutdown_at_s is not None:
             times.append(self._shutdown_at_s if now_s < self._shutdown_at_s else self._shutdown_at_s + _ABANDON_S)
         return max(0.0, min(times) - now_s) if times else -1
@@ -278,6 +286,8 @@ class Control:
         if not self._told_ready:
             self._told_ready = True
             notify("READY=1\nSTATUS=running")
+            if self.ready_fd is not None:
+                tell_descriptor(self.ready_fd)
         self._reloading.end()
         if self._upgrade.by is not None:
             self._api.replace(time.monotonic())
@@ -385,7 +395,8 @@ class Control:
             return
         self._upgrade.cancel("the daemon is shutting down")
         self._log.info(f"{why}: shutting down, {len(self._lives.live)} instances run")
-        notify("STOPPING=1\nSTATUS=stopping")
+        patience_us = (self._boot.shutdown_timeout_ms + _AFTER_SHUTDOWN_MS) * 1000
+        notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={patience_us}")
         self._shutdown_at_s = now_s + self._boot.shutdown_timeout_ms / 1000
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:

@@ -4,6 +4,7 @@ import importlib
 from dataclasses import dataclass
 
 from supervisor.messages import Boot, Exited
+from supervisor.osport import end_with_parent
 from supervisor.root import instances
 from supervisor.root.handover import NotAccepted, Table, read
 from supervisor.root.instances import Instance
@@ -48,8 +49,10 @@ class Inherited:
 def check(fd: int) -> int:
     """Try whether this version could go on with a table, and whether its other processes could be loaded.
 
-    Returns the exit status; anything that is not as it should be is an error that ends the process.
+    Returns the exit status; anything that is not as it should be is an error that ends the process. It holds the locks
+    of the root that has started it, so it ends with that.
     """
+    end_with_parent()
     try:
         Inherited.take_up(fd)
     except NotAccepted as err:

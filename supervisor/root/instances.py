@@ -12,6 +12,7 @@ process group, cannot be given to anybody else, and signals sent to the group re
 
 import collections
 import enum
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ from logring.plain import Plain
 from supervisor.messages import Spawn
 from supervisor.root.cgroups import Cgroup, Usage
 from supervisor.root.ear import Ear
+
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Phase(enum.Enum):
@@ -56,6 +61,7 @@ class Instance:
         "spawn",
         "start",
         "started_at",
+        "started_s",
         "status",
         "status_fd",
         "steps",
@@ -77,6 +83,8 @@ class Instance:
         self.pid = pid
         self.pidfd = pidfd
         self.started_at = started_at
+        self.started_s = _boot_s()
+        """When that was, by a clock that nobody sets: seconds since the boot, those of sleep among them."""
         self.status_fd = status_fd
         """On which it tells why the command cannot be started; None: nothing of that kind is to be told."""
         self.cgroup = cgroup
@@ -126,6 +134,10 @@ class Instance:
     def run(self) -> str:
         """Its run id."""
         return self.spawn.run
+
+    def has_ended(self) -> None:
+        """Its main process has; it took as long as it took, whatever became of the wall clock meanwhile."""
+        self.ended_at = self.started_at + round(1000 * (_boot_s() - self.started_s))
 
 
 PLAIN = Plain({Instance: ("ear",), Phase: (), Cgroup: (), Usage: (), Spawn: ()})

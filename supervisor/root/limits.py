@@ -1,4 +1,4 @@
-"""The soft limit on open descriptors: raised only when many instances need it, and given back to each child."""
+"""The soft limit on open descriptors: raised only when we or many instances need it, and given back to each child."""
 
 import os
 import resource
@@ -6,6 +6,8 @@ import resource
 _PER_INSTANCE = 8
 """Pipes, pidfd, ring and log file of one instance, rounded up."""
 _RESERVE = 128
+LEAST = 256
+"""What our own processes have open themselves, and room for a few runs and connections."""
 _SPARE = 64
 
 
@@ -16,6 +18,7 @@ class Descriptors:
         self._soft, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.original = self._soft
         """The soft limit before we raised it."""
+        self.reserve((LEAST - _RESERVE) // _PER_INSTANCE)
 
     def take_up(self, original: int) -> None:
         """Our own limit was raised before we were executed anew: give this one back to children."""

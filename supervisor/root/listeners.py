@@ -72,19 +72,25 @@ def bind(boot: Boot) -> list[socket.socket]:
     """All listeners, the Unix socket last; their real addresses are published in ``listening.json``.
 
     Raises:
-        CannotListen: an address is taken, or not ours.
+        CannotListen: an address is taken, or not ours, or cannot be published.
     """
     listeners: list[socket.socket] = []
     try:
         listeners = [_tcp(host, port) for host, port in boot.listen]
         listeners.append(_unix(boot.http_socket, boot.socket_gid))
+        _publish(boot, [list(sock.getsockname()[:2]) for sock in listeners[:-1]])
     except CannotListen:
         for sock in listeners:
             sock.close()
         raise
-    addresses = [list(sock.getsockname()[:2]) for sock in listeners[:-1]]
-    path = f"{boot.runtime_dir}/listening.json"
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump({"http": addresses, "socket": boot.http_socket}, file)
-    os.replace(path + ".new", path)
     return listeners
+
+
+def _publish(boot: Boot, addresses: list[list[str | int]]) -> None:
+    path = f"{boot.runtime_dir}/listening.json"
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump({"http": addresses, "socket": boot.http_socket}, file)
+        os.replace(path + ".new", path)
+    except OSError as err:  # ENOSPC: shared memory is used up
+        raise CannotListen(f"{path} cannot be written: {err.strerror}") from err

@@ -12,14 +12,15 @@ from supervisor.logline import Log
 from supervisor.messages import Exited, Frame, Spawn
 from supervisor.root import leftovers, reaping, shim, stop
 from supervisor.root.adoption import Heir
-from supervisor.root.cgroups import Cgroup, Cgroups
+from supervisor.root.cgroups import Cgroup
 from supervisor.root.ear import Ear
 from supervisor.root.ears import Ears
 from supervisor.root.estate import Estate
-from supervisor.root.instances import PLAIN, Instance, Phase, take_down
+from supervisor.root.instances import Instance, Phase, take_down
 from supervisor.root.limits import Descriptors
 from supervisor.root.notices import Notices
 from supervisor.root.pump import Pump
+from supervisor.root.quarters import Quarters
 from supervisor.root.spawn import Plan, Started
 from supervisor.root.starts import Start, Starts
 from supervisor.root.tree import Trees
@@ -65,9 +66,7 @@ class Lives:
         self._estate = estate
         self._ears = Ears(watch, trees, self._on_notified, self._at)
         self.starts = Starts(watch, log, base_env, pump.add_helper, self._on_started, self._on_failed)
-        self._cgroups: Cgroups | None = None
-        self._left: list[Cgroup] = []
-        """Cgroups with processes that were left on purpose."""
+        self.quarters = Quarters(log)
         self.live: dict[str, Instance] = {}
         """By run id, as are the others."""
         self.exits: dict[str, Exited] = {}
@@ -84,21 +83,26 @@ class Lives:
 
     def use_cgroups(self, wanted: bool) -> None:
         """Whether what is started from now on has cgroups, if there are some to be had."""
-        if wanted and self._cgroups is None:
-            self._cgroups = Cgroups.find()
-            if self._cgroups is None:
-                self._log.info("runs have no cgroups: there is no version 2 hierarchy in which we may make some")
-        elif not wanted:
-            self._cgroups = None
+        if self.quarters.use(wanted):
+            self._limit_again()
+
+    def _limit_again(self) -> None:
+        """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
+        for instance in self.live.values():
+            cgroup, limits = instance.cgroup, instance.spawn.limits
+            if not instance.adopted or cgroup is None:
+                continue
+            memory, cpu = (limits.get(name) if name in cgroup.limits else None for name in ("memory", "cpu"))
+            try:
+                cgroup.limit(None if memory is None else int(memory), cpu)
+            except OSError as err:
+                self._log.warning(f"the limits of {instance.run} do not hold any more: {err.strerror}")
 
     def close(self) -> None:
         """End the spawner, and remove what we made for cgroups, and what the next root would go on with."""
         self.starts.close()
         self._estate.clear()
-        for cgroup in self._left:
-            cgroup.remove()
-        if self._cgroups is not None:
-            self._cgroups.close()
+        self.quarters.close()
 
     # For the next root, while the pump waits.
 
@@ -109,7 +113,7 @@ class Lives:
             "exits": [asdict(exited) for exited in self.exits.values()],
             "stillborn": self.stillborn,
             "ended_pipes": sorted(self._ended_pipes),
-            "left": [PLAIN.down(cgroup) for cgroup in self._left],
+            "left": self.quarters.take_down(),
             "nofile": self._descriptors.original,
             "owners": self._trees.take_down(),
             "estate": self._estate.take_down(keep),
@@ -120,7 +124,7 @@ class Lives:
         self.exits = {exited.run: exited for exited in exits}
         self.stillborn = found["stillborn"]
         self._ended_pipes = set(found["ended_pipes"])
-        self._left = [PLAIN.up(cgroup) for cgroup in found["left"]]
+        self.quarters.take_up(found["left"])
         self._descriptors.take_up(found["nofile"])
         self._trees.take_up(found["owners"])
         self._estate.take_up(found["estate"])
@@ -188,6 +192,7 @@ class Lives:
                 "cause": instance.cause,
                 "by": instance.by,
                 "recipe": instance.spawn.recipe,
+                "origin": instance.spawn.origin,
                 "heard": None if instance.ear is None else instance.ear.heard(),
             }
             for instance in self.live.values()
@@ -196,7 +201,7 @@ class Lives:
             "op": "snapshot",
             "instances": instances,
             "exits": [asdict(exited) for exited in self.exits.values()],
-            "cgroups": None if self._cgroups is None else self._cgroups.directory,
+            "cgroups": self.quarters.directory,
         }
 
     def acknowledge(self, frame: Frame) -> None:
@@ -231,7 +236,7 @@ class Lives:
         cgroup = ear = None
         try:
             ear = Ear(wanted) if wanted.notify is not None else None
-            cgroup, remarks = self._cgroup(wanted)
+            cgroup, remarks = self.quarters.assign(wanted)
             plan = Plan(wanted, self._base_env, self._descriptors.restore(), cgroup)
         except OSError as err:  # EMFILE, ENFILE, ENOSPC: out of descriptors or terminals
             self._withdraw(wanted, cgroup, ear, err.strerror or str(err))
@@ -240,15 +245,15 @@ class Lives:
 
     def expect_starts(self) -> None:
         """Something is going to be started soon."""
-        if self._cgroups is not None:
+        if self.quarters.directory is not None:
             self.starts.wake()
 
     def _on_failed(self, start: Start, why: str) -> None:
         self._withdraw(start.spawn, start.plan.cgroup, start.ear, why)
 
     def _withdraw(self, wanted: Spawn, cgroup: Cgroup | None, ear: Ear | None, why: str) -> None:
-        if cgroup is not None and not cgroup.remove():  # what the spawner made for it is about to end
-            self._left.append(cgroup)
+        if cgroup is not None:  # what the spawner made for it is about to end
+            self.quarters.leave(cgroup)
         if ear is not None:
             ear.close()
         self._refuse(wanted, why)
@@ -277,34 +282,6 @@ class Lives:
         self._pump.add(wanted, None, None)
         self._pump.seal(wanted.run, [self.stillborn[wanted.run]])
 
-    def _cgroup(self, wanted: Spawn) -> tuple[Cgroup | None, list[str]]:
-        """A cgroup with the limits of a run, and what of them cannot hold.
-
-        Raises:
-            OSError: one that could be made cannot be limited.
-        """
-        memory, cpu = wanted.limits.get("memory"), wanted.limits.get("cpu")
-        there = frozenset() if self._cgroups is None else self._cgroups.controllers
-        remarks = []
-        if cpu is not None and "cpu" not in there:
-            remarks.append("limits.cpu does not hold: there is no cgroup with the controller cpu to be had")
-            cpu = None
-        if self._cgroups is None:
-            return None, remarks
-        try:
-            cgroup = self._cgroups.make(wanted.run)
-        except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed our place
-            self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
-            if cpu is not None:
-                remarks.append(f"limits.cpu does not hold: the run has no cgroup ({err.strerror})")
-            return None, remarks
-        try:
-            cgroup.limit(int(memory) if memory is not None and "memory" in there else None, cpu)
-        except OSError:
-            cgroup.remove()
-            raise
-        return cgroup, remarks
-
     # Ending: the main process exits, the pipes reach their end, the log is sealed, the process is reaped.
 
     def _on_exit(self, instance: Instance) -> None:
@@ -312,7 +289,7 @@ class Lives:
         if not instance.adopted:  # else it tells the exit status in the end
             os.close(instance.pidfd)
         self._ears.close(instance)
-        instance.ended_at = _now_ms()
+        instance.has_ended()
         instance.phase = Phase.DRAINING
         instance.deadline_s = None
         if instance.status_fd is not None:
@@ -385,7 +362,7 @@ class Lives:
             instance.leftovers.pop((process.pid, process.start), None)
         instance.remarks.append(f"{how}: {leftovers.names(living)}")
         if instance.cgroup is not None:
-            self._left.append(instance.cgroup)
+            self.quarters.leave(instance.cgroup)
             instance.cgroup = None
         return True
 
@@ -402,7 +379,7 @@ class Lives:
     def _seal(self, instance: Instance) -> None:
         instance.phase = Phase.SEALING
         instance.kill_at_s = None
-        lines = [instance.reason] if instance.reason else []
+        lines = [line for line in (instance.reason, reaping.own_failure(instance)) if line]
         if instance.adopted and reaping.status_of(instance) is None:
             lines.append(_UNKNOWN)
         if instance.usage is not None and instance.usage.oom_kills:
@@ -434,7 +411,7 @@ class Lives:
         self._ended_pipes.discard(run)
         self._trees.mains.discard(instance.pid)
         self._trees.reap_strangers()  # those that this zombie hid
-        self._left = [cgroup for cgroup in self._left if not cgroup.remove()]
+        self.quarters.sweep()
         read_bytes, write_bytes = reaping.most(reaped, instance.usage)
         user_us, system_us = reaped.user_us, reaped.system_us
         if instance.usage is not None and instance.usage.user_us + instance.usage.system_us > user_us + system_us:
@@ -458,6 +435,7 @@ class Lives:
                 oom_kills=instance.usage.oom_kills if instance.usage is not None else 0,
                 lines=lines,
                 leftovers=list(instance.leftovers.values()),
+                origin=instance.spawn.origin,
             ),
             instance.spawn.log,
         )
@@ -481,6 +459,12 @@ class Lives:
                 self._pump.note(instance.run, frame["note"])
             self.begin_stop(instance, frame["cause"], frame.get("by"), force=bool(frame.get("force")))
 
+    def note(self, frame: Frame) -> None:
+        """The scheduler has something to say in the log of an instance."""
+        instance = self.live.get(frame["run"])
+        if instance is not None and instance.phase is not Phase.SEALING:
+            self._pump.note(instance.run, frame["text"])
+
     def stop_all(self, cause: str) -> None:
         """Have everything end."""
         for instance in self.live.values():
@@ -491,6 +475,8 @@ class Lives:
     def begin_stop(self, instance: Instance, cause: str, by: str | None, *, force: bool = False) -> None:
         """Put an instance on the stop ladder."""
         before = instance.kill_at_s
+        if instance.spawn.launched and instance.cause is None and instance.phase is Phase.RUNNING:
+            self._send({"op": "stopping", "run": instance.run})
         stop.begin(self._trees, instance, cause, by, time.monotonic(), force=force)
         if instance.kill_at_s is not None and instance.kill_at_s != before:
             self._at(instance.kill_at_s, instance.run)

@@ -35,6 +35,15 @@ def reap(instance: Instance) -> Reaped | None:
     return Reaped(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
 
 
+def own_failure(instance: Instance) -> str | None:
+    """What to say when the client of another engine has failed itself; it has ended, and is not reaped."""
+    if not instance.spawn.own_failures or instance.adopted:
+        return None
+    found = os.waitid(os.P_PID, instance.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    exited = found is not None and found.si_code == os.CLD_EXITED
+    return instance.spawn.own_failures.get(str(found.si_status)) if found is not None and exited else None
+
+
 def status_of(instance: Instance) -> int | None:
     """Wait status of a main process that was not our child and has ended; None: nobody knows."""
     if instance.status is None:

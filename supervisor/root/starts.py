@@ -30,7 +30,9 @@ _QUIET_S = 0.02
 """Since the last start: as long as the kernel takes to forget that processes join cgroups."""
 _PATIENCE_S = 2.0
 _AGAIN_S = 1.0
-"""Between two spawners, at least."""
+"""Between two spawners, at least; twice as long each time that one has ended soon, up to the longest."""
+_LONGEST_S = 60.0
+_SOON_S = 10.0
 _END_S = 1.0
 _NEVER = frozenset({errno.ENOSYS, errno.E2BIG, errno.EINVAL, errno.EPERM, errno.EACCES})
 """Why the kernel will not make processes in cgroups: too old, or a filter of system calls, or not delegated."""
@@ -95,7 +97,8 @@ class Starts:
         self._sock: socket.socket | None = None
         self._ready = False
         """Whether the spawner has come so far that it listens."""
-        self._launched_s = -_AGAIN_S
+        self._again_s = _AGAIN_S / 2
+        self._launched_s = -self._again_s
         self._wake_at_s: float | None = None
         """When there is to be another one."""
         self._useful = True
@@ -115,7 +118,7 @@ class Starts:
     def wake(self) -> None:
         """Have a spawner, if there can be one: something is going to start in a cgroup."""
         now_s = time.monotonic()
-        if self.pid is None and self._useful and now_s - self._launched_s >= _AGAIN_S:
+        if self.pid is None and self._useful and now_s - self._launched_s >= self._again_s:
             self._launched_s = now_s
             self._wake_at_s = None
             self._launch()
@@ -286,7 +289,9 @@ class Starts:
         code = self._reap()
         if self._useful:
             self._log.warning(f"the spawner ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
-            self._wake_at_s = self._launched_s + _AGAIN_S
+            lasted = time.monotonic() - self._launched_s >= _SOON_S
+            self._again_s = _AGAIN_S if lasted else min(2 * self._again_s, _LONGEST_S)
+            self._wake_at_s = self._launched_s + self._again_s
 
     def _disconnect(self) -> None:
         if self._sock is not None:

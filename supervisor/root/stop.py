@@ -29,7 +29,7 @@ def begin(trees: Trees, instance: Instance, cause: str, by: str | None, now_s: f
 def _signal(trees: Trees, instance: Instance, now_s: float) -> None:
     number, wait_s = instance.steps.popleft()
     instance.kill_at_s = now_s + wait_s
-    # A stopped process acts on no signal but SIGKILL until it is continued.
+    # A stopped process acts on no signal but SIGKILL until it is continued. Signal 0 is none (kill(2)).
     trees.signal(instance, number, signal.SIGCONT)
 
 

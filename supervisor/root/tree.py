@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.environ import Environments
-from supervisor.root.cgroups import run_of_cgroup
+from supervisor.root.cgroups import own_place, run_of_cgroup
 from supervisor.root.instances import Instance, Phase
 from supervisor.root.processes import Process, children, family, look, parent, send
 
@@ -32,6 +32,7 @@ class Trees:
         self._daemon_id = daemon_id
         self._helpers = helpers
         self._warn = warn
+        self._place = own_place() or ""
         self._environments = Environments(_PATIENCE_S)
         self._unread: set[tuple[int, int]] = set()
         """Orphans, by id and start, that could not be looked at yet."""
@@ -118,7 +119,7 @@ class Trees:
     def _owner(self, process: Process, instance: Instance) -> str:
         if instance.pid in (process.session, process.group) and self._main_lives(instance):
             return instance.run
-        if run := run_of_cgroup(process.pid):
+        if run := run_of_cgroup(process.pid, place=self._place):
             return run
         marks = self._marks(process)
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
@@ -153,8 +154,9 @@ class Trees:
 
     def signal(self, instance: Instance, *numbers: int) -> None:
         """Send these signals to each process of an instance, once."""
-        self._signal_group(instance, numbers)
-        self._signal_members(instance, self.members(instance), numbers)
+        reached = self._signal_group(instance, numbers)
+        others = {pid: one for pid, one in self.members(instance).items() if not reached or one.group != instance.pid}
+        self._signal_members(instance, others, numbers)
 
     def kill(self, instance: Instance) -> None:
         """SIGKILL to each process of an instance, until a pass finds no new one."""
@@ -171,20 +173,23 @@ class Trees:
             self._signal_members(instance, new, (signal.SIGKILL,))
 
     @staticmethod
-    def _signal_group(instance: Instance, numbers: tuple[int, ...]) -> None:
-        """The group's id cannot be another's, since its main process is ours and not reaped, dead or alive.
+    def _signal_group(instance: Instance, numbers: tuple[int, ...]) -> bool:
+        """Signal the group; False when that reached nobody, so its members are signalled one by one.
 
-        If it is not ours, its members are signalled one by one.
+        Its id cannot be another's, since its main process is ours and not reaped, dead or alive; else it is not used.
         """
-        for number in () if instance.adopted else numbers:
-            # ESRCH: all are gone; EPERM: every member changed its user, which is found out for each of them.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+        if instance.adopted:
+            return False
+        try:
+            for number in numbers:
                 os.killpg(instance.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # ESRCH: what the spawner made has no group yet; EPERM: every member changed its user.
+            return False
+        return True
 
     @staticmethod
     def _signal_members(instance: Instance, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
         for process in members.values():
-            if process.group == instance.pid and signal.SIGKILL not in numbers and not instance.adopted:
-                continue
             if not all(send(process, number) for number in numbers):
                 instance.untouchable.add(process.pid)

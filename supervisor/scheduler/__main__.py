@@ -4,11 +4,9 @@ Ends when that socket closes. Exit statuses: 0 then; 73 when it cannot start. Th
 very first scheduler cannot start does not start either.
 """
 
-import fcntl
 import gc
 import os
 import resource
-import select
 import signal
 import sys
 from typing import Any
@@ -24,7 +22,7 @@ from supervisor.config.problems import ConfigError
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import current_boot, set_title
-from supervisor.scheduler import runs
+from supervisor.scheduler import datalock, runs
 from supervisor.scheduler.alerts import Alerts
 from supervisor.scheduler.announce import Announcer, left_over
 from supervisor.scheduler.bulk import Bulk, unfinished_job
@@ -33,16 +31,19 @@ from supervisor.scheduler.commands import Commands
 from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.config_files import ConfigFiles
 from supervisor.scheduler.control import ControlServer
+from supervisor.scheduler.damage import Damage
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.heartbeats import Heartbeats
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.in_force import InForce
 from supervisor.scheduler.informing import Informing
 from supervisor.scheduler.keeper import Keeper
+from supervisor.scheduler.known import read
 from supervisor.scheduler.last_good import load_or_keep
+from supervisor.scheduler.launching import Launching
 from supervisor.scheduler.leftovers import end_leftovers
 from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.mending import met_damage, restored, tell_restored
+from supervisor.scheduler.mending import TAKEN_UP, restored, tell_restored
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.notifying import Notifying
 from supervisor.scheduler.opening import open_database
@@ -62,7 +63,7 @@ from supervisor.scheduler.run_sampler import RunSampler
 from supervisor.scheduler.sampler import Sampler
 from supervisor.scheduler.settings import follow
 from supervisor.scheduler.shutdown import Shutdown
-from supervisor.scheduler.startup import Startup, make_units, read, save_leftover_rings
+from supervisor.scheduler.startup import Startup, make_units, save_leftover_rings
 from supervisor.scheduler.timetable import Timetable
 from supervisor.scheduler.unit_commands import UnitCommands
 from supervisor.scheduler.units import Unit
@@ -72,58 +73,8 @@ from supervisor.version import VERSION
 EX_CANTCREAT = 73
 _NOFILE = 65_536
 """Each request of an API worker is a connection."""
-_LOCK_WAIT_S = 5.0
-_TAKEN_UP = "taken_up"
-"""Name in the store of the start time of the daemon whose first scheduler took up the work last."""
-
 _SHUT_DOWN = "shut_down"
 """Name in the store of the start time of the daemon that was shut down last."""
-
-
-class CannotStart(Exception):
-    """The scheduler cannot do its work."""
-
-
-def _take_lock(data_dir: str) -> int:
-    """Wait for an earlier scheduler of this data directory to end, and end it when it does not.
-
-    Returns:
-        The descriptor that holds the lock; keep it open.
-
-    Raises:
-        CannotStart: the lock cannot be had.
-    """
-    fd = os.open(f"{data_dir}/scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _end_previous(fd)
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
-
-
-def _end_previous(fd: int) -> None:
-    """The lock's holder reads end of file from its root and ends by itself; a hung one is killed."""
-    text = os.pread(fd, 32, 0).decode(errors="replace").strip()
-    try:
-        pidfd = os.pidfd_open(int(text))
-    except (ValueError, ProcessLookupError):  # it has just ended, or has not yet said who it is
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        return
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        # A holder that has just taken the lock may not have said who it is when we read the file.
-        if not poll.poll(_LOCK_WAIT_S * 1000) and os.pread(fd, 32, 0).decode(errors="replace").strip() == text:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            poll.poll(_LOCK_WAIT_S * 1000)
-    finally:
-        os.close(pidfd)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as err:
-        raise CannotStart("another scheduler of this data directory does not end") from err
 
 
 class Scheduler:
@@ -138,9 +89,10 @@ class Scheduler:
         self._loop = Loop()
         log.attach(self._loop)
         root.ask({"op": "snapshot"})
-        known = read(database, root.wait("snapshot"))
+        told = restored(database)
+        known = read(database, root.wait("snapshot"), again=told is not None)
         # A predecessor under the same root may have ended before it got as far as to take up the work.
-        earlier = get_meta(database, _TAKEN_UP)
+        earlier = get_meta(database, TAKEN_UP)
         first = earlier != boot.started_at
         orderly = get_meta(database, _SHUT_DOWN) == earlier
         self._units = make_units(database, config, first=first, going_on=known.going_on)
@@ -153,7 +105,6 @@ class Scheduler:
         was_stale = bool(warnings) and bool((get_meta(database, INFO) or {}).get("config_stale"))
         ended = {} if first else ended_since(database, boot.started_at)
         usages = of_running(database, known.running)
-        told = restored(database)
         store = StoreThread(database)
         bell = DoorbellServer(boot.scheduler_bell, boot.token)
         self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
@@ -176,12 +127,17 @@ class Scheduler:
         self._watching = Watching(self._loop, boot, log)
         self._keeper = Keeper(self._loop, self._engine, self._watching, notices, log, first=first)
         self._keeper.holding.know(self._units, ended)
-        self._engine.connect(self._keeper, Outputs(self._loop, boot, self._watching, log))
+        self._launching = Launching(self._loop, self._engine, self._watching, root, log)
+        self._engine.attendants.append(self._launching)
+        self._engine.connect(self._keeper, Outputs(self._loop, boot, self._watching, log), self._launching)
         self._shutdown = Shutdown(self._loop, self._engine, self._keeper, boot.shutdown_timeout_ms)
         self._housekeeping = Housekeeping(
             self._loop, boot, config.storage, log, growing=lambda: bool(self._engine.live)
         )
         reading = Reading(self._loop, boot.database)
+        doubt = self._engine.hold_acknowledgements
+        self._damage = Damage(self._loop, boot, reading, log, doubt, self._tell_failing, self._leave)
+        self._housekeeping.on_damage = self._damage.suspected
         bulk = Bulk(self._loop, self._engine, reading, unfinished)
         self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, log)
         self._timetable = Timetable(self._loop, self._engine)
@@ -198,9 +154,9 @@ class Scheduler:
         tell_restored(told, change, notices)
         self._store_configuration(change)
         change.write(lambda db: settle_passes(db, [run.id for run in known.unfinished]))
-        startup = Startup(self._engine, self._keeper, root, self._units, log)
+        startup = Startup(self._engine, self._keeper, root, self._units, log, self._launching, first=first)
         startup.settle(known, change)
-        change.write(lambda db: set_meta(db, _TAKEN_UP, boot.started_at))
+        change.write(lambda db: set_meta(db, TAKEN_UP, boot.started_at))
         bulk.settle(change)
         self._begin(change, first=first)
         self._complete_reload(startup, change)
@@ -252,7 +208,7 @@ class Scheduler:
             leaving=startup.leaving,
         )
         operations = commands.operations() | whole.operations() | informing.operations() | many.operations()
-        operations |= notifying.operations()
+        operations |= notifying.operations() | self._damage.operations()
         operations["reload"] = self._reloader.command
         self._control = ControlServer(self._loop, boot.control_socket, boot.token, operations)
         self._committer.on_stored = self._stored
@@ -271,14 +227,22 @@ class Scheduler:
     def _health(self) -> dict[str, bool]:
         return {
             "storing": self._committer.storing and self._ready,
-            "degraded": self._reserve is not None and self._reserve.missing,
+            "degraded": self._damage.there or (self._reserve is not None and self._reserve.missing),
         }
 
     def _cannot_store(self, error: BaseException) -> None:
-        met_damage(self._engine.boot.database, error, self._log)
+        self._damage.met(error)
+        self._tell_failing(str(error))
+
+    def _tell_failing(self, why: str) -> None:
         change = self._engine.change()
-        self._notices.database_failing(str(error), change)
+        self._notices.database_failing(why, change)
         self._engine.commit(change)
+
+    def _leave(self) -> None:
+        """Let another scheduler begin, unless the daemon ends anyway."""
+        if not self._engine.ending:
+            self._loop.end()
 
     def _stored(self) -> None:
         if self._reserve is not None:
@@ -358,8 +322,9 @@ class Scheduler:
             self._run_sampler.started(frame["run"], frame["pid"])
         elif op == "exited":
             exited = Exited(**{name: value for name, value in frame.items() if name != "op"})
-            self._engine.exited(exited, change)
+            # First what was sampled: what the end adds to the sums of the task is the rest.
             self._run_sampler.ended(exited.run, change)
+            self._engine.exited(exited, change)
             self._retention.ended()
             if exited.lines:
                 self._housekeeping.want()
@@ -367,6 +332,8 @@ class Scheduler:
             run = self._engine.live.get(frame["run"])
             if run is not None:
                 self._keeper.run_notified(run, frame)
+        elif op == "stopping":
+            self._launching.stopping(frame["run"])
         elif op == "log":
             self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
         elif op == "reload":
@@ -391,7 +358,8 @@ class Scheduler:
         self._shutdown.go_on()
         if not self._committer.idle:
             return
-        if any(run.state in runs.HELD_BY_ROOT for run in self._engine.live.values()):
+        held = (run.id for run in self._engine.live.values() if run.state in runs.HELD_BY_ROOT)
+        if any(run_id not in self._launching.lost for run_id in held):
             return
         self._told_end = True
         self._root.send({"op": "ready_to_end"})
@@ -405,7 +373,10 @@ class Scheduler:
         self._sampler.close()
         self._run_sampler.close()
         self._control.close()
-        self._committer.close()
+        try:
+            self._committer.close()
+        except StoreError as err:  # a checkpoint fails; what was acknowledged is stored
+            self._log.error(f"the database cannot be closed: {err}")
         self._announcer.close(last=self._engine.ending)
 
 
@@ -420,7 +391,7 @@ def main() -> int:
         RoundLog("info").error(f"cannot start: {err}")
         return EX_CANTCREAT
     os.umask(0o077)
-    set_title("ringward scheduler")
+    set_title(datalock.TITLE)
     # SIGTERM to the whole process group of a terminal is for the root, which tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = RoundLog(boot.log_level)
@@ -429,7 +400,7 @@ def main() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
-        lock = _take_lock(boot.data_dir)
+        lock = datalock.take(boot.data_dir)
         config, warnings = load_or_keep(boot.config_path, boot.data_dir, first_epoch=root.epoch == 1, log=log)
         database = open_database(boot, config, root, log)
         in_force = boot
@@ -439,7 +410,7 @@ def main() -> int:
         scheduler = Scheduler(root, boot, Settled(config, in_force), warnings, log, database)
     except RootGone:
         return 0
-    except (CannotStart, ConfigError, StoreError, OSError) as err:
+    except (datalock.Locked, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
         return EX_CANTCREAT
     log.info(f"ready: {len(config.tasks)} tasks, {len(config.services)} services")

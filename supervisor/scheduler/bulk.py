@@ -21,7 +21,10 @@ from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.reading import Reading
 
 _PROGRESS = "bulk"
-"""Name in the store of how far the job has come: {command, event, affected}, or null."""
+"""Name in the store of how far the job has come: {command, event, began, affected}, or null."""
+
+_PAUSE_MS = 50
+"""So long a job that nobody hears of waits when the database has much to put into its place."""
 
 Progress = dict[str, Any]
 
@@ -46,6 +49,8 @@ class Job:
     """Called with the number of rows changed."""
     failed: Callable[[BaseException], None]
     """Called when it was given up. Slices that were done stay done."""
+    began_ms: int = 0
+    """When it was first asked for, ms since the epoch: see :meth:`Bulk.began_ms`; 0: nobody will ask that."""
 
 
 def unfinished_job(db: Database) -> Progress | None:
@@ -71,6 +76,11 @@ class Bulk:
         """Announce what an earlier scheduler did and could not tell of."""
         if self._unfinished is not None:
             self._announce(self._unfinished["event"], self._unfinished["affected"], change)
+
+    def began_ms(self, command: str) -> int | None:
+        """When a command was first asked for that an earlier scheduler left unfinished; None: it left no such."""
+        known = self._unfinished
+        return known.get("began") if known is not None and known["command"] == command else None
 
     def submit(self, job: Job) -> None:
         """Do a job when those before it are done."""
@@ -101,19 +111,25 @@ class Bulk:
 
     def _commit_slice(self, job: Job, rows: str) -> None:
         before, last = self._affected, not self._slices
-        changed = 0
+        changed, pause_ms = 0, 0
 
         def write(db: Database) -> None:
-            nonlocal changed
+            nonlocal changed, pause_ms
             changed = job.work(db, rows, change.now_ms)
+            pause_ms = _PAUSE_MS if job.event is None and db.has_backlog() else 0
             if job.event is not None:
-                progress = {"command": job.command, "event": job.event, "affected": before + changed}
+                progress = {
+                    "command": job.command,
+                    "event": job.event,
+                    "began": job.began_ms,
+                    "affected": before + changed,
+                }
                 set_meta(db, _PROGRESS, None if last else progress)
 
         def stored() -> None:
             self._affected = before + changed
             # What else waits for the store goes first.
-            self._loop.after(0, lambda: self._next(job))
+            self._loop.after(pause_ms, lambda: self._next(job))
 
         def on_failed(error: BaseException) -> bool:
             self._give_up(job, error)

@@ -70,6 +70,7 @@ class BulkCommands:
         self._bulk = bulk
         self.undo_window_ms = undo_window_ms
         self._on_deleted = on_deleted
+        self._last_ms = 0
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -100,7 +101,8 @@ class BulkCommands:
             # In memory it has ended at once, so this is stored some time; together, so that nobody sees the end alone.
             change = self._engine.change()
             self._engine.stop(run, change, by=arguments["by"])
-        change.write(lambda db: found.append(_delete(db, run_id, change.now_ms)))
+        at_ms = self._moment_ms()
+        change.write(lambda db: found.append(_delete(db, run_id, at_ms)))
         change.tell(lambda _db: [("run.deleted", {"runId": run_id, "taskName": found[-1]})] if found[-1] else [])
 
         def stored() -> None:
@@ -110,33 +112,41 @@ class BulkCommands:
         change.then(stored)
         self._engine.commit(change)
 
+    def _moment_ms(self) -> int:
+        """The time of a deletion, ms since the epoch, which no other of this scheduler has."""
+        self._last_ms = max(self._loop.now_ms(), self._last_ms + 1)
+        return self._last_ms
+
     def bulk_delete(self, arguments: Arguments, reply: Reply) -> None:
-        """Delete every ended run of a selector."""
+        """Delete every ended run of a selector, all at one time, which tells this deletion from others."""
+        at_ms = self._bulk.began_ms(arguments["command"]) or self._moment_ms()
 
         def deleted(affected: int) -> None:
             self._on_deleted()
-            reply(done(affected=affected))
+            reply(done(affected=affected, deleted_at=at_ms))
 
         self._bulk.submit(
             Job(
                 command=arguments["command"],
                 find=lambda db: find_ended(db, _selector(arguments)),
-                work=mark_deleted,
+                work=lambda db, rows, _now_ms: mark_deleted(db, rows, at_ms),
                 event="run.deleted",
                 done=deleted,
                 failed=_failed(reply),
+                began_ms=at_ms,
             )
         )
 
     def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
-        """Restore every run of a selector that was deleted within the undo window."""
+        """Restore every run of a selector that was deleted within the undo window, or by one deletion alone."""
         window_ms = self.undo_window_ms
+        deleted_at: int | None = arguments.get("deleted_at")
         now_ms = self._loop.now_ms()
         self._bulk.submit(
             Job(
                 command=arguments["command"],
-                find=lambda db: find_deleted(db, _selector(arguments), now_ms - window_ms),
-                work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms),
+                find=lambda db: find_deleted(db, _selector(arguments), now_ms - window_ms, deleted_at),
+                work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms, deleted_at),
                 event="run.restored",
                 done=lambda affected: reply(done(affected=affected)),
                 failed=_failed(reply),

@@ -6,7 +6,7 @@ answers, events) comes after the store. Only stopping does not wait for it.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from logring.paths import log_path
 from store.database import Database
@@ -19,41 +19,16 @@ from supervisor.messages import Boot, Exited
 from supervisor.scheduler import overlap, runs, secret_params
 from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change, Committer
+from supervisor.scheduler.listeners import Launches, Outputs, ServiceListener
 from supervisor.scheduler.lookups import Identity, Lookups
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.parameters import Given, take
-from supervisor.scheduler.records import ended_columns, event_body, pending_row, refused_row
+from supervisor.scheduler.records import ended_columns, event_body, origin_of, pending_row, refused_row
 from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.units import LiveRun, Unit, spawn_of
 from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Line, Verdict, judge
-
-
-class Outputs(Protocol):
-    """Who knows whether the output of a run makes a failure of it."""
-
-    def watch(self, run: LiveRun) -> None:
-        """Follow the output of a run that has begun."""
-
-    def ask(self, run: LiveRun, then: Callable[[Line | None], None]) -> None:
-        """Call `then` with the line of a run that has ended by which it failed, or None; perhaps at once."""
-
-    def forget(self, run_id: str) -> None:
-        """A run has its verdict."""
-
-
-class ServiceListener(Protocol):
-    """Who decides what comes after a service's run."""
-
-    def run_started(self, run: LiveRun, at: int, change: Change) -> None:
-        """The run of an instance has a process, since `at` (ms since the epoch)."""
-
-    def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """The run of a task has ended."""
-
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
-        """The run of an instance has ended, after so many milliseconds (None: it did not run, or nobody knows)."""
 
 
 class Engine:
@@ -72,22 +47,28 @@ class Engine:
         """By which users become numbers."""
         self._services: ServiceListener | None = None
         self._outputs: Outputs | None = None
+        self._launches: Launches | None = None
         self.attendants: list[Attendant] = []
         """Who else hears of the life of runs."""
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self.ending = False
         """The daemon is being shut down: nothing new starts."""
+        self._held_back: list[str] | None = None
+        """Runs whose stored ends the root is not to forget yet; None: it may forget all."""
 
     @property
     def boot(self) -> Boot:
         """The settings of the daemon."""
         return self._boot
 
-    def connect(self, services: ServiceListener, outputs: Outputs | None = None) -> None:
-        """Who listens for the runs of services, and who follows output."""
+    def connect(
+        self, services: ServiceListener, outputs: Outputs | None = None, launches: Launches | None = None
+    ) -> None:
+        """Who listens for the runs of services, who follows output, and who looks after jobs elsewhere."""
         self._services = services
         self._outputs = outputs
+        self._launches = launches
 
     def attend(self, run: LiveRun, started_at: int) -> None:
         """Follow a run that has a process, since `started_at` (ms since the epoch), and its output."""
@@ -161,21 +142,15 @@ class Engine:
         unit.queue.append(run)
         self.promote(unit, change)
         if admission is overlap.Admission.TERMINATE:
-            if self.storing:
-                self._make_room(unit, task, change)
-            else:  # nothing can start now, so nothing ends for it: that it is to start may never be stored
-                change.then(lambda: self._make_room_late(unit, task))
+            change.then(lambda: self.make_room(unit, task))  # that it is to start may never be stored
         return run
 
-    def _make_room(self, unit: Unit, task: Task, change: Change) -> None:
+    def make_room(self, unit: Unit, task: Task) -> None:
         """Stop the oldest runs, so that the newest ones have their slots."""
         staying = [one for one in (*unit.active.values(), *unit.queue) if one.state is not runs.State.STOPPING]
+        change = self.change()
         for older in staying[: -task.max_concurrent]:
             self.stop(older, change, by="on_overlap = terminate")
-
-    def _make_room_late(self, unit: Unit, task: Task) -> None:
-        change = self.change()
-        self._make_room(unit, task, change)
         self.commit(change)
 
     def record_refused(
@@ -216,6 +191,8 @@ class Engine:
         self.live.pop(run.id, None)
         self._leave(run)
         run.state = runs.State.ENDED
+        if self._launches is not None:
+            self._launches.dropped(run)
         self._loop.after(0, lambda: self._after_forgetting(run))
 
     def _after_forgetting(self, run: LiveRun) -> None:
@@ -259,6 +236,15 @@ class Engine:
     def exited(self, exited: Exited, change: Change) -> None:
         """The root reports an end; acknowledged when it is stored."""
         run = self.live.get(exited.run)
+        if run is None or self._launches is None or not self._launches.awaits(run, exited, lambda: self._over(exited)):
+            self._search(run, exited, change)
+
+    def _over(self, exited: Exited) -> None:
+        change = self.change()
+        self._search(self.live.get(exited.run), exited, change)
+        self.commit(change)
+
+    def _search(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
         if run is not None and self._outputs is not None and self._is_asked_for(run, exited):
             self._outputs.ask(run, lambda line: self._exited_with(run, exited, line))
             return
@@ -279,7 +265,19 @@ class Engine:
     def _take_end(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
         if run is not None:
             self._apply(run, runs.Event.EXITED, change, exited=exited, line=line)
-        change.then(lambda: self._root.send({"op": "ack", "runs": [exited.run]}))
+        change.then(lambda: self._acknowledge(exited.run))
+
+    def _acknowledge(self, run_id: str) -> None:
+        if self._held_back is None:
+            self._root.send({"op": "ack", "runs": [run_id]})
+        else:
+            self._held_back.append(run_id)
+
+    def hold_acknowledgements(self, hold: bool) -> None:
+        """Whether the root is to keep the ends that are stored, for it is doubtful whether the store will keep them."""
+        held, self._held_back = self._held_back, [] if hold else None
+        if held:
+            self._root.send({"op": "ack", "runs": held})
 
     def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
         """The log of a run cannot keep its output, or can again; people hear of that."""
@@ -316,6 +314,8 @@ class Engine:
         `note` is a line for its log.
         """
         self._apply(run, runs.Event.STOP, change, cause=cause, by=by, force=force, note=note)
+        if force and self._launches is not None:
+            self._launches.give_up(run)
 
     def retry_due(self, run: LiveRun) -> None:
         """The retry delay of a run has passed."""
@@ -335,10 +335,13 @@ class Engine:
         for action in actions:
             if action is runs.Action.TAKE_SLOT:
                 self._take_slot(run)
+                if self._launches is not None:
+                    self._launches.decided(run, change)
                 change.then(lambda: self._stored(run))
             elif action is runs.Action.SPAWN:
                 log = log_path(self._boot.data_dir, run.unit.name, run.id)
-                self._root.send({"op": "spawn", "spawn": vars(spawn_of(run, self._boot.daemon_id, log))})
+                spawn = {**vars(spawn_of(run, self._boot.daemon_id, log)), "origin": origin_of(run)}
+                self._root.send({"op": "spawn", "spawn": spawn})
             elif action is runs.Action.STORE_START:
                 self._store_start(run, change, facts["at"])
             elif action is runs.Action.SIGNAL:
@@ -373,7 +376,8 @@ class Engine:
 
     def _identified(self, run: LiveRun, identity: Identity) -> None:
         if not self.ending:  # else it stays pending in the store, for the next start
-            run.identity = identity
+            refusal = None if self._launches is None else self._launches.refusal(run)
+            run.identity = identity if refusal is None else Identity(refusal=refusal)
             self._apply(run, runs.Event.STORED, self.change())
 
     def _store_start(self, run: LiveRun, change: Change, at: int) -> None:

@@ -59,6 +59,8 @@ class Housekeeping:
         """Whether the janitor that runs looks at all logs."""
         self.on_removed: Callable[[int, list[int]], None] = lambda _last, _kept: None
         """Called with the number up to which the files of purged runs are gone, and the numbers of the exceptions."""
+        self.on_damage: Callable[[], None] = lambda: None
+        """Called when the janitor finds that there is damage in the database."""
         self.want(_START_MS)
 
     def configure(self, storage: Storage, log_level: str) -> None:
@@ -134,6 +136,8 @@ class Housekeeping:
             report = _FAILED
         if report.removed:
             self.on_removed(report.removed, report.kept)
+        if report.damaged:
+            self.on_damage()
         self._rest(report)
         if self._purged and self._process is None:
             self._purged = False

@@ -50,7 +50,7 @@ class Keeper:
             report=self.report,
         )
         """Who waits for what the service depends on."""
-        self._leaving: dict[str, Unit] = {}
+        self.leaving: dict[str, Unit] = {}
         """Services that were removed and have processes that are still ending, by name."""
 
     # What people want.
@@ -121,7 +121,7 @@ class Keeper:
 
     def add(self, unit: Unit, change: Change) -> None:
         """Take up a service that is new in the configuration; processes of one of that name that still end go first."""
-        leaving = self._leaving.pop(unit.name, None)
+        leaving = self.leaving.pop(unit.name, None)
         for run in [] if leaving is None else list(leaving.active.values()):
             run.unit = unit
             unit.active[run.id] = run
@@ -166,7 +166,7 @@ class Keeper:
         unit.instances.clear()
         change.write(lambda db: drop_instances(db, unit.name))
         if unit.active:
-            self._leaving[unit.name] = unit
+            self.leaving[unit.name] = unit
 
     def _dismiss(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         self._apply(unit, instance, Event.DOWN, change, by=NOT_CONFIGURED)
@@ -244,8 +244,8 @@ class Keeper:
         return instance if instance is not None and instance.run is run else None
 
     def _forget_leaving(self, unit: Unit) -> None:
-        if not unit.active and self._leaving.get(unit.name) is unit:
-            del self._leaving[unit.name]
+        if not unit.active and self.leaving.get(unit.name) is unit:
+            del self.leaving[unit.name]
 
     # What is found out about it while it runs.
 

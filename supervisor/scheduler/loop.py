@@ -1,15 +1,19 @@
 """The scheduler's loop: descriptors, timers on two clocks, and nothing that blocks.
 
-Intervals run on the monotonic clock, schedules on the wall clock. The wall clock can be stepped, and nobody tells; and
-while the host sleeps no timer runs. So while schedules wait, the loop looks at the clocks at least once a second. How
-far the wall clock is ahead of the one that counts all time since the boot changes when it is stepped, and only then.
+Intervals run on the monotonic clock, schedules on the wall clock. The wall clock can be stepped, and while the host
+sleeps no timer runs; an alarm of the kernel tells of both (supervisor.scheduler.alarm). Where there is none the loop
+looks at the clocks at least once a second while schedules wait. How far the wall clock is ahead of the one that counts
+all time since the boot changes when it is stepped, and only then.
 """
 
+import functools
 import heapq
 import itertools
 import select
 import time
 from collections.abc import Callable
+
+from supervisor.scheduler.alarm import Alarm
 
 _LOOK_S = 1.0
 _STEP_S = 1.0
@@ -35,6 +39,13 @@ class Clock:
     def boot_s(self) -> float:
         """Seconds since the boot."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def alarm(self) -> Alarm | None:
+        """A new alarm of the wall clock, where there is such a thing."""
+        try:
+            return Alarm()
+        except OSError:
+            return None
 
 
 class Timer:
@@ -94,6 +105,7 @@ class Loop:
         self._in_round = False
         self._last: list[Callable[[], None]] = []
         self._ahead_s = self._ahead()
+        self._looked = True
         self.on_clock_step: Callable[[int], None] = lambda _by_ms: None
         """Called when the wall clock was set, with how far (milliseconds, back: negative)."""
 
@@ -171,6 +183,7 @@ class Loop:
 
     def _look_for_a_step(self) -> None:
         ahead_s = self._ahead()
+        self._looked = ahead_s is not None
         if ahead_s is None:
             return
         step_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
@@ -182,11 +195,22 @@ class Loop:
 
     def _timeout_s(self) -> float:
         waits = []
-        for heap, now_s, longest in (
-            (self._monotonic, self._clock.monotonic_s(), _LONGEST_S),
-            (self._wall, self._clock.wall_ms() / 1000, _LOOK_S),
-        ):
-            next_s = heap.next_s()
-            if next_s is not None:
-                waits.append(min(next_s - now_s, longest))
+        next_s = self._monotonic.next_s()
+        if next_s is not None:
+            waits.append(min(next_s - self._clock.monotonic_s(), _LONGEST_S))
+        next_s = self._wall.next_s()
+        if next_s is not None:
+            if self._alarm is None:
+                waits.append(min(next_s - self._clock.wall_ms() / 1000, _LOOK_S))
+            elif not (self._alarm.set(next_s) and self._looked):
+                waits.append(0.0)
         return max(0.0, min(waits)) if waits else -1
+
+    @functools.cached_property
+    def _alarm(self) -> Alarm | None:
+        """Made when somebody waits for the wall clock; before, nobody would have been told of a step."""
+        self._looked = False
+        alarm = self._clock.alarm()
+        if alarm is not None:
+            self.watch(alarm.fileno(), lambda _mask: alarm.clear())
+        return alarm

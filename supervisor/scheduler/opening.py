@@ -26,8 +26,8 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
         try:
             if root.refusal is not None:
                 open_reader(boot.database).close()  # refuses what is to be migrated
-            if root.epoch == 1 and boot.database_url is None:
-                database = open_mended(boot.database, config.storage.durability, log)
+            if boot.database_url is None and root.refusal is None:
+                database = open_mended(boot, config.storage.durability, log)
             else:
                 database = open_writer(boot.database, config.storage.durability)
         except Away as err:

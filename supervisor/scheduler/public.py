@@ -44,6 +44,7 @@ def definition_text(unit: Task | Service) -> str:
     fields["umask"] = None if unit.umask is None else f"{unit.umask:04o}"
     fields["stderr"] = "merge" if fields.pop("merge_stderr") else "separate"
     fields["redraw"] = "auto" if fields["redraw"] else "off"
+    fields["launcher"] = None if unit.launcher is None else unit.launcher.name
     fields["log_max_size_bytes"] = fields.pop("log_max_bytes")
     if isinstance(unit, Service):
         fields["depends_on"] = [_dependency(one) for one in unit.depends_on]

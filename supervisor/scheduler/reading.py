@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Question(NamedTuple):
-    read: Callable[[Database], Any]
+    work: Callable[[], Any]
     done: Callable[[Any], None]
 
 
@@ -33,7 +33,17 @@ class Reading:
 
     def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
         """Have `read` called with a reader in the thread, then `done` from the loop with its result or exception."""
-        self._questions.put(_Question(read, done))
+
+        def work() -> T:
+            # Not kept open: there may be hours until the next one, and each has a cache.
+            with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
+                return read(db)
+
+        self.call(work, done)
+
+    def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """The same for what opens by itself what it reads."""
+        self._questions.put(_Question(work, done))
         if not self._started:
             self._started = True
             threading.Thread(target=self._work, name="reading", daemon=True).start()
@@ -43,9 +53,7 @@ class Reading:
             question = self._questions.get()
             answer: Any
             try:
-                # Not kept open: there may be hours until the next one, and each has a cache.
-                with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
-                    answer = question.read(db)
+                answer = question.work()
             except Exception as err:  # noqa: BLE001 - whatever a question raises is its answer
                 answer = err
             self._answers.append((question, answer))

@@ -8,6 +8,8 @@ from supervisor.messages import Exited
 from supervisor.scheduler.units import LiveRun
 from supervisor.scheduler.verdict import UNKNOWN_EXIT_CODE, Verdict
 
+_NO_DEFAULT = object()
+
 
 def pending_row(run: LiveRun, *, by: str | None = None, due_at: int | None = None) -> Run:
     """The row of a new run that has not started."""
@@ -37,6 +39,17 @@ def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **col
         params=run.params.record,
         **columns,
     )
+
+
+def origin_of(run: LiveRun) -> dict[str, Any]:
+    """The row of a run that is to start, for the root; without what is as with any other."""
+    row = pending_row(run)._asdict()
+    return {name: value for name, value in row.items() if value != Run._field_defaults.get(name, _NO_DEFAULT)}
+
+
+def row_of(origin: dict[str, Any], started_at: int | None) -> Run:
+    """The row of a run that has started, from its :func:`origin_of`."""
+    return Run(**{**origin, "status": "running", "started_at": started_at})
 
 
 def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:

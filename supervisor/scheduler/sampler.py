@@ -1,11 +1,11 @@
-"""A sample of the host every five seconds, for the store; and once a day what of the roll-ups is too old goes."""
+"""A sample of the host every five seconds, for the store; and what of the roll-ups is too old goes, or is rolled up."""
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 
-from store import days, metrics
+from store import days, metrics, usage_counts
 from store.database import Database
 from store.metrics import FINE_MS, Sample
 from supervisor.metrics.host import Host
@@ -28,7 +28,7 @@ class Sampler:
         self._running = running
         self._commit = commit
         self._host = Host()
-        self._day = -1
+        self._day = self._hour = -1
         self._due_s = 0.0
         self._timer: Timer | None = None
         self._wait()
@@ -48,6 +48,9 @@ class Sampler:
         if now_ms // days.DAY_MS != self._day:
             self._day = now_ms // days.DAY_MS
             change.write(lambda db: days.prune(db, now_ms))
+        if now_ms // usage_counts.HOUR_MS != self._hour:
+            self._hour = now_ms // usage_counts.HOUR_MS
+            change.write(lambda db: usage_counts.roll(db, now_ms))
         self._commit(change)
         self._wait()
 

@@ -7,28 +7,32 @@ still holds is stored; a run that only the store takes for running has crashed; 
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from logring.errors import LogError
 from logring.paths import log_path
 from logring.recover import save_leftover_ring
 from store.database import Database
-from store.runs import Run, get_run, unfinished_runs
+from store.runs import Run, get_run, update_run
 from store.tasks import Instance, TaskRecord, all_tasks, instances
 from supervisor.config.diff import recipe
 from supervisor.config.model import Config, Service, Task
 from supervisor.logline import Log
-from supervisor.messages import Boot, Exited, Frame
+from supervisor.messages import Boot, Exited
 from supervisor.scheduler import runs, secret_params, services
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.fitness import readiness
 from supervisor.scheduler.keeper import NOT_CONFIGURED, Keeper
+from supervisor.scheduler.known import Known, relearn
+from supervisor.scheduler.launching import Launching
+from supervisor.scheduler.records import ended_columns
 from supervisor.scheduler.rolling import stored_roll
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.schedule import instants_key
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, judge
 
 _RING_SUFFIX = ".ring"
 _UNFIT = "unfit"
@@ -44,6 +48,7 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     user=None,
     umask=None,
     limits={},
+    launcher=None,
     description=None,
     group=None,
     tags=(),
@@ -89,53 +94,6 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     heartbeat=None,
 )
 """Stands for a task or service that left the configuration while a run of it was unfinished."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """What the store and the root knew when this scheduler started."""
-
-    unfinished: list[Run]
-    running: dict[str, dict[str, Any]]
-    """The root's instances by run id."""
-    exits: list[Exited]
-    ending: bool
-    """The daemon is being shut down."""
-    cgroups: str | None = None
-    """Directory with the cgroups of runs."""
-
-    @property
-    def going_on(self) -> set[str]:
-        """Names of the tasks and services of which something runs."""
-        return {run.task_name for run in self.unfinished if run.id in self.running}
-
-    @property
-    def held(self) -> set[str]:
-        """Ids of the runs that the root knows."""
-        return {*self.running, *(exited.run for exited in self.exits)}
-
-    def lost(self, units: dict[str, Unit]) -> set[str]:
-        """Runs of which a dead root may have left processes that are to be ended.
-
-        Also of a pending one: the root may have died before it could say that it had started it.
-        """
-        return {
-            run.id
-            for run in self.unfinished
-            if run.id not in self.held
-            and not (run.task_name in units and units[run.task_name].definition.leave_leftovers)
-        }
-
-
-def read(db: Database, snapshot: Frame) -> Known:
-    """Collect what is known; before the store thread takes the database over."""
-    return Known(
-        unfinished=unfinished_runs(db),
-        running={instance["run"]: instance for instance in snapshot["instances"]},
-        exits=[Exited(**exited) for exited in snapshot["exits"]],
-        ending=snapshot["ending"],
-        cgroups=snapshot["cgroups"],
-    )
 
 
 def make_units(
@@ -212,15 +170,34 @@ def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> Non
             log.error(f"{run.task_name} {run_id}: the end of its log cannot be saved: {err}")
 
 
+def _removed(row: Run) -> Unit:
+    unit = Unit(replace(_REMOVED, name=row.task_name))
+    unit.configured = False
+    return unit
+
+
 class Startup:
     """Brings memory, store and root into line, once."""
 
-    def __init__(self, engine: Engine, keeper: Keeper, root: RootLink, units: dict[str, Unit], log: Log) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        keeper: Keeper,
+        root: RootLink,
+        units: dict[str, Unit],
+        log: Log,
+        launching: Launching | None = None,
+        *,
+        first: bool = False,
+    ) -> None:
+        """`first`: another root is at work than the one before."""
         self._engine = engine
         self._keeper = keeper
         self._root = root
         self._units = units
         self._log = log
+        self._launching = launching
+        self._first = first
         self.outdated: dict[str, set[int]] = {}
         """Instances by service whose processes were started under another definition: a reload was not completed."""
         self.leaving: dict[str, Unit] = {}
@@ -229,7 +206,13 @@ class Startup:
     def settle(self, known: Known, change: Change) -> None:
         """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
         ended = {exited.run: exited for exited in known.exits}
+        followed = known.followed()
         for row in known.unfinished:
+            if row.id in known.relearned:
+                change.write(lambda db, row=row: relearn(db, row))  # type: ignore[misc]
+            if row.id in followed:
+                self._was_followed(row, ended.get(row.id), change)
+                continue
             run = self._adopted(row)
             instance = known.running.get(row.id)
             if instance is not None:
@@ -238,14 +221,12 @@ class Startup:
                 self._was_running(run)
                 self._recollect(run, ended[row.id])
                 self._engine.exited(ended[row.id], change)
-            elif row.status == "running":
-                self._was_running(run)
-                self._log.warning(f"{row.task_name} {row.id} crashed: nobody saw its end")
-                self._engine.lost(run, change)
             else:
-                self._still_pending(run, row, change)
+                self._unknown(run, row, change, again=known.again)
         stored = {row.id for row in known.unfinished}
         secret_params.sweep(self._engine.boot.data_dir, stored)
+        if self._launching is not None:
+            self._launching.settled(stored)
         for run_id in known.running.keys() - stored:
             self._log.warning(f"stopping {run_id}: the database does not know it")
             self._root.send({"op": "stop", "run": run_id, "cause": "stop", "by": "unknown run", "force": False})
@@ -254,9 +235,27 @@ class Startup:
             self._root.send({"op": "ack", "runs": stale})
         for unit in self._units.values():
             self._engine.promote(unit, change)
+            self._make_room(unit, change)
             for place in unit.instances:
                 place.since = place.since or change.now_ms
                 self._keeper.report(unit, place, change)
+
+    def _make_room(self, unit: Unit, change: Change) -> None:
+        """Stop what the scheduler before would have stopped for what it had stored."""
+        task = unit.task
+        if task is not None and task.on_overlap == "terminate" and any(not run.attempt for run in unit.queue):
+            change.then(lambda: self._engine.make_room(unit, task))
+
+    def _was_followed(self, row: Run, exited: Exited | None, change: Change) -> None:
+        """Store the end of a run whose instance has gone on since then."""
+        if exited is None:
+            columns = {"end_reason": "crashed", "exit_code": CRASHED_EXIT_CODE, "ended_at": change.now_ms}
+        else:
+            unit = self._units.get(row.task_name)
+            columns = ended_columns(judge(exited, (0,) if unit is None else unit.definition.exit_codes), exited)
+            change.then(lambda: self._root.send({"op": "ack", "runs": [row.id]}))
+        change.write(lambda db: update_run(db, row.id, **{"status": "ended", **columns}))
+        self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; another run of its instance goes on")
 
     def _adopted(self, row: Run) -> LiveRun:
         unit = self._units.get(row.task_name)
@@ -277,16 +276,53 @@ class Startup:
             params=secret_params.given_to(self._engine.boot.data_dir, row),
         )
         self._engine.adopt(run)
+        run.execution_id = row.execution_id
+        if self._launching is not None:
+            self._launching.adopt(run)
         return run
 
+    def _unknown(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
+        """The root knows nothing of a run: it died with the one before, or was not started."""
+        if row.status == "running" or again:
+            self._was_running(run)
+            if self._launching is None or not self._launching.search(run, lambda: self._is_gone(run)):
+                self._lost(run, change)
+        elif not self._perhaps_launched(run, row):
+            self._still_pending(run, row, change)
+
+    def _lost(self, run: LiveRun, change: Change) -> None:
+        self._log.warning(f"{run.unit.name} {run.id} crashed: nobody saw its end")
+        self._engine.lost(run, change)
+
+    def _is_gone(self, run: LiveRun) -> None:
+        """Nothing is left elsewhere of a run that nobody saw ending."""
+        change = self._engine.change()
+        self._lost(run, change)
+        self._engine.commit(change)
+
+    def _perhaps_launched(self, run: LiveRun, row: Run) -> bool:
+        """Whether a pending run has to wait: the root may have been killed just when it had started it elsewhere."""
+
+        def is_gone() -> None:
+            change = self._engine.change()
+            run.unit.active.pop(run.id, None)
+            if run.state is runs.State.QUEUED:  # else somebody stopped it meanwhile
+                self._still_pending(run, row, change)
+                if run in run.unit.queue:
+                    run.unit.queue.rotate(1)  # the last becomes the first: it had its turn before those that wait
+                self._engine.promote(run.unit, change)
+            self._engine.commit(change)
+
+        if not self._first or self._launching is None or not self._launching.search(run, is_gone):
+            return False
+        run.unit.active[run.id] = run  # nothing takes its place
+        self._place(run, services.State.STARTING)
+        return True
+
     def _removed(self, row: Run) -> Unit:
-        unit = self.leaving.get(row.task_name) if row.kind == "task" else None
-        if unit is None:
-            unit = Unit(replace(_REMOVED, name=row.task_name))
-            unit.configured = False
-        if row.kind == "task":
-            self.leaving[row.task_name] = unit
-        return unit
+        if row.kind == "service":
+            return self._keeper.leaving.setdefault(row.task_name, _removed(row))
+        return self.leaving.setdefault(row.task_name, _removed(row))
 
     def _was_running(self, run: LiveRun) -> None:
         run.state = runs.State.RUNNING
@@ -323,6 +359,8 @@ class Startup:
             self._keeper.run_notified(run, instance["heard"])
         if instance["cause"] is not None:
             run.state = runs.State.STOPPING
+            if self._launching is not None:
+                self._launching.stopping(run.id)
         elif row.kind == "service" and not self._has_place(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif self._must_end(run):  # the scheduler before died when it had stored that, and the root was not told

@@ -132,26 +132,25 @@ class UnitCommands:
         self._store(reply, store, act)
 
     def _service(self, arguments: Arguments, reply: Reply) -> Unit | None:
-        name = arguments["task"]
-        unit = self._units.get(name)
-        if unit is None:
-            reply(refused(404, f"there is no service {name}"))
-        elif unit.service is None:
-            reply(refused(409, f"{name} is a task: it is run, or its schedule is paused"))
-        else:
-            return unit
-        return None
+        unit = self._unit("service", arguments, reply)
+        if unit is not None and unit.service is None:
+            reply(refused(409, f"{unit.name} is a task: it is run, or its schedule is paused"))
+            return None
+        return unit
 
     def _task(self, arguments: Arguments, reply: Reply) -> Unit | None:
+        unit = self._unit("task", arguments, reply)
+        if unit is not None and unit.task is None:
+            reply(refused(409, f"{unit.name} is a service: it has no schedule, it is started and stopped"))
+            return None
+        return unit
+
+    def _unit(self, kind: str, arguments: Arguments, reply: Reply) -> Unit | None:
         name = arguments["task"]
         unit = self._units.get(name)
         if unit is None:
-            reply(refused(404, f"there is no task {name}"))
-        elif unit.task is None:
-            reply(refused(409, f"{name} is a service: it has no schedule, it is started and stopped"))
-        else:
-            return unit
-        return None
+            reply(refused(404, f"there is no {kind} {name}"))
+        return unit
 
     def _refused_at_the_end(self, reply: Reply) -> bool:
         if self._engine.ending:

@@ -7,7 +7,7 @@ from supervisor.config.diff import recipe
 from supervisor.config.model import Probe, Service, Task
 from supervisor.logline import stamp
 from supervisor.messages import Spawn
-from supervisor.scheduler import accounts, runs, services
+from supervisor.scheduler import accounts, elsewhere, runs, services
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Timer
 from supervisor.scheduler.parameters import NOTHING, Given, Handed, Unfit, hand
@@ -21,6 +21,7 @@ class LiveRun:
         "attempt",
         "created_at",
         "definition",
+        "execution_id",
         "id",
         "identity",
         "instance",
@@ -63,6 +64,8 @@ class LiveRun:
         """The retry delay, while it waits for that."""
         self.identity: Identity | None = None
         """Who runs it; None: that was not looked up."""
+        self.execution_id: str | None = None
+        """What the engine that it was launched through calls it."""
 
 
 class ServiceInstance:
@@ -197,9 +200,7 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
     steps = definition.stop_signal
     if isinstance(steps, int):
         steps = ((steps, definition.grace_ms),)
-    env = {
-        **({"PATH": accounts.CLEAN_PATH} if definition.clean_env else {}),
-        **identity.variables,
+    own = {
         **definition.env,
         **definition.secrets,
         **handed.env,
@@ -210,14 +211,15 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
         "RINGWARD_TRIGGER": run.trigger,
         "RINGWARD_DAEMON": daemon_id,
     }
+    if run.scheduled_at is not None:
+        own["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
+    env = {**({"PATH": accounts.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
     notify = None
     if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
         notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"
         if definition.live is not None and definition.live.kind == "notify":
             env["WATCHDOG_USEC"] = str(1000 * definition.live.every_ms * definition.live.failures)
-    if run.scheduled_at is not None:
-        env["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
-    return Spawn(
+    spawn = Spawn(
         run=run.id,
         task=definition.name,
         argv=argv,
@@ -245,6 +247,10 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
         merge_stderr=definition.merge_stderr,
         redraw=definition.redraw,
     )
+    if definition.launcher is None:
+        return spawn
+    known = elsewhere.facts(definition, run.id, run.instance, run.attempt)
+    return elsewhere.launched(definition.launcher, spawn, known, definition, own)
 
 
 def _kind(probe: Probe | None) -> str | None:

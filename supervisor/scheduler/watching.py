@@ -54,7 +54,7 @@ class Watching:
         if known is None:  # it was forgotten meanwhile
             return
         order, on_word = known
-        if word["op"] in ("failed", "matched", "clean") or (word["op"] == "passed" and not order.times):
+        if word["op"] in ("failed", "matched", "clean", "answered") or (word["op"] == "passed" and not order.times):
             del self._orders[order.key]
         on_word(word)
 

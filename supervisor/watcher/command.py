@@ -45,8 +45,8 @@ class Commands:
         self._strays = Strays() if alone else None
         self._tidying: asyncio.Task[None] | None = None
 
-    async def run(self, order: Order) -> None:
-        """The command ends with exit status 0.
+    async def run(self, order: Order) -> str:
+        """The command ends with exit status 0; returns the beginning of its standard output, if it is asked for that.
 
         Raises:
             NotYet: it does not, or cannot be started; says the last line that it printed.
@@ -55,7 +55,7 @@ class Commands:
         self._attempts[attempt.pid] = attempt
         try:
             status = await attempt.ended
-            said = attempt.last_line()
+            said, answer = attempt.last_line(), attempt.answer()
         finally:
             attempt.close()
             attempt.reaped.add_done_callback(lambda _: self._attempts.pop(attempt.pid))
@@ -64,6 +64,7 @@ class Commands:
         if status != 0:
             how = f"is killed by signal {-status}" if status < 0 else f"ends with {status}"
             raise NotYet(f"{order.argv[0]} {how}: {said}" if said else f"{order.argv[0]} {how}")
+        return answer
 
     async def _tidy(self, strays: Strays) -> None:
         """End what attempts that are over have left, until nothing is."""
@@ -95,7 +96,7 @@ class _Attempt:
     def __init__(self, order: Order, mark: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._mask = Mask(order.env[name].encode("utf-8", "surrogateescape") for name in order.secrets)
-        self._tail = b""
+        self._tail = self._head = b""
         self.mark = mark
         """In the environment of all that it starts."""
         self.over = False
@@ -104,26 +105,34 @@ class _Attempt:
         """Its exit status, or a signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
         self._output, theirs = os.pipe2(os.O_CLOEXEC)
+        self._answers, answering = -1, theirs
         try:
+            if order.kind == "ask":
+                self._answers, answering = os.pipe2(os.O_CLOEXEC)
             if order.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
-                os.fchown(theirs, order.uid, -1)
+                for one in {theirs, answering}:
+                    os.fchown(one, order.uid, -1)
             self._process = subprocess.Popen(
                 _wrapped(order),
                 stdin=subprocess.DEVNULL,
-                stdout=theirs,
+                stdout=answering,
                 stderr=theirs,
                 env={**order.env, MARK: mark},
                 start_new_session=True,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
-            os.close(self._output)
+            self._close_pipes()
             raise NotYet(f"{order.argv[0]} cannot be started: {getattr(err, 'strerror', None) or err}") from err
         finally:
-            os.close(theirs)
+            for one in {theirs, answering}:
+                os.close(one)
         self.pid = self._process.pid
         self._pidfd = os.pidfd_open(self.pid)
         os.set_blocking(self._output, False)
         self._loop.add_reader(self._output, self._readable)
+        if self._answers >= 0:
+            os.set_blocking(self._answers, False)
+            self._loop.add_reader(self._answers, self._answering)
         self._loop.add_reader(self._pidfd, self._exited)
 
     def _readable(self) -> None:
@@ -132,6 +141,19 @@ class _Attempt:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             if not data:
                 self._loop.remove_reader(self._output)
+
+    def _answering(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._answers, 65536)
+            self._head = (self._head + data)[:_TAIL_BYTES]
+            if not data:
+                self._loop.remove_reader(self._answers)
+
+    def _close_pipes(self) -> None:
+        for one in (self._output, self._answers):
+            if one >= 0:
+                self._loop.remove_reader(one)
+                os.close(one)
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -146,13 +168,19 @@ class _Attempt:
         lines = self._mask.clean(self._tail).decode(errors="replace").strip().splitlines()
         return "".join(char if char.isprintable() else " " for char in lines[-1])[:_SHOWN] if lines else ""
 
+    def answer(self) -> str:
+        """What it printed first on standard output, if it was asked for that."""
+        if self._answers < 0:
+            return ""
+        self._answering()
+        return self._mask.clean(self._head).decode(errors="replace")
+
     def close(self) -> None:
         """End its group."""
         self.over = True
         with contextlib.suppress(ProcessLookupError, PermissionError):  # ESRCH; EPERM: it became another user's
             os.killpg(self.pid, signal.SIGKILL)
-        self._loop.remove_reader(self._output)
-        os.close(self._output)
+        self._close_pipes()
         self._loop.remove_reader(self._pidfd)
         self._loop.add_reader(self._pidfd, self._reap)
 

@@ -10,6 +10,7 @@ Watcher -> scheduler
     ``failing``  {key, why}: an attempt failed, for another reason than the one before
     ``failed``   {key, why}: as many in a row as `times` says; the order is done
     ``matched``  {key, line, why}: of output, the number and text of a line that matched; the order is done
+    ``answered`` {key, text}: of ask, what the command printed on standard output, ending with 0; the order is done
     ``clean``    {key}: of output, it is at its end, or cannot be read, and none has matched; the order is done
 """
 
@@ -24,7 +25,8 @@ class Order:
     key: str
     """Names it."""
     kind: str
-    """http, tcp, exec, log (until a line matches), or output (until a line matches or the log ends)."""
+    """http, tcp, exec, log (until a line matches), output (until a line matches or the log ends), or ask (one attempt
+    with a command, which is answered, or has failed)."""
     target: str = ""
     """A URL, an address or a regular expression."""
     every_ms: int = 0

@@ -27,6 +27,7 @@ class Watch:
         self._connections = asyncio.Semaphore(_AT_ONCE)
         self._exec = Commands(alone=alone)
         self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
+        self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
     def begin(self, order: Order) -> None:
         """Carry out an order; another one of the same key ends."""
@@ -58,6 +59,8 @@ class Watch:
             await self._line(order)
         elif order.kind == "output":
             await self._output(order)
+        elif order.kind == "ask":
+            await self._ask(order)
         elif order.times:
             await self._alive(order)
         else:
@@ -79,6 +82,20 @@ class Watch:
             self._say({"op": "clean", "key": order.key})
         else:
             self._say({"op": "matched", "key": order.key, "line": number, "why": text})
+
+    async def _ask(self, order: Order) -> None:
+        async with self._questions:
+            try:
+                async with asyncio.timeout(order.timeout_ms / 1000):
+                    text = await self._exec.run(order)
+            except TimeoutError:
+                why = f"{order.argv[0]}: not over within {order.timeout_ms} ms"
+            except (NotYet, OSError) as err:  # OSError: EMFILE and the like, of ours
+                why = str(err)
+            else:
+                self._say({"op": "answered", "key": order.key, "text": text})
+                return
+        self._say({"op": "failed", "key": order.key, "why": why})
 
     async def _ready(self, order: Order) -> None:
         """Until it succeeds."""
@@ -113,7 +130,11 @@ class Watch:
 
     async def _attempt(self, order: Order) -> str | None:
         """Why it did not succeed."""
-        attempts: dict[str, Callable[[Order], Awaitable[None]]] = {"http": http, "tcp": tcp, "exec": self._exec.run}
+        attempts: dict[str, Callable[[Order], Awaitable[object]]] = {
+            "http": http,
+            "tcp": tcp,
+            "exec": self._exec.run,
+        }
         async with self._commands if order.kind == "exec" else self._connections:
             try:
                 async with asyncio.timeout(order.timeout_ms / 1000):

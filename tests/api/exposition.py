@@ -7,7 +7,7 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
 _SAMPLE = re.compile(rf"({_NAME})(?:{{({_LABEL}(?:,{_LABEL})*)}})? (\S+)")
 _PAIR = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
-_SUFFIXES = {"counter": ("",), "gauge": ("",), "summary": ("_sum", "_count")}
+_SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 
 
 class Family(NamedTuple):
@@ -38,7 +38,25 @@ def parse(text: str) -> dict[str, Family]:
             families[current] = Family(kind, {})
         else:
             _sample(line, current, families[current])
+    for name, family in families.items():
+        if family.kind == "histogram":
+            _histogram(name, family)
     return families
+
+
+def _histogram(name: str, family: Family) -> None:
+    """Buckets grow with their bounds, and the last one is the count."""
+    buckets: dict[frozenset[tuple[str, str]], list[tuple[float, float]]] = {}
+    for (full, labels), value in family.samples.items():
+        if full == f"{name}_bucket":
+            bounds = dict(labels)
+            bound = float(bounds.pop("le"))
+            buckets.setdefault(frozenset(bounds.items()), []).append((bound, value))
+    for labels, found in buckets.items():
+        assert found == sorted(found), f"{name} {labels}"
+        assert [value for _, value in found] == sorted(value for _, value in found), f"{name} {labels}"
+        assert found[-1] == (float("inf"), family.samples[f"{name}_count", labels]), f"{name} {labels}"
+        assert (f"{name}_sum", labels) in family.samples, f"{name} {labels}"
 
 
 def _sample(line: str, name: str, family: Family) -> None:

@@ -27,7 +27,7 @@ def asked(daemon: Daemon) -> list[dict[str, Any]]:
     def answer(arguments: dict[str, Any]) -> dict[str, Any]:
         assert is_ulid(arguments.pop("command"))
         found.append(arguments)
-        return {"affected": 7}
+        return {"affected": 7, "deleted_at": 1767323045001}
 
     for kind in KINDS:
         daemon.scheduler.operations[f"bulk_{kind}"] = answer
@@ -42,9 +42,10 @@ def post(daemon: Daemon, kind: str, selector: Any) -> Any:
 def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> None:
     """200 with the number of runs that were changed."""
     answer = post(daemon, kind, {"match_all": True})
-    assert (answer.status, answer.json["affected"]) == (200, 7)
+    assert (answer.status, answer.json["affected"], "deleted_at" in answer.json) == (200, 7, False)
     assert asked == [
         {
+            **({"deleted_at": None} if kind == "restore" else {}),
             "match_all": True,
             "filter": {"tasks": None, "retries_only": False},
             "except_ids": "",
@@ -52,6 +53,14 @@ def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> Non
             "by": "uid 0",
         }
     ]
+
+
+def test_one_deletion(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """On request a deletion tells its time, and a restoring is of what was deleted then alone."""
+    assert post(daemon, "delete?undo=true", {"match_all": True}).json["deleted_at"] == "2026-01-02T03:04:05.001Z"
+    assert post(daemon, "restore?deleted_at=2026-01-02T03:04:05.001Z", {"match_all": True}).json["affected"] == 7
+    assert asked[-1]["deleted_at"] == 1767323045001
+    assert post(daemon, "restore?deleted_at=then", {"match_all": True}).status == 422
 
 
 def test_rerun(daemon: Daemon) -> None:

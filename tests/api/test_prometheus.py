@@ -46,8 +46,9 @@ def test_what_there_is(own: Daemon) -> None:
         draft = Notification("0" * 26, "run.failed", "error", "t", "b", "job", None, 1, now, now)
         notify(own.db, draft, window_ms=1, keep=9)
     for reason, ran_ms in (("succeeded", 1500), ("succeeded", 500), ("failed", 250)):
-        run = own.insert(make_run(task="job"))
-        own.end(run.id, reason, started_at=now - ran_ms, ended_at=now)
+        start = now - ran_ms
+        run = own.insert(make_run(task="job", created_at=start - 500 - ran_ms // 2))
+        own.end(run.id, reason, started_at=start, ended_at=now, user_us=500_000, read_bytes=7)
     own.insert(make_run(task="job", status="ended", end_reason="skipped", ended_at=now))
     own.insert(make_run(task="job"))
     running = own.insert(make_run(task="job", status="running", started_at=now))
@@ -58,8 +59,17 @@ def test_what_there_is(own: Daemon) -> None:
     assert value(found, "ringward_runs_total", task="job", reason="succeeded") == 2
     assert value(found, "ringward_runs_total", task="job", reason="failed") == 1
     assert value(found, "ringward_runs_total", task="job", reason="skipped") == 1
-    assert value(found, "ringward_run_duration_seconds", "_sum", task="job") == 2.25
-    assert value(found, "ringward_run_duration_seconds", "_count", task="job") == 3
+    for family, total, within in (
+        ("ringward_run_duration_seconds", 2.25, {"0.1": 0, "1.0": 2, "10.0": 3, "86400.0": 3, "+Inf": 3}),
+        ("ringward_run_start_delay_seconds", 2.625, {"0.1": 0, "1.0": 2, "10.0": 3, "3600.0": 3, "+Inf": 3}),
+    ):
+        assert value(found, family, "_sum", task="job") == total
+        assert value(found, family, "_count", task="job") == 3
+        assert {le: value(found, family, "_bucket", task="job", le=le) for le in within} == within
+    assert value(found, "ringward_task_cpu_seconds_total", task="job", mode="user") == 1.5
+    assert value(found, "ringward_task_cpu_seconds_total", task="job", mode="system") == 0.0
+    assert value(found, "ringward_task_read_bytes_total", task="job") == 21
+    assert value(found, "ringward_task_write_bytes_total", task="job") is None, "nobody counted"
     assert value(found, "ringward_runs_running", task="job") == 1
     assert value(found, "ringward_runs_pending", task="job") == 1
     assert value(found, "ringward_task_next_run_timestamp_seconds", task="job") == (now + 60_000) / 1000

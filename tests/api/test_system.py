@@ -3,7 +3,9 @@
 import os
 
 import pytest
+from msgspec import UNSET
 
+from api.hostfacts import Rates
 from api.times import rfc3339
 from store import metrics
 from store.metrics import FINE_MS, Sample
@@ -35,6 +37,21 @@ def test_now(daemon: Daemon) -> None:
     assert by_name["worker"]["pid"] == daemon.workers()[0]
     for process in found["processes"]:
         assert process["rssBytes"] >= process["pssBytes"] > 0
+    for network in found["network"]:
+        assert network["receivedBytesPerSecond"] >= 0
+        assert network["sentBytesPerSecond"] >= 0
+    assert all(("readBytesPerSecond" in disk) == ("writtenBytesPerSecond" in disk) for disk in found["disks"])
+
+
+def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are of the time since the look before; nothing of what was not there then, and never below zero."""
+    clock = iter((0.0, 10.0, 12.0))
+    monkeypatch.setattr("api.hostfacts.time.monotonic", lambda: next(clock))
+    rates = Rates()
+    rates.look({"sda": (1000, 50), "sdb": (500, 500)})
+    assert rates.of("sda") == (UNSET, UNSET)
+    rates.look({"sda": (1300, 50), "sdb": (0, 501), "sdc": (9, 9)})
+    assert [rates.of(name) for name in ("sda", "sdb", "sdc")] == [(150.0, 0.0), (0.0, 0.5), (UNSET, UNSET)]
 
 
 def test_without_a_scheduler(own: Daemon) -> None:

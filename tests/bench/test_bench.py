@@ -50,6 +50,16 @@ def test_many_clients_get_everything() -> None:
     assert re.search(r"^200 streams at the trigger, .* 600 of 600 .* ok$", done.stdout, re.MULTILINE)
 
 
+def test_what_is_measured_is_measured() -> None:
+    """What samples, their two weeks, and a scrape cost."""
+    done = bench("--quick", "metrics")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^a sample of the host, .* +\d+\.\d+ ms .* (ok|MISSED)$", done.stdout, re.MULTILINE)
+    assert re.search(r"^samples of 2 days: their size +\d+\.\d MB", done.stdout, re.MULTILINE)
+    assert len(re.findall(r"^samples of .*: the answer, p50 +\d+\.\d+ ms", done.stdout, re.MULTILINE)) == 3
+    assert re.search(r"^scrape of 50 tasks, \d+ kB, p50 +\d+\.\d+ ms", done.stdout, re.MULTILINE)
+
+
 def test_the_slowest_list_is_named() -> None:
     """Of all filters with all sorts, for each bar the slowest by its path, and how many there are."""
     done = bench("--quick", "filters")
@@ -59,9 +69,10 @@ def test_the_slowest_list_is_named() -> None:
 
 
 def test_many_tasks() -> None:
-    """Boot, idling and reload with all schedules changed, each with its figure."""
-    done = bench("--quick", "scale")
+    """Boot, idling and reload with all schedules changed, and a simulation, each with its figure."""
+    done = bench("--quick", "scale", "simulate")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^boot with 200 cron tasks +\d+\.\d+ s", done.stdout, re.MULTILINE)
     assert re.search(r"^idle with 200 tasks +\d+\.\d+ %", done.stdout, re.MULTILINE)
     assert re.search(r"^reload of 200 tasks, all schedules changed +\d+\.\d+ s", done.stdout, re.MULTILINE)
+    assert re.search(r"^simulation of 30 days of 20 tasks +\d+\.\d+ s", done.stdout, re.MULTILINE)

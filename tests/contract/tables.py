@@ -310,3 +310,31 @@ WITHOUT_SHAPES = (
     ("GET", "/api/tasks"),
     ("GET", "/api/tasks/{taskName}"),
 )
+
+OUR_OWN = (
+    ("GET", "/api/tasks/{taskName}/schedule"),
+    ("GET", "/api/tasks/{taskName}/days"),
+    ("GET", "/api/tasks/{taskName}/resources"),
+    ("GET", "/api/resources/totals"),
+    ("POST", "/api/tasks/{taskName}/start"),
+    ("POST", "/api/tasks/{taskName}/pause"),
+    ("POST", "/api/tasks/{taskName}/resume"),
+    ("GET", "/api/runs/{runId}/ending"),
+    ("GET", "/api/runs/{runId}/resources"),
+    ("GET", "/api/resources"),
+    ("GET", "/api/notifiers"),
+    ("POST", "/api/notifiers/{notifierName}/test"),
+    ("GET", "/metrics"),
+    ("POST", "/api/auth/login"),
+    ("POST", "/api/auth/logout"),
+    ("GET", "/api/auth/status"),
+    ("GET", "/api/tokens"),
+    ("POST", "/api/tokens"),
+    ("DELETE", "/api/tokens/{tokenName}"),
+    ("GET", "/api/audit"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/openapi.json"),
+    ("GET", "/schemas/{schemaName}"),
+)
+"""What there is beyond the interface that was asked for."""

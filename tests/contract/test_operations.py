@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.contract.daemon import Contract
-from tests.contract.tables import ENDPOINTS, WITHOUT_SHAPES
+from tests.contract.tables import ENDPOINTS, OUR_OWN, WITHOUT_SHAPES
 from tests.waiting import until
 
 STREAMS = [one for one in WITHOUT_SHAPES if one[1].endswith("/stream")]
@@ -110,3 +110,10 @@ def test_each_once() -> None:
     """No operation is in the lists twice."""
     wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES]
     assert len(wanted) == len(set(wanted)) == 34
+
+
+def test_all(document: dict[str, Any]) -> None:
+    """The served document has each operation of the lists, and no other."""
+    wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES, *OUR_OWN]
+    described = [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
+    assert sorted(described) == sorted(wanted)

@@ -68,6 +68,7 @@ def follow(hands: Hands) -> None:
     Loop.round = in_short  # type: ignore[assignment, method-assign]
     Clock.wall_ms = lambda _clock: hands.now_ms  # type: ignore[assignment, method-assign]
     Clock.boot_s = lambda _clock: hands.boot_ms / 1000  # type: ignore[assignment, method-assign]
+    Clock.alarm = lambda _clock: None  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:

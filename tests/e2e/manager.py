@@ -37,6 +37,8 @@ class Manager:
         self.stored: dict[str, list[int]] = {}
         self.removed: list[str] = []
         self.problems: list[str] = []
+        self.told: list[dict[str, str]] = []
+        """What is not about descriptors."""
         self.lock = threading.Lock()
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
@@ -62,6 +64,14 @@ class Manager:
                         os.close(fd)
                 elif "END" in said:
                     return
+                else:
+                    self.told.append(said)
+
+    def count(self, assignment: str) -> int:
+        """How often this was told, such as ``READY=1``."""
+        name, _, value = assignment.partition("=")
+        with self.lock:
+            return sum(said.get(name) == value for said in self.told)
 
     def of(self, run: str) -> list[int]:
         """The descriptors that are stored of a run."""

@@ -53,6 +53,57 @@ def test_starting_again_from_the_copy(daemon: Daemon, begin: int | None) -> None
     assert len(daemon.runs("t")) == 2
 
 
+WORK = f"""{TASK}[tasks.long]
+run = '''echo first; until [ -e "$GATE" ]; do sleep 0.01; done; echo last'''
+env = {{GATE = "gate"}}
+max_concurrent = 3
+[services.s]
+run = "exec sleep 1000"
+"""
+
+
+def test_damage_while_it_runs(daemon: Daemon) -> None:
+    """Whoever meets it: another scheduler starts again from the copy; what runs goes on, and no end is lost."""
+    daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    before = daemon.ended(daemon.trigger("t"))
+    path = daemon.data / "ringward.db"
+    make_copy(str(path))
+    daemon.ended(daemon.trigger("t"))
+    ends, stays = daemon.trigger("long"), daemon.trigger("long")
+    until(lambda: daemon.texts(ends) == daemon.texts(stays) == ["first"], "both to run")
+    assert daemon.request("POST", "/api/tasks/s/restart").status == 204
+    until(lambda: len(daemon.runs("s")) == 2 and daemon.task("s")["state"] == "running", "the service again")
+    service = daemon.runs("s")[1]
+    scheduler, gunicorn = daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid
+    damage(path, 4096)
+    told = "there is damage"
+    until(lambda: daemon.get("/api/runs?limit=7") and told in daemon.output.read_text(), "somebody to meet it")
+    (daemon.directory / "gate").touch()
+    until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")
+    until(daemon.ready, "the next scheduler")
+    for run in (ends, stays):
+        ended = daemon.ended(run)
+        assert (ended["endReason"], ended["exitCode"], ended["triggeredBy"]) == ("succeeded", 0, "api")
+        assert daemon.texts(run) == ["first", "last"]
+    assert [(run["id"] == service["id"], run["status"]) for run in daemon.runs("s")] == [
+        (False, "ended"),
+        (True, "running"),
+    ]
+    assert daemon.task("s")["state"] == "running"
+    assert [run["id"] for run in daemon.runs("t")] == [before["id"]]
+    assert daemon.helper("ringward gunicorn").pid == gunicorn
+    assert daemon.helper("ringward scheduler").pid != scheduler
+    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    assert kinds.count("database.restored") == 1
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    assert daemon.stop() == 0
+    daemon.start()
+    assert {daemon.run(run)["endReason"] for run in (ends, stays)} == {"succeeded"}
+    assert "Traceback" not in daemon.output.read_text()
+
+
 def test_locked_by_somebody_else(daemon: Daemon) -> None:
     """What somebody waits for is refused, what runs goes on and can be stopped; afterwards all is stored."""
     daemon.write('[tasks.t]\nrun = "exec sleep 1000"\n')

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from store.database import open_reader, open_writer
 from store.ids import new_ulid
 from store.run_bulk import SLICE_ROWS, purged_runs
@@ -130,6 +132,7 @@ def test_what_has_not_ended(daemon: Daemon) -> None:
     assert daemon.run(waiting)["endReason"] == "stopped"
 
 
+@pytest.mark.lent
 def test_stop_and_rerun_many(daemon: Daemon) -> None:
     """Bulk stop ends what runs and what waits; bulk rerun starts each task once that may be started."""
     daemon.write(TASKS)

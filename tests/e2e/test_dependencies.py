@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.daemon import Daemon
 from tests.e2e.test_readiness import instance, is_ready
 from tests.e2e.test_survival import kill_helper
@@ -27,6 +29,7 @@ def running(daemon: Daemon, name: str) -> bool:
     return bool(daemon.task(name)["state"] == "running")
 
 
+@pytest.mark.lent
 def test_until_it_is_ready(daemon: Daemon, tmp_path: Path) -> None:
     """A service waits for a ready one, says so, over a killed scheduler, and starts when that is ready."""
     flag = tmp_path / "flag"
@@ -48,6 +51,7 @@ def test_until_it_is_ready(daemon: Daemon, tmp_path: Path) -> None:
     assert len(daemon.runs("app")) == 1
 
 
+@pytest.mark.lent
 def test_a_dependency_that_is_given_up(daemon: Daemon, tmp_path: Path) -> None:
     """Its dependents wait and say so; starting one of them starts what it needs again."""
     flag = tmp_path / "flag"
@@ -68,6 +72,7 @@ def test_a_dependency_that_is_given_up(daemon: Daemon, tmp_path: Path) -> None:
     until(lambda: running(daemon, "db") and running(daemon, "app"), "both again")
 
 
+@pytest.mark.lent
 def test_a_stop_while_it_waits(daemon: Daemon) -> None:
     """There is nothing to wait for: it is stopped at once."""
     daemon.write(
@@ -101,6 +106,7 @@ def test_until_a_task_has_succeeded(daemon: Daemon, tmp_path: Path) -> None:
     assert running(daemon, "b")
 
 
+@pytest.mark.lent
 def test_edges_come_and_go(daemon: Daemon) -> None:
     """A reload brings dependencies into force: one that goes frees who waits for it; nothing that runs is touched."""
     base = f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'

@@ -15,6 +15,8 @@ from store.tasks import update_task, upsert_task
 from tests.e2e.daemon import Daemon, program
 from tests.waiting import until
 
+pytestmark = pytest.mark.lent
+
 
 def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
     daemon.ended(run_id)
@@ -85,7 +87,7 @@ def test_what_is_ended(daemon: Daemon) -> None:
     """A stop and who asked for it, a time-out, and a run that is still there."""
     daemon.write(
         f"[tasks.stopped]\nrun = {program('obeys_term')}\n"
-        f'[tasks.timeout]\nrun = {program("ignores_term")}\ntimeout = "200ms"\ngraceful_stop = "100ms"\n'
+        "[tasks.timeout]\nrun = \"trap '' TERM; exec sleep 1000\"\ntimeout = '200ms'\ngraceful_stop = '100ms'\n"
     )
     daemon.start()
     stopped, timeout = daemon.trigger("stopped"), daemon.trigger("timeout")
@@ -130,6 +132,7 @@ def test_what_did_not_run_and_what_runs_again(daemon: Daemon) -> None:
     assert ending(daemon, retry["id"])["reason"] == "stopped"
 
 
+@pytest.mark.own
 def test_missed_times(daemon: Daemon) -> None:
     """The run that stands for several says for how many, and for the last of which times."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')

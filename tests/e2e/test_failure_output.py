@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.daemon import Daemon
 from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
+
+pytestmark = pytest.mark.lent
 
 PATTERN = 'failure_output = "^(ERROR|fatal):"\n'
 
@@ -38,6 +42,7 @@ def test_a_line_makes_it_a_failure(daemon: Daemon) -> None:
     until(lambda: [run.get("endReason") for run in daemon.runs("again")] == ["failed"] * 2, "its retry")
 
 
+@pytest.mark.own
 def test_over_deaths(daemon: Daemon, tmp_path: Path) -> None:
     """Neither a killed scheduler nor an end that no scheduler saw loses the line."""
     flag = tmp_path / "flag"

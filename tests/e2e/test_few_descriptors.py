@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.cli import exit_codes
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
 
@@ -17,8 +18,10 @@ RUNS = 80
 class FewDescriptors(Daemon):
     """Its limit is low, and hard."""
 
+    soft, hard = LIMIT // 4, LIMIT
+
     def command(self) -> list[str]:
-        return ["prlimit", f"--nofile={LIMIT}:{LIMIT}", *super().command()]
+        return ["prlimit", f"--nofile={self.soft}:{self.hard}", *super().command()]
 
 
 @pytest.fixture
@@ -62,3 +65,15 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
     assert daemon.request("POST", f"/api/runs/{again}/stop").status == 204
     assert daemon.ended(again)["endReason"] == "stopped"
     assert daemon.stop() == 0
+
+
+def test_too_few_for_a_daemon(daemon: FewDescriptors) -> None:
+    """Where it could never be ready it does not start, and says what it needs."""
+    daemon.soft = daemon.hard = LIMIT - 1
+    daemon.write('[tasks.t]\nrun = "true"\n')
+    daemon.launch()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == exit_codes.OS_ERROR
+    assert f"at most {LIMIT - 1} files may be open" in daemon.output.read_text()
+    assert f"a daemon needs {LIMIT}" in daemon.output.read_text()
+    assert not daemon.data.exists()

@@ -30,6 +30,7 @@ def all_lines(daemon: Daemon, run_id: str) -> tuple[list[dict[str, Any]], dict[s
             return lines, page
 
 
+@pytest.mark.lent
 @pytest.mark.parametrize("policy", ["drop_new", "kill"])
 def test_a_full_log(daemon: Daemon, policy: str) -> None:
     """drop_new keeps the oldest lines and counts the others; kill also ends the run, as log_overflow."""
@@ -56,6 +57,7 @@ def test_a_full_log(daemon: Daemon, policy: str) -> None:
     assert page["totalLines"] == kept + dropped + len(own)
 
 
+@pytest.mark.lent
 def test_kill_spares_who_stays_below(daemon: Daemon) -> None:
     """A run whose output just fits ends by itself, and loses nothing."""
     daemon.write(f'[tasks.fits]\nrun = {program("floods", 400_000)}\nlog_max_size = "512kb"\nlog_on_full = "kill"\n')

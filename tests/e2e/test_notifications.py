@@ -119,6 +119,7 @@ def test_a_dead_receiver(daemon: Daemon) -> None:
         assert len(web.messages) == 1
 
 
+@pytest.mark.lent
 @pytest.mark.parametrize("victim", ["notifier", "scheduler"])
 def test_killed_in_the_middle(daemon: Daemon, web: Web, victim: str) -> None:
     """A message that was under way when either side of the socket was killed comes once more, and only that one."""
@@ -138,6 +139,7 @@ def test_killed_in_the_middle(daemon: Daemon, web: Web, victim: str) -> None:
     assert [message["title"] for message in web.messages] == ["t failed", "t failed"]
 
 
+@pytest.mark.lent
 def test_trying_a_notifier(daemon: Daemon, web: Web) -> None:
     """`notify test` waits for the result: 0 delivered, 1 refused with the reason, or unknown."""
     port = free_port()

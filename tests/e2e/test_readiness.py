@@ -71,50 +71,57 @@ def cases(flag: Path, port: int) -> dict[str, tuple[str, str]]:
 KINDS = ("notify", "tcp", "http", "exec", "log")
 
 
-def configured(daemon: Daemon, flag: Path, kind: str, more: str) -> None:
+def configured(flag: Path, kind: str, more: str, name: str = "s") -> str:
     run, probe = cases(flag, free_port())[kind]
-    daemon.write(f'[services.s]\nrun = {run}\nready = {{ {probe}, every = "50ms", {more} }}\n{QUICK}')
+    return f'[services.{name}]\nrun = {run}\nready = {{ {probe}, every = "50ms", {more} }}\n{QUICK}'
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_ready(daemon: Daemon, tmp_path: Path, kind: str) -> None:
-    """An instance is starting until its probe succeeds, whatever dies meanwhile, and running from then on."""
-    flag = tmp_path / "flag"
-    configured(daemon, flag, kind, 'timeout = "1h"')
+def test_ready(daemon: Daemon, tmp_path: Path) -> None:
+    """By a probe of any kind an instance is starting until that succeeds, whatever dies meanwhile; then it runs."""
+    flags = {kind: tmp_path / kind for kind in KINDS}
+    daemon.write("".join(configured(flags[kind], kind, 'timeout = "1h"', kind) for kind in KINDS))
     daemon.start()
-    until(lambda: instance(daemon).get("runId") and daemon.runs("s")[0]["status"] == "running", "its process")
-    assert (instance(daemon)["state"], instance(daemon)["ready"]) == ("starting", False)
-    if kind != "notify":
-        first = until(lambda: watcher(daemon), "the watcher")
-        first.kill()
-        until(lambda: (watcher(daemon) or first).pid != first.pid, "another watcher")
+    for kind in KINDS:
+        until(lambda kind=kind: [one["status"] for one in daemon.runs(kind)] == ["running"], f"the process of {kind}")  # type: ignore[misc]
+
+    def all_wait() -> bool:
+        found = [instance(daemon, kind) for kind in KINDS]
+        return [(one["state"], one["ready"]) for one in found] == [("starting", False)] * len(KINDS)
+
+    assert all_wait()
+    first = until(lambda: watcher(daemon), "the watcher")
+    first.kill()
+    until(lambda: (watcher(daemon) or first).pid != first.pid, "another watcher")
     kill_helper(daemon, "ringward scheduler")
-    assert instance(daemon)["state"] == "starting"
-    flag.touch()
-    until(lambda: is_ready(daemon), "readiness")
-    assert len(daemon.runs("s")) == 1
-    flag.unlink()
+    assert all_wait()
+    for kind, flag in flags.items():
+        flag.touch()
+        until(lambda kind=kind: is_ready(daemon, kind), f"readiness of {kind}")  # type: ignore[misc]
+    assert [len(daemon.runs(kind)) for kind in KINDS] == [1] * len(KINDS)
+    for flag in flags.values():
+        flag.unlink()
     kill_helper(daemon, "ringward scheduler")
-    assert is_ready(daemon)
+    assert [kind for kind in KINDS if not is_ready(daemon, kind)] == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_never_ready(daemon: Daemon, tmp_path: Path, kind: str) -> None:
+@pytest.mark.lent
+def test_never_ready(daemon: Daemon, tmp_path: Path) -> None:
     """One that is not ready in time is stopped, which is a quick failure; its log says what was missing."""
-    configured(daemon, tmp_path / "flag", kind, 'timeout = "200ms"')
+    daemon.write("".join(configured(tmp_path / kind, kind, 'timeout = "200ms"', kind) for kind in KINDS))
     daemon.start()
-    until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
-    runs = daemon.runs("s")
-    assert [run["endReason"] for run in runs] == ["failed"] * 2
-    (said,) = [text for text in daemon.texts(runs[0]["id"], "system") if "not ready within 200ms" in text]
-    assert said.endswith(": stopping")
-    assert not daemon.task("s")["instances"][0]["ready"]
+    for kind in KINDS:
+        until(lambda kind=kind: daemon.task(kind)["state"] == "fatal", f"{kind} to be fatal")  # type: ignore[misc]
+        runs = daemon.runs(kind)
+        assert [run["endReason"] for run in runs] == ["failed"] * 2, kind
+        (said,) = [text for text in daemon.texts(runs[0]["id"], "system") if "not ready within 200ms" in text]
+        assert said.endswith(": stopping"), kind
+        assert not daemon.task(kind)["instances"][0]["ready"], kind
 
 
 def test_ready_while_the_scheduler_is_away(daemon: Daemon, tmp_path: Path) -> None:
     """What a run says by sd_notify is not lost."""
     flag = tmp_path / "flag"
-    configured(daemon, flag, "notify", 'timeout = "1h"')
+    daemon.write(configured(flag, "notify", 'timeout = "1h"'))
     daemon.start()
     until(lambda: daemon.runs("s") and daemon.runs("s")[0]["status"] == "running", "its process")
     scheduler = daemon.helper("ringward scheduler")
@@ -126,10 +133,11 @@ def test_ready_while_the_scheduler_is_away(daemon: Daemon, tmp_path: Path) -> No
     until(lambda: instance(daemon).get("detail") == "warming", "its status")
 
 
+@pytest.mark.lent
 def test_who_may_say_it(daemon: Daemon, tmp_path: Path) -> None:
     """A grandchild that has a session of its own may; a stranger may not, however much it sends."""
     flag = tmp_path / "flag"
-    grandchild = f"import os, socket; {SAY.format(b'READY=1')}"
+    grandchild = f"import os, socket, time; {SAY.format(b'READY=1')}; time.sleep(1000)"
     spawn = f"subprocess.run(['sh', '-c', 'setsid \"$0\" -I -c \"$1\"; :', sys.executable, {grandchild!r}])"
     daemon.write(f'[services.s]\nrun = {on_flag(flag, spawn)}\nready = {{ notify = true, timeout = "1h" }}\n')
     daemon.start()
@@ -150,6 +158,7 @@ def test_who_may_say_it(daemon: Daemon, tmp_path: Path) -> None:
     assert "detail" not in instance(daemon)
 
 
+@pytest.mark.lent
 def test_a_flood_of_words(daemon: Daemon) -> None:
     """A service that says a lot harms nobody: commands are answered, another one starts, and its last word counts."""
     flood = (
@@ -170,6 +179,7 @@ def test_a_flood_of_words(daemon: Daemon) -> None:
     until(lambda: instance(daemon).get("detail") == "word 1999", "its last word")
 
 
+@pytest.mark.lent
 def test_rolling(daemon: Daemon, tmp_path: Path) -> None:
     """Each instance's turn comes when the one before is ready, and it ends at the first that does not get there."""
     broken = tmp_path / "broken"
@@ -229,17 +239,12 @@ def test_a_probe_leaves_nothing(daemon: Daemon) -> None:
     assert daemon.stop() == 0
 
 
-LIVE_KINDS = ("notify", "tcp", "http", "exec")
-
-
-@pytest.mark.parametrize("kind", LIVE_KINDS)
-def test_not_alive(daemon: Daemon, tmp_path: Path, kind: str) -> None:
-    """One that is not alive any more so many times in a row is restarted; its run has failed, and its log says why."""
-    flag, port = tmp_path / "flag", free_port()
+def alive(flag: Path, port: int) -> dict[str, tuple[str, str]]:
+    """Of each kind what runs, and its probe, which succeeds as long as the flag is there."""
     feed = "\n".join(("import os, socket, time", f"while os.path.exists({str(flag)!r}):", "    time.sleep(0.05)"))
     feed += f"\n    {SAY.format(b'WATCHDOG=1')}\ntime.sleep(1000)"
     serve = f"s = socket.create_server(('127.0.0.1', {port}))\nwhile os.path.exists({str(flag)!r}): time.sleep(0.01)"
-    run, probe = {
+    return {
         "notify": (script(feed), "notify = true"),
         "tcp": (script("import os, socket, time", serve, "s.close()", "time.sleep(1000)"), f'tcp = "127.0.0.1:{port}"'),
         "http": (
@@ -247,18 +252,31 @@ def test_not_alive(daemon: Daemon, tmp_path: Path, kind: str) -> None:
             f'http = "http://127.0.0.1:{port}/"',
         ),
         "exec": ('"exec sleep 1000"', f'exec = ["test", "-e", "{flag}"]'),
-    }[kind]
+    }
+
+
+LIVE_KINDS = ("notify", "tcp", "http", "exec")
+
+
+def test_not_alive(daemon: Daemon, tmp_path: Path) -> None:
+    """One that is not alive any more so many times in a row is restarted; its run has failed, and its log says why."""
+    flag = tmp_path / "flag"
     flag.touch()
-    daemon.write(
-        f'[services.s]\nrun = {run}\nlive = {{ {probe}, every = "500ms", failures = 6 }}\nrestart_delay = "1h"\n'
-    )
+    text = ""
+    for kind in LIVE_KINDS:
+        run, probe = alive(flag, free_port())[kind]
+        text += f'[services.{kind}]\nrun = {run}\nlive = {{ {probe}, every = "500ms", failures = 6 }}\n'
+        text += 'restart_delay = "1h"\n'
+    daemon.write(text)
     daemon.start()
-    until(lambda: instance(daemon)["state"] == "running", "its process")
+    for kind in LIVE_KINDS:
+        until(lambda kind=kind: instance(daemon, kind)["state"] == "running", f"the process of {kind}")  # type: ignore[misc]
     kill_helper(daemon, "ringward scheduler")
     flag.unlink()
-    until(lambda: daemon.runs("s")[0]["status"] == "ended", "its end")
-    (run_record,) = daemon.runs("s")
-    assert run_record["endReason"] == "failed"
-    (said,) = [text for text in daemon.texts(run_record["id"], "system") if "not alive" in text]
-    assert ("no WATCHDOG=1 for 3s" if kind == "notify" else "6 times in a row") in said
-    assert instance(daemon)["state"] == "backoff"
+    for kind in LIVE_KINDS:
+        until(lambda kind=kind: daemon.runs(kind)[0]["status"] == "ended", f"the end of {kind}")  # type: ignore[misc]
+        (run_record,) = daemon.runs(kind)
+        assert run_record["endReason"] == "failed", kind
+        (said,) = [line for line in daemon.texts(run_record["id"], "system") if "not alive" in line]
+        assert ("no WATCHDOG=1 for 3s" if kind == "notify" else "6 times in a row") in said
+        assert instance(daemon, kind)["state"] == "backoff", kind

@@ -45,6 +45,7 @@ def shows(events: Iterator[Event], rows: list[str]) -> Event:
     return next(event for event in events if event.kind == "region" and event.data["rows"] == rows)
 
 
+@pytest.mark.lent
 def test_a_progress_bar(daemon: Daemon, program: Program) -> None:
     """Its frames come as regions, then its line with frameCount; its history is served, live and after the end."""
     daemon.write(f"[tasks.t]\nrun = {program.run}\n")
@@ -76,6 +77,7 @@ def test_a_progress_bar(daemon: Daemon, program: Program) -> None:
     assert daemon.get(f"/api/runs/{run_id}/log/line/2/history").status == 404
 
 
+@pytest.mark.lent
 def test_redraw_off(daemon: Daemon, program: Program) -> None:
     """Every byte is kept as it came, there is no history and no sidecar."""
     daemon.write(f'[tasks.t]\nrun = {program.run}\nredraw = "off"\n')

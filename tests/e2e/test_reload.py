@@ -51,6 +51,7 @@ def log(daemon: Daemon) -> str:
     return daemon.output.read_text()
 
 
+@pytest.mark.lent
 def test_only_the_difference(daemon: Daemon) -> None:
     """Unchanged services keep their processes, changed ones get new ones, instances come and go, tasks follow."""
     daemon.write(
@@ -100,6 +101,7 @@ def test_only_the_difference(daemon: Daemon) -> None:
     assert daemon.request("POST", "/api/tasks/left/run").status == 404
 
 
+@pytest.mark.lent
 def test_a_running_task_ends_as_it_began(daemon: Daemon, tmp_path: Path) -> None:
     """Its run goes on under the definition of its start, also when its task leaves and comes back."""
     gate = tmp_path / "gate"
@@ -120,6 +122,7 @@ def test_a_running_task_ends_as_it_began(daemon: Daemon, tmp_path: Path) -> None
     assert daemon.texts(third) == ["new"]
 
 
+@pytest.mark.lent
 def test_an_invalid_file_changes_nothing(daemon: Daemon) -> None:
     """Neither over the API nor by the command, which says what validate says; afterwards it is still stale."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')

@@ -58,6 +58,9 @@ def test_a_run_that_takes_much(daemon: Daemon) -> None:
     assert last["cpuUserMs"] >= second["cpuUserMs"]
     assert last["maxRssBytes"] >= second["maxRssBytes"]
     assert daemon.get("/api/resources").json()["items"] == []
+    in_all = daemon.get("/api/tasks/t/resources").json()
+    assert in_all["runs"] == 1
+    assert all(in_all[name] == last[name] for name in ("cpuUserMs", "cpuSystemMs"))
     of_short = resources(daemon, short)
     assert (of_short["samples"], of_short["maxRssBytes"] > 0) == ([], True)
 

@@ -48,21 +48,28 @@ def test_intervals_and_single_times(daemon: Daemon) -> None:
 
 
 def test_what_passed_while_the_daemon_was_down(daemon: Daemon) -> None:
-    """The newest instant that was missed runs, the others are one missed run; no instant twice, none backfilled."""
-    daemon.write('[tasks.t]\nrun = "true"\ncron = "*/10 * * * *"\n[tasks.new]\nrun = "true"\ncron = "*/10 * * * *"\n')
+    """The newest instant that was missed runs, the others are one missed run; no instant twice, none backfilled.
+
+    A task that is new has missed nothing, nor has one that was not configured meanwhile.
+    """
+    back = '[tasks.back]\nrun = "true"\ncron = "*/10 * * * *"\n'
+    daemon.write(f"{back}{back.replace('back', 't')}{back.replace('back', 'new')}")
+    complete = daemon.config.read_text()
     daemon.start()
     assert daemon.runs("t") == []
     daemon.stop()
     now_ms = int(time.time() * 1000)
     with sqlite3.connect(daemon.data / "ringward.db") as db:
-        db.execute("UPDATE tasks SET last_instant = ? WHERE name = 't'", [now_ms - 55 * MINUTE_MS])
+        db.execute("UPDATE tasks SET last_instant = ? WHERE name <> 'new'", [now_ms - 55 * MINUTE_MS])
         db.execute("DELETE FROM tasks WHERE name = 'new'")
     db.close()
+    daemon.config.write_text(complete.replace(back, ""))
     daemon.start()
     runs = until(lambda: [one for one in daemon.runs("t") if one["status"] == "ended"][1:] and daemon.runs("t"), "both")
     assert sorted(run["endReason"] for run in runs) == ["missed", "succeeded"]
     assert {run["triggeredBy"] for run in runs} == {"cron"}
     daemon.stop()
+    daemon.config.write_text(complete)
     daemon.start()
     assert len(daemon.runs("t")) == 2
-    assert daemon.runs("new") == []
+    assert daemon.runs("new") == daemon.runs("back") == []

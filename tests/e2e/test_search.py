@@ -4,9 +4,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
 from tests.e2e.daemon import Daemon, program
 from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
+
+pytestmark = pytest.mark.lent
 
 
 def page(daemon: Daemon, task: str, **query: Any) -> Any:

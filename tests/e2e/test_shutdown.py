@@ -74,9 +74,13 @@ def _is_waiting(pid: int) -> bool:
 
 
 def test_what_waits_stays(daemon: Daemon) -> None:
-    """What is queued or waits for its retry when the daemon is shut down runs after the next start, in its order."""
+    """What is queued or waits for its retry when the daemon is shut down runs after the next start, in its order.
+
+    What the shutdown ended is not tried again, nor is what was stopped.
+    """
     daemon.write(
-        f'[tasks.q]\nrun = {program("obeys_term")}\n[tasks.r]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "3s"\n'
+        f'[tasks.q]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n'
+        '[tasks.r]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "3s"\n'
     )
     daemon.start()
     ids = [daemon.trigger("q") for _ in range(3)]
@@ -90,6 +94,7 @@ def test_what_waits_stays(daemon: Daemon) -> None:
         until(partial(daemon.texts, one), "its turn")
         daemon.request("POST", f"/api/runs/{one}/stop")
         assert daemon.ended(one)["endReason"] == "stopped"
+    assert [run["id"] for run in daemon.runs("q")] == ids
     assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
 
 

@@ -3,6 +3,7 @@
 import signal
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -61,11 +62,16 @@ def test_what_cannot_start_says_why(daemon: Daemon, definition: str, words: str)
 
 
 def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
-    """A run that outlives its timeout gets SIGTERM, then SIGKILL, and ends as timeout."""
-    daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ntimeout = "300ms"\ngraceful_stop = "200ms"\n')
+    """A run that outlives its timeout gets SIGTERM, then SIGKILL, and ends as timeout; each attempt has the whole."""
+    daemon.write(
+        f'[tasks.t]\nrun = {program("ignores_term")}\ntimeout = "300ms"\ngraceful_stop = "200ms"\n'
+        'retry_attempts = 1\nretry_delay = "0s"\nretry_on = ["timeout"]\n'
+    )
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
     assert (run["endReason"], run["exitCode"]) == ("timeout", 128 + signal.SIGKILL)
+    again = daemon.ended(daemon.runs("t")[1]["id"])
+    assert (again["endReason"], again["retryAttempt"]) == ("timeout", 1)
     assert "timed out" in daemon.texts(run["id"], "system")[0]
 
 
@@ -129,12 +135,23 @@ def test_a_stopped_run_is_not_retried(daemon: Daemon) -> None:
     assert len(daemon.runs("t")) == 1
 
 
+def created(daemon: Daemon, task: str) -> dict[str, Any]:
+    """The run that a trigger was answered with."""
+    answer = daemon.request("POST", f"/api/tasks/{task}/run")
+    assert answer.status == 201
+    found: dict[str, Any] = answer.json()
+    return found
+
+
 def test_overlap_queue(daemon: Daemon) -> None:
-    """Runs beyond max_concurrent wait in their order; beyond queue_max they are recorded as queue_full."""
+    """Runs beyond max_concurrent wait in their order; beyond queue_max a run is created that says queue_full."""
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\nqueue_max = 2\n")
     daemon.start()
-    ids = [daemon.trigger("t") for _ in range(4)]
+    ids = [daemon.trigger("t") for _ in range(3)]
     until(lambda: daemon.texts(ids[0]), "the first to run")
+    refused = created(daemon, "t")
+    assert (refused["status"], refused["end_reason"], refused["exit_code"]) == ("ended", "queue_full", -1)
+    ids.append(refused["id"])
     assert [daemon.run(one)["status"] for one in ids] == ["running", "pending", "pending", "ended"]
     assert daemon.run(ids[3])["endReason"] == "queue_full"
     assert daemon.request("POST", f"/api/runs/{ids[1]}/stop").status == 204
@@ -145,11 +162,13 @@ def test_overlap_queue(daemon: Daemon) -> None:
 
 
 def test_overlap_skip(daemon: Daemon) -> None:
-    """on_overlap = skip records what it skipped."""
+    """on_overlap = skip records what it skipped, and whoever asked for it gets a run that says so."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\non_overlap = "skip"\n')
     daemon.start()
     daemon.trigger("t")
-    assert daemon.run(daemon.trigger("t"))["endReason"] == "skipped"
+    skipped = created(daemon, "t")
+    assert (skipped["status"], skipped["end_reason"], skipped["exit_code"]) == ("ended", "skipped", -1)
+    assert daemon.run(skipped["id"])["endReason"] == "skipped"
 
 
 def test_overlap_terminate(daemon: Daemon) -> None:

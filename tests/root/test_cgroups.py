@@ -5,11 +5,14 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from supervisor.root import cgroups
-from supervisor.root.cgroups import Cgroup, Cgroups, Usage, run_of_cgroup
+from supervisor.root.cgroups import Cgroup, Cgroups, Usage, own_place, run_of_cgroup
+from supervisor.root.lives import Lives
 from supervisor.root.processes import Process, look, send
 from tests.waiting import until
 
@@ -142,6 +145,37 @@ def test_no_controllers(fake: Fake) -> None:
     assert (fake.unit / "ringward" / "cgroup.procs").read_text() == ""
 
 
+def test_giving_way(fake: Fake) -> None:
+    """What systemd executes after our end takes the controllers from the runs first; anything else changes nothing."""
+    for directory in (fake.unit / "runs", fake.unit):
+        (directory / "cgroup.subtree_control").write_text("memory cpu\n")
+    cgroups.give_way(str(fake.proc))
+    assert asked_for(fake.unit) == ["memory cpu"]
+    fake.at("/system.slice/ringward.service/.control")
+    cgroups.give_way(str(fake.proc))
+    for directory in (fake.unit / "runs", fake.unit):
+        assert asked_for(directory) == ["memory cpu", "-memory", "-cpu"]
+
+
+def test_limits_hold_again_for_what_was_adopted(filled: Cgroup, tmp_path: Path) -> None:
+    """Each limit that its cgroup had; the others are not touched, and one that cannot be set is told."""
+    filled.limit(64 << 20, None)
+    gone = Cgroup(str(tmp_path / "gone"), frozenset({"memory"}))
+    gone.limits.add("memory")
+    spawn = SimpleNamespace(limits={"memory": 64 << 20, "cpu": 0.5, "nice": 5})
+    Path(filled.path, "memory.max").write_text("max\n")
+    told: list[str] = []
+    instances = {
+        name: SimpleNamespace(run=name, adopted=True, cgroup=cgroup, spawn=spawn)
+        for name, cgroup in (("limited", filled), ("none", None), ("gone", gone))
+    }
+    lives = SimpleNamespace(live=instances, _log=SimpleNamespace(warning=told.append))
+    Lives._limit_again(cast("Lives", lives))
+    assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
+    assert Path(filled.path, "cpu.max").read_text() == "max 100000\n"
+    assert told == ["the limits of gone do not hold any more: No such file or directory"]
+
+
 def test_no_place(fake: Fake, tmp_path: Path) -> None:
     """No hierarchy, one that is out of our sight, or one in which runs would be threads: runs have no cgroups."""
     (fake.unit / "runs" / "cgroup.type").write_text("domain invalid\n")
@@ -226,3 +260,16 @@ def test_the_run_of_a_process(tmp_path: Path) -> None:
         path.write_text(f"3:memory:/runs/R0\n0::{text}\n")
         assert run_of_cgroup(7, str(tmp_path)) == run
     assert run_of_cgroup(8, str(tmp_path)) == ""
+
+
+def test_a_daemon_in_a_run_of_another_one(tmp_path: Path) -> None:
+    """That run is none of its own, for what it started neither; its own ones are below it."""
+    for name in ("self", "7"):
+        (tmp_path / name).mkdir()
+    process = tmp_path / "7" / "cgroup"
+    for own, place in (("/x/runs/OUTER", "/x/runs/OUTER"), ("/x/runs/OUTER/ringward", "/x/runs/OUTER"), ("/", "")):
+        (tmp_path / "self" / "cgroup").write_text(f"0::{own}\n")
+        assert own_place(str(tmp_path)) == place
+        for text, run in (("/x/runs/OUTER", ""), (f"{place}/runs/R1", "R1"), (f"{place}/runs/R1/runs/R2", "R1")):
+            process.write_text(f"0::{text}\n")
+            assert run_of_cgroup(7, str(tmp_path), place) == run

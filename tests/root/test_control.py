@@ -23,6 +23,7 @@ from supervisor.root.helpers import Helper
 from supervisor.root.instances import Instance, Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
+from supervisor.root.quarters import Quarters
 from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
 from tests.root.test_shortage import BOOT
@@ -129,9 +130,9 @@ def test_a_helper_that_cannot_even_be_killed(
 
 def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
     """The log of the run says that it does not hold."""
-    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set, print), ESTATE)
-    lives._cgroups = Cgroups(str(tmp_path / "removed"), frozenset({"cpu"}))
-    assert lives._cgroup(spawn("R", limits={"cpu": 1})) == (
+    quarters = Quarters(_Log())
+    quarters._cgroups = Cgroups(str(tmp_path / "removed"), frozenset({"cpu"}))
+    assert quarters.assign(spawn("R", limits={"cpu": 1})) == (
         None,
         ["limits.cpu does not hold: the run has no cgroup (No such file or directory)"],
     )

@@ -188,9 +188,9 @@ class TestTheSpawner:
         for spawn in (first, second, third):
             assert Outcome(root.settle(spawn)).code == 0
 
-    def test_there_is_another_one(self, root: Nursery, cgroups: Supply, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_there_is_another_one(self, root: Nursery, cgroups: Supply) -> None:
         """One that was killed is replaced, and until then nothing waits."""
-        monkeypatch.setattr("supervisor.root.starts._AGAIN_S", 0.0)
+        root.starts._again_s = 0.0
         pid = root.warm()
         os.kill(pid, signal.SIGKILL)
         until(lambda: state(pid) == "Z", "its end")
@@ -200,6 +200,29 @@ class TestTheSpawner:
         root.turn(lambda: root.starts.pid not in (pid, None), "another one")
         assert "the spawner ended with signal 9" in root.log.text
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"]), cgroups.new()).out == b"again\n"
+
+    def test_one_after_the_other_ends(self, root: Nursery, cgroups: Supply) -> None:
+        """There is another one less and less often; meanwhile runs start the other way."""
+        waits = []
+        root.starts.wake()
+        for _ in range(8):
+            pid = root.starts.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            root.turn(lambda: root.starts.pid is None, "its end")
+            due_s = root.starts.next_s()
+            assert due_s is not None
+            waits.append(due_s - root.starts._launched_s)
+            root.starts._launched_s -= waits[-1]  # so much time passes
+            root.starts.tend(due_s)
+        pid = root.starts.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        root.turn(lambda: root.starts.pid is None, "its end")
+        assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
+        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        assert not root.begin(spawn, cgroups.new())
+        assert Outcome(root.settle(spawn)).out == b"once\n"
 
     def test_it_is_killed_with_a_start_in_hand(self, root: Nursery, cgroups: Supply) -> None:
         """Stopped before it reads, then killed: the start goes the other way, once."""

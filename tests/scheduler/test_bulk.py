@@ -12,14 +12,16 @@ from store.events import since
 from store.meta import set_meta
 from store.run_bulk import RunSelector, find_ended, mark_deleted
 from store.run_filter import RunFilter
-from store.runs import count_runs, get_run, insert_run
+from store.runs import count_runs, get_run, insert_run, list_runs
 from supervisor.scheduler.bulk import Bulk, Job, unfinished_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.reading import Reading
 from tests.scheduler.bench import Bench
 from tests.store.making import make_run
+from tests.waiting import until
 
 CONFIG = '[tasks.t]\nrun = "true"\n[tasks.own]\nrun = "true"\napi_trigger = false\n[services.s]\nrun = "true"\n'
+COMMAND = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ALL = {"match_all": True, "filter": {}, "except_ids": "", "ids": "", "by": "somebody"}
 
 
@@ -103,6 +105,32 @@ def test_slices(jobs: Jobs) -> None:
     assert unfinished_job(jobs.db) is None
 
 
+@pytest.mark.parametrize("event", [None, "run.deleted"])
+def test_what_nobody_waits_for_gives_way(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, event: str | None) -> None:
+    """Between two slices the database may put its pages into place; what somebody waits for goes on at once."""
+    monkeypatch.setattr(jobs.db, "has_backlog", lambda: True)
+    jobs.bulk.submit(
+        Job(
+            command="",
+            find=lambda db: find_ended(db, RunSelector(match_all=True)),
+            work=mark_deleted,
+            event=event,
+            done=jobs.results.append,
+            failed=jobs.results.append,
+        )
+    )
+    jobs.slice()
+    assert (jobs.left(), len(jobs.one.store.jobs)) == (16, 0 if event is None else 1)
+
+    def submitted() -> bool:
+        jobs.one.loop.round(0.01)
+        return bool(jobs.one.store.jobs)
+
+    until(submitted, "the next slice")
+    jobs.one.store.work()
+    assert jobs.left() == 12
+
+
 def test_one_after_the_other(jobs: Jobs) -> None:
     """A second job begins when the first one is done, so it never sees half of it."""
     jobs.delete("a")
@@ -158,12 +186,37 @@ def test_shutdown(jobs: Jobs) -> None:
     assert "shutting down" in str(jobs.results[0])
 
 
+def test_a_time_of_its_own(asked: "Asked") -> None:
+    """Deletions in the same millisecond have different times, by which just the runs of one are restored.
+
+    Asked again by another scheduler, an unfinished one goes on at its time.
+    """
+    jobs = asked.jobs
+    some = [run.id for run in list_runs(jobs.db, RunFilter(), limit=8, now_ms=0)[0]]
+    first = asked.ask("bulk_delete", match_all=False, ids="".join(some))["result"]
+    rest = asked.ask("bulk_delete")["result"]
+    assert (first["affected"], rest["affected"]) == (8, 12)
+    assert first["deleted_at"] != rest["deleted_at"]
+    assert asked.ask("bulk_restore", deleted_at=rest["deleted_at"])["result"] == {"affected": 12}
+    assert {get_run(jobs.db, one) for one in some} == {None}
+    assert asked.ask("bulk_restore", deleted_at=rest["deleted_at"] + 1)["result"] == {"affected": 0}
+    set_meta(jobs.db, "bulk", {"command": COMMAND, "event": "run.deleted", "began": 5, "affected": 4})
+    jobs.begin()
+    asked.renew()
+    assert asked.ask("bulk_delete")["result"] == {"affected": 12 + 4, "deleted_at": 5}
+
+
 class Asked:
     """Bulk commands on a bench."""
 
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
         self.deleted = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """As a scheduler does when it starts."""
+        jobs = self.jobs
         self.commands = BulkCommands(
             jobs.one.loop,
             jobs.one.engine,
@@ -179,7 +232,7 @@ class Asked:
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         answers: list[Any] = []
-        self.commands[operation]({**ALL, "command": "01ARZ3NDEKTSV4RRFFQ69G5FAV", **arguments}, answers.append)
+        self.commands[operation]({**ALL, "command": COMMAND, **arguments}, answers.append)
         while not answers:
             self.jobs.one.store.work_all()
             self.jobs.one.loop.round(0)
@@ -193,7 +246,7 @@ def asked(jobs: Jobs) -> Asked:
 
 def test_undo_window(asked: Asked) -> None:
     """What was deleted longer ago than the window is not restored, whether it was purged or not."""
-    assert asked.ask("bulk_delete")["result"] == {"affected": 20}
+    assert asked.ask("bulk_delete")["result"]["affected"] == 20
     assert asked.deleted == 1
     asked.jobs.db.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 60000 WHERE run <= 5")
     assert asked.ask("bulk_restore")["result"] == {"affected": 15}

@@ -107,13 +107,14 @@ def test_what_fails_while_the_daemon_is_shut_down(bench: Make) -> None:
 
 
 def test_nothing_is_terminated_for_what_cannot_start(bench: Make) -> None:
-    """While nothing can be stored the oldest run goes on; it ends when the new one is stored, if that ever is."""
+    """The oldest run goes on until the new one is stored, if that ever is; also when that is the first that fails."""
     one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n')
     running = one.trigger("t")
     one.store.work_all()
     one.started(running.id)
-    one.store.fail(DiskFull())
+    one.store.work_all()
     later = one.trigger("t")
+    one.store.fail(DiskFull())
     assert one.root.take("stop") == []
     one.committer._feed()
     one.store.work_all()

@@ -100,7 +100,8 @@ def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: 
     unit = one.units["s"]
     unit.instances[0].started_at = now - 7_300_000
     from supervisor.messages import Exited, Frame
-    from supervisor.scheduler.startup import Startup, read
+    from supervisor.scheduler.known import read
+    from supervisor.scheduler.startup import Startup
 
     exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
     snapshot: Frame = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}

@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable
+from typing import Any
 
 from supervisor.scheduler.loop import Clock, Loop
 from supervisor.scheduler.timetable import Timetable
@@ -110,6 +111,90 @@ def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
     timetable.clock_stepped([unit], -365 * DAY_MS)
     assert now_ms <= unit.last_instant <= one.loop.now_ms()
     assert now_ms / 1000 < (one.loop._wall.next_s() or 0) <= one.loop.now_ms() / 1000 + 60
+
+
+def test_an_alarm_rings_when_it_is_time() -> None:
+    """What waits for the wall clock is called when that shows the time, and nobody has to look in between."""
+    loop = Loop()
+    at_ms = loop.now_ms() + 200
+    called: list[int] = []
+
+    def due() -> None:
+        called.append(loop.now_ms())
+        loop.end()
+
+    loop.at(at_ms + DAY_MS, lambda: None)
+    assert loop._timeout_s() == 0
+    loop.round(0)
+    assert loop._timeout_s() == -1
+    loop.at(at_ms, due)
+    loop.run()
+    assert called[0] >= at_ms
+
+
+class Ringer:
+    """An alarm that rings when the test says so; it stands for the kernel, whose clock nobody may set here."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self.set_to: list[float] = []
+        self.missed_a_step = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def set(self, at_s: float) -> bool:
+        self.set_to.append(at_s)
+        missed, self.missed_a_step = self.missed_a_step, False
+        return not missed
+
+    def ring(self) -> None:
+        os.write(self._write, b"x")
+
+    def clear(self) -> None:
+        os.read(self._read, 1)
+
+
+def test_a_clock_that_was_set_is_noticed_at_once() -> None:
+    """The kernel says so, and the loop, which would wait for an hour, looks; also if it was set in the last moment."""
+    ringer = Ringer()
+
+    class Ringing(SetClock):
+        def alarm(self) -> Any:
+            return ringer
+
+    clock = Ringing()
+    loop = Loop(clock)
+    steps: list[int] = []
+    loop.on_clock_step = steps.append
+    loop.at(clock.wall + 3_600_000, lambda: None)
+    loop.round(loop._timeout_s())
+    assert loop._timeout_s() == -1
+    clock.wall -= 60_000
+    ringer.ring()
+    loop.round(loop._timeout_s())
+    assert steps == [-60_000]
+    ringer.missed_a_step = True
+    clock.wall += 60_000
+    assert loop._timeout_s() == 0
+    loop.round(0)
+    assert steps == [-60_000, 60_000]
+    assert loop._timeout_s() == -1
+    assert set(ringer.set_to) == {1_790_003_600.0}
+
+
+def test_without_an_alarm_the_clock_is_looked_at() -> None:
+    """Where the kernel has none, a step is noticed within a second while something waits."""
+
+    class Silent(SetClock):
+        def alarm(self) -> None:
+            return None
+
+    clock = Silent()
+    loop = Loop(clock)
+    assert loop._timeout_s() == -1
+    loop.at(clock.wall + 3_600_000, lambda: None)
+    assert loop._timeout_s() == 1
 
 
 def test_what_comes_last_in_a_round() -> None:

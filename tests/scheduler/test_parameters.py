@@ -16,9 +16,10 @@ from supervisor.config.load import load
 from supervisor.config.model import Param, Task
 from supervisor.scheduler import secret_params
 from supervisor.scheduler.commands import Commands
+from supervisor.scheduler.known import read
 from supervisor.scheduler.parameters import NOTHING, Given, Unfit, Wrong, given_again, hand, take, take_again
 from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.startup import Startup, read
+from supervisor.scheduler.startup import Startup
 from supervisor.scheduler.units import spawn_of
 from tests.scheduler.bench import Bench
 

@@ -11,10 +11,11 @@ from store.runs import get_run, unfinished_runs
 from store.tasks import get_task, update_task
 from supervisor.config.model import Service
 from supervisor.messages import Exited
+from supervisor.scheduler.known import Known
 from supervisor.scheduler.rolling import stored_text
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.services import State
-from supervisor.scheduler.startup import Known, Startup
+from supervisor.scheduler.startup import Startup
 from supervisor.scheduler.units import Unit
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import send

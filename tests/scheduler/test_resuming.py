@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 
 from store.ids import new_ulid
-from store.runs import Run, insert_run, unfinished_runs
+from store.runs import Run, get_run, insert_run, unfinished_runs
 from store.tasks import Instance, set_instance, update_task
 from supervisor.config.diff import recipe
 from supervisor.messages import Exited
 from supervisor.scheduler.keeper import Keeper
+from supervisor.scheduler.known import Known
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.records import pending_row
 from supervisor.scheduler.services import State
 from supervisor.scheduler.startup import _REMOVED as REMOVED
-from supervisor.scheduler.startup import Known, Startup, make_units
+from supervisor.scheduler.startup import Startup, make_units
 from supervisor.scheduler.units import LiveRun, Roll, Unit
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import in_time, record, states, stored
@@ -240,3 +241,57 @@ def test_a_rolling_restart_of_instances_that_are_gone(bench: Make) -> None:
     unit = resumed(one)
     assert unit.rolling is None
     assert record(one).rolling is None
+
+
+def test_a_store_that_has_forgotten_ends(bench: Make) -> None:
+    """Of several runs of an instance that a copy of the store takes for unfinished, the one that runs goes on."""
+    one = bench(SERVICE)
+    crashed, ended, runs = live(one), live(one), live(one)
+    exited = Exited(run=ended, status=0, started_at=1, ended_at=2)
+    unit = resumed(one, running={runs: None}, exits=(exited,))
+    assert unit.instances[0].run is one.engine.live[runs]
+    assert list(one.engine.live) == [runs]
+    assert one.root.take("spawn") == []
+    assert [frame["runs"] for frame in one.root.sent if frame["op"] == "ack"] == [[ended]]
+    reasons = [run and run.end_reason for run in (get_run(one.store.database, run) for run in (crashed, ended, runs))]
+    assert reasons == ["crashed", "succeeded", None]
+
+
+def test_a_service_that_comes_back_while_it_still_ends(bench: Make) -> None:
+    """It was removed, the scheduler died, it is added again: the next process waits for the end of the one before."""
+    one = bench(SERVICE)
+    run = live(one)
+    running = {run: {"run": run, "started_at": one.loop.now_ms(), "cause": None, "recipe": ""}}
+    known = Known(unfinished_runs(one.store.database), running, [], ending=False)
+    change = one.engine.change()
+    Startup(one.engine, one.keeper, one.root, {}, one.log).settle(known, change)  # type: ignore[arg-type]
+    one.engine.commit(change)
+    one.store.work_all()
+    assert one.root.take("stop") == [run]
+    unit = one.units["s"]
+    change = one.engine.change()
+    one.keeper.add(unit, change)
+    one.engine.commit(change)
+    one.store.work_all()
+    assert one.root.take("spawn") == []
+    one.exited(run, status=15, cause="stop")
+    one.store.work_all()
+    assert len(one.root.take("spawn")) == 1
+    assert one.keeper.leaving == {}
+
+
+def test_a_terminating_task(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the scheduler before had stored, it had not yet made room for: the next one does."""
+    one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n[services.s]\nrun = "true"\nautostart = false\n')
+    older = one.trigger("t")
+    one.store.work_all()
+    one.started(older.id)
+    one.store.work_all()
+    with monkeypatch.context() as dies:
+        dies.setattr(one.engine, "make_room", lambda _unit, _task: None)
+        one.trigger("t")
+        one.store.work_all()
+    assert one.root.take("stop") == []
+    one.engine.live.clear()
+    resumed(one, running={older.id: None})
+    assert one.root.take("stop") == [older.id]

@@ -29,6 +29,7 @@ def test_a_sample(bench: Make) -> None:
     """It says how many runs there are, how the host does, and how late the loop was; old days go with it."""
     one = bench("")
     one.store.database.execute("INSERT INTO task_days VALUES ('a', ?, 55, 1, 0, 0, NULL)", [20_000 - KEPT_DAYS])
+    one.store.database.execute("INSERT INTO task_usage VALUES ('a', 300000, 0, 1, 0, 0, NULL, NULL, NULL)")
     sampler = sampled(one)
     one.store.work_all()
     found = metrics.newest(one.store.database)
@@ -39,6 +40,7 @@ def test_a_sample(bench: Make) -> None:
     assert (found.disk_used or 0) > 0
     assert (found.lag or 0) >= 0
     assert one.store.database.rows("SELECT * FROM task_days") == []
+    assert one.store.database.rows("SELECT * FROM task_usage") == []
     sampler.close()
 
 

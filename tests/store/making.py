@@ -1,12 +1,20 @@
 """Runs for tests."""
 
+import os
 from typing import Any
+
+from ulid import ULID
 
 from store.database import Database
 from store.ids import new_ulid
 from store.runs import Run, delete_run, insert_run
 
 T0 = 1_780_000_000_000  # ms since the epoch
+
+
+def ulid_of(at_ms: int) -> str:
+    """A new id of a time that may be long past, which new_ulid would not go back to."""
+    return str(ULID(at_ms.to_bytes(6) + os.urandom(10)))
 
 
 def make_run(**fields: Any) -> Run:

@@ -58,6 +58,27 @@ def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mo
     writer.close()
 
 
+def test_who_waits_finds_the_wal_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that lets the thread finish when it is told to never makes the WAL long, and no commit moves anything."""
+    monkeypatch.setattr(checkpoints, "PAGES_OF_BACKLOG", 200)
+    monkeypatch.setattr(checkpoints, "PAGES_BY_WRITER", 10**9)
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    with writer.lent() as connection:
+        thread: checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+    waits = 0
+    for beginning in range(0, 400, 4):
+        with writer.transaction():
+            fill(writer, 40, beginning)
+            told = writer.has_backlog()
+        if told:
+            waits += 1
+            until(lambda: thread._moved == thread._pages, "the thread to have moved all")
+    assert waits > 5
+    assert Path(f"{path}-wal").stat().st_size < 1000 * PAGE < 3000 * PAGE < moved(path)
+    writer.close()
+
+
 def test_close(tmp_path: Path) -> None:
     """The thread ends with the writer, which is the last to have the file open: no WAL is left."""
     path = tmp_path / "ringward.db"

@@ -5,8 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from store.copies import check, copied_at_ms, copy_path, is_suspect, make_copy, restore, suspect
-from store.database import open_writer
+from store.copies import (
+    check,
+    check_copy,
+    copied_at_ms,
+    copy_path,
+    is_suspect,
+    make_copy,
+    restore,
+    suspect,
+    suspected_by,
+)
+from store.database import open_reader, open_writer
 from store.errors import Damaged, Unusable
 from store.events import append, last_seq
 from store.meta import get_meta, set_meta
@@ -70,14 +80,14 @@ def test_starting_again(path: str) -> None:
     writer.close()
     damage(path)
     damaged = Path(path).read_bytes()
-    found = restore(path, T0 + 5000)
+    found = restore(path, T0 + 5000, lambda found: {"restored": found.damaged})
     assert found.copied_at_ms == copied_at_ms(path)
     assert found.damaged is not None
     assert Path(found.damaged).read_bytes() == damaged
     writer = open_writer(path)
     stored = [get_run(writer, run.id) for run in (waits, runs, ended)]
     assert [run and (run.status, run.end_reason) for run in stored] == [
-        ("ended", "crashed"),
+        ("pending", None),
         ("running", None),
         ("ended", "succeeded"),
     ]
@@ -85,6 +95,7 @@ def test_starting_again(path: str) -> None:
     assert task is not None
     assert task.last_instant == T0 + 5000
     assert last_seq(writer) > 2
+    assert get_meta(writer, "restored") == found.damaged
     writer.close()
     check(path)
 
@@ -99,6 +110,8 @@ def test_nothing_to_start_from(path: str, copy: str) -> None:
     damage(path)
     before = Path(path).read_bytes()
     with pytest.raises(Unusable):
+        check_copy(path)
+    with pytest.raises(Unusable):
         restore(path, T0)
     assert Path(path).read_bytes() == before
 
@@ -107,7 +120,9 @@ def test_suspicion(path: str) -> None:
     """It stays until all was read and found to be well."""
     open_writer(path).close()
     whole = Path(path).read_bytes()
+    suspect(path, 7)
     suspect(path)
+    assert suspected_by(path) == 7
     damage(path)
     with pytest.raises(Damaged):
         check(path)
@@ -115,3 +130,16 @@ def test_suspicion(path: str) -> None:
     Path(path).write_bytes(whole)
     check(path)
     assert not is_suspect(path)
+
+
+def test_who_reads_meanwhile(path: str) -> None:
+    """A reader that was open before goes on with what took the place of the damaged one."""
+    writer = open_writer(path)
+    make_copy(path)
+    set_meta(writer, "a", 1)
+    reader = open_reader(path)
+    assert get_meta(reader, "a") == 1
+    writer.close()
+    restore(path, T0)
+    assert get_meta(reader, "a") is None
+    reader.close()

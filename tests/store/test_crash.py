@@ -75,7 +75,7 @@ def test_readers_in_other_processes(path: str) -> None:
         "import sys; from store import events; from store.database import open_reader\n"
         "from store.runs import RunFilter, list_runs\n"
         "db = open_reader(sys.argv[1], wait_s=60); last = 0\n"
-        "while last < 1200:\n"
+        "while last < 450:\n"
         "    runs, total = list_runs(db, RunFilter(), limit=5, now_ms=0)\n"
         "    assert total >= last and all(run.status == 'ended' for run in runs), (total, last)\n"
         "    with db.snapshot() as view:\n"
@@ -86,7 +86,7 @@ def test_readers_in_other_processes(path: str) -> None:
         subprocess.Popen([sys.executable, "-c", code, path], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    for target in (400, 400, 700):
+    for target in (150, 150, 250):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, path], cwd=ROOT, stdout=subprocess.PIPE, text=True
         ) as writer:

@@ -2,7 +2,7 @@ import pytest
 
 from store import days, runs
 from store.database import Database
-from store.days import DAY_MS, KEPT_DAYS, Day, Total
+from store.days import DAY_MS, KEPT_DAYS, LASTED_MS, WAITED_MS, Day, Total
 from store.errors import Conflict
 from store.tasks import upsert_task
 
@@ -73,7 +73,37 @@ def test_totals(writer: Database, reader: Database) -> None:
     end(writer, at=T0 - 500 * DAY_MS)
     end(writer, task="gone")
     days.prune(writer, T0)
-    assert days.totals(reader) == [Total("a", "succeeded", 2, 2, 200, T0)]
+    at_once = (2,) * len(WAITED_MS)
+    assert days.totals(reader) == [Total("a", "succeeded", 2, 2, 200, T0, 0, (2,) * len(LASTED_MS), at_once)]
+
+
+def test_how_long_they_lasted_and_waited(writer: Database, reader: Database) -> None:
+    """Both are counted within bounds, which are included; a delay is since the run was due, whatever made it so."""
+    upsert_task(writer, "a", "task", "{}")
+    ran = [0, 100, 101, 86_400_000, 86_400_001]
+    due = [{}, {"scheduled_at": T0 - 100}, {"scheduled_at": T0 - 101}, {"due_at": T0 - 3_600_000, "scheduled_at": 1}]
+    due.append({"scheduled_at": T0 + 5, "created_at": T0 + 6})
+    for ran_ms, columns in zip(ran, due, strict=True):
+        run = make_run(**columns)
+        runs.insert_run(writer, run)
+        times = {"started_at": T0, "ended_at": T0 + ran_ms}
+        runs.update_run(writer, run.id, status="ended", end_reason="failed", **times)
+    end(writer, "failed", ran_ms=None)
+    (total,) = days.totals(reader)
+    assert (total.n, total.timed, total.waited) == (6, 5, 100 + 101 + 3_600_000)
+    assert total.lasted == (2, 3, 3, 3, 3, 3, 3, 3, 4)
+    assert total.waited_within == (3, 4, 4, 4, 4, 5)
+
+
+def test_totals_of_what_is_gone(writer: Database, reader: Database) -> None:
+    """They outlive the configuration as long as days are kept, so names of the past do not pile up."""
+    upsert_task(writer, "rare", "task", "{}")
+    for age in (KEPT_DAYS - 1, KEPT_DAYS + 1):
+        end(writer, at=T0 - age * DAY_MS, task=f"gone-{age}")
+        end(writer, at=T0 - age * DAY_MS, task="rare")
+    days.prune(writer, T0)
+    names = reader.rows("SELECT task_name, n FROM task_totals ORDER BY task_name")
+    assert names == [(f"gone-{KEPT_DAYS - 1}", 1), ("rare", 2)]
 
 
 def test_a_year(writer: Database, reader: Database) -> None:

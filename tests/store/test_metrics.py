@@ -44,6 +44,15 @@ def test_minutes(writer: Database, reader: Database) -> None:
     assert [(one.at - T0, one.cpu) for one in found] == [(0, 5.5), (COARSE_MS, 12.0)]
 
 
+def test_ten_minutes(writer: Database, reader: Database) -> None:
+    """They are means of the minutes, stored when they are over, and once; a long step is answered from these."""
+    start = T0 // (10 * COARSE_MS) * 10 * COARSE_MS
+    fill(writer, start, 22, step=COARSE_MS)
+    for step, cpu in ((10 * COARSE_MS, [4.5, 14.5]), (20 * COARSE_MS, [9.5])):
+        found = metrics.samples(reader, start, start + DAY_MS, step)
+        assert [(one.at - start, one.cpu) for one in found] == [(i * step, value) for i, value in enumerate(cpu)]
+
+
 def test_the_same_interval_twice(writer: Database, reader: Database) -> None:
     """A clock that steps back replaces what it had measured."""
     fill(writer, T0, 3)
@@ -60,6 +69,7 @@ def test_bounds(writer: Database, reader: Database) -> None:
     rows: dict[int, int] = dict(writer.rows("SELECT width, count(*) FROM samples GROUP BY width"))
     assert rows[FINE_MS] <= 26
     assert 13 * 24 <= rows[COARSE_MS] <= 14 * 24 + 1
+    assert 13 * 24 <= rows[10 * COARSE_MS] <= 14 * 24 + 1
     newest = metrics.newest(reader)
     assert newest is not None
     assert newest.at == T0 + 16 * DAY_MS
@@ -72,10 +82,10 @@ def test_bounds(writer: Database, reader: Database) -> None:
         (3_600_000, 3_600_000, 1, FINE_MS),
         (3_600_000, 3_600_000, 7_000, 2 * FINE_MS),
         (3_600_000, 3_600_000, 90_000, 2 * COARSE_MS),
-        (DAY_MS, DAY_MS, None, 9 * FINE_MS),
+        (DAY_MS, DAY_MS, None, COARSE_MS),
         (2 * DAY_MS, 3_600_000, None, COARSE_MS),
         (2 * DAY_MS, 3_600_000, 1, COARSE_MS),
-        (14 * DAY_MS, 14 * DAY_MS, None, 11 * COARSE_MS),
+        (14 * DAY_MS, 14 * DAY_MS, None, 20 * COARSE_MS),
     ],
 )
 def test_resolution(ago_ms: int, span_ms: int, step: int | None, expected: int) -> None:

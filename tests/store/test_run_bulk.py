@@ -51,8 +51,10 @@ def many(writer: Database, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
             retry_attempt=rnd.choice([0, 0, 1]),
             triggered_by=rnd.choice(["cron", "api"]),
         )
-        insert_run(writer, run)
         made.append(run)
+    with writer.transaction():
+        for run in made:
+            insert_run(writer, run)
     return made
 
 
@@ -83,6 +85,9 @@ def test_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilter
     assert sum(run_bulk.mark_deleted(writer, rows, T0 + 9) for rows in slices) == 0
     assert run_bulk.find_ended(writer, selector) == []
     assert run_bulk.find_deleted(writer, selector, T0) == []
+    assert run_bulk.find_deleted(writer, selector, T0 - 1, T0 + 1) == []
+    at_once = run_bulk.find_deleted(writer, selector, T0 - 1, T0)
+    assert sum(run_bulk.unmark_deleted(writer, rows, T0 - 1, T0 + 1) for rows in at_once) == 0
     again = run_bulk.find_deleted(writer, selector, T0 - 1)
     assert sum(run_bulk.unmark_deleted(writer, rows, T0 - 1) for rows in again) == len(chosen)
     assert visible(writer) == {run.id for run in many}

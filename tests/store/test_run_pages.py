@@ -12,7 +12,7 @@ from store.run_pages import Direction, SortField, _Order
 from store.runs import Run, RunFilter, count_runs, insert_run, list_runs
 
 from .backends import BACKENDS, database, on_sqlite
-from .making import T0, make_run, store_run
+from .making import T0, make_run, store_run, ulid_of
 from .oracle import listed
 
 DAY = 86_400_000
@@ -20,6 +20,11 @@ NOW = T0 + 40 * DAY
 NAMES = ["backup", "Backup-2", "a", "A", "job.7", "job_7", "x:y", "zz", "01", "Z9"]
 FIELDS: tuple[SortField, ...] = get_args(SortField)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+
+def random_id(rnd: random.Random, created: int) -> str:
+    """Most are about as old as their runs; some are of a clock that was wrong."""
+    return ulid_of(created - (rnd.randrange(3) if rnd.random() < 0.98 else rnd.randrange(-2 * DAY, 2 * DAY)))
 
 
 def random_run(rnd: random.Random) -> Run:
@@ -31,6 +36,7 @@ def random_run(rnd: random.Random) -> Run:
     started = None if status == "pending" or rnd.random() < 0.15 else created + rnd.randrange(3)
     ended = created + rnd.randrange(3, 9) if status == "ended" else None
     return make_run(
+        id=random_id(rnd, created),
         task_name=rnd.choice(NAMES[: rnd.choice([3, 10])]),
         status=status,
         end_reason=reason,

@@ -26,8 +26,10 @@ def many(writer: Database) -> list[Run]:
             end_reason=reason,
             created_at=T0 + rnd.randrange(200 * HOUR),
         )
-        insert_run(writer, run)
         made.append(run)
+    with writer.transaction():
+        for run in made:
+            insert_run(writer, run)
     return made
 
 

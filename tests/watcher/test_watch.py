@@ -1,6 +1,7 @@
 """Orders carried out against real servers, commands and rings."""
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -371,3 +372,45 @@ def test_it_ends_with_the_scheduler(real: RealOne, tmp_path: Path) -> None:
     assert real.end() == 0
     pid = int(journal.read_text())
     until(lambda: not alive(pid), "the end of the command")
+
+
+def test_a_question() -> None:
+    """What a command prints on standard output is told once; or why it has failed, secrets masked."""
+
+    async def scene(desk: Desk) -> None:
+        env = {**os.environ, "TOKEN": "abcdefgh"}
+        script = 'echo "noise $TOKEN" >&2; echo "4711 $TOKEN"; exit $1'
+        for code in ("0", "3"):
+            argv = ["/bin/sh", "-c", script, "sh", code]
+            desk.watch.begin(order("ask", argv=argv, env=env, secrets=["TOKEN"]))
+            word = await desk.next()
+            if code == "0":
+                assert word == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
+            else:
+                assert word == {"op": "failed", "key": "R/ready", "why": "/bin/sh ends with 3: noise ***"}
+        desk.watch.begin(order("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
+        assert (await desk.next())["why"] == "sleep: not over within 50 ms"
+        await asyncio.sleep(0)
+        assert desk.watch._tasks == {}
+
+    carried_out(scene)
+
+
+def test_a_question_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that finds no descriptors for its answer keeps none of those that it had."""
+    pipes = [os.pipe2(os.O_CLOEXEC)]
+    before = len(os.listdir("/proc/self/fd"))
+
+    def pipe2(_flags: int) -> tuple[int, int]:
+        if not pipes:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pipes.pop()
+
+    async def scene(desk: Desk) -> None:
+        monkeypatch.setattr("supervisor.watcher.command.os.pipe2", pipe2)
+        desk.watch.begin(order("ask", argv=["true"]))
+        word = await desk.next()
+        assert (word["op"], "Too many open files" in word["why"]) == ("failed", True)
+
+    carried_out(scene)
+    assert len(os.listdir("/proc/self/fd")) == before - 2

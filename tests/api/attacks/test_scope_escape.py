@@ -58,6 +58,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "listRuns",
         "summarizeRuns",
         "getResources",
+        "listTaskResources",
         "streamEvents",
         "getMetrics",
         "bulkDeleteRuns",
@@ -141,6 +142,11 @@ def test_resources(daemon: Daemon) -> None:
         daemon.end(run.id)
     assert running[0].id in {one["runId"] for one in seen}
     assert {one["taskName"] for one in seen} == {"mine-1"}
+    with daemon.lock:
+        for name in ("mine-1", "other"):
+            upsert_task(daemon.db, name, "task", "{}")
+    seen = daemon.get("/api/resources/totals", scoped(daemon, "viewer"), unix=False).json["items"]
+    assert [one["taskName"] for one in seen] == ["mine-1"]
 
 
 @pytest.mark.parametrize("name", ["delete", "rerun", "restore", "stop"])

@@ -1,0 +1,99 @@
+"""What the runs of each task and service took: in a window of time, and for ever. See store.usage_counts."""
+
+from typing import NamedTuple
+
+from store.connection import Connection, Value
+from store.database import Database
+from store.days import DAY_MS
+from store.phases import RUNNING
+from store.run_samples import newest_pass
+from store.usage_counts import KEPT_MS, TOGETHER, Used
+
+
+class Window(NamedTuple):
+    """From `start` up to but not `end`, ms since the epoch: whole spans of the width that is kept from then on."""
+
+    start: int
+    end: int
+
+
+class _Recent(NamedTuple):
+    """What a running run took that is not counted yet, up to a sample at a time, ms since the epoch."""
+
+    task_name: str
+    configured: bool
+    at: int
+    used: Used
+
+
+def window(start: int, end: int, now_ms: int) -> Window:
+    """The shortest window for which there are sums that has all from `start` up to `end` (ms since the epoch)."""
+    width = next((width for width, kept_ms in KEPT_MS.items() if start >= now_ms - kept_ms), DAY_MS)
+    return Window(start // width * width, -(-end // width) * width)
+
+
+def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dict[str, Used]:
+    """What was taken in a window by each configured task, or by one task whether or not it is; by name."""
+    where, params = "u.at >= ? AND u.at < ?", [*wanted]
+    names: list[Value] = []
+    # Task by task: SQLite does not change the order of a CROSS JOIN.
+    source = "tasks AS t CROSS JOIN task_usage AS u WHERE t.configured = 1 AND u.task_name = t.name"
+    by = "t.name"
+    if task_name is not None:
+        source, names, by = "task_usage AS u WHERE u.task_name = ?", [task_name], "u.task_name"
+    with db.snapshot() as view:
+        rows = view.rows(
+            f"SELECT {by}, {TOGETHER} FROM {source} AND {where} GROUP BY {by}",  # noqa: S608 - constants
+            [*names, *params],
+        )
+        found = {name: Used(*sums) for name, *sums in rows}
+        for recent in _recent(view):
+            ours = recent.configured if task_name is None else recent.task_name == task_name
+            if ours and wanted.start <= recent.at < wanted.end:
+                found[recent.task_name] = found.get(recent.task_name, Used()).and_also(recent.used)
+    return found
+
+
+def ever(db: Database) -> dict[str, Used]:
+    """What each configured task took since it is known, by name; never less than before. Without the peak."""
+    with db.snapshot() as view:
+        rows = view.rows(
+            "SELECT s.task_name, CAST(SUM(s.timed) AS BIGINT), CAST(SUM(s.user_us) AS BIGINT),"
+            " CAST(SUM(s.system_us) AS BIGINT), NULL, CAST(SUM(s.read_bytes) AS BIGINT),"
+            " CAST(SUM(s.write_bytes) AS BIGINT) FROM tasks AS t JOIN task_totals AS s ON s.task_name = t.name"
+            " WHERE t.configured = 1 GROUP BY s.task_name"
+        )
+        found = {name: Used(*sums) for name, *sums in rows}
+        for recent in (one for one in _recent(view) if one.configured):
+            found[recent.task_name] = found.get(recent.task_name, Used()).and_also(recent.used)
+    return found
+
+
+def _recent(view: Connection) -> list[_Recent]:
+    readings = newest_pass(view)
+    if not readings:
+        return []
+    rows = view.rows(
+        "SELECT r.id, r.task_name, t.configured, s.user_ms, s.system_ms, s.read_bytes, s.written_bytes"  # noqa: S608 - constants
+        " FROM runs AS r INDEXED BY runs_state LEFT JOIN run_samples AS s ON s.run_id = r.id"
+        " LEFT JOIN tasks AS t ON t.name = r.task_name"
+        f" WHERE r.state = {RUNNING}"
+    )
+    found = []
+    for run_id, task_name, configured, user_ms, system_ms, read, written in rows:
+        reading = readings.get(run_id)
+        if reading is not None:
+            used = Used(
+                0,
+                1000 * max(0, reading.user_ms - (user_ms or 0)),
+                1000 * max(0, reading.system_ms - (system_ms or 0)),
+                reading.rss_bytes,
+                _rest(reading.read_bytes, read),
+                _rest(reading.written_bytes, written),
+            )
+            found.append(_Recent(task_name, configured == 1, reading.at, used))
+    return found
+
+
+def _rest(whole: int | None, counted: int | None) -> int | None:
+    return None if whole is None else max(0, whole - (counted or 0))

@@ -1,0 +1,104 @@
+"""Counts what the runs of each task and service take, in spans of time and for ever; store.usage tells it.
+
+It is counted when it was taken, not when a run ends: a service that runs for months is seen every day. While a run
+lasts, its samples are counted as they move into its row (store.run_samples); triggers count the rest at its end
+(store.migrations.summing). What runs that have not ended took in all is in `task_totals`, under their state.
+
+Spans of five minutes are kept for six hours, hours for five weeks, days as long as those of store.days. Whatever was
+taken is in one of them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from store.database import Database
+from store.days import DAY_MS, KEPT_DAYS
+from store.phases import FIRST_ACTIVE, RUNNING
+
+SPAN_MS = 300_000
+HOUR_MS = 3_600_000
+KEPT_MS = {SPAN_MS: 6 * HOUR_MS, HOUR_MS: 35 * DAY_MS, DAY_MS: KEPT_DAYS * DAY_MS}
+"""By width of the spans, ms."""
+
+
+class Used(NamedTuple):
+    """What was taken.
+
+    Attributes:
+        runs: How many ended that had started.
+        user_us: Processor time in user mode, microseconds.
+        system_us: The same in the kernel.
+        peak_rss_bytes: The most memory that a run had: by its samples, and by the kernel when it ends.
+        read_bytes: Read from disks; None: not counted.
+        write_bytes: Written to them.
+    """
+
+    runs: int = 0
+    user_us: int = 0
+    system_us: int = 0
+    peak_rss_bytes: int | None = None
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+
+    def and_also(self, other: "Used") -> "Used":
+        """Both together."""
+        return Used(
+            self.runs + other.runs,
+            self.user_us + other.user_us,
+            self.system_us + other.system_us,
+            max((peak for peak in (self.peak_rss_bytes, other.peak_rss_bytes) if peak is not None), default=None),
+            _sum(self.read_bytes, other.read_bytes),
+            _sum(self.write_bytes, other.write_bytes),
+        )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
+
+
+def _added(table: str, names: Sequence[str]) -> str:
+    return ", ".join(
+        f"{name} = COALESCE({table}.{name} + excluded.{name}, {table}.{name}, excluded.{name})" for name in names
+    )
+
+
+_SUMS = [name for name in Used._fields if name != "peak_rss_bytes"]
+_EVER = _SUMS[1:]
+_NAMES = ", ".join(Used._fields)
+TOGETHER = ", ".join(f"CAST({'MAX' if name == 'peak_rss_bytes' else 'SUM'}({name}) AS BIGINT)" for name in Used._fields)
+_ADD = (
+    f"ON CONFLICT (task_name, at, width) DO UPDATE SET {_added('task_usage', _SUMS)}, peak_rss_bytes ="
+    " CASE WHEN excluded.peak_rss_bytes > task_usage.peak_rss_bytes OR task_usage.peak_rss_bytes IS NULL"
+    " THEN excluded.peak_rss_bytes ELSE task_usage.peak_rss_bytes END"
+)
+_COUNT = (
+    f"INSERT INTO task_usage (task_name, width, at, {_NAMES}) SELECT task_name, {SPAN_MS}, CAST(? AS BIGINT)"  # noqa: S608 - constants
+    f"{', CAST(? AS BIGINT)' * len(Used._fields)} FROM runs WHERE id = ? AND state >= {FIRST_ACTIVE} {_ADD}"
+)
+_COUNT_EVER = (
+    f"INSERT INTO task_totals (task_name, state, n, timed, duration, last_at, {', '.join(_EVER)})"  # noqa: S608 - constants
+    f" SELECT task_name, {RUNNING}, 0, 0, 0, CAST(? AS BIGINT){', CAST(? AS BIGINT)' * len(_EVER)}"
+    f" FROM runs WHERE id = ? AND state >= {FIRST_ACTIVE}"
+    f" ON CONFLICT (task_name, state) DO UPDATE SET last_at = excluded.last_at, {_added('task_totals', _EVER)}"
+)
+_ROLL = (
+    f"INSERT INTO task_usage (task_name, width, at, {_NAMES})"  # noqa: S608 - constants
+    " SELECT task_name, CAST(? AS BIGINT), at / CAST(? AS BIGINT) * CAST(? AS BIGINT),"
+    f" {TOGETHER} FROM task_usage WHERE width = ? AND at < ? GROUP BY 1, 2, 3 {_ADD}"
+)
+
+
+def count(db: Database, run_id: str, at: int, used: Used) -> None:
+    """Add what a run took up to a time, ms since the epoch, and since it was counted last; nothing if it has ended."""
+    db.execute(_COUNT, [at // SPAN_MS * SPAN_MS, *used, run_id])
+    db.execute(_COUNT_EVER, [at, *(getattr(used, name) for name in _EVER), run_id])
+
+
+def roll(db: Database, now_ms: int) -> None:
+    """Put spans that are too old into longer ones, and drop the oldest; to be called every hour."""
+    widths = [*KEPT_MS]
+    for width, longer in zip(widths, [*widths[1:], None], strict=True):
+        before = (now_ms - KEPT_MS[width]) // (longer or width) * (longer or width)
+        if longer is not None:
+            db.execute(_ROLL, [longer, longer, longer, width, before])
+        db.execute("DELETE FROM task_usage WHERE width = ? AND at < ?", [width, before])

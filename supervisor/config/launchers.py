@@ -1,0 +1,203 @@
+"""Launchers: the types of their values, what a table of them comes to, and whether a task or service may have one.
+
+Each word of ``start``, ``stop`` and ``probe`` stays one argument, whatever its placeholders are replaced by. But
+
+* ``{command}``, ``{client}`` and ``{options}`` stand alone and become several words;
+* a word with ``{env_name}`` is there once for each variable that the job gets; with ``{env_value}`` not for secrets;
+* a word with a placeholder that has no value is left out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from supervisor.config.model import Launcher
+from supervisor.config.presets import PRESETS, Preset
+from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.values import MAX_ARGUMENT_BYTES, NAME, Text
+
+LOCAL = "local"
+MAX_LAUNCHERS = 100
+_MAX_WORDS = 1000
+PLACEHOLDER = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")
+"""Not what is doubled, as in the templates of Go, nor what has a dollar in front, as in a shell."""
+
+OF_THE_RUN: Final = ("run_id", "run_id_lower", "task", "instance", "attempt", "user", "group", "stop_signal", "grace_s")
+OF_THE_COMMAND: Final = ("command", "run", "shell", "working_dir", "env_name", "env_value", "env_json")
+"""In ``start`` alone."""
+_SEVERAL: Final = ("command", "client", "options")
+_SETTINGS: Final = ("client", "options", "host", "image")
+_COMMANDS: Final = ("start", "stop", "probe")
+_PLACE = re.compile(r"[^\s{}-][^\s{}]*")
+
+
+@dataclass(frozen=True)
+class LauncherName:
+    """The name of a launcher."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        if not NAME.fullmatch(text):
+            raise Invalid(f"must be {self.describe()}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return 'the name of a launcher, or "local"'
+
+
+@dataclass(frozen=True)
+class Words:
+    """Arguments of a client, as a list."""
+
+    program: bool = False
+    """The first one is the program."""
+
+    def parse(self, value: object, directory: str) -> tuple[str, ...]:
+        """See :class:`supervisor.config.values.ValueType`."""
+        if not isinstance(value, list):
+            raise Invalid(f"must be {self.describe()}", "write each argument as an item of its own")
+        if self.program and (not value or value[0] == ""):
+            raise Invalid("must name a program first", show=False)
+        if len(value) > _MAX_WORDS:
+            raise Invalid(f"must have at most {_MAX_WORDS} arguments, it has {len(value)}", show=False)
+        words, wrong = [], []
+        for index, word in enumerate(value):
+            try:
+                words.append(Text(limit=MAX_ARGUMENT_BYTES).parse(word, directory))
+            except Invalid as err:
+                err.path = (index,)
+                wrong.append(err)
+        if wrong:
+            raise InvalidParts(wrong)
+        return tuple(words)
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return "a list of arguments, the program first" if self.program else "a list of arguments"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One word that names a host or an image."""
+
+    example: str
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        if not _PLACE.fullmatch(text):
+            raise Invalid(f"must be {self.describe()}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.values.ValueType`."""
+        return f'one word such as "{self.example}"'
+
+
+def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
+    """The launcher that a table of checked values describes.
+
+    Raises:
+        InvalidParts: they do not go together, or do not tell how to start anything.
+    """
+    preset = PRESETS[values["preset"]] if "preset" in values else None
+    wrong = list(_unfit(preset, values))
+    settings = {key: values.get(key) for key in _SETTINGS}
+    if preset is not None:
+        settings["client"] = values.get("client", preset.client)
+    settings["options"] = values.get("options", ())
+    words: dict[str, tuple[str, ...]] = {}
+    for command in _COMMANDS:
+        own = values.get(command)
+        template = own if own is not None else getattr(preset, command, ())
+        known = (*OF_THE_RUN, *(OF_THE_COMMAND if command == "start" else ()))
+        words[command], found = _settled(template, settings, known)
+        for index, invalid in found if own is not None else ():
+            invalid.path = (command, index)
+            wrong.append(invalid)
+    for key, known in (("client", OF_THE_RUN), ("options", (*OF_THE_RUN, *OF_THE_COMMAND))):
+        for index, invalid in _settled(values.get(key, ()), {}, known)[1]:
+            invalid.path = (key, index)
+            wrong.append(invalid)
+    if not words["start"] and preset is None:
+        wrong.append(Invalid("does not say how to start anything", 'add preset = "…" or start = […]', show=False))
+    elif "start" in values and not _has_command(words["start"]):
+        wrong.append(Invalid("has no place for the command", 'add "{command}"', show=False, path=("start",)))
+    if wrong:
+        raise InvalidParts(wrong)
+    # What somebody wrote may show secrets, but that is theirs to say.
+    ours = preset is not None and "start" not in values
+    return Launcher(
+        name=name,
+        **words,
+        feed=preset.feed if preset is not None and ours else "nothing",
+        image=values.get("image"),
+        carries_secrets=preset.carries_secrets if preset is not None and ours else True,
+        expands=preset is not None and ours and preset.expands,
+        own_failures=dict(preset.own_failures) if preset is not None and ours else {},
+    )
+
+
+def _unfit(preset: Preset | None, values: Mapping[str, Any]) -> Iterator[Invalid]:
+    """Keys that do not belong to the preset, and those that it lacks."""
+    if preset is None:
+        return
+    name = values["preset"]
+    takes = preset.takes | ({"client"} if preset.client else set())
+    for key in _SETTINGS:
+        if key in values and key not in takes:
+            yield Invalid(f"the preset {name} has no such key", "write start, stop and probe", show=False, path=(key,))
+    for key in preset.needs.difference(values):
+        yield Invalid(f"the preset {name} needs {key}", f'add {key} = "…"', show=False)
+
+
+def _settled(
+    template: tuple[str, ...], settings: Mapping[str, Any], known: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[tuple[int, Invalid]]]:
+    """The words with all that is the same for all runs filled in, and what is wrong with them, by their number."""
+    words: list[str] = []
+    wrong: list[tuple[int, Invalid]] = []
+    for index, word in enumerate(template):
+        for name in PLACEHOLDER.findall(word):
+            if name in settings and settings[name] is None:
+                wrong.append((index, Invalid(f"there is no {name}", f"add {name} = …", show=False)))
+            elif name not in (*known, *settings):
+                remedy = nearest(name, (*known, *settings)) or f"there are {', '.join((*known, *settings))}"
+                wrong.append((index, Invalid(f"there is no placeholder {{{name}}} here", remedy, show=False)))
+            elif name in _SEVERAL and word != f"{{{name}}}":
+                wrong.append((index, Invalid(f"{{{name}}} stands for several arguments", "let it stand alone")))
+        several = word[1:-1] if word in ("{client}", "{options}") else None
+        if several is not None:
+            words += settings[several] or ()
+        else:
+            words.append(PLACEHOLDER.sub(lambda found: _setting(found, settings), word))
+    return tuple(words), wrong
+
+
+def _setting(found: re.Match[str], settings: Mapping[str, Any]) -> str:
+    value = settings.get(found[1])
+    return value if isinstance(value, str) else found[0]
+
+
+def _has_command(words: tuple[str, ...]) -> bool:
+    return any(name in ("command", "run") for word in words for name in PLACEHOLDER.findall(word))
+
+
+def unknown_launcher(name: str, known: Mapping[str, object]) -> Invalid:
+    """What is wrong with the name of a launcher that there is not."""
+    return Invalid(f"there is no launcher {quoted(name)}", nearest(name, (*known, LOCAL)) or f"add [launchers.{name}]")
+
+
+def unlaunchable(one: Launcher, values: Mapping[str, Any]) -> Iterator[Invalid]:
+    """Why a task or service with these checked values cannot have a launcher."""
+    secret = [*values.get("secrets", ()), *(param.name for param in values.get("params", ()) if param.secret)]
+    if secret and not one.carries_secrets:
+        message = f"{one.name} would show secrets such as {secret[0]} on the way to the job"
+        yield Invalid(message, "let the job read them from the engine's own store of secrets", show=False)
+    for key in ("ready", "live"):
+        probe = values.get(key)
+        if probe is not None and probe.kind == "notify":
+            yield Invalid(f"{key} = notify does not reach from the job to this host", "use another kind", show=False)

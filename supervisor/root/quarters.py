@@ -1,0 +1,85 @@
+"""Cgroups for runs: made with their limits where there are some to be had, kept while somebody is left in them."""
+
+from typing import Any
+
+from supervisor.logline import Log
+from supervisor.messages import Spawn
+from supervisor.root.cgroups import Cgroup, Cgroups
+from supervisor.root.instances import PLAIN
+
+
+class Quarters:
+    """Belongs to the control thread; `log` is the daemon's."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._cgroups: Cgroups | None = None
+        self._left: list[Cgroup] = []
+        """Cgroups with processes that were left on purpose, or are about to end."""
+
+    @property
+    def directory(self) -> str | None:
+        """Where they are; None: there are none."""
+        return None if self._cgroups is None else self._cgroups.directory
+
+    def use(self, wanted: bool) -> bool:
+        """Whether what is started from now on has cgroups, if there are some to be had; returns whether that is new."""
+        before = self._cgroups
+        if wanted and before is None:
+            self._cgroups = Cgroups.find()
+            if self._cgroups is None:
+                self._log.info("runs have no cgroups: there is no version 2 hierarchy in which we may make some")
+        elif not wanted:
+            self._cgroups = None
+        return before is None and self._cgroups is not None
+
+    def assign(self, wanted: Spawn) -> tuple[Cgroup | None, list[str]]:
+        """A cgroup with the limits of a run, and what of them cannot hold.
+
+        Raises:
+            OSError: one that could be made cannot be limited.
+        """
+        memory, cpu = wanted.limits.get("memory"), wanted.limits.get("cpu")
+        there = frozenset() if self._cgroups is None else self._cgroups.controllers
+        remarks = []
+        if cpu is not None and "cpu" not in there:
+            remarks.append("limits.cpu does not hold: there is no cgroup with the controller cpu to be had")
+            cpu = None
+        if self._cgroups is None:
+            return None, remarks
+        try:
+            cgroup = self._cgroups.make(wanted.run)
+        except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed our place
+            self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
+            if cpu is not None:
+                remarks.append(f"limits.cpu does not hold: the run has no cgroup ({err.strerror})")
+            return None, remarks
+        try:
+            cgroup.limit(int(memory) if memory is not None and "memory" in there else None, cpu)
+        except OSError:
+            cgroup.remove()
+            raise
+        return cgroup, remarks
+
+    def leave(self, cgroup: Cgroup) -> None:
+        """Keep the cgroup of a run that has ended, until nobody is left in it."""
+        if not cgroup.remove():
+            self._left.append(cgroup)
+
+    def sweep(self) -> None:
+        """Remove those in which nobody is left."""
+        self._left = [cgroup for cgroup in self._left if not cgroup.remove()]
+
+    def close(self) -> None:
+        """Remove what we made, as far as nobody is left there."""
+        self.sweep()
+        if self._cgroups is not None:
+            self._cgroups.close()
+
+    def take_down(self) -> list[dict[str, Any]]:
+        """Those that are left, for the next root."""
+        return [PLAIN.down(cgroup) for cgroup in self._left]
+
+    def take_up(self, found: list[dict[str, Any]]) -> None:
+        """Know them again."""
+        self._left = [PLAIN.up(cgroup) for cgroup in found]

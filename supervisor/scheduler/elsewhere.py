@@ -1,0 +1,183 @@
+"""How a run is started, ended and looked for through a launcher. Pure.
+
+The words of a launcher become arguments, each by itself: no shell ever reads what comes from a run, except the one that
+a remote host is logged in with, and that gets everything quoted (:func:`script`).
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from supervisor.config.launchers import PLACEHOLDER
+from supervisor.config.model import Launcher, Service, Task
+from supervisor.config.presets import COMMAND_VARIABLE, FEED_VARIABLE, REMOTE_MARK
+from supervisor.messages import Spawn
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOMAD_TEMPLATE = re.compile(r"([$%])\{")
+"""In the configuration of its drivers; doubled they are what they look like."""
+_NO_SIGNAL = 0
+_ENGINE_MS = 5000
+"""What an engine may take to tell a job that it has to end."""
+
+Facts = dict[str, str | None]
+"""Placeholders and their values; None: it has none."""
+
+
+def facts(definition: Task | Service, run_id: str, instance: int, attempt: int) -> Facts:
+    """What all commands of a launcher may know of a run."""
+    user, _, group = (definition.user or "").partition(":")
+    number, grace_ms = stopping(definition)
+    return {
+        "run_id": run_id,
+        "run_id_lower": run_id.lower(),
+        "task": definition.name,
+        "instance": str(instance),
+        "attempt": str(attempt),
+        "user": user or None,
+        "group": group or None,
+        "stop_signal": str(number),
+        "grace_s": str(-(-grace_ms // 1000)),
+    }
+
+
+def stopping(definition: Task | Service) -> tuple[int, int]:
+    """With which signal the job is to end, and how long it has for that (milliseconds)."""
+    steps = definition.stop_signal
+    if isinstance(steps, int):
+        return steps, definition.grace_ms
+    return steps[0][0], sum(wait_ms for _, wait_ms in steps)
+
+
+def words(template: Sequence[str], known: Facts) -> list[str]:
+    """The arguments that a template becomes, without those that have a placeholder without a value."""
+    names = [set(PLACEHOLDER.findall(word)) for word in template]
+    there = (word for word, named in zip(template, names, strict=True) if not _without_value(named, known))
+    return [PLACEHOLDER.sub(lambda found: known.get(found[1]) or "", word) for word in there]
+
+
+def _without_value(names: Collection[str], known: Facts) -> bool:
+    return any(known.get(name) is None for name in names)
+
+
+def launched(
+    launcher: Launcher, spawn: Spawn, known: Facts, definition: Task | Service, job: Mapping[str, str]
+) -> Spawn:
+    """`spawn`, which would start the command here, as one that starts it through a launcher.
+
+    Args:
+        launcher: that of the definition.
+        spawn: how it would be started on this host.
+        known: see :func:`facts`.
+        definition: of the run.
+        job: all variables that the job is to have.
+    """
+    named = {name for word in launcher.start for name in PLACEHOLDER.findall(word)}
+    travels = launcher.feed == "script" or "working_dir" in named
+    argv = _start(launcher, spawn, known, definition, job)
+    env = {**spawn.env, **_fed(launcher, spawn, known, job)}
+    if "user" in named:
+        spawn = replace(spawn, uid=None, gid=None, groups=[])
+    if launcher.stop:  # that is to end the job, and so the client: nobody hangs up before
+        grace_ms = stopping(definition)[1] + _ENGINE_MS
+        steps = [[spawn.stop_signal, spawn.grace_ms], *spawn.stop_then]
+        spawn = replace(spawn, stop_signal=_NO_SIGNAL, grace_ms=grace_ms, stop_then=steps)
+    cwd = None if travels else spawn.cwd
+    return replace(spawn, argv=argv, env=env, cwd=cwd, launched=True, own_failures=launcher.own_failures)
+
+
+def _start(
+    launcher: Launcher, spawn: Spawn, known: Facts, definition: Task | Service, job: Mapping[str, str]
+) -> list[str]:
+    command = definition.run
+    text, more = command, spawn.argv[4:]
+    if not isinstance(command, str):
+        given = spawn.argv[len(command) :]
+        text = f'exec {shlex.join(command)} "$@"'
+        more = [definition.shell, *given] if given else []
+    with_command = {
+        **known,
+        "shell": definition.shell,
+        "run": str(text),
+        "working_dir": definition.working_dir,
+        "env_json": json.dumps({**_shown(job, spawn.secrets), COMMAND_VARIABLE: json.dumps(spawn.argv)}),
+    }
+    # The program itself is not looked for by an expanded name.
+    whole = [spawn.argv[0], *map(_doubled, spawn.argv[1:])] if launcher.expands else spawn.argv
+    values = {name: _doubled(value) for name, value in job.items()} if launcher.expands else job
+    argv: list[str] = []
+    for word in launcher.start:
+        if word == "{command}":
+            argv += whole
+        else:
+            argv += _repeated(word, with_command, values, spawn.secrets)
+    return argv + (more if any("{run}" in word for word in launcher.start) else [])
+
+
+def _doubled(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _repeated(word: str, known: Facts, job: Mapping[str, str], secrets: Collection[str]) -> Iterator[str]:
+    names = PLACEHOLDER.findall(word)
+    if "env_name" not in names:
+        yield from words([word], known)
+        return
+    for name, value in (_shown(job, secrets) if "env_value" in names else job).items():
+        yield from words([word], {**known, "env_name": name, "env_value": value})
+
+
+def _shown(job: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in job.items() if name not in secrets}
+
+
+def _fed(launcher: Launcher, spawn: Spawn, known: Facts, job: Mapping[str, str]) -> dict[str, str]:
+    if launcher.feed == "script":
+        marked = {**job, REMOTE_MARK: spawn.run}
+        return {FEED_VARIABLE: script(spawn.argv, marked, cwd=spawn.cwd, umask=spawn.umask)}
+    if launcher.feed == "nomad_job":
+        return {FEED_VARIABLE: json.dumps(_nomad_job(launcher, spawn.argv, known, job))}
+    return {}
+
+
+def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, umask: int | None) -> str:
+    """A text for a POSIX shell that becomes `command`, in this environment. Cut off anywhere, it does nothing."""
+    odd = [f"{name}={value}" for name, value in env.items() if not _IDENTIFIER.fullmatch(name)]
+    lines = ["{"]
+    if cwd is not None:
+        lines.append(f"cd -- {shlex.quote(cwd)} || exit 126")
+    if umask is not None:
+        lines.append(f"umask {umask:04o}")
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items() if _IDENTIFIER.fullmatch(name)]
+    lines.append(f"exec {shlex.join([*(['env', *odd] if odd else []), *command])}")
+    return "\n".join([*lines, "}"])
+
+
+def _nomad_job(launcher: Launcher, command: Sequence[str], known: Facts, job: Mapping[str, str]) -> dict[str, Any]:
+    """As the HTTP API of Nomad takes it: one task, on any node, once."""
+    name = f"ringward-{known['run_id']}"
+    config: dict[str, Any] = {
+        "command": command[0],
+        "args": [_NOMAD_TEMPLATE.sub(r"\1\1{", word) for word in command[1:]],
+    }
+    if launcher.image is not None:
+        config["image"] = launcher.image
+    task = {
+        "Name": "run",
+        "Driver": "exec" if launcher.image is None else "docker",
+        "Config": config,
+        "Env": dict(job),
+        "User": known["user"] or "",
+        "KillTimeout": int(known["grace_s"] or 0) * 1_000_000_000,
+    }
+    group = {
+        "Name": "run",
+        "Count": 1,
+        "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+        "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+        "Tasks": [task],
+    }
+    return {"Job": {"ID": name, "Name": name, "Type": "batch", "Datacenters": ["*"], "TaskGroups": [group]}}

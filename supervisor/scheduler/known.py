@@ -1,0 +1,98 @@
+"""What the store and the root know when a scheduler starts, before it closes the gap between the two."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from store.database import Database
+from store.errors import InstantTaken
+from store.runs import Run, get_run, insert_run, unfinished_runs
+from store.tasks import update_task
+from supervisor.messages import Exited, Frame
+from supervisor.scheduler.records import row_of
+from supervisor.scheduler.units import Unit
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the store and the root knew when this scheduler started."""
+
+    unfinished: list[Run]
+    running: dict[str, dict[str, Any]]
+    """The root's instances by run id."""
+    exits: list[Exited]
+    ending: bool
+    """The daemon is being shut down."""
+    cgroups: str | None = None
+    """Directory with the cgroups of runs."""
+    again: bool = False
+    """The database was started again from its copy: what waited to start then has perhaps run."""
+    relearned: frozenset[str] = frozenset()
+    """Those of the unfinished runs that the store does not have, since its copy is older; the root has them."""
+
+    @property
+    def going_on(self) -> set[str]:
+        """Names of the tasks and services of which something runs."""
+        return {run.task_name for run in self.unfinished if run.id in self.running}
+
+    @property
+    def held(self) -> set[str]:
+        """Ids of the runs that the root knows."""
+        return {*self.running, *(exited.run for exited in self.exits)}
+
+    def followed(self) -> set[str]:
+        """Unfinished runs of instances of which a later run goes on: the store has forgotten their ends."""
+        newest = {
+            (run.task_name, run.instance_index): run.id
+            for run in self.unfinished
+            if run.kind == "service" and run.id in self.running
+        }
+        return {run.id for run in self.unfinished if newest.get((run.task_name, run.instance_index), run.id) != run.id}
+
+    def lost(self, units: dict[str, Unit]) -> set[str]:
+        """Runs of which a dead root may have left processes that are to be ended.
+
+        Also of a pending one: the root may have died before it could say that it had started it.
+        """
+        return {
+            run.id
+            for run in self.unfinished
+            if run.id not in self.held
+            and not (run.task_name in units and units[run.task_name].definition.leave_leftovers)
+        }
+
+
+def read(db: Database, snapshot: Frame, *, again: bool = False) -> Known:
+    """Collect what is known; before the store thread takes the database over.
+
+    `again`: the database was started again from its copy, so the root tells about runs that are younger than that.
+    """
+    running = {instance["run"]: instance for instance in snapshot["instances"]}
+    exits = [Exited(**exited) for exited in snapshot["exits"]]
+    younger = _younger(db, [*running.values(), *map(vars, exits)]) if again else []
+    return Known(
+        unfinished=[*unfinished_runs(db), *younger],
+        running=running,
+        exits=exits,
+        ending=snapshot["ending"],
+        cgroups=snapshot["cgroups"],
+        again=again,
+        relearned=frozenset(run.id for run in younger),
+    )
+
+
+def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
+    """Those of the runs that the root holds of which the store has nothing."""
+    return [
+        row_of(one["origin"], one["started_at"])
+        for one in held
+        if one["origin"] and get_run(db, one["run"], include_deleted=True) is None
+    ]
+
+
+def relearn(db: Database, row: Run) -> None:
+    """Store a run that the store has forgotten."""
+    try:
+        insert_run(db, row)
+    except InstantTaken:  # nobody knows any more that it stood for that one
+        insert_run(db, row._replace(scheduled_at=None))
+    update_task(db, row.task_name, last_run_id=row.id)

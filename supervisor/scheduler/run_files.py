@@ -1,0 +1,61 @@
+"""What is kept of runs that have not ended, and is in no database: one file each, for the daemon's user alone.
+
+::
+
+    <data>/<folder>/         0700
+        <run id>             0600, JSON
+"""
+
+import json
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+
+def keep(folder: str, run_id: str, value: Any) -> None:
+    """Write what is kept of a run, so that a loss of power leaves it there; done again it replaces that.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = f"{folder}/{run_id}"
+    with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape", opener=_private) as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read(folder: str, run_id: str) -> Any:
+    """What is kept of a run; None when nothing is, or it cannot be read."""
+    try:
+        with open(f"{folder}/{run_id}", encoding="utf-8", errors="surrogateescape") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def forget(folder: str, run_id: str) -> None:
+    """Remove what is kept of a run, if that is possible now."""
+    for name in (run_id, f"{run_id}.new"):
+        with suppress(OSError):
+            os.unlink(f"{folder}/{name}")
+
+
+def sweep(folder: str, living: Collection[str]) -> None:
+    """Remove what is kept of all runs but those with these ids, as far as that is possible now."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name not in living:
+                os.unlink(entry.path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

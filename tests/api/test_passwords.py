@@ -1,0 +1,30 @@
+"""What a worker keeps of those who log in."""
+
+from typing import Any, cast
+
+import gevent
+import pytest
+
+from api.passwords import Passwords, WrongPassword
+from supervisor.client import ControlClient
+
+
+class Scheduler:
+    """Lets everybody try, after a moment."""
+
+    def call(self, _op: str, **_: Any) -> dict[str, Any]:
+        gevent.sleep(0)
+        return {"allowed": True}
+
+
+def test_nothing_is_kept_of_who_knows_the_password() -> None:
+    """However many clients log in, and however many at once; guesses of one client still wait for each other."""
+    passwords = Passwords("right", cast(ControlClient, Scheduler()))
+    for number in range(100):
+        passwords.check("right", f"10.0.0.{number}")
+    together = [gevent.spawn(passwords.check, "right", "10.0.0.1") for _ in range(5)]
+    gevent.joinall(together, raise_error=True)
+    with pytest.raises(WrongPassword):
+        passwords.check("wrong", "10.0.0.1")
+    assert passwords._turns == {}
+    assert list(passwords._failures) == ["10.0.0.1"]

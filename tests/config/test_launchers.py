@@ -1,0 +1,130 @@
+"""Launchers in the configuration."""
+
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.config.diff import Effect, diff, recipe
+from supervisor.config.model import Config
+from supervisor.config.presets import PRESETS
+from supervisor.config.problems import Problem
+
+UNIT = '[tasks.t]\nrun = "true"\nlauncher = "l"\n'
+SETTINGS = {"host": "deploy@web1", "image": "alpine:3"}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_complete(config: Callable[..., Config], name: str) -> None:
+    """With the keys that it needs and no others it knows all three commands, in which nothing is left to be settled."""
+    needed = "".join(f'{key} = "{SETTINGS[key]}"\n' for key in PRESETS[name].needs)
+    found = config(f'[launchers.l]\npreset = "{name}"\n{needed}{UNIT}').tasks["t"].launcher
+    assert found is not None
+    for words in (found.start, found.stop, found.probe):
+        assert words
+        assert not any(one in word for word in words for one in ("{client}", "{options}", "{host}", "{image}"))
+
+
+def test_a_launcher_of_ones_own(config: Callable[..., Config]) -> None:
+    """Is what it says; of a preset, commands that are said replace those of the preset, and local is none."""
+    found = config(
+        """
+[launchers.own]
+start = ["srun", "--job-name={run_id}", "{shell}", "-e", "-c", "{run}"]
+stop = ["scancel", "--name={run_id}"]
+[launchers.mixed]
+preset = "ssh"
+host = "web1"
+client = ["ssh", "-p", "2222"]
+options = ["-l", "deploy"]
+stop = ["{client}", "{host}", "stop-it", "{run_id}"]
+[launchers.plain]
+start = ["env", "{command}"]
+[defaults]
+launcher = "own"
+[tasks.a]
+run = "true"
+[services.b]
+run = "true"
+launcher = "mixed"
+[tasks.c]
+run = "true"
+launcher = "local"
+[tasks.d]
+run = "true"
+launcher = "plain"
+"""
+    )
+    own, mixed = found.tasks["a"].launcher, found.services["b"].launcher
+    assert own is not None
+    assert mixed is not None
+    assert (own.start[-1], own.probe) == ("{run}", ())
+    assert mixed.stop == ("ssh", "-p", "2222", "web1", "stop-it", "{run_id}")
+    assert (mixed.feed, mixed.probe[:3]) == ("script", ("ssh", "-p", "2222"))
+    assert mixed.probe[-4:-1] == ("-l", "deploy", "web1")
+    assert found.tasks["c"].launcher is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "message", "remedy"),
+    [
+        ('preset = "slrum"', 2, "preset", "must be", "slurm"),
+        ('preset = "slurm"\nhost = "x"', 3, "host", "has no such key", "start"),
+        ('preset = "slurm"\nclient = ["x"]', 3, "client", "has no such key", "start"),
+        ('preset = "ssh"', 1, "", "needs host", "add host"),
+        ('preset = "docker"\nimage = "a b"', 3, "image", "must be one word", ""),
+        ('stop = ["x"]', 1, "", "does not say how to start", "preset"),
+        ('start = ["x"]', 2, "start", "no place for the command", "{command}"),
+        ('start = ["x", "{command} y"]', 2, "start[1]", "several arguments", "alone"),
+        ('start = ["x", "{run}"]\nstop = ["y", "{runid}"]', 3, "stop[1]", "no placeholder {runid}", "run_id"),
+        ('start = ["x", "{run}"]\nprobe = ["y", "{command}"]', 3, "probe[1]", "no placeholder {command} here", ""),
+        ('start = ["x", "{host}", "{run}"]', 2, "start[1]", "there is no host", "add host"),
+        ('preset = "ray"\noptions = ["{x}"]', 3, "options[0]", "no placeholder {x}", ""),
+        ('preset = "slurm"\nstart = "srun"', 3, "start", "must be a list", "item"),
+        ('preset = "slurm"\nwhere = 1', 3, "where", "unknown key", ""),
+    ],
+)
+def test_what_is_wrong_with_a_launcher(
+    problems: Callable[..., list[Problem]], text: str, line: int, key: str, message: str, remedy: str
+) -> None:
+    """Is said with its place and, where there is one, a remedy."""
+    (found,) = problems(f"[launchers.l]\n{text}\n{UNIT}")
+    assert (found.line, found.key) == (line, f"launchers.l.{key}".rstrip("."))
+    assert message in found.message
+    assert remedy in (found.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("unit", "key", "message"),
+    [
+        ('[tasks.t]\nrun = "true"\nlauncher = "rya"\n', "tasks.t.launcher", 'there is no launcher "rya"'),
+        (
+            '[tasks.t]\nrun = "true"\nlauncher = "ray"\nsecrets = { TOKEN = "abcdefgh" }\n',
+            "tasks.t.launcher",
+            "would show secrets such as TOKEN",
+        ),
+        (
+            '[services.s]\nrun = "true"\nlauncher = "ray"\nready = { notify = true }\n',
+            "services.s.launcher",
+            "ready = notify does not reach",
+        ),
+        ('[launchers.local]\npreset = "ray"\n', "launchers.local", "stands for this host"),
+        ('[defaults]\nlauncher = "x y"\n', "defaults.launcher", "must be the name of a launcher"),
+    ],
+)
+def test_what_cannot_have_a_launcher(problems: Callable[..., list[Problem]], unit: str, key: str, message: str) -> None:
+    """Is refused where it is said."""
+    (found,) = problems(f'[launchers.ray]\npreset = "ray"\n{unit}')
+    assert found.key == key
+    assert message in found.message
+
+
+def test_another_launcher_is_another_definition(config: Callable[..., Config]) -> None:
+    """What changes in its table, a reload finds in the tasks and services that have it, and in no others."""
+    text = '[launchers.l]\npreset = "slurm"\n{}{}[services.s]\nrun = "true"\nlauncher = "l"\n[tasks.o]\nrun = "true"\n'
+    before, after = config(text.format("", UNIT)), config(text.format('options = ["--mem=1"]\n', UNIT))
+    found = {change.new.name: change.keys for change in diff(before, after).changed}
+    assert {name: [(one.key, one.effect) for one in keys] for name, keys in found.items()} == {
+        "s": [("launcher", Effect.RESTART)],
+        "t": [("launcher", Effect.NEXT_RUN)],
+    }
+    assert recipe(before.services["s"]) != recipe(after.services["s"])

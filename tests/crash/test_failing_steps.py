@@ -1,0 +1,213 @@
+"""Each single step of writing fails once: the daemon stays, says so where something is lost, and goes on by itself."""
+
+import errno
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import exit_codes
+from tests.crash import failing
+from tests.e2e.daemon import Daemon
+from tests.waiting import until
+
+CONFIG = """
+[tasks.plain]
+run = "echo hello; echo there >&2"
+[tasks.big]
+run = "seq 1 60000"
+[tasks.drawn]
+run = "for i in 1 2 3; do printf '%s\\\\r' $i; sleep 0.05; done; echo"
+tty = true
+[tasks.hidden]
+run = 'test "$P" = geheimnis'
+params = [{ name = "P", kind = "env", secret = true }]
+[tasks.slow]
+run = '''until [ -e "$GATE" ]; do sleep 0.01; done'''
+env = { GATE = "gate" }
+"""
+TELLS = re.compile(rb" (ERROR|WARNING) .*(No space left|Input/output error|Read-only|has no room)")
+LINES = {"plain": 2, "big": 60_000, "drawn": 1, "hidden": 0}
+"""Of the log of each."""
+FULL, BROKEN, FIXED = errno.ENOSPC, errno.EIO, errno.EROFS
+TOLD = (
+    ("scheduler xWrite ringward.db-wal", FULL),
+    ("root mkdir logs", FULL),
+    ("root mkdir logs/TASK", FULL),
+    ("root mkdir logs/TASK/X", FULL),
+    ("root create logs/TASK/X/RUN.log", FULL),
+    ("root create logs/TASK/X/RUN.log", FIXED),
+    ("root ftruncate logs/TASK/X/RUN.log", FULL),
+    ("root pwritev logs/TASK/X/RUN.log", FULL),
+    ("root pwritev logs/TASK/X/RUN.log", BROKEN),
+    ("root create logs/TASK/X/RUN.log.frames", FULL),
+    ("root ftruncate logs/TASK/X/RUN.log.frames", FULL),
+    ("root pwrite logs/TASK/X/RUN.log.frames", FULL),
+    ("root create RUN.ring", FULL),
+    ("root ftruncate RUN.ring", FULL),
+    ("root posix_fallocate RUN.ring", FULL),
+    ("scheduler create config.last.new", FULL),
+    ("scheduler replace config.last", FULL),
+    ("api create audit-RUN.entries", FULL),
+    ("api write audit-RUN.entries", FULL),
+)
+"""Steps of work, and how they fail: something is put off or lost, or nearly so."""
+REFUSED = (
+    ("scheduler mkdir secrets", FULL),
+    ("scheduler create secrets/RUN.new", FULL),
+    ("scheduler fsync secrets/RUN.new", BROKEN),
+    ("scheduler replace secrets/RUN", FULL),
+    ("scheduler xWrite ringward.db-wal", BROKEN),
+)
+"""Who waits for it hears that it was not done."""
+BEGINNING = (
+    "scheduler create scheduler.lock",
+    "scheduler create events.ring",
+    "scheduler ftruncate events.ring",
+    "scheduler xWrite ringward.db-wal",
+)
+"""Steps of a scheduler that begins."""
+UNPUBLISHED = ("root open listening.json.new", "root replace listening.json")
+"""Without which nobody finds the daemon."""
+ALONE = ("root open upgrade.json.new", "root create daemon.ring", "root ftruncate daemon.ring")
+"""Without which it does."""
+
+
+class FailingDaemon(Daemon):
+    """Runs under failing.py instead of Python."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.planned = directory / "plan"
+        self._python = directory / "python"
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{failing.__file__}" "{self.planned}" "$@"\n')
+        self._python.chmod(0o700)
+
+    def environment(self) -> dict[str, str]:
+        seam = {"FAILING_PYTHON": str(self._python), "FAILING_DATA": str(self.data)}
+        return {**super().environment(), **seam}
+
+    def command(self) -> list[str]:
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        return [sys.executable, "-I", "-c", code]
+
+    def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
+        super().write(text.replace("gate", str(self.directory / "gate")), daemon=daemon, http=http)
+
+    def plan(self, *labels: str, error: int = errno.ENOSPC) -> None:
+        failing.write_plan(str(self.planned), [f"{label} {error}" for label in labels])
+
+    def failed(self) -> None:
+        left = self.planned.read_text() if self.planned.exists() else ""
+        until(lambda: not self.planned.exists(), f"the failure of {left}")
+        until(self.ready, "the daemon to be ready")
+
+    def triggered(self, task: str) -> tuple[str, list[str]]:
+        """Trigger until it is taken; returns the run, and why it was refused before."""
+        body = {"params": {"P": "geheimnis"}} if task == "hidden" else {}
+        refusals: list[str] = []
+
+        def taken() -> str | None:
+            answer = self.request("POST", f"/api/tasks/{task}/run", body)
+            if answer.status == 201:
+                return str(answer.json()["id"])
+            assert answer.status == 503, answer.body
+            refusals.append(answer.json()["detail"])
+            return None
+
+        return until(taken, f"{task} to be taken"), refusals
+
+    def kinds(self) -> list[str]:
+        return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FailingDaemon]:
+    one = FailingDaemon(tmp_path)
+    yield one
+    one.clean()
+
+
+def work(daemon: FailingDaemon, label: str) -> list[str]:
+    """Let one of each kind run, to the end; returns refusals."""
+    runs, refused = {}, []
+    for task in LINES:
+        runs[task], refusals = daemon.triggered(task)
+        refused += refusals
+    if "config.last" in label:
+        assert daemon.request("POST", "/api/daemon/reload").status == 200
+    for task, run in runs.items():
+        assert daemon.ended(run)["endReason"] == "succeeded"
+        lines = daemon.lines(run)
+        dropped = [line["text"] for line in lines if line["stream"] == "system"]
+        if "RUN.ring" in label and dropped:
+            assert all("dropped: there is no place for the log" in text for text in dropped)
+        else:
+            assert (len(lines), dropped) == (LINES[task], [])
+    return refused
+
+
+def fail(daemon: FailingDaemon, label: str, error: int) -> list[str]:
+    """Let a step fail while there is work; returns refusals."""
+    if " mkdir " in label:
+        shutil.rmtree(daemon.data / label.rpartition(" ")[2].partition("/")[0], ignore_errors=True)
+    daemon.plan(label, error=error)
+    refused = work(daemon, label)
+    daemon.failed()
+    return refused
+
+
+def told(daemon: FailingDaemon, before: int, what: str) -> None:
+    """Wait until the log tells of an error, behind so many bytes, and log files are written again."""
+    until(lambda: TELLS.search(daemon.output.read_bytes()[before:]), what)
+
+    def balanced() -> bool:
+        text = daemon.output.read_text()
+        return text.count("the log file cannot be written") == text.count("the log file is written again")
+
+    until(balanced, "log files to be written again")
+
+
+def test_steps_of_work(daemon: FailingDaemon) -> None:
+    """All that was accepted runs and is kept. What is lost or put off is told, also in the log of the run."""
+    daemon.write(CONFIG)
+    daemon.start()
+    until((daemon.data / "reserve").exists, "the reserve")
+    helpers = [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid]
+    for label, error in TOLD:
+        before = daemon.output.stat().st_size
+        assert not fail(daemon, label, error)
+        told(daemon, before, f"a word about {label}")
+    for label, error in REFUSED:  # again when it was met by what nobody waits for, such as a sample
+        until(lambda label=label, error=error: fail(daemon, label, error), f"a refusal of {label}")  # type: ignore[misc]
+    until(lambda: daemon.get("/readyz").json()["status"] == "ok", "the reserve")
+    assert {"disk.full", "disk.recovered"} <= {*daemon.kinds()}
+    assert [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid] == helpers
+    assert "Traceback" not in daemon.output.read_text()
+
+
+def test_steps_of_a_beginning(daemon: FailingDaemon) -> None:
+    """A daemon that cannot say where it listens does not start, and says why; nothing else stops it."""
+    daemon.write(CONFIG)
+    for label in UNPUBLISHED:
+        daemon.plan(label)
+        daemon.launch()
+        assert daemon.process is not None
+        assert daemon.process.wait(60) == exit_codes.OS_ERROR
+        assert "listening.json cannot be written: No space left on device" in daemon.output.read_text()
+    daemon.plan(*ALONE)
+    daemon.start()
+    until(lambda: work(daemon, "") is not None and not daemon.planned.exists(), "all failures")
+    (daemon.data / "scheduler.lock").unlink()
+    run, _ = daemon.triggered("slow")
+    until(lambda: daemon.run(run)["status"] == "running", "the run")
+    daemon.plan(*BEGINNING)
+    daemon.helper("ringward scheduler").kill()
+    (daemon.directory / "gate").touch()
+    until(daemon.ready, "the next scheduler")
+    until(lambda: work(daemon, "") is not None and not daemon.planned.exists(), "all failures")
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    assert "Traceback" not in daemon.output.read_text()

@@ -1,0 +1,44 @@
+"""One scheduler at a time has a data directory."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisor.scheduler import datalock
+
+ROOT = Path(datalock.__file__).parent.parent.parent
+HOLD = """
+import fcntl, sys
+sys.path.insert(0, sys.argv[2])
+from supervisor.osport import set_title
+set_title("ringward scheduler")
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel says who holds the lock. Who only looks at the file goes on, and so does what is no scheduler."""
+    monkeypatch.setattr(datalock, "_WAIT_S", 0.1)
+    path = tmp_path / "scheduler.lock"
+    command = [sys.executable, "-I", "-c", HOLD, str(path), str(ROOT)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hangs:
+        assert hangs.stdout is not None
+        assert hangs.stdout.readline()
+        with path.open() as reading, subprocess.Popen(["sleep", "1000"], stdin=reading) as looks:
+            lock = datalock.take(str(tmp_path))
+            assert hangs.wait(60) == -signal.SIGKILL
+            assert looks.poll() is None
+            looks.kill()
+        with path.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(datalock.Locked):
+            datalock.take(str(tmp_path))
+        os.close(lock)

@@ -1,0 +1,187 @@
+"""What launchers make of runs: arguments and texts that mean the same elsewhere."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.ids import new_ulid
+from supervisor.config.load import load
+from supervisor.config.presets import PRESETS, REMOTE_MARK
+from supervisor.messages import Spawn
+from supervisor.scheduler import elsewhere
+from supervisor.scheduler.lookups import Identity
+from supervisor.scheduler.parameters import take
+from supervisor.scheduler.units import LiveRun, Unit, spawn_of
+
+RUN = "01KANM4E7K6WZ9V3T0000000AB"
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
+
+
+def spawn(tmp_path: Path, launcher: str, unit: str, values: dict[str, str] | None = None) -> Spawn:
+    path = tmp_path / "r.toml"
+    path.write_text(f'[launchers.l]\n{launcher}\n[tasks.t]\nlauncher = "l"\n{unit}')
+    path.chmod(0o600)
+    task = load(str(path), {}).tasks["t"]
+    run = LiveRun(Unit(task), task, RUN, trigger="api", created_at=0, params=take(task, values or {}))
+    run.identity = Identity()
+    return spawn_of(run, "DAEMON", "log")
+
+
+PRINTS = 'start = ["printf", "%s|", "{shell}", "-e", "-c", "{run}"]'
+PARAMS = 'params = [{ name = "a", kind = "arg" }, { name = "b", kind = "flag" }]'
+
+
+def test_run_as_a_string(tmp_path: Path) -> None:
+    """The text is one argument, whatever is in it; parameters are $1 and so on."""
+    found = spawn(tmp_path, PRINTS, f"run = 'echo \"$1\" {{run_id}}'\n{PARAMS}", {"a": "x 'y'", "b": "true"})
+    assert found.argv[2:] == ["/bin/sh", "-e", "-c", 'echo "$1" {run_id}', "/bin/sh", "x 'y'", "--b"]
+
+
+def test_run_as_a_list(tmp_path: Path) -> None:
+    """Through the form for a string, too, each item is one argument."""
+    found = spawn(tmp_path, PRINTS, f'run = ["printf", "%s|", "it\'s"]\n{PARAMS}', {"a": "x y"})
+    done = subprocess.run(found.argv[2:], capture_output=True, text=True, check=True)
+    assert done.stdout == "it's|x y|"
+    without = spawn(tmp_path, PRINTS, 'run = ["echo", "$HOME"]')
+    assert subprocess.run(without.argv[2:], capture_output=True, text=True, check=True).stdout == "$HOME\n"
+
+
+def test_placeholders(tmp_path: Path) -> None:
+    """Each word stays one, without a value it is left out; what is doubled, or has a dollar in front, is not meant.
+
+    Words for variables are repeated, for secrets only where their values are not shown.
+    """
+    words = [
+        *("x", "{run_id}-{run_id_lower}", "{task}/{instance}/{attempt}", "--user={user}", "--group={group}"),
+        *("--dir={working_dir}", "{{run}}", "$$" + "{run_id}", "{.Name}", "-{stop_signal}", "{grace_s}"),
+        *("--env={env_name}", "--set={env_name}={env_value}", "{command}"),
+    ]
+    unit = 'run = "true"\nuser = "root"\nstop_signal = "SIGINT"\ngraceful_stop = "1500ms"\n'
+    unit += 'env = { A = "b c" }\nsecrets = { TOKEN = "abcdefgh" }\n'
+    found = spawn(tmp_path, f"start = {json.dumps(words)}", unit)
+    lower = RUN.lower()
+    assert found.argv[:9] == [
+        *("x", f"{RUN}-{lower}", "t/0/0", "--user=root", "{{run}}", "$" + "{run_id}", "{.Name}", "-2", "2")
+    ]
+    assert {"--env=A", "--env=TOKEN", "--set=A=b c", f"--set=RINGWARD_RUN_ID={RUN}"} < set(found.argv)
+    assert not any("abcdefgh" in word for word in found.argv)
+    assert found.argv[-4:] == ["/bin/sh", "-e", "-c", "true"]
+
+
+def test_who_is_who_and_where(tmp_path: Path) -> None:
+    """What the engine is told of user and directory, the client has not itself; and the other way round."""
+    unit = 'run = "true"\nuser = "root"\nworking_dir = "/srv"\n'
+    told = spawn(tmp_path, 'preset = "systemd-run"', unit)
+    assert (told.cwd, told.argv[-8:-6]) == (None, ["--working-directory=/srv", "--uid=root"])
+    own = spawn(tmp_path, 'preset = "slurm"', unit)
+    assert (own.cwd, own.argv[0]) == ("/srv", "srun")
+
+
+def test_the_ladder(tmp_path: Path) -> None:
+    """Where a command ends the job, the client gets no signal before the job had its time; without one, at once."""
+    unit = 'run = "true"\nstop_signal = [["SIGINT", "1s"], ["SIGTERM", "2s"]]\n'
+    slurm = spawn(tmp_path, 'preset = "slurm"', unit)
+    assert (slurm.launched, slurm.stop_signal, slurm.grace_ms) == (True, 0, 8000)
+    assert slurm.stop_then == [[2, 1000], [15, 2000]]
+    bare = spawn(tmp_path, 'start = ["x", "{command}"]', unit)
+    assert (bare.launched, bare.stop_signal, bare.grace_ms) == (True, 2, 1000)
+
+
+@pytest.mark.parametrize("preset", ["systemd-run", 'kubernetes"\nimage = "alpine:3'])
+def test_dollars_are_doubled_for_engines_that_expand(tmp_path: Path, preset: str) -> None:
+    """No text of a run is taken for the name of a variable there, and none loses a dollar."""
+    unit = "run = 'echo $$ $(A) \"$1\"'\nenv = { A = '$(B)$' }\nparams = [{ name = 'p', kind = 'arg' }]\n"
+    found = spawn(tmp_path, f'preset = "{preset}"', unit, {"p": "${TOKEN}"})
+    assert found.argv[-3:] == ['echo $$$$ $$(A) "$$1"', "/bin/sh", "$${TOKEN}"]
+    assert ("--env=A=$$(B)$$" in found.argv) == ("kubernetes" in preset)
+    own = spawn(tmp_path, 'start = ["x", "{command}"]', unit, {"p": "${TOKEN}"})
+    assert own.argv[-1] == "${TOKEN}"
+
+
+def test_nomad_reads_no_template_in_a_command(tmp_path: Path) -> None:
+    """What its drivers would take for a name of theirs comes to the job as it is."""
+    unit = "run = 'echo ${A%.*} %{x} $$ %d \"$1\"'\nparams = [{ name = 'p', kind = 'arg' }]\n"
+    found = spawn(tmp_path, 'preset = "nomad"', unit, {"p": "${A}"})
+    (group,) = json.loads(found.env["RINGWARD_INPUT"])["Job"]["TaskGroups"]
+    assert group["Tasks"][0]["Config"]["args"][2:] == ['echo $${A%.*} %%{x} $$ %d "$1"', "/bin/sh", "$${A}"]
+
+
+@pytest.mark.parametrize("status", ["echo dead", "echo 'No job(s) with prefix or ID found' >&2; exit 1"])
+def test_a_nomad_job_that_never_begins(tmp_path: Path, status: str) -> None:
+    """Somebody stopped it at the engine while it waited for a node: its client does not wait for ever."""
+    nomad = tmp_path / "nomad"
+    nomad.write_text(f"#!/bin/sh\ncase $2 in inspect) {status};; esac\n")
+    nomad.chmod(0o755)
+    (text,) = [word for word in PRESETS["nomad"].start if "job allocs" in word]
+    done = subprocess.run(
+        ["/bin/sh", "-c", text, "sh", "J", str(nomad)], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (1, "J has ended before it began: somebody stopped it\n")
+
+
+def test_no_secret_among_arguments(tmp_path: Path) -> None:
+    """Over ssh, secrets and variables are no arguments: who looks at processes does not see them."""
+    unit = 'run = "true"\nenv = { A = "abcdefgh" }\nsecrets = { TOKEN = "ijklmnop" }\n'
+    found = spawn(tmp_path, 'preset = "ssh"\nhost = "web1"', unit)
+    assert not any("abcdefgh" in word or "ijklmnop" in word for word in found.argv)
+    assert "ijklmnop" in found.env["RINGWARD_INPUT"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(texts, max_size=4),
+    st.dictionaries(texts.filter(lambda name: bool(name) and "=" not in name), texts, max_size=3),
+)
+def test_the_script_means_what_it_says(arguments: list[str], env: dict[str, str]) -> None:
+    """Arguments and variables come through as they are, in a POSIX shell that reads it."""
+    env = {name: value for name, value in env.items() if name not in ("PATH", "LC_ALL")}
+    code = (
+        "import os,sys,json; print(json.dumps([sys.argv[1:], {n: os.environ.get(n) for n in json.loads(sys.argv[1])}]))"
+    )
+    command = ["/usr/bin/env", "python3", "-I", "-c", code, json.dumps(list(env)), *arguments]
+    text = elsewhere.script(command, env, cwd="/", umask=0o27)
+    done = subprocess.run(["/bin/sh"], input=text.encode(), capture_output=True, env=_PLAIN, check=True)
+    found: list[Any] = json.loads(done.stdout)
+    assert found == [[json.dumps(list(env)), *arguments], env]
+
+
+def test_the_end_of_a_job_over_ssh(tmp_path: Path) -> None:
+    """One that does not act on its signal is killed when its time is over, however long each look for it takes."""
+    count = tmp_path / "count"
+    sleep = tmp_path / "sleep"
+    sleep.write_text(f"#!/bin/sh\necho >>{count}\nexec {shutil.which('sleep')} 1\n")
+    sleep.chmod(0o755)
+    run = new_ulid()
+    (remote,) = [word for word in PRESETS["ssh"].stop if "kill" in word]
+    (text,) = elsewhere.words([remote], {"run_id": run, "stop_signal": "15", "grace_s": "1"})
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+    job = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**_PLAIN, REMOTE_MARK: run})
+    assert job.stdout is not None
+    job.stdout.readline()
+    path = {**_PLAIN, "PATH": f"{tmp_path}:{_PLAIN['PATH']}"}
+    with subprocess.Popen(["/bin/sh", "-c", text], env=path) as ending, job:
+        assert job.wait() == -9
+        assert ending.wait() == 0
+    assert len(count.read_text()) <= 3
+
+
+_PLAIN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+
+
+def test_a_script_that_is_cut_off_does_nothing(tmp_path: Path) -> None:
+    """A connection that breaks while it is sent starts nothing, and nothing of it."""
+    mark = tmp_path / "mark"
+    text = elsewhere.script(["touch", str(mark)], {"A": "b"}, cwd="/", umask=None)
+    for end in range(len(text)):
+        subprocess.run(["/bin/sh", "-c", 'eval "$1"', "sh", text[:end]], capture_output=True)
+    assert not mark.exists()
+    subprocess.run(["/bin/sh", "-c", 'eval "$1"', "sh", text], check=True)
+    assert mark.exists()

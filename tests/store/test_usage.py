@@ -1,0 +1,129 @@
+"""What the runs of tasks and services took, as it is summed up."""
+
+from typing import Any
+
+from store import run_samples, runs, usage, usage_counts
+from store.database import Database
+from store.days import DAY_MS, KEPT_DAYS
+from store.run_samples import Reading
+from store.tasks import upsert_task
+from store.usage import Window
+from store.usage_counts import HOUR_MS, SPAN_MS, Used
+from tests.store.making import T0 as _T0
+from tests.store.making import make_run
+
+T0 = _T0 // DAY_MS * DAY_MS
+EVER = Window(0, 2 * T0)
+
+
+def begin(db: Database, task: str = "a", at: int = T0) -> str:
+    run = make_run(task_name=task, created_at=at)
+    runs.insert_run(db, run)
+    runs.update_run(db, run.id, status="running", started_at=at)
+    return run.id
+
+
+def end(db: Database, run_id: str, at: int, **sums: Any) -> None:
+    runs.update_run(db, run_id, status="ended", end_reason="succeeded", exit_code=0, ended_at=at, **sums)
+
+
+def reading(at: int, cpu_ms: int, rss: int = 1000, written: int | None = None) -> Reading:
+    return Reading(at, cpu_ms, cpu_ms // 10, rss, 1, None, written)
+
+
+def spans(db: Database, task: str = "a") -> dict[int, int]:
+    """User time by the beginning of the span, in spans of five minutes since T0."""
+    rows = db.rows("SELECT at, width, user_us FROM task_usage WHERE task_name = ? ORDER BY at", [task])
+    assert {width for _, width, _ in rows} <= {SPAN_MS}
+    return {(at - T0) // SPAN_MS: user_us for at, _, user_us in rows}
+
+
+def test_short_runs(writer: Database, reader: Database) -> None:
+    """What they took counts when they end, to the microsecond; what never started, and other tasks, do not."""
+    for number in (1, 2):
+        end(writer, begin(writer), T0 + number, user_us=number, system_us=7, max_rss_bytes=number, write_bytes=number)
+    end(writer, begin(writer), T0 + SPAN_MS, user_us=5)
+    end(writer, begin(writer, "b"), T0, user_us=1_000_000, read_bytes=9)
+    runs.insert_run(writer, make_run(status="ended", end_reason="skipped", ended_at=T0))
+    first = Window(T0, T0 + SPAN_MS)
+    assert usage.in_window(reader, first, "a") == {"a": Used(2, 3, 14, 2, None, 3)}
+    assert usage.in_window(reader, EVER, "a") == {"a": Used(3, 8, 14, 2, None, 3)}
+    assert usage.in_window(reader, EVER, "b") == {"b": Used(1, 1_000_000, 0, None, 9, None)}
+    assert usage.in_window(reader, EVER) == {}, "only configured ones, unless asked for by name"
+    upsert_task(writer, "a", "task", "{}")
+    writer.execute("DELETE FROM runs")
+    assert usage.in_window(reader, EVER) == {"a": Used(3, 8, 14, 2, None, 3)}
+    assert usage.ever(reader) == {"a": Used(3, 8, 14, None, None, 3)}
+
+
+def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
+    """It counts when it takes it, also what is not settled yet; its end adds the rest, and nothing twice."""
+    upsert_task(writer, "a", "service", "{}")
+    run_id = begin(writer)
+    run_samples.add_pass(writer, 1, {run_id: reading(T0 + SPAN_MS - 1, 100, written=4)})
+    run_samples.add_pass(writer, 2, {run_id: reading(T0 + SPAN_MS, 250, 3000, written=5)})
+    assert usage.ever(reader)["a"] == Used(0, 250_000, 25_000, 3000, None, 5)
+    assert usage.in_window(reader, Window(T0, T0 + SPAN_MS)) == {}, "that is told by the time of the last sample"
+    before = usage.in_window(reader, EVER)
+    assert before == {"a": Used(0, 250_000, 25_000, 3000, None, 5)}
+    settled = [reading(T0 + SPAN_MS - 1, 100, written=4), reading(T0 + SPAN_MS, 250, 3000, written=5)]
+    run_samples.settle(writer, 2, {run_id: settled})
+    assert usage.in_window(reader, EVER) == before
+    assert spans(reader) == {0: 100_000, 1: 150_000}
+    assert usage.in_window(reader, Window(T0, T0 + SPAN_MS))["a"].peak_rss_bytes == 1000
+    run_samples.add_pass(writer, 3, {run_id: reading(T0 + 2 * SPAN_MS, 400, written=6)})
+    run_samples.settle_passes(writer, [run_id])
+    end(writer, run_id, T0 + 3 * SPAN_MS, user_us=900_500, system_us=30_000, max_rss_bytes=4000, write_bytes=5)
+    whole = Used(1, 900_500, 40_000, 4000, None, 6)
+    assert spans(reader) == {0: 100_000, 1: 150_000, 2: 150_000, 3: 500_500}
+    assert usage.in_window(reader, EVER) == {"a": whole}
+    assert usage.ever(reader) == {"a": whole._replace(peak_rss_bytes=None)}
+    run_samples.settle(writer, 4, {run_id: [reading(T0 + 3 * SPAN_MS, 1000)]})
+    assert usage.in_window(reader, EVER) == {"a": whole}, "what comes after the end counts nothing"
+
+
+def test_a_run_of_which_the_kernel_tells_nothing(writer: Database, reader: Database) -> None:
+    """What its samples found stays counted, and nothing of it is taken away."""
+    upsert_task(writer, "a", "service", "{}")
+    run_id = begin(writer)
+    run_samples.settle(writer, 1, {run_id: [reading(T0, 100, 3000, written=4)]})
+    end(writer, run_id, T0 + 1, max_rss_bytes=7, read_bytes=9)
+    whole = Used(1, 100_000, 10_000, 3000, 9, 4)
+    assert usage.in_window(reader, EVER) == {"a": whole}
+    assert usage.ever(reader) == {"a": whole._replace(peak_rss_bytes=None)}
+
+
+def test_older_spans(writer: Database, reader: Database) -> None:
+    """They become hours and days, in which nothing is lost or twice; after the days of the roll-up they go."""
+    for number in range(5):
+        end(writer, begin(writer), T0 + number * SPAN_MS, user_us=1, max_rss_bytes=number)
+    end(writer, begin(writer), T0 + HOUR_MS, user_us=1)
+    whole = usage.in_window(reader, EVER, "a")
+    assert whole == {"a": Used(6, 6, 0, 4, None, None)}
+    found = []
+    ages = (HOUR_MS, 6 * HOUR_MS, 7 * HOUR_MS, 3 * DAY_MS, 36 * DAY_MS, (KEPT_DAYS - 1) * DAY_MS)
+    for age in ages:
+        usage_counts.roll(writer, T0 + age)
+        assert usage.in_window(reader, EVER, "a") == whole
+        found.append(writer.rows("SELECT width, at, runs FROM task_usage ORDER BY at"))
+    fine = [(SPAN_MS, T0 + number * SPAN_MS, 1) for number in (0, 1, 2, 3, 4, 12)]
+    assert found == [
+        fine,
+        fine,
+        [(HOUR_MS, T0, 5), fine[-1]],
+        [(HOUR_MS, T0, 5), (HOUR_MS, T0 + HOUR_MS, 1)],
+        [(DAY_MS, T0, 6)],
+        [(DAY_MS, T0, 6)],
+    ]
+    usage_counts.roll(writer, T0 + (KEPT_DAYS + 1) * DAY_MS)
+    assert usage.in_window(reader, EVER, "a") == {}
+
+
+def test_windows() -> None:
+    """As wide as what is kept of that time needs, and no wider."""
+    now = T0 + 1234
+    for age, width in ((0, SPAN_MS), (6 * HOUR_MS, SPAN_MS), (6 * HOUR_MS + 1, HOUR_MS), (40 * DAY_MS, DAY_MS)):
+        start = now - age
+        found = usage.window(start, start + 1, now)
+        assert found == Window(start // width * width, start // width * width + width)
+    assert usage.window(0, DAY_MS, now) == Window(0, DAY_MS)
