@@ -27,7 +27,7 @@ run: $(VENV)/.run-installed
 	@exec $(BIN)/ringward up --config examples/ringward.toml
 
 test: $(VENV)/.dev-installed
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=6 --dist=loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .

@@ -104,6 +104,19 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, limited: bool) ->
     return [SHELL, "-c", begin + _OTHER_USER, "ringward", *_to_user(spawn), *inner], True
 
 
+def candidates(spawn: Spawn, env: Mapping[str, str]) -> list[str]:
+    """Paths at which the command may be, in the order in which a shell looks; none when only a shell can start it.
+
+    That is where the user is another one, there are limits, or nobody says where commands are.
+    """
+    name = spawn.argv[0]
+    if spawn.uid is not None or spawn.limits or not (spawn.cwd is None or os.path.isabs(spawn.cwd)):
+        return []
+    if "/" in name:
+        return [name]
+    return [os.path.join(directory, name) for directory in env["PATH"].split(":")] if env.get("PATH") else []
+
+
 def _builtins(spawn: Spawn, nofile: int | None) -> str:
     parts = []
     if nofile is not None:

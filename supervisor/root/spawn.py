@@ -65,6 +65,10 @@ class Plan:
         self._argv, told = shim.wrapped(spawn, nofile, cgroup=cgroup is not None, limited=limited)
         self.argv_there, self.told_there = shim.wrapped(spawn, nofile, cgroup=False, limited=limited)
         """What the spawner's copy executes, already in the cgroup, and whether it has a status pipe."""
+        self.paths = shim.candidates(spawn, self.env) if self.told_there else []
+        """Where the command may be that the spawner's copy executes without a shell; none: only with one."""
+        self.spawn = spawn
+        self.nofile = nofile
         self.terminal = spawn.tty
         with contextlib.ExitStack() as opened:
 

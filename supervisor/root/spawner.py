@@ -15,6 +15,9 @@ that the shell does not get, carries then:
 * from the copy: ``start ERRNO``, when the shell cannot be executed; or on standard input, where that is the status pipe
   of :mod:`.shim`.
 
+Where the shell would only enter a directory, set a umask and give back a limit, the copy does that, and executes the
+command itself. When anything of it fails, the shell is executed after all: it finds out what is wrong, and says so.
+
 Nothing is remembered here. This process says a byte when it begins to listen, and ends when the socket does.
 """
 
@@ -24,11 +27,13 @@ import fcntl
 import gc
 import marshal
 import os
+import resource
 import signal
 import socket
 import struct
 import sys
 import termios
+from typing import NamedTuple
 
 from supervisor.osport import set_title
 
@@ -60,6 +65,19 @@ class _Arguments(ctypes.Structure):
     ]
 
 
+class Direct(NamedTuple):
+    """A command that needs no shell in front of it."""
+
+    paths: list[bytes]
+    """Where the program may be; the first that can be executed is it."""
+    argv: list[bytes]
+    cwd: bytes | None
+    """Absolute."""
+    umask: int | None
+    nofile: int | None
+    """Soft limit on descriptors."""
+
+
 class Request:
     """What to become.
 
@@ -67,24 +85,35 @@ class Request:
         argv: a shell, by its path, and its arguments.
         env: the entries of its environment, ``NAME=VALUE``.
         terminal: standard output is to become the controlling terminal.
+        direct: what the shell would execute, if that can be done without it.
     """
 
-    def __init__(self, argv: list[bytes], env: list[bytes], *, terminal: bool) -> None:
+    def __init__(self, argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None) -> None:
         self.path = argv[0]
-        self.argv = (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
-        self.env = (ctypes.c_char_p * (len(env) + 1))(*env, None)
+        self.argv = _texts(argv)
+        self.env = _texts(env)
         self.terminal = terminal
+        self.direct = direct
+        self.direct_env = self.env
+        if direct is not None:  # as cd leaves it in a shell
+            place = [] if direct.cwd is None else [b"PWD=" + direct.cwd]
+            gone = (b"OLDPWD=", b"PWD=") if place else b"OLDPWD="
+            self.direct_env = _texts([*(one for one in env if not one.startswith(gone)), *place])
 
     @staticmethod
-    def encode(argv: list[bytes], env: list[bytes], *, terminal: bool) -> bytes:
+    def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None = None) -> bytes:
         """As one message."""
-        return marshal.dumps((argv, env, terminal))
+        return marshal.dumps((argv, env, terminal, None if direct is None else tuple(direct)))
 
     @classmethod
     def decode(cls, data: bytes) -> "Request":
         """From a message of the root."""
-        argv, env, terminal = marshal.loads(data)  # noqa: S302 - the root wrote it
-        return cls(argv, env, terminal=terminal)
+        argv, env, terminal, direct = marshal.loads(data)  # noqa: S302 - the root wrote it
+        return cls(argv, env, terminal=terminal, direct=None if direct is None else Direct(*direct))
+
+
+def _texts(words: list[bytes]) -> "ctypes.Array[ctypes.c_char_p]":
+    return (ctypes.c_char_p * (len(words) + 1))(*words, None)
 
 
 def copy(cgroup: int) -> tuple[int, int]:
@@ -164,10 +193,30 @@ def _become(request: Request, channel: int, outputs: tuple[int, ...]) -> None:
             return
         if request.terminal:
             fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+        if request.direct is not None:
+            with contextlib.suppress(OSError, ValueError):  # ValueError: a limit above the hard one
+                _execute(request.direct, request.direct_env)
+            os.dup2(outputs[-1], 0)
         _libc.execve(request.path, request.argv, request.env)
         raise _error()
     except OSError as err:
         os.write(telling, f"start {err.errno}".encode())
+
+
+def _execute(direct: Direct, env: "ctypes.Array[ctypes.c_char_p]") -> None:
+    """Become the command; returns, or raises OSError, when that is not possible."""
+    empty = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(empty, 0)
+    os.close(empty)
+    if direct.cwd is not None:
+        os.chdir(direct.cwd)
+    if direct.umask is not None:
+        os.umask(direct.umask)
+    if direct.nofile is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (direct.nofile, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    argv = _texts(direct.argv)
+    for path in direct.paths:
+        _libc.execve(path, argv, env)
 
 
 def _is_wanted(channel: int) -> bool:

@@ -23,7 +23,7 @@ from supervisor.logline import Log
 from supervisor.messages import Frame, Spawn
 from supervisor.root.ear import Ear
 from supervisor.root.spawn import Plan, Started
-from supervisor.root.spawner import MAX_MESSAGE_BYTES, Request
+from supervisor.root.spawner import MAX_MESSAGE_BYTES, Direct, Request
 from supervisor.root.watch import Watch
 
 _QUIET_S = 0.02
@@ -317,8 +317,22 @@ def _message(plan: Plan) -> bytes | None:
     if size > MAX_MESSAGE_BYTES or any("\0" in text for text in texts) or any("=" in name for name in plan.env):
         return None
     env = [os.fsencode(f"{name}={value}") for name, value in plan.env.items()]
-    message = Request.encode([os.fsencode(word) for word in plan.argv_there], env, terminal=plan.terminal)
+    argv = [os.fsencode(word) for word in plan.argv_there]
+    message = Request.encode(argv, env, terminal=plan.terminal, direct=_direct(plan))
     return message if len(message) <= MAX_MESSAGE_BYTES else None
+
+
+def _direct(plan: Plan) -> Direct | None:
+    if not plan.paths:
+        return None
+    spawn = plan.spawn
+    return Direct(
+        paths=[os.fsencode(path) for path in plan.paths],
+        argv=[os.fsencode(word) for word in spawn.argv],
+        cwd=None if spawn.cwd is None else os.fsencode(spawn.cwd),
+        umask=spawn.umask,
+        nofile=plan.nofile,
+    )
 
 
 def _is_child(pidfd: int) -> bool:

@@ -25,7 +25,7 @@ CONFIG = "ringward.toml"
 OWN_TABLE = '[daemon]\ndata_dir = "data"\n'
 """What the configuration of the daemon has anyway."""
 _LONGEST_S = 60.0
-_COLUMNS = 200
+_COLUMNS = 500
 _LOOP = r"""
 status=0
 back() { return "$1"; }
@@ -99,7 +99,7 @@ class Shell:
         data, interrupted, end_s = b"", False, time.monotonic() + _LONGEST_S
         while not data.endswith(b"\0"):
             waited = select.select([self._terminal], [], [], max(end_s - time.monotonic(), 0))
-            assert waited[0], f"{text} goes on after {_LONGEST_S} s, having printed:\n{data.decode()}"
+            assert waited[0], self._stuck(text, data, interrupted=interrupted)
             data += os.read(self._terminal, 65536)
             if not interrupted and b"\0" not in data and enough(data.decode(errors="replace")):
                 interrupted = True
@@ -107,6 +107,12 @@ class Shell:
                     child.send_signal(signal.SIGINT)
         output, status, _ = data.rsplit(b"\0", 2)
         return output.decode(errors="replace"), None if interrupted else int(status)
+
+    def _stuck(self, text: str, data: bytes, *, interrupted: bool) -> str:
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        signals = [Path(f"/proc/{child.pid}/status").read_text().partition("SigQ")[2] for child in children]
+        after = " and an interrupt" if interrupted else ""
+        return f"{text} goes on after {_LONGEST_S} s{after}, having printed:\n{data.decode()}\n{children}\n{signals}"
 
     def close(self) -> None:
         """End it and what it runs."""

@@ -143,7 +143,7 @@ def test_missed_times(daemon: Daemon) -> None:
         update_task(writer, "t", last_instant=(time.time_ns() // 60_000_000_000 - 10) * 60_000)
     writer.close()
     daemon.start()
-    runs = until(lambda: [run for run in daemon.runs("t") if run["endReason"] == "missed"], "the missed run")
+    runs = until(lambda: [run for run in daemon.runs("t") if run.get("endReason") == "missed"], "the missed run")
     found = ending(daemon, runs[0]["id"])
     assert found["missedCount"] >= 8
     assert found["scheduledFor"].endswith(":00.000Z")

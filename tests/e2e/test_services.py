@@ -24,6 +24,7 @@ def running(daemon: Daemon, name: str) -> list[str]:
     return ids if len(ids) == len(instances) and all(daemon.texts(one) for one in ids) else []
 
 
+@pytest.mark.own
 def test_instances_run_and_know_their_number(daemon: Daemon) -> None:
     """A service starts with the daemon, once per instance, each instance a run of its own with its index."""
     daemon.write('[services.s]\nrun = "echo instance $RINGWARD_INSTANCE; sleep 1000"\ninstances = 3\n')

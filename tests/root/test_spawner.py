@@ -1,10 +1,12 @@
 """Starts by the spawner: as by ourselves, and whatever happens to it, each exactly once."""
 
+import ast
 import contextlib
 import errno
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,29 @@ class TestTheNewProcess:
         spawn = wanted(["sh", "-c", "pwd; umask; ulimit -Sn; exit 3"], str(tmp_path), umask=0o027)
         found = outcome(root, spawn, cgroups.new(), nofile=99)
         assert (found.code, found.out.decode(), found.word) == (3, f"{tmp_path}\n0027\n99\n", b"")
+
+    def test_no_shell_in_between(
+        self, root: Nursery, cgroups: Supply, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """A command that needs a directory, a umask and a limit at most is executed at once, found as a shell does."""
+        monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
+        script = "import os, resource; print(os.getcwd(), os.umask(0), resource.getrlimit(7)[0], os.read(0, 1))"
+        env = {"PATH": f"/no/such:{os.path.dirname(sys.executable)}", "PWD": "/old", "OLDPWD": "/older", "A": "1"}
+        script += "; print(sorted(os.environ.items()))"
+        spawn = wanted([os.path.basename(sys.executable), "-c", script], str(tmp_path), umask=0o027, env=env)
+        found = outcome(root, spawn, cgroups.new(), nofile=99)
+        lines = found.out.decode().splitlines()
+        assert (found.code, found.word, lines[0]) == (0, b"", f"{tmp_path} {0o027} 99 b''")
+        seen = dict(ast.literal_eval(lines[1]))
+        assert (seen["PWD"], seen["A"], "OLDPWD" in seen) == (str(tmp_path), "1", False)
+
+    def test_a_script_without_a_first_line(self, root: Nursery, cgroups: Supply, tmp_path: Path) -> None:
+        """Is one for the shell, as ever."""
+        script = tmp_path / "script"
+        script.write_text("echo here; exit 4\n")
+        script.chmod(0o755)
+        found = outcome(root, wanted([str(script)]), cgroups.new())
+        assert (found.code, found.out, found.word) == (4, b"here\n", b"")
 
     @pytest.mark.parametrize(
         ("argv", "more", "words"),

@@ -27,6 +27,6 @@ def writer(path: str) -> Iterator[Database]:
 
 @pytest.fixture
 def reader(path: str, writer: Database) -> Iterator[Database]:  # noqa: ARG001 - the writer makes the file
-    database = open_reader(path)
+    database = open_reader(path, limit_s=None)
     yield database
     database.close()

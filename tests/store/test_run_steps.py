@@ -137,7 +137,7 @@ def test_what_ended_since(history: Database) -> None:
 def test_deleting_one_run(tmp_path: Path) -> None:
     """A run is deleted and restored without going through the counts of all the others."""
     writer = open_writer(str(tmp_path / "ringward.db"))
-    made = [make_run(created_at=T0 + n * DAY, status="ended", end_reason="failed") for n in range(1000)]
+    made = [make_run(created_at=T0 + n * DAY, status="ended", end_reason="failed") for n in range(2000)]
     with writer.transaction():
         for run in made:
             insert_run(writer, run)
