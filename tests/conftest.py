@@ -55,9 +55,9 @@ def postgres() -> Iterator[PostgresServer]:
     server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    """One Chromium for all tests of this process: a second one cannot be driven beside it."""
+    """One Chromium for all tests of a file: while there is one, the process can drive no second, and run no loop."""
     from playwright.sync_api import sync_playwright  # only by processes that have such a test
 
     program = shutil.which("chromium")

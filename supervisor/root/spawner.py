@@ -33,7 +33,6 @@ import socket
 import struct
 import sys
 import termios
-from typing import NamedTuple
 
 from supervisor.osport import set_title
 
@@ -65,17 +64,29 @@ class _Arguments(ctypes.Structure):
     ]
 
 
-class Direct(NamedTuple):
-    """A command that needs no shell in front of it."""
+class Direct:
+    """A command that needs no shell in front of it.
 
-    paths: list[bytes]
-    """Where the program may be; the first that can be executed is it."""
-    argv: list[bytes]
-    cwd: bytes | None
-    """Absolute."""
-    umask: int | None
-    nofile: int | None
-    """Soft limit on descriptors."""
+    Args:
+        paths: where the program may be; the first that can be executed is it.
+        argv: it and its arguments.
+        cwd: its directory, an absolute path.
+        umask: of the process.
+        nofile: soft limit on descriptors.
+    """
+
+    def __init__(
+        self, paths: list[bytes], argv: list[bytes], cwd: bytes | None, umask: int | None, nofile: int | None
+    ) -> None:
+        self.paths = paths
+        self.argv = argv
+        self.cwd = cwd
+        self.umask = umask
+        self.nofile = nofile
+
+    def encode(self) -> "tuple[list[bytes], list[bytes], bytes | None, int | None, int | None]":
+        """As the arguments of another one."""
+        return self.paths, self.argv, self.cwd, self.umask, self.nofile
 
 
 class Request:
@@ -103,7 +114,7 @@ class Request:
     @staticmethod
     def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None = None) -> bytes:
         """As one message."""
-        return marshal.dumps((argv, env, terminal, None if direct is None else tuple(direct)))
+        return marshal.dumps((argv, env, terminal, None if direct is None else direct.encode()))
 
     @classmethod
     def decode(cls, data: bytes) -> "Request":

@@ -75,7 +75,8 @@ class Shell:
         termios.tcsetattr(end, termios.TCSANOW, modes)
         termios.tcsetwinsize(end, (50, _COLUMNS))
         self._process = subprocess.Popen(
-            ["bash", "--norc", "--noprofile", "-c", _LOOP],
+            # A process in the background of a script ignores SIGINT, and so would all that it starts.
+            ["env", "--default-signal=INT", "bash", "--norc", "--noprofile", "-c", _LOOP],
             stdin=subprocess.PIPE,
             stdout=end,
             stderr=end,
