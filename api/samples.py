@@ -42,11 +42,12 @@ _NAMES = (
 
 
 def shown(sample: metrics.Sample) -> Sample:
-    """A stored sample."""
-    values: dict[str, Any] = {}
-    for name, value in zip(_NAMES, sample[1:], strict=True):
-        if value is not None:
-            values[name] = round(value, 2) if type(value) is float else value
+    """A stored sample, with two decimal places; none of its values is negative."""
+    values: dict[str, Any] = {
+        name: int(value * 100 + 0.5) / 100 if type(value) is float else value
+        for name, value in zip(_NAMES, sample[1:], strict=True)
+        if value is not None
+    }
     return Sample(t=rfc3339(sample.at), **values)
 
 
