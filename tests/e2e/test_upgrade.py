@@ -216,6 +216,7 @@ def test_requests_that_are_ignored(daemon: Daemon) -> None:
     os.kill(daemon.pid, signal.SIGUSR2)
     until(lambda: "upgrade ignored: there is one under way" in daemon.output.read_text(), "the third to be ignored")
     until(lambda: answer(daemon)["state"] == "done", "the end of the second upgrade")
+    until(lambda: daemon.output.read_text().count("upgraded from") >= 2, "the log to say so")
     assert daemon.output.read_text().count("upgraded from") == 2
     until(lambda: daemon.task("s")["instances"][0]["state"] == "running", "the service")
     os.kill(daemon.pid, signal.SIGTERM)

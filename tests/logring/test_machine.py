@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -150,6 +151,8 @@ class LogMachine(RuleBasedStateMachine):
         self.directory.cleanup()
 
 
+# Who is killed between two statements leaves open what it had open.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
     max_examples=EXAMPLES,
