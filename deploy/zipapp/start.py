@@ -148,7 +148,7 @@ def install(path: str, home: str, identity: str, interpreter: str) -> None:
             with zipfile.ZipFile(path) as archive:
                 unpack(archive, identity, work, interpreter)
             os.rename(work, f"{home}/{identity}")
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, leaves nothing half made
             shutil.rmtree(work)
             raise
         link = os.path.join(tempfile.mkdtemp(dir=home), _CURRENT)

@@ -5,26 +5,10 @@ from dataclasses import dataclass
 
 from supervisor.config.model import Dependency, Service
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.values import NAME, Text, ValueType, choice
+from supervisor.config.values import Name, ValueType, choice
 
-
-@dataclass(frozen=True)
-class UnitName:
-    """The name of a task or service."""
-
-    def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
-        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
-        if not NAME.fullmatch(text):
-            raise Invalid(f"must be {self.describe()}")
-        return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
-        return "the name of a task or service"
-
-
-KEYS: Mapping[str, ValueType] = {"name": UnitName(), "until": choice("started", "ready", "succeeded")}
+_UNIT = Name("the name of a task or service")
+KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "ready", "succeeded")}
 
 
 @dataclass(frozen=True)
@@ -34,7 +18,7 @@ class Depends:
     def parse(self, value: object, directory: str) -> Dependency:
         """See :class:`supervisor.config.values.ValueType`."""
         if not isinstance(value, dict):
-            return Dependency(UnitName().parse(value, directory))
+            return Dependency(_UNIT.parse(value, directory))
         said = {}
         wrong: list[Invalid] = []
         for key, content in value.items():

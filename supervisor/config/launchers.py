@@ -15,7 +15,7 @@ from typing import Any, Final
 from supervisor.config.model import Launcher
 from supervisor.config.presets import PRESETS, Preset
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.values import MAX_ARGUMENT_BYTES, NAME, Text
+from supervisor.config.values import MAX_ARGUMENT_BYTES, Text
 
 LOCAL = "local"
 MAX_LAUNCHERS = 100
@@ -30,22 +30,6 @@ _SEVERAL: Final = ("command", "client", "options")
 _SETTINGS: Final = ("client", "options", "host", "image")
 _COMMANDS: Final = ("start", "stop", "probe")
 _PLACE = re.compile(r"[^\s{}-][^\s{}]*")
-
-
-@dataclass(frozen=True)
-class LauncherName:
-    """The name of a launcher."""
-
-    def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
-        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
-        if not NAME.fullmatch(text):
-            raise Invalid(f"must be {self.describe()}")
-        return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
-        return 'the name of a launcher, or "local"'
 
 
 @dataclass(frozen=True)

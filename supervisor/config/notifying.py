@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from supervisor.config.model import Match, QuietHours
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.values import NAME, ListOf, Text, ValueType, choice
+from supervisor.config.values import ListOf, Name, Text, ValueType, choice
 from supervisor.notify.kinds import KINDS, SEVERITIES
 
 KEYS_WITH_NAMES = ("notify_on_failure", "notify_on_success", "notify_on_missed")
@@ -116,25 +116,9 @@ def _known(name: str) -> ValueType:
     return MATCHES[name]
 
 
-@dataclass(frozen=True)
-class NotifierName:
-    """The name of a notifier."""
-
-    def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
-        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
-        if not NAME.fullmatch(text):
-            raise Invalid(f"must be {self.describe()}")
-        return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
-        return "the name of a notifier"
-
-
 def notifiers(*, empty: bool = True) -> ListOf:
     """A list of names of notifiers, or one."""
-    return ListOf(NotifierName(), 100, empty=empty, single=True)
+    return ListOf(Name("the name of a notifier"), 100, empty=empty, single=True)
 
 
 def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:

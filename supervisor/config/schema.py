@@ -11,7 +11,7 @@ from typing import Any, Final
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.dependencies import Depends
 from supervisor.config.exposure import BasePath, HostName, Network, Url
-from supervisor.config.launchers import LOCAL, LauncherName, Place, Words
+from supervisor.config.launchers import LOCAL, Place, Words
 from supervisor.config.listen import Listen
 from supervisor.config.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
 from supervisor.config.params import Params
@@ -30,6 +30,7 @@ from supervisor.config.values import (
     Flag,
     Integer,
     ListOf,
+    Name,
     Secrets,
     Size,
     Text,
@@ -184,7 +185,13 @@ KEYS: Final = (
     Key("user", BOTH, User(), None, "who runs it: a user, or a user and a group; default: the daemon's user"),
     Key("umask", BOTH, Umask(), None, "permissions that new files do not get; default: the daemon's"),
     Key("limits", BOTH, Limits(), {}, "what its processes may use"),
-    Key("launcher", BOTH, LauncherName(), LOCAL, "where it runs: on this host, or through another engine"),
+    Key(
+        "launcher",
+        BOTH,
+        Name('the name of a launcher, or "local"'),
+        LOCAL,
+        "where it runs: on this host, or through another engine",
+    ),
     Key("description", BOTH, Text(), None, "for people"),
     Key("group", BOTH, Text(limit=100), None, "for display"),
     Key("tags", BOTH, ListOf(Text(limit=100, empty=False), 64), [], "for display"),

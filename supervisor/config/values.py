@@ -64,6 +64,24 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Name:
+    """The name of something that the configuration has."""
+
+    what: str
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
+        if not NAME.fullmatch(text):
+            raise Invalid(f"must be {self.what}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return self.what
+
+
+@dataclass(frozen=True)
 class FilePath:
     """A path; a relative one starts from the directory of the file that says it."""
 

@@ -98,7 +98,7 @@ def put(place: str, file: File) -> None:
             output.write(file.text)
             os.fchmod(fd, file.mode)
         os.replace(temporary, place)
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, leaves nothing half made
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
