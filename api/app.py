@@ -3,6 +3,7 @@
 import functools
 import ipaddress
 import logging
+import mimetypes
 from collections import defaultdict
 
 import falcon
@@ -12,7 +13,7 @@ from api import body, permission
 from api.auditor import reason_of
 from api.auth import address_of
 from api.context import Context
-from api.errors import ApiError, on_api_error, on_failure, on_http_error, unavailable
+from api.errors import ApiError, no_memory, on_api_error, on_failure, on_http_error, unavailable
 from api.exposure import Exposure
 from api.guard import Guard
 from api.operation import Call, Operation
@@ -54,6 +55,10 @@ class Route:
             refusal = unavailable("The database could not be read")
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
+        except MemoryError as err:
+            refusal = no_memory(operation.id)
+            self._record(operation, call, refusal.status, refusal.detail)
+            raise refusal from err
         except Exception:
             self._record(operation, call, 500, "a failure inside the daemon")
             raise
@@ -88,6 +93,7 @@ def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     # 0.0.0.0 is no name of this host, though browsers reach it under it; connections tell their own address.
     bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
     guard = Guard([*bound, *boot.hosts], Exposure(boot), router)
+    mimetypes.knownfiles.clear()  # Falcon would read the host's thousands of types, of which we serve none
     app = falcon.App(router=router, middleware=[guard])
     app.add_error_handler(Exception, on_failure)
     app.add_error_handler(falcon.HTTPError, on_http_error)

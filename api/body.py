@@ -6,7 +6,9 @@ client would never see the answer.
 """
 
 import functools
+import json
 import math
+import re
 from typing import Any, get_args, get_origin
 
 import falcon
@@ -25,6 +27,9 @@ _STEP_BYTES = 65536
 _SECRET = frozenset({"password", "params"})
 _MAX_ITEMS = 100
 """Of one object, how many are told that are wrong."""
+_PART = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+_URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:(?://\[[0-9A-Fa-f:.]+\])?{_PART}(?:#{_PART})?")
+"""RFC 3986, 3, without what only names of users, and addresses of the future, would need."""
 _EXACT = 1 << 53
 """Up to here every whole number has a float of its own."""
 
@@ -37,6 +42,14 @@ def _number(text: str) -> int | float:
     return int(value) if value.is_integer() and abs(value) <= _EXACT else value
 
 
+def _check_uri(text: str) -> None:
+    if not _URI.fullmatch(text):
+        raise ValueError("is no URI")
+
+
+_CHECKS = {"schema_link": _check_uri}
+"""Of every schema."""
+_TWICE = object()
 _DECODER = msgspec.json.Decoder(float_hook=_number)
 
 
@@ -84,7 +97,7 @@ def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool,
     """The body as `schema`; an empty one as ``{}`` unless it is required.
 
     Raises:
-        ApiError: 400 no JSON; 413; 415 another media type; 422 naming every invalid field.
+        ApiError: 400 no JSON; 413; 415 another media type, or compressed; 422 naming every invalid field.
     """
     raw = read(req, limit_bytes)
     if not raw:
@@ -93,13 +106,18 @@ def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool,
         raw = b"{}"
     elif not _is_json(req.content_type):
         raise ApiError(415, "The body must be application/json")
+    elif (req.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
+        raise ApiError(415, "The body must not be compressed", headers={"Accept-Encoding": "identity"})
     try:
         data = _DECODER.decode(raw)
+        errors = _given_twice(raw, data)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise ApiError(400, f"The body is no JSON: {err}") from err
     except RecursionError as err:
         raise ApiError(400, "The body is nested too deeply") from err
-    values, errors = _convert(data, schema)
+    values: dict[str, Any] = {}
+    if not errors:
+        values, errors = _convert(data, schema)
     if errors:
         if _SECRET.intersection(schema.__struct_fields__):
             # The secret may stand anywhere in what is not as it should be: under a misspelt name, or bare.
@@ -113,6 +131,33 @@ def _is_json(content_type: str | None) -> bool:
     return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 
 
+def _given_twice(raw: bytes, data: Any) -> list[ErrorDetail]:
+    """Fields that `raw` has with different values, of which `data` has the last; two levels deep, as schemas are."""
+    if not isinstance(data, dict):
+        return []
+    inner = {name: value for name, value in data.items() if isinstance(value, dict)}
+    if raw.count(b":") == len(data) + sum(map(len, inner.values())):
+        return []  # each colon is one of a field that we have
+    found = json.loads(raw, object_pairs_hook=_unlike, parse_int=str, parse_float=str)
+    twice = [name for name, value in found.items() if value is _TWICE]
+    twice += [
+        f"{place}.{name}"
+        for place in inner.keys() - set(twice)
+        for name, value in found[place].items()
+        if value is _TWICE
+    ]
+    return [ErrorDetail(f"body.{name}", "is given twice") for name in twice]
+
+
+def _unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, in which `_TWICE` stands for what has more than one value."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        same = name not in found or (type(found[name]) is type(value) and found[name] == value)
+        found[name] = value if same else _TWICE
+    return found
+
+
 def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tuple[dict[str, Any], list[ErrorDetail]]:
     """Values by field, and everything that is wrong: msgspec names only the first error, so each field is converted.
 
@@ -120,7 +165,7 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
     """
     if not isinstance(data, dict):
         return {}, [ErrorDetail(place, "must be an object", data)]
-    checks = getattr(schema, "checks", {})
+    checks = {**_CHECKS, **getattr(schema, "checks", {})}
     errors: list[ErrorDetail] = []
     values: dict[str, Any] = {}
     fields = _fields(schema)

@@ -9,7 +9,7 @@ import falcon
 from api.errors import ApiError
 
 _TAG = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
-_RANGE = re.compile(r"bytes=[ \t]*([0-9]*)-([0-9]*)[ \t]*")
+_RANGE = re.compile(r"bytes=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
 CONDITION: tuple[str, dict[str, Any], str] = (
     "If-None-Match",
     {"type": "string"},
@@ -45,12 +45,13 @@ class Span(NamedTuple):
 def span(req: falcon.Request, size: int, tag: str) -> Span | None:
     """The part of a body that the request is for; None: all of it.
 
-    A range that is none, several at once, and one for another version of the body (If-Range) stand for the whole.
+    A range that is none, several at once, and one for another version of the body (If-Range) stand for the whole; so
+    does any of a HEAD.
 
     Raises:
         ApiError: 416 there are no such bytes.
     """
-    header = req.get_header("Range")
+    header = req.get_header("Range") if req.method == "GET" else None
     match = _RANGE.fullmatch(header.strip()) if header else None
     first, last = match.groups() if match else ("", "")
     if not first and not last:

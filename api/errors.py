@@ -64,6 +64,12 @@ def unavailable(detail: str) -> ApiError:
     return ApiError(503, detail, headers={"Retry-After": str(_RETRY_AFTER_S)})
 
 
+def no_memory(what: str) -> ApiError:
+    """The 503 for what this process has no memory for now."""
+    log.error("%s: there is no memory left for it", what)
+    return unavailable("There is no memory left for this now")
+
+
 def title(status: int) -> str:
     """The short summary of a status, the same at every occurrence."""
     try:

@@ -226,7 +226,7 @@ class LogStream(EventStream):
             data, position = self.fetch(position, end - position)
             yield data, position
             gevent.sleep(0)
-        if position < lines:
+        if position < lines and not self.over:
             yield sse.dropped(position - 1, lines - position), lines
 
     def lines_from(self, feed: Feed, head: Head, position: int) -> Chunk:

@@ -7,7 +7,7 @@ that does not come from our own pages.
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import falcon
 from falcon.routing import CompiledRouter
@@ -23,7 +23,9 @@ HTML_POLICY = (
 )
 _OTHER_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 _METHODS = frozenset(falcon.COMBINED_METHODS)
-_ABSOLUTE = re.compile("https?://([^/?#]*)", re.IGNORECASE)
+_ABSOLUTE = re.compile("[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
+_ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
+_END_OF_PATH = re.compile("[?#]")
 
 
 def check_origin(req: falcon.Request) -> None:
@@ -59,10 +61,15 @@ class Guard:
             falcon.HTTPPermanentRedirect: to the page below the base path, whose links are relative.
             falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies take for another path.
         """
-        target = _ABSOLUTE.match(req.env["RAW_URI"])
+        uri = req.env["RAW_URI"]
+        target = _ABSOLUTE.match(uri)
         if target is not None:
             # RFC 9112, 3.2.2: then this is the host, whatever the header says.
             req.env["HTTP_HOST"] = target.group(1)
+            uri = uri[target.end() :]
+        if _ENCODED_SLASH.search(uri):
+            # It is part of a name (RFC 3986, 2.2), and stands for itself: proxies would take it for another path, too.
+            req.path = unquote(_ENCODED_SLASH.sub("%252F", _END_OF_PATH.split(uri, maxsplit=1)[0]))
         self._exposure.settle(req.env)
         path = self._exposure.below_base(req.path)
         req.path = path or "/"

@@ -1,7 +1,8 @@
 """An operation of the API: one method at one path, with everything that validates, carries out and documents it."""
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from api.errors import base_url
 from api.identity import Identity, Role
 from api.params import Param
 from api.schemas import Document
+from supervisor.dataclass import dataclass
 
 if TYPE_CHECKING:
     from api.context import Context
@@ -35,7 +37,7 @@ class Access(Enum):
     """Whoever is authenticated."""
 
 
-@dataclass
+@dataclasses.dataclass
 class Call:
     """One request to an operation, validated."""
 

@@ -1,15 +1,23 @@
 """Which processes are the daemon's own: found from those that we know, never by looking through all of the host."""
 
+import itertools
 import os
 
 OF_THE_SCHEDULER = ("janitor", "watcher", "notifier")
 """What it starts when there is something to do for them."""
+_YOUNGEST = 16
+"""Among so many the spare is."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]]:
-    """Names and pids: the root, the scheduler, the API server (our parent), and what these two have started."""
+    """Names and pids: the root, spawner and spare, the scheduler, the API server (our parent), what they started."""
     found = [("supervisor", root_pid)]
+    children = _children(root_pid)
+    # Runs are many: most are younger than the spawner, and older than the spare, which becomes the next one. Others of
+    # the spawner's name are its copies, on the way to become a spare.
+    for name, pids in (("spawner", children), ("spare", children[: -_YOUNGEST - 1 : -1])):
+        found += [(name, pid) for pid in itertools.islice((pid for pid in pids if _title(pid) == name), 1)]
     if scheduler_pid is not None:
         found.append(("scheduler", scheduler_pid))
         found += [(name, pid) for pid in _children(scheduler_pid) if (name := _title(pid)) in OF_THE_SCHEDULER]

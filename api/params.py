@@ -6,18 +6,23 @@ each invalid one, all of them named in one answer. An empty parameter is an abse
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import parse_qsl
 
 from api.errors import invalid
 from api.schemas import PHASES, REASONS, REASONS_FOLDED, ErrorDetail
 from api.times import parse_rfc3339
+from supervisor.dataclass import dataclass
 
 IGNORED = frozenset({"$schema", "_", "lastEventId"})
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _INTEGER = re.compile(r"-?[0-9]{1,400}")
+_BLANKS = " \t"
+_STATUSES = tuple(dict.fromkeys((*PHASES, *REASONS, *REASONS_FOLDED)))
+STATUSES = "^[, \\t]*(({words})([ \\t]*,[, \\t]*({words}))*[, \\t]*)?$".format(words="|".join(_STATUSES))
+"""What a list of phases and end reasons looks like, for the OpenAPI document."""
 _MAX_PARAMETERS = 200
 
 
@@ -194,16 +199,20 @@ def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] =
 
 def statuses(name: str, description: str) -> Param:
     """A comma-separated list of phases and end reasons; blanks and empty parts do not count."""
-    known = frozenset((*PHASES, *REASONS, *REASONS_FOLDED))
 
     def parse(value: str) -> tuple[str, ...]:
-        words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
-        unknown = [word for word in words if word not in known]
+        words = _split(value)
+        unknown = [word for word in words if word not in _STATUSES]
         if unknown:
             raise ValueError(f"has words that are no status: {', '.join(unknown)}")
         return words
 
-    return Param(name, parse, {"type": "string"}, (), description)
+    return Param(name, parse, {"type": "string", "pattern": STATUSES}, (), description)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list, each once."""
+    return tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip(_BLANKS))))
 
 
 def words(name: str, description: str, values: tuple[str, ...]) -> Param:
@@ -211,7 +220,7 @@ def words(name: str, description: str, values: tuple[str, ...]) -> Param:
     known = frozenset(values)
 
     def parse(text: str) -> tuple[str, ...]:
-        given = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+        given = _split(text)
         unknown = [word for word in given if word not in known]
         if unknown:
             raise ValueError(f"has unknown words: {', '.join(unknown)}; there are: {', '.join(values)}")

@@ -28,7 +28,7 @@ KINDS = (
     "daemon.restarted",
     "notify.delivery_failed",
 )
-PROCESSES = ("supervisor", "scheduler", "gunicorn", "worker", "janitor", "watcher", "notifier")
+PROCESSES = ("supervisor", "spawner", "spare", "scheduler", "gunicorn", "worker", "janitor", "watcher", "notifier")
 
 Severity = Annotated[str, Meta(extra_json_schema={"enum": list(SEVERITIES)})]
 Kind = Annotated[str, Meta(extra_json_schema={"enum": list(KINDS)})]

@@ -4,7 +4,20 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from api.schemas import DateTime, Document, Int64, Line, Reason, Ulid
+from api.schemas import DateTime, Document, Int64, Line, Reason, RunCamel, Ulid
+
+
+class DeletedRun(RunCamel, kw_only=True, rename="camel"):
+    """A run that was deleted; exact end reason and trigger."""
+
+    deleted_at: Annotated[DateTime, Meta(description="When it was deleted: what one deletion deleted has one time.")]
+
+
+class DeletedRuns(Document, kw_only=True):
+    """Deleted runs, those deleted last first."""
+
+    runs: list[DeletedRun]
+    total: Annotated[Int64, Meta(description="Number of matching deleted runs.")]
 
 
 class ResourceSample(Struct, kw_only=True, rename="camel"):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api import runs_view
-from api.params import INT64_MAX, INT64_MIN, choice, instant, statuses
+from api.params import INT64_MAX, INT64_MIN, STATUSES, choice, instant, statuses
 from api.schemas import TRIGGERS, Body, DateTime, Int64
 from store.ids import is_ulid
 
@@ -16,6 +16,11 @@ _STATUS = statuses("status", "")
 _TRIGGER = choice("triggered_by", "", TRIGGERS)
 _AFTER = instant("created_after", "", up=True)
 _BEFORE = instant("created_before", "", up=False)
+
+
+def _int64(value: int) -> None:
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError(f"must be between {INT64_MIN} and {INT64_MAX}")
 
 
 def _unless_empty(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -31,13 +36,24 @@ class SelectorFilter(Struct, kw_only=True, forbid_unknown_fields=True):
     exit_code_max: Annotated[Int64, Meta(description="Exit code at most this.")] | UnsetType = UNSET
     retries_only: Annotated[bool, Meta(description="Only retries.")] | UnsetType = UNSET
     search: Annotated[str, Meta(description="Part of the task's name or of the id, in any case.")] | UnsetType = UNSET
-    status: Annotated[str, Meta(description="Comma-separated phases and end reasons; any of them.")] | UnsetType = UNSET
+    status: (
+        Annotated[
+            str,
+            Meta(
+                description="Comma-separated phases and end reasons; any of them.",
+                extra_json_schema={"pattern": STATUSES},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     task_name: Annotated[str, Meta(description="Only this task's runs.")] | UnsetType = UNSET
     triggered_by: Annotated[str, Meta(extra_json_schema={"enum": [*TRIGGERS, ""]})] | UnsetType = UNSET
 
-    checks: ClassVar[dict[str, Callable[[str], Any]]] = {
+    checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
         "created_after": _AFTER.parse,
         "created_before": _BEFORE.parse,
+        "exit_code_min": _int64,
+        "exit_code_max": _int64,
         "status": _STATUS.parse,
         "triggered_by": _unless_empty(_TRIGGER.parse),
     }
@@ -92,5 +108,5 @@ def _conditions(wanted: SelectorFilter) -> dict[str, Any]:
     for name in ("exit_code_min", "exit_code_max"):
         code = getattr(wanted, name)
         if code is not UNSET:
-            found[name] = max(INT64_MIN, min(INT64_MAX, code))
+            found[name] = code
     return found

@@ -12,6 +12,7 @@ announces that after it is stored, so every id of a watched run that appears the
 a sealed ring. Rows of watched runs are read in one batch, off the loop.
 """
 
+import errno
 import logging
 import os
 import re
@@ -25,7 +26,7 @@ import gevent
 from gevent.event import Event
 
 from api.context import Reads
-from api.errors import ApiError
+from api.errors import ApiError, no_memory
 from api.identity import Credential
 from api.sse import Render
 from api.sse import page as render_page
@@ -520,7 +521,12 @@ class Hub:
 
 
 def unreadable(name: str, err: Exception) -> ApiError:
-    """The 500 for a log that cannot be read at all; unlike other failures it says why, but not where the file is."""
+    """The 500 for a log that cannot be read at all; unlike other failures it says why, but not where the file is.
+
+    (503 for one that could be read if there were memory.)
+    """
+    if isinstance(err, OSError) and err.errno == errno.ENOMEM:
+        return no_memory(name)
     log.error("the log of %s cannot be read: %s", name, err)
     why = err.strerror if isinstance(err, OSError) else str(err).rpartition("/")[2]
     return ApiError(500, f"The log cannot be read: {why}")

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_PLAIN = datetime(1970, 1, 1)  # noqa: DTZ001 - without a time zone, counting takes a quarter of the time
+_DAY_MS = 86_400_000
+_400_YEARS_MS = 146_097 * _DAY_MS
 _RFC3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+\- ])([01]\d|2[0-3]):([0-5]\d))", re.ASCII
 )
@@ -29,18 +31,21 @@ def parse_rfc3339(text: str, *, up: bool) -> int:
     if match is None:
         raise ValueError("is no RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
     year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
-    if second > 60:
-        raise ValueError("is no time of day")
     try:
-        whole = datetime(year, month, day, hour, minute, tzinfo=UTC)
+        # Python's years begin with 1, RFC 3339's with 0; the calendar is the same every 400 years.
+        whole = datetime(year or 400, month, day, hour, minute, tzinfo=UTC)
     except ValueError as err:
         raise ValueError("is no day or time of day that exists") from err
-    at_ms = (whole - _EPOCH) // timedelta(milliseconds=1) + second * 1000
-    digits = match.group(7) or ""
-    at_ms += int((digits + "000")[:3])
-    if up and digits[3:].strip("0"):
-        at_ms += 1
+    at_ms = (whole - _EPOCH) // timedelta(milliseconds=1)
+    if not year:
+        at_ms -= _400_YEARS_MS
     if match.group(8):
         offset_ms = (int(match.group(9)) * 60 + int(match.group(10))) * 60_000
         at_ms -= -offset_ms if match.group(8) == "-" else offset_ms
+    if second > 59 and (second > 60 or (at_ms + 60_000) % _DAY_MS):
+        raise ValueError("is no time of day: a leap second ends a day of UTC")
+    digits = match.group(7) or ""
+    at_ms += second * 1000 + int((digits + "000")[:3])
+    if up and digits[3:].strip("0"):
+        at_ms += 1
     return at_ms

@@ -7,7 +7,8 @@ What differs from gunicorn's own gevent worker:
   runs, after which the worker lives on without accepting and is not replaced while a stream is open;
 * what a connection does has a time limit in both directions, not only the headers;
 * a client that sends as fast as we read does not hold up the others: they have a turn before each read of the socket
-  and after each request; and what nobody read of a request's body is passed over within bounds.
+  and after each request; and what nobody read of a request's body is passed over within bounds;
+* gevent's own web server, which gunicorn's gevent worker loads for those who want that, stays out of memory.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import time
 from typing import Any
 
@@ -34,12 +36,13 @@ monkey.patch_all(os=False, signal=False, subprocess=False)
 import gunicorn.http.parser  # noqa: E402
 import gunicorn.sock  # noqa: E402
 import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
+from gevent import hub  # noqa: E402
 from gevent.event import Event  # noqa: E402
 from gevent.pool import Pool  # noqa: E402
 from gevent.server import StreamServer  # noqa: E402
 from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
 from gunicorn.http.unreader import SocketUnreader  # noqa: E402
-from gunicorn.workers.ggevent import GeventWorker  # noqa: E402
+from gunicorn.workers.base_async import AsyncWorker  # noqa: E402
 
 from api.app import build  # noqa: E402
 from api.context import Context, open_context  # noqa: E402
@@ -58,20 +61,18 @@ _CLOSE_BELOW_S = 0.5
 """Time between our own end of patience with requests and the arbiter's SIGKILL."""
 
 
-class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
+class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
     """See the module."""
 
     sockets: list[Any]
 
-    def patch(self) -> None:
-        """Everything is patched already; the listeners become gevent's."""
-        self.sockets = [
+    def init_process(self) -> None:
+        """Serve until the end."""
+        self.sockets = [  # gevent's, as everything that was patched
             socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
             for listener in self.sockets
         ]
-
-    def init_process(self) -> None:
-        """Serve until the end."""
+        hub.reinit()
         gunicorn.util.write_error = write_error
         gunicorn.util.write = write
         gunicorn.http.parser.SocketUnreader = FairUnreader
@@ -99,6 +100,14 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
         self.alive = False
         self.context.stop()
 
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """As gunicorn does, in a greenlet: it waits."""
+        gevent.spawn(super().handle_quit, sig, frame)
+
+    def handle_usr1(self, sig: int, frame: Any) -> None:
+        """As gunicorn does, in a greenlet: it opens files."""
+        gevent.spawn(super().handle_usr1, sig, frame)
+
     def handle_abort(self, _sig: int, _frame: Any) -> None:
         """The arbiter has seen no sign of life for too long: say where we hang, and end."""
         faulthandler.dump_traceback(all_threads=False)
@@ -107,6 +116,7 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
     def run(self) -> None:
         """Accept until told to stop; then finish what is being answered."""
         self.context.auditor.take_over()
+        self._end_without_memory()
         hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
         hello.start(self._root_may_be_gone)
         pools, servers = [], []
@@ -129,6 +139,21 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
             server.close()
         self._drain(pools)
 
+    def _end_without_memory(self) -> None:
+        """Have another worker begin when this one cannot even switch to a greenlet: it could answer nobody."""
+        hub = gevent.get_hub()
+        whole = hub.handle_error
+
+        def handle_error(context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
+            if kind is not None and issubclass(kind, MemoryError):
+                try:
+                    self.log.error("there is no memory left, another worker begins")
+                finally:
+                    os._exit(1)
+            whole(context, kind, value, traceback)
+
+        hub.handle_error = handle_error
+
     def _root_may_be_gone(self) -> None:
         if self.app.root_is_gone(socket.MSG_PEEK):
             os._exit(0)
@@ -148,12 +173,27 @@ class Worker(GeventWorker):  # type: ignore[misc]  # gunicorn has no types
             pool.kill(timeout=_CLOSE_BELOW_S)
         self.context.auditor.flush()
 
+    def notify(self) -> None:
+        """Show the arbiter a sign of life; end when there is none any more."""
+        super().notify()
+        if self.ppid != os.getppid():
+            self.log.info("Parent changed, shutting down: %s", self)
+            sys.exit(0)
+
+    def timeout_ctx(self) -> Any:
+        """How long a connection may wait for its next request."""
+        return gevent.Timeout(self.cfg.keepalive, False)
+
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """Answer one request, with a limit on how long the client may keep us waiting."""
         greenlet = gevent.getcurrent()
         self._busy.add(greenlet)
         self._idle.discard(greenlet)
         sock.settimeout(_SOCKET_S)
+        # The answer has the version of the request, of which this server knows up to 1.1.
+        req.version = min(req.version, (1, 1))
+        if _is_last(req.headers):
+            req.force_close()
         try:
             going_on = super().handle_request(listener_name, req, sock, addr)
             if _pass_over(req.body):
@@ -231,6 +271,16 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
         gevent.sleep(0)
         data: bytes = super().chunk(size_hint)
         return data
+
+
+def _is_last(headers: list[tuple[str, str]]) -> bool:
+    """Whether the client says that it will ask nothing more; gunicorn looks for ``close`` alone (RFC 9112, 9.6)."""
+    return any(
+        option.strip(" \t").lower() == "close"
+        for name, value in headers
+        if name == "CONNECTION"
+        for option in value.split(",")
+    )
 
 
 def _pass_over(body: Any) -> bool:

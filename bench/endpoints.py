@@ -245,6 +245,8 @@ def _wanted(*, camel: bool, quick: bool) -> Iterator[tuple[bool, dict[str, Any]]
     for parameter in _PARAMETERS:
         for value in parameter.values[: 1 if quick else None]:
             yield parameter.common, {name(parameter): value}
+    if quick:
+        return
     # Of pairs only some values: each filter is there alone as well.
     for one, other in itertools.combinations([parameter for parameter in _PARAMETERS if parameter.common], 2):
         yield True, {name(one): one.values[-1 if one.snake == "status" else 0], name(other): other.values[0]}

@@ -8,6 +8,7 @@ import apsw
 
 from store.database import Database
 from store.ids import new_ulid
+from store.lasting import bucket
 from store.phases import END_REASONS
 from store.run_record import COLUMNS
 from store.sqlite import SqliteConnection
@@ -79,6 +80,8 @@ def fill(writer: Database, n: int, tasks: int) -> None:
             source = f"{keys}, {numbers} FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
             for scope, width in (("''", 27), ("''", 22), ("task_name", 27)):
                 db.execute(f"INSERT INTO run_counts SELECT {scope}, {width}, created_at >> {width}, {source}")
+            lasting = f"{bucket('duration')}, state, count(*) FROM runs WHERE duration IS NOT NULL GROUP BY 1, 2"
+            db.execute(f"INSERT INTO run_durations SELECT {lasting}")
             db.execute("INSERT INTO run_ids SELECT created_at >> 22, min(id), max(id) FROM runs GROUP BY 1")
         for i in range(tasks):
             upsert_task(writer, task_name(i), "task", "{}")

@@ -151,7 +151,7 @@ def eight(quick: bool) -> list[Row]:
 
 def line_by_line(quick: bool) -> list[Row]:
     """A writer whose every line is its own write."""
-    source = one_by_one(50_000 if quick else 1_000_000)
+    source = one_by_one(10_000 if quick else 1_000_000)
     rows = []
     for name, cores in (("", ()), (", all on one core", (0,))):
         with Daemon(source.definition(), cores=cores) as daemon:

@@ -62,11 +62,11 @@ def _runtime_dir(daemon: Daemon) -> str:
 
 def memory(quick: bool) -> list[Row]:
     """10 GB through one ring; 200 live rings with some output each."""
-    return [*_flood(1 if quick else 10), *_many(20 if quick else _RINGS)]
+    return [*_flood(200 if quick else 10_000), *_many(20 if quick else _RINGS)]
 
 
-def _flood(gigabytes: int) -> list[Row]:
-    source = wide(gigabytes * 1000)
+def _flood(megabytes: int) -> list[Row]:
+    source = wide(megabytes)
     # Small log files: what matters is what passes through.
     with Daemon(f'[tasks.flood]\nrun = {toml(source.argv)}\nlog_max_size = "64mb"\n') as daemon:
         client = daemon.client()
@@ -76,14 +76,14 @@ def _flood(gigabytes: int) -> list[Row]:
         while (now := _run(client, run["id"]))["status"] != "ended":
             most.grow(_now(daemon))
             if time.monotonic() - start_s > _DEADLINE_S:
-                raise Failed(f"{gigabytes} GB take longer than {_DEADLINE_S:g} s")
+                raise Failed(f"{megabytes} MB take longer than {_DEADLINE_S:g} s")
             time.sleep(_EVERY_S)
         took_s = time.monotonic() - start_s
         page = client.get(f"/api/runs/{run['id']}/log?from=-1&limit=1")
         if now["endReason"] != "succeeded" or page["totalLines"] != source.lines:
             raise Failed(f"{now['endReason']}, {page['totalLines']} lines of {source.lines}")
         client.close()
-    return _rows(f"memory: {gigabytes} GB through one ring", before, most, f"in {took_s:.0f} s")
+    return _rows(f"memory: {megabytes / 1000:g} GB through one ring", before, most, f"in {took_s:.0f} s")
 
 
 def _many(rings: int) -> list[Row]:

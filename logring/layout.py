@@ -463,10 +463,9 @@ class Publication:
     @classmethod
     def latest(cls, pair: bytes) -> "Publication | None":
         """The newer valid one of the two copies that stand in the 256 bytes `pair`."""
-        one, other = cls.parse(pair, 0), cls.parse(pair, PUBLICATION_SIZE)
-        if one is None or (other is not None and newer(other.seq, one.seq)):
-            return other
-        return one
+        (one, _), (other, _) = PREFIX.unpack_from(pair, 0), PREFIX.unpack_from(pair, PUBLICATION_SIZE)
+        first, second = (PUBLICATION_SIZE, 0) if newer(other, one) else (0, PUBLICATION_SIZE)
+        return cls.parse(pair, first) or cls.parse(pair, second)
 
 
 def pack_pending(seq: int, base: int, ms: int, text: bytes, flags: int) -> bytes:

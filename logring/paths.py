@@ -1,5 +1,8 @@
 """Where rings and log files stand."""
 
+DAEMON_RING = "daemon"
+"""Name of the ring of the daemon's own log."""
+
 
 def ring_path(runtime_dir: str, name: str) -> str:
     """The ring of a run (its id) or of one of our own logs ("daemon", "events"), in shared memory."""

@@ -55,17 +55,22 @@ class Checkpoints:
             self._move_all = False
             self._ask(pages)
         elif pages >= MOST_PAGES or (few and pages >= PAGES_BY_WRITER):
-            with contextlib.suppress(apsw.BusyError):  # the thread is at it: with the next commit
+            # Not of this commit, which is done. The thread is at it, or a full disk, which who writes meets as well.
+            with contextlib.suppress(apsw.Error):
                 writer.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
         elif pages >= self._asked + PAGES_BESIDE:
             self._ask(pages)
         return apsw.SQLITE_OK
 
     def _ask(self, pages: int) -> None:
-        self._asked = pages
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads may be had: after the next commit, perhaps
+                return
+            self._thread = thread
+        self._asked = pages
         self._due.set()
 
     def _work(self) -> None:

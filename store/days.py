@@ -85,8 +85,10 @@ def totals(db: Database) -> list[Total]:
 def prune(db: Database, now_ms: int) -> int:
     """Drop the days that are too old; returns how many rows.
 
-    With them go the totals of what has left the configuration, when nothing of it has ended for as long.
+    With them go the totals of what has left the configuration, when nothing of it has ended for as long, and the
+    numbers of `run_counts` that have become 0.
     """
+    db.execute("DELETE FROM run_counts WHERE n = 0")
     db.execute(
         "DELETE FROM task_totals WHERE last_at < ?"
         " AND NOT EXISTS (SELECT 1 FROM tasks WHERE name = task_totals.task_name AND configured = 1)",

@@ -97,7 +97,7 @@ def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> in
 
     Args:
         start: ms since the epoch.
-        end: ms since the epoch, behind `start`.
+        end: ms since the epoch, not before `start`.
         now_ms: ms since the epoch.
         step: ms, as it is wished.
     """

@@ -34,6 +34,7 @@ _NAMES: dict[int, tuple[str, str | None]] = {
 _CODES = {names: code for code, names in _NAMES.items()}
 ALL_STATES = frozenset(_NAMES)
 ENDED_STATES = frozenset(END_REASONS.values())
+ACTIVE_STATES = ALL_STATES - ENDED_STATES
 
 
 def encode(status: str, end_reason: str | None) -> int:

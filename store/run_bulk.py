@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from store.connection import ALL, NUMBERS, TEXTS, Connection, Row, Value
 from store.database import Database
+from store.lasting import bucket
 from store.phases import END_REASONS, FIRST_ACTIVE
 from store.run_filter import VISIBLE, RunFilter, Selection, resolve, task_names
 from store.run_totals import count
@@ -103,14 +104,13 @@ def find_newest(db: Database, selector: RunSelector) -> dict[str, str]:
         if selection.is_empty():
             return {}
         names = sorted(task_names(view) if selection.names is None else selection.names)
-        where, params = _conditions(selector, replace(selection, names=None))
         newest: dict[str, str | None]
         if not selector.match_all:
+            where, params = _conditions(selector, replace(selection, names=None))
             source = f"runs INDEXED BY runs_id WHERE {where} ORDER BY created_at, id"
             newest = dict(view.rows(f"SELECT task_name, id FROM {source}", params))  # noqa: S608 - ours
-        else:  # for each task back to the first that matches
-            source = f"runs INDEXED BY runs_task WHERE task_name = tasks.value AND {where}"
-            last = f"SELECT id FROM {source} ORDER BY created_at DESC, id DESC LIMIT 1"  # noqa: S608 - ours
+        else:
+            last, params = _newest_of_each(selector, replace(selection, names=None))
             each = f"SELECT value, ({last}) FROM (SELECT value FROM json_each(?)) AS tasks"  # noqa: S608 - ours
             newest = dict(view.rows(each, [*params, json.dumps(names)]))
         return {name: run_id for name in names if (run_id := newest.get(name)) is not None}
@@ -251,6 +251,21 @@ def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Va
     return f"{source} AND {where}", [*times, *params]
 
 
+def _newest_of_each(selector: RunSelector, selection: Selection) -> tuple[str, list[Value]]:
+    """The query for the newest run of a task, `tasks.value`: back to the first that matches in either part."""
+    parts, values = [], []
+    for index, part in (("runs_task", selection.ended()), ("runs_active", selection.active())):
+        if part.is_empty():
+            continue
+        where, params = _conditions(selector, part)
+        source = f"runs INDEXED BY {index} WHERE task_name = tasks.value AND {where}"
+        newest = f"SELECT id, created_at FROM {source} ORDER BY created_at DESC, id DESC LIMIT 1"  # noqa: S608 - ours
+        parts.append(f"SELECT * FROM ({newest}) AS {index}")  # noqa: S608 - ours
+        values += params
+    both = " UNION ALL ".join(parts)
+    return f"SELECT id FROM ({both}) AS newest ORDER BY created_at DESC, id DESC LIMIT 1", values  # noqa: S608 - ours
+
+
 def _resolve(db: Connection, selector: RunSelector) -> Selection:
     return resolve(db, selector.filter if selector.match_all else RunFilter(tasks=selector.filter.tasks))
 
@@ -268,6 +283,8 @@ def _index(db: Connection, selection: Selection) -> str:
     """The index in which the fewest entries have to be looked at."""
     if selection.id_is_whole():
         return "runs_id"
+    if selection == selection.active():
+        return "runs_active"
     span = Selection(created_after=selection.created_after, created_before=selection.created_before)
     ranges = [("runs_created", span)]
     if selection.names is not None:
@@ -332,5 +349,9 @@ def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
         " THEN run_counts.last_start ELSE excluded.last_start END",
         [rows],
     )
-    if sign < 0:
-        db.execute("DELETE FROM run_counts WHERE n = 0")
+    db.execute(
+        f"INSERT INTO run_durations SELECT {bucket('duration')}, state, {sign} * count(*) FROM runs"  # noqa: S608 - constants
+        f" WHERE seq IN {NUMBERS} AND {_ENDED} AND duration IS NOT NULL AND {which} GROUP BY 1, 2"
+        " ON CONFLICT (bucket, state) DO UPDATE SET n = run_durations.n + excluded.n",
+        [rows],
+    )

@@ -2,7 +2,7 @@
 
 import fnmatch
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,6 +19,13 @@ Optional = Literal["started_at", "duration"]
 WIDTH_ALL, WIDTH_TASK = 22, 27
 """The narrowest buckets that `run_counts` has of all tasks together, and of single ones."""
 
+_ENDED_NAME = f"SELECT min(task_name) FROM runs INDEXED BY runs_task WHERE state < {phases.FIRST_ACTIVE}"  # noqa: S608 - constants
+_TASK_NAMES = (
+    f"WITH RECURSIVE names (name) AS ({_ENDED_NAME} UNION ALL"  # noqa: S608 - constants
+    f" SELECT ({_ENDED_NAME} AND task_name > name) FROM names WHERE name IS NOT NULL)"
+    " SELECT name FROM names WHERE name IS NOT NULL"
+    f" UNION SELECT task_name FROM runs INDEXED BY runs_active WHERE state >= {phases.FIRST_ACTIVE}"
+)
 _ULID_CHARACTERS = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 
@@ -70,6 +77,7 @@ class Selection:
         lacks: A column in which there is none; not together with `has`.
         started: The first and the last ms between which all of them are known to have started; None: unknown. Said to
             spare looking at others.
+        lasted: The same of how long they took, in ms.
         some_deleted: Whether deleted runs have to be passed over, or else there are none, or they are wanted too.
     """
 
@@ -87,6 +95,7 @@ class Selection:
     has: Optional | None = None
     lacks: Optional | None = None
     started: tuple[int, int] | None = None
+    lasted: tuple[int, int] | None = None
     some_deleted: bool = True
 
     def conditions(self) -> tuple[str, list[Value]]:
@@ -95,15 +104,8 @@ class Selection:
         params: list[Value] = []
         if self.names is not None:
             parts.append(_among("task_name", self.names, params))
-        if self.states == phases.ENDED_STATES:
-            parts.append(f"state < {phases.FIRST_ACTIVE}")
-        elif self.states is not None and not self._only_running_left_out():
-            # Few numbers in the list: it is gone through for each run.
-            others = phases.ALL_STATES - self.states
-            if 0 < len(others) < len(self.states):
-                parts.append(f"NOT ({_among('state', others, params)})")
-            else:
-                parts.append(_among("state", self.states, params))
+        if self.states is not None:
+            parts += self._by_state(self.states, params)
         if self.triggers is not None:
             parts.append(_among("triggered_by", self.triggers, params))
         for expression, bound in (
@@ -126,9 +128,22 @@ class Selection:
             parts.append(VISIBLE)
         return " AND ".join(parts) or "true", params
 
-    def _only_running_left_out(self) -> bool:
-        """Whether a condition on the state would only say again that what has a duration does not run."""
-        return self.has == "duration" and self.states == phases.ALL_STATES - {phases.RUNNING}
+    @staticmethod
+    def _by_state(states: frozenset[int], params: list[Value]) -> Iterator[str]:
+        """First, in the words of the indexes, which of the two parts of the table it is."""
+        part = phases.ALL_STATES
+        if states <= phases.ENDED_STATES:
+            part = phases.ENDED_STATES
+            yield f"state < {phases.FIRST_ACTIVE}"
+        elif states <= phases.ACTIVE_STATES:
+            part = phases.ACTIVE_STATES
+            yield f"state >= {phases.FIRST_ACTIVE}"
+        # Few numbers in the list: it is gone through for each run.
+        others = part - states
+        if others and len(others) < len(states):
+            yield f"NOT ({_among('state', others, params)})"
+        elif others:
+            yield _among("state", states, params)
 
     def _sparing(self, params: list[Value]) -> list[str]:
         """What follows from other conditions, or tells the two parts of a list apart."""
@@ -137,9 +152,10 @@ class Selection:
             parts.append(f"{self.has} IS NOT NULL")
         if self.lacks is not None:
             parts.append(f"{self.lacks} IS NULL")
-        if self.started is not None:
-            parts.append("started_at BETWEEN ? AND ?")
-            params.extend(self.started)
+        for column, known in (("started_at", self.started), ("duration", self.lasted)):
+            if known is not None:
+                parts.append(f"{column} BETWEEN ? AND ?")
+                params.extend(known)
         if self.buckets:
             parts.append(f"created_at >> {WIDTH_TASK} IN ({', '.join(map(str, sorted(self.buckets)))})")
         return parts
@@ -150,12 +166,8 @@ class Selection:
 
     def active(self) -> "Selection":
         """Those of them that have not ended."""
-        active = phases.ALL_STATES - phases.ENDED_STATES
-        return replace(self, states=active if self.states is None else self.states & active)
-
-    def without_state(self, state: int) -> "Selection":
-        """Those of them that are not in a state."""
-        return replace(self, states=(phases.ALL_STATES if self.states is None else self.states) - {state})
+        states = phases.ACTIVE_STATES if self.states is None else self.states & phases.ACTIVE_STATES
+        return replace(self, states=states)
 
     def only(self, column: str, value: int | str) -> "Selection":
         """Those of them with one value of `task_name`, `state` or `exit_code`; the value is one of a run of them."""
@@ -169,6 +181,10 @@ class Selection:
     def id_is_whole(self) -> bool:
         """Whether only one run can match, by its id."""
         return self.id_part is not None and not self.id_or_names and is_ulid(self.id_part)
+
+    def by_state_alone(self) -> bool:
+        """Whether there is no condition but that on the state, and on what there is a value of."""
+        return self == Selection(states=self.states, has=self.has, lacks=self.lacks, some_deleted=self.some_deleted)
 
     def is_empty(self) -> bool:
         """Whether nothing can match, whatever the table holds."""
@@ -226,18 +242,8 @@ def _common_beginning(db: Connection) -> str:
 
 
 def task_names(db: Connection) -> frozenset[str]:
-    """The names that runs have, deleted ones too: one step in the index for each, whatever the number of runs."""
-    return frozenset(
-        row[0]
-        for row in db.rows(
-            "WITH RECURSIVE names (name) AS ("
-            " SELECT min(task_name) FROM runs INDEXED BY runs_task"
-            " UNION ALL"
-            " SELECT (SELECT min(task_name) FROM runs INDEXED BY runs_task"
-            " WHERE task_name > name) FROM names WHERE name IS NOT NULL"
-            ") SELECT name FROM names WHERE name IS NOT NULL"
-        )
-    )
+    """The names that runs have, deleted ones too: one step in the index for each, whatever the number of ended runs."""
+    return frozenset(row[0] for row in db.rows(_TASK_NAMES))
 
 
 def _among(column: str, values: Collection[str] | Collection[int], params: list[Value]) -> str:

@@ -9,18 +9,21 @@ a walk that takes much longer than it should is given up, and the way is taken t
 
 Missing values are last, in either direction. So what has none is a list of its own, by id, that stands behind the
 other; the numbers tell where. Each of the two is a part of an index, and nobody walks through one to get to the other.
+
+All that is so for runs that have ended. The few others are read for each page, and put among them here.
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
-from store.connection import ALL, NUMBERS, Connection
+from store.connection import NUMBERS, Connection, Value
 from store.database import Database
 from store.phases import RUNNING
 from store.run_filter import Optional, RunFilter, Selection, resolve
-from store.run_places import bounded, narrowed, narrowed_by_id, narrowed_by_start
+from store.run_places import bounded, narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
 from store.run_record import SELECT, Run, from_row
 from store.run_totals import GroupColumn, count, tally
 from store.run_ways import WALKED, Way, ways
@@ -75,12 +78,14 @@ class _Order(NamedTuple):
 
     def arrange(self, found: Iterable[_Found]) -> list[_Found]:
         """The same order for rows that are here already."""
-
-        def key(item: _Found) -> tuple[bool, int | str, str]:
-            missing = item.value is None
-            return missing != self.descending, 0 if item.value is None else item.value, item.id
-
-        return sorted(found, key=key, reverse=self.descending)
+        present: list[_Found] = []
+        missing: list[_Found] = []
+        for item in found:
+            (missing if item.value is None else present).append(item)
+        return [
+            *sorted(present, key=attrgetter("value", "id"), reverse=self.descending),
+            *sorted(missing, key=attrgetter("id"), reverse=self.descending),
+        ]
 
 
 def count_runs(db: Database, wanted: RunFilter) -> int:
@@ -136,22 +141,54 @@ def newest_run(db: Connection, selection: Selection) -> Run | None:
 def _find(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int
 ) -> tuple[list[_Found], int]:
-    if selection.is_empty():
+    """The rows of a page, and how many match.
+
+    Of A matches that have not ended the page, and what stands before it, can hold the first offset + limit. Of the
+    others the page can hold those from offset - A up to offset + limit. Of the first one of these we know that all
+    others before it, and some of the A, stand before it in the whole list; so from there on a place among what was
+    fetched is the place in the list less the start.
+    """
+    active = selection.active()
+    number = 0 if active.is_empty() else count(db, active)
+    most = min(number, offset + limit)
+    start = max(0, offset - most)
+    found, others = _find_ended(db, selection, order, limit and offset - start + limit, start, number)
+    if most:
+        together = [*found, *_active(db, active, order, most, now_ms)]
+        found = order.arrange(together)[offset - start : offset - start + limit]
+    return found, others + number
+
+
+def _find_ended(
+    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, active: int
+) -> tuple[list[_Found], int]:
+    """The same of those that have ended; so many others match."""
+    ended = selection.ended()
+    if ended.is_empty():
         return [], 0
-    if selection.id_part is not None:
-        few = _scan(db, selection, order, now_ms, _SCAN_LIMIT + 1)
+    if ended.id_part is not None:
+        few = _scan(db, ended, order, _SCAN_LIMIT + 1)
         if len(few) <= _SCAN_LIMIT:
             return order.arrange(few)[offset : offset + limit], len(few)
-    if order.field == "exit_code" or (order.field in _GROUPED and selection.id_part is None):
-        return _find_by_group(db, selection, order, limit, offset)
-    total = count(db, selection)
+    if order.field == "exit_code" or (order.field in _GROUPED and ended.id_part is None):
+        return _find_by_group(db, ended, order, limit, offset)
+    # To count all whose id is searched, the narrowest index will do.
+    total = count(db, ended) if ended.id_part is None else count(db, selection) - active
     if offset >= total or limit == 0:
         return [], total
-    if order.field == "created_at" and selection.id_part is None:
-        return _page_by_creation(db, selection, order, limit, offset, total), total
+    if order.field == "created_at" and ended.id_part is None:
+        return _page_by_creation(db, ended, order, limit, offset, total), total
+    return _page_in_two(db, ended, order, limit, offset, total), total
+
+
+def _active(db: Connection, selection: Selection, order: _Order, limit: int, now_ms: int) -> list[_Found]:
+    """The first matches that have not ended; the duration of those that run counts until now."""
+    column = order.column
+    params: list[Value] = []
     if order.field == "duration":
-        return _find_by_duration(db, selection, order, limit, offset, now_ms, total), total
-    return _page_in_two(db, selection, order, limit, offset, total), total
+        column, params = f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at END", [now_ms]
+    word = "DESC" if order.descending else "ASC"
+    return _matches(db, selection, "runs_active", column, params, f"ORDER BY 2 {word} NULLS LAST, id {word}", limit)
 
 
 def _page_by_creation(
@@ -183,10 +220,13 @@ def _page_in_two(
 def _page_of_present(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
 ) -> list[_Found]:
-    """A page by start is looked for where it is in time when it is deep, or when only some time counts."""
+    """A page is looked for where it is when it is deep; one by start also when only some time counts."""
     in_range = selection.created_after is not None or selection.created_before is not None
-    if order.field == "start_at" and (in_range or min(offset, total - offset - limit) > _DEEP):
+    deep = min(offset, total - offset - limit) > _DEEP
+    if order.field == "start_at" and (in_range or deep):
         selection, offset, total = narrowed_by_start(db, selection, offset, limit, descending=order.descending)
+    if order.field == "duration" and deep and selection.by_state_alone():
+        selection, offset, total = narrowed_by_duration(db, selection, offset, limit, descending=order.descending)
     return _page(db, selection, order, limit, offset, total)
 
 
@@ -200,7 +240,8 @@ def _find_by_group(
         size = numbers[value]
         if offset < size and len(found) < limit:
             group = selection.only(order.column, value)
-            found += _page_by_id(db, group, limit - len(found), offset, size, descending=order.descending)
+            page = _page_by_id(db, group, limit - len(found), offset, size, descending=order.descending)
+            found += [item._replace(value=value) for item in page]
         offset = max(0, offset - size)
     return found, sum(numbers.values())
 
@@ -215,41 +256,19 @@ def _page_by_id(
     return _page(db, selection, _Order("id", descending), limit, offset, total)
 
 
-def _find_by_duration(
-    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int, total: int
+def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> list[_Found]:
+    """All matches that have ended, in no order, up to a limit."""
+    return _matches(db, selection, "runs_created", order.column, [], "", limit)
+
+
+def _matches(
+    db: Connection, selection: Selection, index: str, column: str, values: list[Value], ordered: str, limit: int
 ) -> list[_Found]:
-    """Running runs have no stored duration: the few of them are put among the others here.
-
-    With R running runs, the page can hold of the others only those at offset - R up to offset + limit. Of the first
-    one fetched we know that all others before it, and the running ones before it, stand before it in the whole list;
-    so from there on a place among the fetched and the running ones is the place in the list less the start.
-    """
-    running = selection.only("state", RUNNING)
-    live = [] if running.is_empty() else _scan(db, running, order, now_ms)
-    others = selection.without_state(RUNNING) if live else selection
-    start = max(0, offset - len(live))
-    rest = total - len(live)
-    fetched = _page_in_two(db, others, order, limit + len(live), start, rest) if start < rest else []
-    return order.arrange([*fetched, *live])[offset - start : offset - start + limit] if live else fetched
-
-
-def _scan(db: Connection, selection: Selection, order: _Order, now_ms: int, limit: int | None = None) -> list[_Found]:
-    """All matches, in no order, up to a limit."""
+    """Matches in an index, up to a limit; `values` are the parameters of what they are sorted by."""
     where, params = selection.conditions()
-    index = "runs_created"
-    if selection.id_is_whole():
-        index = "runs_id"
-    elif selection.states == frozenset({RUNNING}):
-        index = "runs_state"
-    rows = db.rows(
-        f"SELECT seq, {order.column}, id, state, started_at FROM runs INDEXED BY {index} WHERE {where} LIMIT ?",  # noqa: S608 - ours
-        [*params, ALL if limit is None else limit],
-    )
-    by_duration = order.field == "duration"
-    return [
-        _Found(number, now_ms - started if by_duration and state == RUNNING and started is not None else value, run_id)
-        for number, value, run_id, state, started in rows
-    ]
+    index = "runs_id" if selection.id_is_whole() else index
+    sql = f"SELECT seq, {column}, id FROM runs INDEXED BY {index} WHERE {where} {ordered} LIMIT ?"  # noqa: S608 - ours
+    return [*map(_Found._make, db.rows(sql, [*values, *params, limit]))]
 
 
 def _page(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int) -> list[_Found]:

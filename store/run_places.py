@@ -4,8 +4,11 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from store.connection import Connection
+from store.phases import ENDED_STATES
 from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection
-from store.run_totals import Starts, starts_by_time, tally_by_time
+from store.run_totals import Starts, ended_by_duration, starts_by_time, tally_by_time
+
+_LONGEST = 2**63 - 1
 
 
 def narrowed(
@@ -108,6 +111,28 @@ def narrowed_by_start(
     indexes, before, total = _around(numbers, offset, limit, descending=descending)
     started = parts[min(indexes)].first, parts[max(indexes)].last
     return replace(selection, started=started), offset - before, total
+
+
+def narrowed_by_duration(
+    db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
+) -> tuple[Selection, int, int]:
+    """The part of a selection, between two durations, that has a page of it by duration.
+
+    Args:
+        db: In a snapshot.
+        selection: Ended runs with a duration, without any condition but that on the state.
+        offset: Runs before the page, fewer than there are.
+        limit: Runs of the page, 1 or more.
+        descending: Whether the longest come first.
+
+    Returns:
+        The part, how many of its runs are before the page, and how many it has.
+    """
+    numbers = ended_by_duration(db, ENDED_STATES if selection.states is None else selection.states)
+    buckets, before, total = _around(numbers, offset, limit, descending=descending)
+    following = [bucket for bucket in numbers if bucket > max(buckets)]
+    lasted = min(buckets), min(following, default=_LONGEST) - 1
+    return replace(selection, lasted=lasted), offset - before, total
 
 
 def _disjoint(parts: list[Starts]) -> list[Starts]:

@@ -6,7 +6,7 @@ Readers remember each number until the next commit: a search for the best way as
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -109,6 +109,21 @@ def starts_by_time(db: Connection, selection: Selection) -> dict[int, Starts]:
     return found
 
 
+def ended_by_duration(db: Connection, states: Collection[int]) -> dict[int, int]:
+    """The exact numbers of visible runs that have a duration and ended in one of these states, by its bucket."""
+    rows = db.rows(
+        "SELECT bucket, SUM(n) FROM run_durations"  # noqa: S608 - numbers
+        f" WHERE state IN ({', '.join(map(str, sorted(states)))}) GROUP BY bucket"
+    )
+    return {bucket: n for bucket, n in rows if n}
+
+
+def number_lasting(db: Connection, shortest: int, longest: int) -> int:
+    """About how many visible runs took so long, in ms."""
+    row = db.row("SELECT SUM(n) FROM run_durations WHERE bucket BETWEEN ? AND ?", [shortest, longest])
+    return (row[0] if row else None) or 0
+
+
 def _by_time(width: int) -> _Group:
     return _Group(f"bucket >> CAST({width} - width AS INTEGER)", f"created_at >> {width}")
 
@@ -142,15 +157,16 @@ def _sources(selection: Selection, group: _Group | None, widths: tuple[int, ...]
     """What together has each run of a selection once."""
     if selection.is_empty():
         return
-    if selection.id_part is not None:
-        alone = group is None and selection == Selection(id_part=selection.id_part, some_deleted=selection.some_deleted)
-        yield _rows(selection, "runs_id" if alone else "runs_created")  # the narrowest that has all it takes
+    by_id = Selection(id_part=selection.id_part, some_deleted=selection.some_deleted)
+    if selection.id_part is not None and selection == by_id and group is None:
+        yield _rows(selection, "runs_id")  # the narrowest that has all it takes
         return
-    active = selection.active()
+    active, ended = selection.active(), selection.ended()
     if active.states:
-        yield _rows(active, "runs_state")
-    ended = selection.ended()
-    if ended.states:
+        yield _rows(active, "runs_active")
+    if ended.states and selection.id_part is not None:
+        yield _rows(ended, "runs_created")
+    elif ended.states:
         edge_index = "runs_task" if selection.names is not None and len(selection.names) == 1 else "runs_created"
         start = selection.created_after
         end = None if selection.created_before is None else selection.created_before + 1

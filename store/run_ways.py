@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from store.connection import Connection
 from store.run_filter import Selection
-from store.run_totals import count
+from store.run_totals import count, number_lasting
 
 WALKED = {"start_at": "runs_started", "duration": "runs_duration"}
 """The indexes in the order of a sort, but for that by creation."""
@@ -37,17 +37,18 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
 
     Args:
         db: In a snapshot.
-        selection: What the page is of, some runs at least.
+        selection: What the page is of, some runs at least; all have ended.
         field: What it is sorted by, in the words of the interface, or "id".
         wanted: Matches from the nearer end of the list up to the end of the page.
         total: How many match.
     """
-    everything = Selection(some_deleted=selection.some_deleted)
+    everything = Selection(some_deleted=selection.some_deleted).ended()
     in_range = replace(everything, created_after=selection.created_after, created_before=selection.created_before)
     by_time = field == "created_at"
+    states = None if selection.states == everything.states else selection.states
     parts = (
         ("runs_task", selection.names, replace(in_range, names=selection.names)),
-        ("runs_state", selection.states, replace(in_range, states=selection.states)),
+        ("runs_state", states, replace(in_range, states=selection.states)),
         ("runs_trigger", selection.triggers, replace(in_range, triggers=selection.triggers)),
     )
     for index, values, part in parts:
@@ -62,7 +63,8 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
         part = replace(everything, has=selection.has, lacks=selection.lacks)
         if selection.started is not None:  # most of them were created then, too
             part = replace(part, created_after=selection.started[0], created_before=selection.started[1])
-        ranges.append((WALKED[field], count(db, part), True))
+        size = count(db, part) if selection.lasted is None else number_lasting(db, *selection.lasted)
+        ranges.append((WALKED[field], size, True))
     if selection.id_part is not None and field in _IN_GROUPS:  # else the page is within one group already
         ranges.append((_IN_GROUPS[field], count(db, everything), True))
     # Runs get their id and start about when they are created: those of a time range stand together in those orders as

@@ -30,6 +30,12 @@ __all__ = [
 _INSERT = f"INSERT OR FAIL INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
 _INSTANT = ("runs.scheduled_at", "runs_instant")
 """How the databases name what an instant may be taken in."""
+_FROM = "AND task_name = ? AND (created_at, id) <= (?, ?)"
+_RUNS_FROM = (
+    f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND {VISIBLE} {_FROM}"  # noqa: S608 - constants
+    f" UNION ALL SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} {_FROM}"
+    " ORDER BY created_at DESC, id DESC LIMIT ?"
+)
 _CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at", "deleted_at"}
 
 
@@ -105,7 +111,7 @@ def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | N
 def unfinished_runs(db: Database) -> list[Run]:
     """All runs that have not ended, oldest first."""
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs INDEXED BY runs_state WHERE state >= {FIRST_ACTIVE} AND {VISIBLE}"  # noqa: S608 - constants
+        f"SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE}"  # noqa: S608 - constants
         " ORDER BY created_at, id"
     )
     return [from_row(row) for row in rows]
@@ -113,11 +119,8 @@ def unfinished_runs(db: Database) -> list[Run]:
 
 def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit: int) -> list[Run]:
     """Visible runs of a task, newest first: from the one created at this time with this id on, be it there or not."""
-    rows = db.rows(
-        f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE task_name = ? AND (created_at, id) <= (?, ?)"  # noqa: S608 - constants
-        f" AND {VISIBLE} ORDER BY created_at DESC, id DESC LIMIT ?",
-        [task_name, created_at, run_id, limit],
-    )
+    begin = (task_name, created_at, run_id)
+    rows = db.rows(_RUNS_FROM, [*begin, *begin, limit])
     return [from_row(row) for row in rows]
 
 

@@ -21,6 +21,7 @@ class TaskRecord(NamedTuple):
         paused: Its schedule rests.
         stopped: A service that was stopped by somebody.
         last_instant: The newest instant of its schedule that was accounted for.
+        last_run_id: Of those of its runs that have ended, the one that was stored last.
         fatal_since: People were told then that a service is given up, and not yet that it is back.
         rolling: A rolling restart that is under way, in the words of the scheduler.
         last_restart: Id of the command that restarted a service last.
@@ -93,7 +94,6 @@ _CHANGEABLE = frozenset(
         "stopped",
         "last_instant",
         "next_run_at",
-        "last_run_id",
         "fatal_since",
         "rolling",
         "last_restart",
@@ -117,10 +117,18 @@ INSERT INTO tasks (name, kind, definition, configured, paused, stopped) VALUES (
 ON CONFLICT (name) DO UPDATE
 SET kind = excluded.kind, definition = excluded.definition, configured = excluded.configured
 """
+_SET_INSTANCE = f"""
+INSERT INTO instances ({", ".join(Instance._fields)}) VALUES ({", ".join("?" * len(Instance._fields))})
+ON CONFLICT (task_name, instance_index) DO UPDATE
+SET {", ".join(f"{name} = excluded.{name}" for name in Instance._fields[2:])}
+"""  # noqa: S608 - constants
 _LAST_RUN = f"""
 COALESCE(
-    (SELECT seq FROM runs WHERE id = t.last_run_id AND {VISIBLE}),
-    (SELECT seq FROM runs INDEXED BY runs_task WHERE task_name = t.name AND {VISIBLE}
+    (SELECT max(seq) FROM (
+        SELECT seq FROM runs WHERE id = t.last_run_id AND {VISIBLE}
+        UNION ALL SELECT seq FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND task_name = t.name
+     ) AS last),
+    (SELECT seq FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND task_name = t.name AND {VISIBLE}
      ORDER BY created_at DESC, id DESC LIMIT 1))
 """  # noqa: S608 - constants
 _LAST_RUNS = f"SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.seq = {_LAST_RUN}"  # noqa: S608 - constants
@@ -182,9 +190,8 @@ def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
     """Pending and running runs of each task that has any."""
     rows = db.rows(
         "SELECT task_name, count(*) FILTER (WHERE state = ?), count(*) FILTER (WHERE state = ?)"  # noqa: S608 - constants
-        " FROM runs INDEXED BY runs_state"
-        f" WHERE state IN (?, ?) AND {VISIBLE} GROUP BY task_name",
-        [PENDING, RUNNING, PENDING, RUNNING],
+        f" FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} GROUP BY task_name",
+        [PENDING, RUNNING],
     )
     return {name: (pending, running) for name, pending, running in rows}
 
@@ -192,7 +199,7 @@ def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
 def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
     """The last run of each task that has one, or of one task.
 
-    That is the one in `last_run_id`; when it was deleted, or never noted, the newest visible one.
+    That is the one that was stored last. When all are deleted but older ones, the newest of these.
     """
     rows = db.rows(_LAST_RUNS) if task_name is None else db.rows(f"{_LAST_RUNS} WHERE t.name = ?", [task_name])
     return {run.task_name: run for run in map(from_row, rows)}
@@ -201,27 +208,16 @@ def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
 def ended_since(db: Database, since: int) -> dict[str, bool]:
     """Whether the run of each task that ended last succeeded; of tasks of which any was started since then (ms)."""
     rows = db.rows(
-        "SELECT task_name, state FROM runs INDEXED BY runs_started"
-        " WHERE kind = 'task' AND started_at >= ? AND state < ? ORDER BY ended_at, id",
-        [since, FIRST_ACTIVE],
+        "SELECT task_name, state FROM runs INDEXED BY runs_started"  # noqa: S608 - constants
+        f" WHERE kind = 'task' AND started_at >= ? AND state < {FIRST_ACTIVE} ORDER BY ended_at, id",
+        [since],
     )
     return {name: state == END_REASONS["succeeded"] for name, state in rows}
 
 
 def set_instance(db: Database, instance: Instance) -> None:
     """Store the state of an instance."""
-    query = InstanceModel.insert(**instance._asdict()).on_conflict(
-        conflict_target=[InstanceModel.task_name, InstanceModel.instance_index],
-        preserve=[
-            InstanceModel.state,
-            InstanceModel.run_id,
-            InstanceModel.since,
-            InstanceModel.failures,
-            InstanceModel.ready,
-            InstanceModel.detail,
-        ],
-    )
-    db.apply(query)
+    db.execute(_SET_INSTANCE, instance)
 
 
 def instances(db: _Queries, task_name: str | None = None) -> list[Instance]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from store.connection import Connection, Value
 from store.database import Database
 from store.days import DAY_MS
-from store.phases import RUNNING
+from store.phases import FIRST_ACTIVE, RUNNING
 from store.run_samples import newest_pass
 from store.usage_counts import KEPT_MS, TOGETHER, Used
 
@@ -27,9 +27,13 @@ class _Recent(NamedTuple):
 
 
 def window(start: int, end: int, now_ms: int) -> Window:
-    """The shortest window for which there are sums that has all from `start` up to `end` (ms since the epoch)."""
+    """The shortest window for which there are sums that has all from `start` up to `end` (ms since the epoch).
+
+    None of it, when the one is the other.
+    """
     width = next((width for width, kept_ms in KEPT_MS.items() if start >= now_ms - kept_ms), DAY_MS)
-    return Window(start // width * width, -(-end // width) * width)
+    begin = start // width * width
+    return Window(begin, begin if start == end else -(-end // width) * width)
 
 
 def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dict[str, Used]:
@@ -75,9 +79,9 @@ def _recent(view: Connection) -> list[_Recent]:
         return []
     rows = view.rows(
         "SELECT r.id, r.task_name, t.configured, s.user_ms, s.system_ms, s.read_bytes, s.written_bytes"  # noqa: S608 - constants
-        " FROM runs AS r INDEXED BY runs_state LEFT JOIN run_samples AS s ON s.run_id = r.id"
+        " FROM runs AS r INDEXED BY runs_active LEFT JOIN run_samples AS s ON s.run_id = r.id"
         " LEFT JOIN tasks AS t ON t.name = r.task_name"
-        f" WHERE r.state = {RUNNING}"
+        f" WHERE r.state >= {FIRST_ACTIVE} AND r.state = {RUNNING}"
     )
     found = []
     for run_id, task_name, configured, user_ms, system_ms, read, written in rows:

@@ -32,7 +32,8 @@ Root -> scheduler
 
 Scheduler -> root
     ``snapshot``  {}: asked once per connection, before anything else
-    ``spawn``     see :class:`Spawn`; repeating a run id that the root knows changes nothing
+    ``prepare``   {spawn}: that ``spawn`` is likely to follow, as soon as it is stored; or nothing does
+    ``spawn``     {spawn}: see :class:`Spawn`; repeating a run id that the root knows changes nothing
     ``stop``      {run, cause, by, force, note}: `note` is a line for its log, or null
     ``note``      {run, text}: a line for its log, if that is still open
     ``ack``       {runs: [run id]}: these exits are stored, forget them
@@ -49,8 +50,9 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from supervisor.dataclass import asdict, dataclass, field
 
 PROTOCOL = 1
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -77,7 +79,7 @@ class Decoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """Yield the frames that `data` completes.
 
         Raises:

@@ -16,6 +16,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _UCRED = struct.Struct("3i")
+_FD = struct.Struct("i")
 _ARG_START_FIELD = 48
 _ARG_END_FIELD = 49
 
@@ -88,6 +89,28 @@ def peer_uid(sock: socket.socket) -> int:
     """
     _pid, uid, _gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return int(uid)
+
+
+def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
+    """A message of at most `size` bytes with at most `count` descriptors, which are close-on-exec.
+
+    :func:`socket.recv_fds` takes no notice of its flags, MSG_CMSG_CLOEXEC among them.
+
+    Returns:
+        What was sent, and the descriptors; nothing, at the end.
+
+    Raises:
+        BlockingIOError: there is nothing, on a non-blocking socket.
+        ConnectionResetError: the other end is gone, and something that it was sent was not read.
+        OSError: EMFILE: not all of the descriptors could be had; nothing of it is left open.
+    """
+    data, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(count * _FD.size), socket.MSG_CMSG_CLOEXEC)
+    fds = [fd for *_, part in ancillary for (fd,) in _FD.iter_unpack(part[: len(part) // _FD.size * _FD.size])]
+    if flags & socket.MSG_CTRUNC:
+        for fd in fds:
+            os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return data, fds
 
 
 class UnixListener:

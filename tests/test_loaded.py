@@ -11,16 +11,19 @@ _API = {"gevent", "falcon", "gunicorn", "zope", "asyncio", "ssl", "email", "http
 _OTHERS = {"importlib.metadata", "ulid", "click", "compression.zstd", "backports.zstd"}
 _STORE = {"peewee", "apsw"}
 _CONFIG = {"tomli", "croniter", "dateutil", "msgspec"}
-_EVERYTHING = _NEVER | _API | _OTHERS | _STORE | _CONFIG
+_EXECUTING = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
+"""Audit events of Python; none of them belongs to a start."""
+_EVERYTHING = _EXECUTING | _NEVER | _API | _OTHERS | _STORE | _CONFIG
 _GUNICORNS = {"gunicorn", "ssl", "email", "http", "importlib.metadata"}
 _WORKERS = _GUNICORNS | {"gevent", "falcon", "zope", "asyncio", "msgspec"}
 
 PROCESSES = {
-    "supervisor.root.__main__": _EVERYTHING | {"logging", "subprocess", "pathlib", "decimal"},
+    "supervisor.root.daemon": _EVERYTHING | {"logging", "subprocess", "pathlib", "decimal"},
     "supervisor.root.spawner": _EVERYTHING | {"subprocess", "pathlib", "json", "dataclasses", "typing"},
     "supervisor.scheduler.__main__": _EVERYTHING - _STORE - _CONFIG,
     "supervisor.janitor.__main__": _EVERYTHING - _STORE - {"compression.zstd", "backports.zstd"},
-    "api.serve": _EVERYTHING - _GUNICORNS,
+    "api.serve": _EVERYTHING,
+    "api.arbiter": _EVERYTHING - _GUNICORNS,
     "api.worker": _EVERYTHING - _WORKERS - _STORE,
     "supervisor.cli.commands.up": _EVERYTHING - {"click"},
 }
@@ -28,9 +31,33 @@ PROCESSES = {
 
 @pytest.mark.parametrize("module", PROCESSES)
 def test_what_is_not_needed_is_not_loaded(module: str) -> None:
-    """A process begins without what belongs to others, whatever else is installed beside it."""
-    code = f"import {module}, sys; print(*sys.modules)"
+    """A process begins without what belongs to others, and without executing anything, whatever else is installed."""
+    code = f"""
+import sys
+sys.addaudithook(lambda event, _: print(event) if event in {_EXECUTING} else None)
+import {module}
+print(*sys.modules)
+"""
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(out.stdout.split())
     assert module in loaded
     assert loaded & PROCESSES[module] == set()
+
+
+def test_what_is_hardly_used_is_loaded_by_its_use() -> None:
+    """What gunicorn and Falcon import for other cases costs an API worker nothing, and is there when it is needed."""
+    code = """
+from api.serve import HARDLY_USED, spare
+from supervisor.later import is_later, settle
+spare()
+import api.arbiter, api.worker
+settle()
+print(*(name for name in HARDLY_USED if not is_later(name)))
+import asyncio, html, importlib.metadata, platform
+from http.cookiejar import CookieJar
+print(html.escape("<"), importlib.metadata.version("falcon")[:2], len(CookieJar()), platform.uname().system)
+asyncio.Runner().run(asyncio.sleep(0))
+print(*(name for name in HARDLY_USED if is_later(name)), hasattr(html, "no such thing"))
+"""
+    out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines() == ["", "&lt; 4. 0 Linux", "logging.handlers xml.etree.ElementTree False"]

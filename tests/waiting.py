@@ -6,19 +6,21 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_FIRST_S, _LONGEST_S, _GROWTH = 0.003, 0.03, 1.2
+_FIRST_S, _GROWTH, _SHORT_S = 0.003, 1.2, 0.03
+_SHARE, _LONGEST_S = 0.05, 0.15
 """What comes soon is seen at once; what takes long is not slowed down by being asked for."""
 
 
 def until(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0) -> T:
     """Poll `condition` until it returns something true, and return that; fail naming `what` after `deadline_s`."""
-    end = time.monotonic() + deadline_s
+    begin_s = time.monotonic()
     pause_s = _FIRST_S
     while True:
         result = condition()
         if result:
             return result
-        if time.monotonic() > end:
+        waited_s = time.monotonic() - begin_s
+        if waited_s > deadline_s:
             raise AssertionError(f"still waiting for {what} after {deadline_s} s")
         time.sleep(pause_s)
-        pause_s = min(pause_s * _GROWTH, _LONGEST_S)
+        pause_s = max(min(pause_s * _GROWTH, _SHORT_S), min(waited_s * _SHARE, _LONGEST_S))

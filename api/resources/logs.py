@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,13 +9,12 @@ import msgspec
 from api import schemas, sse
 from api.conditional import RANGE, Span, is_known, span
 from api.context import Context
-from api.errors import ApiError, base_url, invalid
+from api.errors import ApiError, base_url
 from api.identity import Role
 from api.operation import Call, Content, Operation, json_of
 from api.params import choice, instant, integer
 from api.rawlog import Layout, Pieces, part
 from api.resources.runs import the_run
-from api.schemas import ErrorDetail
 from api.stream import read_page, unreadable
 from logring.errors import LogError
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
@@ -74,16 +72,13 @@ class _Body:
 
 def get_log(context: Context, call: Call) -> None:
     """A page of lines. Most fit into one read; what does not is sent as it is read, so that none is too large."""
-    anchor: int | None = call.query["from"]
     at: int | None = call.query["at"]
-    if anchor is not None and at is not None:
-        raise invalid([ErrorDetail("query.at", "cannot be given together with from")])
     run = the_run(context, call.path["runId"])
     reader, head = _open(context, run)
     lines = max(head.lines, run.lines if run.status == "ended" else 0)
     first = head.first_available if head.lines else lines
     try:
-        start = _from(_LAST if anchor is None else anchor, lines) if at is None else context.files(reader.line_at, at)
+        start = _from(call.query["from"], lines) if at is None else context.files(reader.line_at, at)
     except (LogError, OSError) as err:
         reader.close()
         raise unreadable(run.id, err) from err
@@ -235,12 +230,8 @@ OPERATIONS = (
         summary="Get a page of log lines.",
         handler=get_log,
         query=(
-            # That it was not given is told from its default by `at`.
-            replace(
-                integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", _LAST),
-                default=None,
-            ),
-            instant("at", "Begin with the first line read at this time or later; not together with `from`.", up=True),
+            integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", _LAST),
+            instant("at", "Begin with the first line read at this time or later, whatever `from` says.", up=True),
             integer("limit", "Most lines to return.", 1000, minimum=1, maximum=10_000),
             _STREAM,
         ),

@@ -35,7 +35,9 @@ _SORTS: tuple[tuple[str, str, SortField], ...] = (
 _SORT_COLUMN: dict[str, SortField] = {name: column for camel, snake, column in _SORTS for name in (camel, snake)}
 
 
-def _list_params(*, camel: bool) -> tuple[Param, ...]:
+def list_params(*, camel: bool) -> tuple[Param, ...]:
+    """What lists of runs take: how much of it, filters, sort, and naming; names of convention A or B."""
+
     def names(in_camel: str, in_snake: str) -> dict[str, Any]:
         return (
             {"name": in_camel, "aliases": (in_snake,)} if camel else {"name": in_snake, "aliases": (in_camel,)}
@@ -76,7 +78,8 @@ def _list_params(*, camel: bool) -> tuple[Param, ...]:
     )
 
 
-def _filter(call: Call, *, camel: bool, folded: bool, task: str | None) -> RunFilter:
+def filter_of(call: Call, *, camel: bool, folded: bool, task: str | None) -> RunFilter:
+    """The filter of a list; `folded`: values select what is shown with them; `task`: only of that one."""
     query = call.query
 
     def value(in_camel: str, in_snake: str) -> Any:
@@ -104,7 +107,7 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
     sort = query["sortField" if camel else "sort_field"]
     return context.reads(
         store_runs.list_runs,
-        _filter(call, camel=camel, folded=folded, task=task),
+        filter_of(call, camel=camel, folded=folded, task=task),
         _SORT_COLUMN[sort or "createdAt"],
         query["sortDirection" if camel else "sort_direction"] or "desc",
         query["limit"],
@@ -210,7 +213,7 @@ OPERATIONS = (
         scoped=True,
         summary="List all runs.",
         handler=list_runs,
-        query=_list_params(camel=False),
+        query=list_params(camel=False),
         answers={200: json_of((schemas.Runs, schemas.RunsCamel))},
         refusals=(422,),
     ),
@@ -221,7 +224,7 @@ OPERATIONS = (
         role=Role.VIEWER,
         summary="List the runs of a task.",
         handler=list_task_runs,
-        query=_list_params(camel=True),
+        query=list_params(camel=True),
         answers={200: json_of((schemas.TaskRuns, schemas.TaskRunsSnake))},
         refusals=(404, 422),
     ),

@@ -6,11 +6,10 @@ from typing import Any
 from msgspec import UNSET
 
 from api.context import Context
-from api.errors import ApiError, invalid
+from api.errors import ApiError
 from api.identity import Role
 from api.operation import Call, Operation, json_of
 from api.params import instant
-from api.schemas import ErrorDetail
 from api.schemas_runs import AllTaskUsage, NamedTaskUsage, TaskUsage
 from api.times import rfc3339
 from store import usage
@@ -28,10 +27,8 @@ def _window(call: Call) -> Window:
     now_ms = time.time_ns() // 1_000_000
     end: int = now_ms if call.query["to"] is None else call.query["to"]
     start: int = end - _DAY_MS if call.query["from"] is None else call.query["from"]
-    if start >= end:
-        raise invalid([ErrorDetail("query.from", "must be before to")])
-    start = max(0, min(start, _LAST_MS - 1))
-    return usage.window(start, max(start + 1, min(end, _LAST_MS)), now_ms)
+    start = max(0, min(start, _LAST_MS))
+    return usage.window(start, max(start, min(end, _LAST_MS)), now_ms)
 
 
 def _ends(window: Window) -> dict[str, Any]:

@@ -28,9 +28,9 @@ log = logging.getLogger("gunicorn.error")
 
 _MAX_WAIT_S = 240
 _KEY = re.compile("[!-~]([ -~]{0,253}[!-~])?")
-IDEMPOTENCY_KEY = (
+IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
     "Idempotency-Key",
-    {"type": "string", "minLength": 1, "maxLength": 255},
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": f"^{_KEY.pattern}$"},
     "For 24 hours the same key gives the same run; with another task or other parameters it is an error.",
 )
 

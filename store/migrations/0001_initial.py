@@ -5,7 +5,8 @@ Times are integer milliseconds since the epoch. `runs.state` is a number of stor
 
 Six indexes each carry every column that a list can be filtered by, after the one or two that they are for, so that
 filtering never touches the table (a lookup costs ten times a step in the index); `id` stands behind the sort column
-because ties break on it.
+because ties break on it. They have the runs that have ended. The few others are in `runs_active` alone: until its end
+a run costs its creation and its start, for which people wait, one page of an index each instead of seven.
 
 A run is deleted, until it is purged, by a row in `deleted_runs`. It stays in the indexes, which are so wide that taking
 it out and putting it back would cost a hundred times as much.
@@ -14,10 +15,13 @@ it out and putting it back would cost a hundred times as much.
 for all tasks together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours,
 2**22 ms are 70 minutes): `n` of them, of which `started` have a start and `timed` a duration. No start of theirs is
 before `first_start` or after `last_start`, which stay as they are when runs go. Triggers keep it, so no statement can
-forget it.
+forget it. Those that have become 0 go once a day (store.days).
 
-`run_ids` has two ids between which all of the runs are that were created in a bucket of 2**22 ms, deleted ones too.
-They stay as they are when runs go.
+`run_durations` has exact numbers of those with a duration by what it begins with: two digits and how many follow. A
+bucket is called by the shortest that may be in it. Those of 0 stay.
+
+`run_ids` has two ids between which all of the ended runs are that were created in a bucket of 2**22 ms, deleted ones
+too. They stay as they are when runs go.
 
 `task_days` (by the UTC day of the end) and `task_totals` (for ever) count the ends of runs and add up their durations,
 where `timed` is how many had one. `task_totals` has also how many of these ran no longer than some bounds, and started
@@ -90,6 +94,13 @@ CREATE TABLE run_counts (
     first_start INTEGER,
     last_start INTEGER,
     PRIMARY KEY (task_name, width, bucket, state, exit_code, triggered_by, retry)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE run_durations (
+    bucket INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (bucket, state)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE run_ids (
@@ -344,6 +355,7 @@ _ORDERED = {
     "runs_state": "state, created_at, id",
     "runs_trigger": "triggered_by, created_at, id",
 }
+_ENDED, _ACTIVE = "state < 100", "state >= 100"
 _FUNCTIONS = (
     """CREATE FUNCTION instr(whole text, part text) RETURNS integer
        LANGUAGE sql IMMUTABLE STRICT AS 'SELECT strpos(whole, part)'""",
@@ -358,6 +370,9 @@ CREATE UNIQUE INDEX runs_instant ON runs (task_name, scheduled_at)
 """
 _ID = "CREATE UNIQUE INDEX runs_id ON runs (id)"
 _NOTHING_COUNTED = "CREATE INDEX run_counts_none ON run_counts (n) WHERE n = 0"
+_COUNTED_IN_PLACE = [f"ALTER TABLE {name} SET (fillfactor = 60)" for name in ("run_counts", "run_durations")]
+"""PostgreSQL writes a row anew to change it: within its page, if that has room and no index has the column, else into
+every index. So there it reads through the table for the numbers that have become 0."""
 
 
 def up(db: Connection) -> None:
@@ -365,12 +380,17 @@ def up(db: Connection) -> None:
     for function in () if db.sqlite else _FUNCTIONS:
         db.execute(function)
     define(db, _TABLES)
-    for name, ordered in _ORDERED.items():
+    for name, ordered, where in (
+        *((*one, _ENDED) for one in _ORDERED.items()),
+        ("runs_active", _ORDERED["runs_task"], _ACTIVE),
+    ):
         first = [column.split()[0] for column in ordered.split(", ")]
         rest = [column for column in _FILTERED.split(", ") if column not in first]
         # SQLite has it in each index anyway.
         row_number = "" if db.sqlite else " INCLUDE (seq)"
-        db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(rest)}){row_number}")
-    for index in (_ID, _UNIQUE_INSTANT, _NOTHING_COUNTED, *_NOTIFICATION_INDEXES):
+        db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(rest)}){row_number} WHERE {where}")
+    for index in (_ID, _UNIQUE_INSTANT, *_NOTIFICATION_INDEXES):
         db.execute(index)
+    for statement in (_NOTHING_COUNTED,) if db.sqlite else _COUNTED_IN_PLACE:
+        db.execute(statement)
     count(db)

@@ -1,27 +1,33 @@
-"""The triggers of the first schema that keep `run_counts` and `run_ids`, and sum up the ends of runs.
+"""The triggers of the first schema that keep `run_counts`, and note and sum up the ends of runs.
 
 SQLite makes room for all that a trigger may do before it looks whether it does anything. So there the work is done by
 triggers of two views; those of the tables, which every change of a run fires, only hand over what there is to do.
 """
 
 from store.connection import Connection
+from store.lasting import bucket
 from store.migrations.adding import Addition, add
 from store.migrations.define import trigger
-from store.migrations.summing import SUMMED, sum_up, use
+from store.migrations.summing import SUMMED, note, sum_up, use
 
-_FORGOTTEN = "DELETE FROM run_counts WHERE n = 0;"
 _WATCHED = ("task_name", "created_at", "state", "exit_code", "triggered_by", "retry_attempt", "started_at", "duration")
 _BUCKETS = (("''", 27), ("''", 22), ("{row}.task_name", 27))
 _VISIBLE = "NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = {row}.seq)"
-_IDS = Addition("run_ids", {}, least={"first_id": "NEW.id"}, greatest={"last_id": "NEW.id"})
 _ENDS = "OLD.state >= 100 AND NEW.state < 100"
 
 
 def count(db: Connection) -> None:
-    """A visible run that has ended is counted, as it is; what it was is summed up once, when it ends."""
+    """A visible run that has ended is counted, as it is; what it was is noted and summed up once, when it ends."""
     if db.sqlite:
         _work(db, "counting", f"{', '.join(_WATCHED)}, 1 AS change", _adding(db, "NEW", "NEW.change"))
-        _work(db, "ending", ", ".join(SUMMED), sum_up(db))
+        trigger(
+            db,
+            "counting_duration",
+            "INSTEAD OF INSERT ON counting",
+            "NEW.duration IS NOT NULL",
+            _timing(db, "NEW", "NEW.change"),
+        )
+        _work(db, "ending", ", ".join(SUMMED), f"{note(db)} {sum_up(db)}")
         trigger(db, "ending_use", "INSTEAD OF INSERT ON ending", "NEW.started_at IS NOT NULL", use(db))
     for name, event, row, change in (
         ("insert", "AFTER INSERT", "NEW", 1),
@@ -39,8 +45,6 @@ def count(db: Connection) -> None:
         if not db.sqlite:
             trigger(db, f"runs_use_{name}", event, f"{when} AND NEW.started_at IS NOT NULL", use(db))
     _count_deletions(db)
-    body = add(db, _IDS, [{"bucket": "(NEW.created_at >> 22)"}])
-    trigger(db, "runs_note_id", "AFTER INSERT ON runs", "true", body)
 
 
 def _work(db: Connection, name: str, columns: str, body: str) -> None:
@@ -58,19 +62,19 @@ def _count_deletions(db: Connection) -> None:
 
 def _end(db: Connection) -> str:
     if not db.sqlite:
-        return sum_up(db)
+        return f"{note(db)} {sum_up(db)}"
     return f"INSERT INTO ending VALUES ({', '.join(f'NEW.{name}' for name in SUMMED)});"  # noqa: S608 - constants
 
 
 def _count(db: Connection, row: str, change: int, source: str = "") -> str:
-    """The statements that add a change to the counts of a run; one that comes to 0 goes."""
+    """The statements that add a change to the counts of a run."""
     if db.sqlite:
         columns = ", ".join(f"{row}.{name}" for name in _WATCHED)
         values = f"SELECT {columns}, {change} {source}" if source else f"VALUES ({columns}, {change})"
-        adding = f"INSERT INTO counting {values};"
-    else:
-        adding = _adding(db, row, f"{change}", source or "WHERE true")
-    return adding if change > 0 else f"{adding} {_FORGOTTEN}"
+        return f"INSERT INTO counting {values};"
+    source = source or "WHERE true"
+    timing = _timing(db, row, f"{change}", f"{source} AND {row}.duration IS NOT NULL")
+    return f"{_adding(db, row, f'{change}', source)} {timing}"
 
 
 def _adding(db: Connection, row: str, change: str, source: str = "WHERE true") -> str:
@@ -98,3 +102,9 @@ def _adding(db: Connection, row: str, change: str, source: str = "WHERE true") -
         for name, width in _BUCKETS
     ]
     return add(db, addition, keys, source)
+
+
+def _timing(db: Connection, row: str, change: str, source: str = "WHERE true") -> str:
+    """The statements that add a change to the count of a duration."""
+    key = {"bucket": bucket(f"{row}.duration"), "state": f"{row}.state"}
+    return add(db, Addition("run_durations", {"n": change}), [key], source)

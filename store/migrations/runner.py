@@ -6,7 +6,7 @@ import pkgutil
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from store.connection import Connection
 from store.errors import NotReady, SchemaTooNew
@@ -25,8 +25,7 @@ _IN_SQLITE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schem
 _IN_POSTGRESQL = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_migration'"
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(NamedTuple):
     """One step of the schema.
 
     Attributes:

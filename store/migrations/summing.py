@@ -1,4 +1,4 @@
-"""What the triggers of the first schema add to the sums of a task when a run ends.
+"""What the triggers of the first schema add to the sums of a task, and note, when a run ends.
 
 What a run takes is counted while it is sampled (store.usage_counts), as far as the samples in `run_samples` go, and the
 rest of what the kernel says when it ends.
@@ -13,6 +13,7 @@ _LASTED = (100, 1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 
 _WAITED = (100, 1_000, 10_000, 60_000, 600_000, 3_600_000)
 
 SUMMED = (
+    "seq",
     "id",
     "task_name",
     "state",
@@ -56,7 +57,17 @@ _TOTALS = Addition("task_totals", _COUNTED | _WITHIN | _TAKEN, _MOVED, greatest=
 _USAGE = Addition("task_usage", {"runs": "1"} | _TAKEN, _MOVED, greatest={"peak_rss_bytes": "NEW.max_rss_bytes"})
 
 
+_IDS = Addition("run_ids", {}, least={"first_id": "NEW.id"}, greatest={"last_id": "NEW.id"})
 _TASK, _STATE = {"task_name": "NEW.task_name"}, {"state": "NEW.state"}
+_LAST_OF_TASK = (
+    "UPDATE tasks SET last_run_id = NEW.id WHERE name = NEW.task_name"
+    " AND NOT EXISTS (SELECT 1 FROM runs WHERE id = tasks.last_run_id AND seq > NEW.seq);"
+)
+
+
+def note(db: Connection) -> str:
+    """The statements that note a run that has ended: as the last one of its task, and between which ids it is."""
+    return f"{add(db, _IDS, [{'bucket': '(NEW.created_at >> 22)'}])} {_LAST_OF_TASK}"
 
 
 def sum_up(db: Connection) -> str:

@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import struct
@@ -21,6 +22,7 @@ _STREAM_TIMEOUT_S = 60.0
 """A stream says something at least every 15 s."""
 _CHUNK_BYTES = 65536
 _TIMEVAL = struct.Struct("@ll")
+_URL = re.compile("[!-~]+")
 
 
 class Unreachable(Failure):
@@ -45,6 +47,8 @@ class Refused(Failure):
             lines[0] = f"{place} does not permit it: {lines[0]}"
         elif status == http.HTTPStatus.SERVICE_UNAVAILABLE:
             code = exit_codes.UNREACHABLE
+        elif status == http.HTTPStatus.UNPROCESSABLE_ENTITY:
+            code = exit_codes.USAGE
         super().__init__("\n".join(lines), code)
 
 
@@ -96,12 +100,12 @@ def url_endpoint(url: str, password: str | None) -> UrlEndpoint:
         port = parts.port
     except ValueError as err:
         raise Failure(f"{url} is no URL: {err}", exit_codes.USAGE) from err
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _URL.fullmatch(url) or ".." in parts.netloc:
         raise Failure(f"{url} is no URL of a daemon; it looks like http://127.0.0.1:7464", exit_codes.USAGE)
     port = port or (443 if parts.scheme == "https" else 80)
     authorization = None
     if password:
-        authorization = "Basic " + base64.b64encode(f"ringward:{password}".encode()).decode()
+        authorization = "Basic " + base64.b64encode(os.fsencode(f"ringward:{password}")).decode()
     return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
 
 
@@ -127,6 +131,13 @@ class _UnixConnection(http.client.HTTPConnection):
 Query = Mapping[str, str | int | None]
 
 
+class _Record(dict[str, Any]):
+    """An object of an answer. Whoever looks for what each daemon tells and does not find it has met something else."""
+
+    def __missing__(self, key: str) -> Any:
+        raise Unreachable(f"what answers is no Ringward daemon, or one of another version: it does not tell {key}")
+
+
 class Api:
     """Calls the API; one connection per call."""
 
@@ -149,7 +160,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> Any:
-        """The answer to a POST; None when it is empty.
+        """The answer to a POST; without anything in it when it is empty.
 
         Raises:
             Unreachable: there is none; the command may have been carried out or not.
@@ -194,7 +205,7 @@ class Api:
             data = json.dumps(sent).encode()
         with self._answer(method, path, query, headers, timeout_s, data) as response:
             body = b"".join(self._chunks(response))
-        return self._parsed(body) if body else None
+        return self._parsed(body) if body else _Record()
 
     @contextmanager
     def _answer(
@@ -251,14 +262,17 @@ class Api:
     def _lost(self, err: Exception) -> Unreachable:
         if isinstance(err, TimeoutError | BlockingIOError):
             return Unreachable(f"the daemon at {self.endpoint} does not answer")
-        reason = os.strerror(err.errno) if isinstance(err, OSError) and err.errno else str(err) or type(err).__name__
+        reason = (err.strerror if isinstance(err, OSError) else None) or str(err) or type(err).__name__
         return Unreachable(f"the connection to the daemon at {self.endpoint} broke: {reason}")
 
     def _parsed(self, body: bytes) -> Any:
         try:
-            return json.loads(body)
-        except ValueError as err:
-            raise Unreachable(f"what answers at {self.endpoint} is no Ringward daemon") from err
+            found = json.loads(body, object_hook=_Record)
+        except ValueError:
+            found = None
+        if not isinstance(found, _Record):
+            raise Unreachable(f"what answers at {self.endpoint} is no Ringward daemon")
+        return found
 
     def _refusal(self, status: int, body: bytes) -> Refused:
         try:

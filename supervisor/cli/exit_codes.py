@@ -6,6 +6,7 @@ USAGE = 64
 UNREACHABLE = 69
 OS_ERROR = 71
 DATA_DIR = 73
+OUTPUT = 74
 ALREADY_RUNNING = 75
 NOT_PERMITTED = 77
 CONFIG = 78
@@ -20,6 +21,7 @@ MEANINGS = {
     UNREACHABLE: "no daemon answers",
     OS_ERROR: "an address cannot be bound, or too few files may be open",
     DATA_DIR: "the data directory cannot be used",
+    OUTPUT: "what is printed cannot be written",
     ALREADY_RUNNING: "a daemon is running already on this data directory",
     NOT_PERMITTED: "not permitted",
     CONFIG: "the configuration is not valid",

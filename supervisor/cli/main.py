@@ -1,9 +1,11 @@
 """The program ``ringward``: its commands, its help, and how its errors become exit codes."""
 
+import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -61,6 +63,9 @@ def module_of(name: str) -> str:
     return f"supervisor.cli.commands.{_RENAMED.get(name, name)}"
 
 
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 class ReaderGone(Exception):
     """Nobody reads standard output any more."""
 
@@ -89,14 +94,15 @@ class CommandLine(SuggestingGroup):
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.MEANINGS.items()])
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the arguments; help is printed here."""
+        with _printing():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; its connection errors are failures, so a broken pipe is standard output's."""
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
-        except BrokenPipeError as err:
-            raise ReaderGone from err
+        """Run the command."""
+        with _printing():
+            return super().invoke(ctx)
 
     def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]  # by keyword, as everybody does
         """Run, and end the program with the exit code unless `standalone_mode` is false."""
@@ -109,15 +115,17 @@ class CommandLine(SuggestingGroup):
         try:
             result = super().main(args, standalone_mode=False, **extra)
         except Failure as err:
-            err.show()
+            if err.code == exit_codes.OUTPUT:
+                _discard(1)
+            _tell(err)
             return err.code
         except click.ClickException as err:  # click's own are all about the command line
-            err.show()
+            _tell(err)
             return exit_codes.USAGE
         except click.Abort:
             return exit_codes.INTERRUPTED
         except ReaderGone:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere, without a traceback
+            _discard(1)
             return exit_codes.READER_GONE
         return result if isinstance(result, int) else exit_codes.OK
 
@@ -133,6 +141,54 @@ def cli() -> None:
     """The group; its options are kept in :class:`supervisor.cli.settings.Settings`."""
 
 
+@contextmanager
+def _printing() -> Iterator[None]:
+    """Connection errors are failures of their own, so a broken pipe is standard output's, and so is a full disk."""
+    try:
+        try:
+            yield
+        except click.exceptions.Exit:  # behind help
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+    except BrokenPipeError as err:
+        raise ReaderGone from err
+    except OSError as err:
+        if err.errno not in _UNWRITABLE:
+            raise
+        raise Failure(f"what is printed cannot be written: {err.strerror}", exit_codes.OUTPUT) from err
+
+
+def _discard(fd: int) -> None:
+    """What is still buffered for `fd` goes nowhere, without a traceback at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
+
+
+def _tell(err: click.ClickException) -> None:
+    """Show what is wrong; the exit code tells it, too, where that cannot be shown."""
+    try:
+        err.show()
+    except OSError:  # EPIPE, ENOSPC
+        _discard(2)
+
+
+def _open_what_is_closed() -> None:
+    """Give the standard descriptors that the caller has closed to /dev/null.
+
+    Else the next file that is opened would have their number, and what is printed would go there: for the daemon that
+    is a file of its data directory.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:  # EBADF: then the next one that is opened has this number
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
+
+
 def main() -> None:
     """Entry point of the console script."""
+    _open_what_is_closed()
     cli(prog_name="ringward")

@@ -68,15 +68,10 @@ class Selection:
         Raises:
             Failure: a filter is not valid, or there is no answer.
         """
-        from supervisor.cli.client import Refused
-
         body: dict[str, Any] = {"ids": list(self.ids)}
         if self.filters is not None:
             body = {"match_all": True, "filter": self.filters}
-        try:
-            return api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S)
-        except Refused as err:
-            raise _about(err) from err
+        return api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S)
 
     def listed(self, api: "Api", limit: int = _LISTED, *, ended: bool) -> tuple[list[Run], int]:
         """The newest of the runs that are meant, and how many there are; `ended`: of those that have ended.
@@ -84,7 +79,6 @@ class Selection:
         Raises:
             Failure: a filter is not valid, or there is no answer.
         """
-        from supervisor.cli.client import Refused
         from supervisor.cli.lookups import find_run
 
         if self.filters is None:
@@ -97,10 +91,7 @@ class Selection:
             query["status"] = ",".join(word for word in words if word.strip() not in _NOT_ENDED)
             if not query["status"]:
                 return [], 0
-        try:
-            page = api.get("/api/runs", query)
-        except Refused as err:
-            raise _about(err) from err
+        page = api.get("/api/runs", query)
         return page["items"] if "items" in page else page["runs"], int(page["total"])
 
     def preview(self, api: "Api", *, ended: bool, as_json: bool) -> None:
@@ -180,8 +171,3 @@ def changed(selection: Selection, affected: int, done: str, why_not: str) -> int
 def counted(count: int) -> str:
     """So many runs."""
     return "1 run" if count == 1 else f"{count} runs"
-
-
-def _about(err: Failure) -> Failure:
-    """A filter that the daemon does not take is a mistake on the command line."""
-    return Failure(err.message, exit_codes.USAGE) if getattr(err, "status", 0) == 422 else err

@@ -47,9 +47,14 @@ class Settings:
             Failure: the configuration that names it is not valid.
         """
         from supervisor.config.lookup import find_socket
+        from supervisor.config.problems import ConfigError
 
-        with config_errors():
+        try:
             return find_socket(self.config, self.data, os.environ)
+        except ConfigError as err:
+            named = self.config or self.data
+            hint = "" if named else "\na daemon that runs can be reached all the same, by its directory: --data DIR"
+            raise Failure(f"{err}{hint}", exit_codes.CONFIG, plain=True) from err
 
 
 def _option(attribute: str, *names: str, metavar: str, text: str) -> Callable[[F], F]:

@@ -44,11 +44,13 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        # A run's id is marked with the mouse, so it stays whole, and so do words of headings.
+        whole = column.split(" ") + ([row[index] for row in shown] if column == "RUN" else [])
+        table.add_column(column, overflow="fold", min_width=max(map(len, whole)))
     for row in shown:
         table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in row))
-    Console(highlight=False, soft_wrap=False).print(table)
+    Console(highlight=False, soft_wrap=False).print(table, crop=False)
 
 
 def when(text: str | None, now: datetime | None = None) -> str:

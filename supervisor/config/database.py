@@ -1,11 +1,11 @@
 """Where the state of the daemon is kept."""
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from supervisor.config.model import DatabaseServer
 from supervisor.config.problems import Invalid
 from supervisor.config.substitute import variables_in
+from supervisor.dataclass import dataclass
 
 SQLITE = "sqlite"
 _SCHEMES = ("postgresql://", "postgres://")

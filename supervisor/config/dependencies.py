@@ -1,11 +1,11 @@
 """What services wait for: the type of the value, and whether all of them together make sense."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 from supervisor.config.model import Dependency, Service
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.values import Name, ValueType, choice
+from supervisor.dataclass import dataclass
 
 _UNIT = Name("the name of a task or service")
 KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "ready", "succeeded")}

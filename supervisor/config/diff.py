@@ -7,11 +7,12 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.schema import keys_of
+from supervisor.dataclass import dataclass
 
 
 class Effect(enum.Enum):

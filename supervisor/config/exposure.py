@@ -3,7 +3,6 @@
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ from supervisor.config.listen import check_exposed
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import Invalid
 from supervisor.config.values import Text
+from supervisor.dataclass import dataclass
 
 _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?", re.ASCII)
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)

@@ -67,12 +67,16 @@ def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]
         environ: the environment.
 
     Raises:
-        ConfigError: the configuration cannot be read.
+        ConfigError: the configuration cannot be read, and more than the data directory was to come from it.
     """
     said: dict[str, str] = {}
     if path := find_config(config, environ):
         from supervisor.config.load import load_sections
 
-        sections = load_sections(path, "daemon", "http", environ=environ)
-        said = sections["daemon"] | sections["http"]
+        try:
+            sections = load_sections(path, "daemon", "http", environ=environ)
+            said = sections["daemon"] | sections["http"]
+        except ConfigError:
+            if config or not data:
+                raise
     return said.get("socket") or os.path.join(data_dir(data, said.get("data_dir"), environ), SOCKET_NAME)

@@ -1,7 +1,9 @@
 """The configuration as the daemon uses it: defaults applied, durations in milliseconds, sizes in bytes."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
+
+from supervisor.dataclass import dataclass
 
 OnOverlap = Literal["queue", "skip", "terminate"]
 Backoff = Literal["constant", "linear", "exponential"]

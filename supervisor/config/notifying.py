@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from supervisor.config.model import Match, QuietHours
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.values import ListOf, Name, Text, ValueType, choice
+from supervisor.config.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
+from supervisor.dataclass import dataclass
 from supervisor.notify.kinds import KINDS, SEVERITIES
 
 KEYS_WITH_NAMES = ("notify_on_failure", "notify_on_success", "notify_on_missed")
@@ -92,15 +91,7 @@ class MatchTable:
         """See :class:`supervisor.config.values.ValueType`."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.describe()}")
-        said: dict[str, Any] = {}
-        wrong: list[Invalid] = []
-        for name, content in value.items():
-            try:
-                said[name] = _known(name).parse(content, directory)
-            except Invalid as err:
-                for part in err.parts:
-                    part.path = (name, *part.path)
-                wrong += err.parts
+        said, wrong = parse_table(value, MATCHES, directory)
         if wrong:
             raise InvalidParts(wrong)
         return Match(**said)
@@ -108,12 +99,6 @@ class MatchTable:
     def describe(self) -> str:
         """See :class:`supervisor.config.values.ValueType`."""
         return 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
-
-
-def _known(name: str) -> ValueType:
-    if name not in MATCHES:
-        raise Invalid("unknown key", nearest(name, MATCHES), show=False)
-    return MATCHES[name]
 
 
 def notifiers(*, empty: bool = True) -> ListOf:
@@ -124,6 +109,6 @@ def notifiers(*, empty: bool = True) -> ListOf:
 def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
     """Which of some names are of no notifier: their places, and what is wrong."""
     for index, name in enumerate(names):
-        if name not in known:
+        if name not in known and NAME.fullmatch(name):  # what is no name is told as that
             remedy = nearest(name, known) or f"add [notifiers.{name}]"
             yield index, Invalid(f"there is no notifier {quoted(name)}", remedy)

@@ -14,13 +14,14 @@ Every value is text, and is one argument or one variable, whole: nothing is ever
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from supervisor.config.model import Param
 from supervisor.config.param_values import MAX_BYTES, TYPES, compiled, normal
-from supervisor.config.problems import Invalid, InvalidParts, nearest
-from supervisor.config.values import Choice, Flag, ListOf, Text, ValueType, choice
+from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
+from supervisor.dataclass import dataclass
 
 MAX_PARAMS = 100
 _MAX_BITS = 63
@@ -144,24 +145,11 @@ class Params:
 
 def _said(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], list[Invalid]]:
     """What the table says, as fields of the record, and what is wrong with any of it by itself."""
-    said: dict[str, Any] = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL}
-    wrong: list[Invalid] = []
-    for name, content in value.items():
-        try:
-            said[name] = _known(name).parse(content, directory)
-        except Invalid as err:
-            for part in err.parts:
-                part.path = (name, *part.path)
-            wrong += err.parts
+    found, wrong = parse_table(value, KEYS, directory)
+    said = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | found
     if said.get("kind") == "flag" and "type" not in value:
         said["type"] = "boolean"
     return said, wrong
-
-
-def _known(name: str) -> ValueType:
-    if name not in KEYS:
-        raise Invalid("unknown key", nearest(name, KEYS), show=False)
-    return KEYS[name]
 
 
 _OPTIONAL = frozenset(KEYS) - {"name", "kind"}

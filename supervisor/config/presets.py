@@ -6,8 +6,10 @@ run reaches them as arguments, or as a variable.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal
+
+from supervisor.dataclass import dataclass
 
 FEED_VARIABLE = "RINGWARD_INPUT"
 REMOTE_MARK = "RINGWARD_LAUNCHED"

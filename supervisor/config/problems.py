@@ -8,10 +8,10 @@ Exception
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from supervisor.config.positions import KeyPath
+from supervisor.dataclass import dataclass
 from supervisor.logline import printable
 
 _SHOWN_CHARS = 60

@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tomli
@@ -13,6 +12,7 @@ from supervisor.config.positions import KeyPath, Positions
 from supervisor.config.problems import ConfigError, Problem, dotted
 from supervisor.config.stamps import matches, stamp
 from supervisor.config.substitute import read_small
+from supervisor.dataclass import dataclass
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_INCLUDED = 1000

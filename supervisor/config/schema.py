@@ -4,7 +4,6 @@ The loader, its messages and the documentation are made from this table.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from supervisor.config.values import (
     ValueType,
     choice,
 )
+from supervisor.dataclass import dataclass
 
 REQUIRED: Final = object()
 """The default of a key that has none."""

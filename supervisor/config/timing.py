@@ -11,6 +11,8 @@ RETRY_REASONS = ("failed", "timeout", "crashed", "start_failed", "log_overflow")
 """End reasons after which a task can be tried again."""
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
+_END_MS = 7_289_654_400_000
+"""The beginning of 2201."""
 _EXAMPLE = '"2026-12-24T18:00:00+01:00"'
 
 
@@ -30,7 +32,10 @@ class Moment:
                 raise Invalid(f"must be {self.describe()}")
         if moment.tzinfo is None:
             raise Invalid("must say its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
-        return int(moment.timestamp() * 1000)
+        ms = int(moment.timestamp() * 1000)
+        if not 0 <= ms < _END_MS:  # what no clock shows in some time zone cannot be told to anybody
+            raise Invalid("must be a time from 1970 to 2200")
+        return ms
 
     def describe(self) -> str:
         """See :class:`supervisor.config.values.ValueType`."""

@@ -3,8 +3,7 @@
 import os
 import re
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
@@ -12,6 +11,7 @@ from supervisor.config.durations import format_duration, format_size, parse_dura
 from supervisor.config.hostzone import is_zone
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.substitute import Substituted
+from supervisor.dataclass import dataclass
 
 NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
@@ -253,6 +253,28 @@ class ListOf:
         """See :class:`ValueType`."""
         several = f"a list, each item {self.item.describe()}"
         return f"{self.item.describe()}, or {several}" if self.single else several
+
+
+def parse_table(
+    table: Mapping[str, object], types: Mapping[str, ValueType], directory: str
+) -> tuple[dict[str, Any], list[Invalid]]:
+    """What is said in a table of known keys, and what is wrong with any of it by itself."""
+    said: dict[str, Any] = {}
+    wrong: list[Invalid] = []
+    for name, content in table.items():
+        try:
+            said[name] = _known(name, types).parse(content, directory)
+        except Invalid as err:
+            for part in err.parts:
+                part.path = (name, *part.path)
+            wrong += err.parts
+    return said, wrong
+
+
+def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
+    if name not in types:
+        raise Invalid("unknown key", nearest(name, types), show=False)
+    return types[name]
 
 
 @dataclass(frozen=True)

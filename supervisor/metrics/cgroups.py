@@ -3,6 +3,7 @@
 import os
 import re
 
+from supervisor.cgroupnames import run_of
 from supervisor.metrics.taken import Taken
 
 _CONTROL_FILES = ("cpu.stat", "memory.stat")
@@ -28,7 +29,7 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
     """The directory of the cgroup that is the run's own and has what it takes; None: there is none.
 
     Args:
-        run_id: The run, whose name its cgroup has.
+        run_id: The run.
         pid: Of its main process.
         mount: See `mount_of`.
         proc: Where /proc is mounted.
@@ -41,9 +42,11 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
             paths = [line[3:].rstrip("\n") for line in file if line.startswith("0::")]
     except OSError:  # ENOENT, ESRCH: it has ended
         return None
-    if not paths or not paths[0].startswith(f"{root}/") or os.path.basename(paths[0]) != run_id:
+    if not paths or not paths[0].startswith(f"{root}/"):
         return None
     directory = place + paths[0].removeprefix(root)
+    if run_of(directory) != run_id:
+        return None
     has = all(os.path.exists(f"{directory}/{name}") for name in _CONTROL_FILES)
     return directory if has else None
 

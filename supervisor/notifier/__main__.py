@@ -44,6 +44,7 @@ async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: Work) -> N
 def main() -> int:
     """Deliver until the scheduler goes; returns the exit status."""
     os.umask(0o077)
+    os.chdir("/")  # Apprise asks where it stands, and the daemon's directory may have been removed
     os.nice(_NICE)
     set_title("ringward notifier")
     # Of a whole terminal: the daemon decides what that means.

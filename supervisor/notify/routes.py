@@ -1,10 +1,10 @@
 """To whom something is told: pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from supervisor.config.model import QuietHours, Route
+from supervisor.dataclass import dataclass
 from supervisor.notify.kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 from supervisor.notify.quiet import end_of_quiet
 

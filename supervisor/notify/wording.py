@@ -1,11 +1,11 @@
 """What a message says: pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from store.deliveries import Delivery
+from supervisor.dataclass import dataclass
 from supervisor.notify.kinds import RECOVERIES
 
 _MAX_TITLE = 200

@@ -3,7 +3,7 @@
 ::
 
     <our cgroup>/ringward/      the daemon itself, only where there are controllers to be had
-    <our cgroup>/runs/RUN ID/   one run
+    <our cgroup>/runs/NAME/     one run (:mod:`supervisor.cgroupnames`)
 
 Processes hand their cgroup on to all their descendants, whatever those do, so nothing escapes. ``rmdir`` succeeds when
 nobody but zombies is left, which is how the end of a run is told; ``cgroup.kill`` ends everybody at once.
@@ -16,7 +16,8 @@ is touched, and nothing waits for one.
 import contextlib
 import os
 import re
-from dataclasses import dataclass
+
+from supervisor.dataclass import dataclass
 
 _CONTROLLERS = ("memory", "cpu", "io")
 _LEAF = "ringward"
@@ -150,13 +151,14 @@ class Cgroups:
             return None
         return cls(runs, _enable(own, runs))
 
-    def make(self, run: str) -> Cgroup:
-        """The cgroup for a run.
+    def make(self, name: str) -> Cgroup:
+        """A new one.
 
         Raises:
+            FileExistsError: there is one of this name.
             OSError: the kernel refused: too many, or no memory.
         """
-        path = f"{self.directory}/{run}"
+        path = f"{self.directory}/{name}"
         os.mkdir(path)
         return Cgroup(path, self.controllers)
 
@@ -184,8 +186,8 @@ def give_way(proc: str = "/proc") -> None:
                     _write(path, f"-{name}")
 
 
-def run_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> str:
-    """The run in whose cgroup a process is; empty when it is in none. Never waits for that process.
+def name_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> str:
+    """The name of the cgroup of a run in which a process is; empty when it is in none. Never waits for that process.
 
     `place` is where the cgroups of runs are, as :func:`own_place` says; None: anywhere. We may be in a run of another
     daemon ourselves, and so may be what we started.

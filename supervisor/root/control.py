@@ -4,6 +4,7 @@ One epoll loop. It never touches a file system or a name service, so nothing on 
 stopping a run.
 """
 
+import mmap
 import os
 import select
 import signal
@@ -37,6 +38,9 @@ _HELPER_END_S = 3.0
 _AFTER_SHUTDOWN_MS = 20_000
 """How long all of that, and the threads, take at most; the service manager is asked to wait for it."""
 _EX_CANTCREAT = 73
+_READ_BYTES = 262_144
+_SHORT_S = 0.1
+"""From one attempt to the next, when there is no memory left."""
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
@@ -69,7 +73,9 @@ class Control:
         self._store = Store(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
         self._watchdog = Watchdog(os.environ, time.monotonic())
         self._estate = Estate(boot, self._store, log)
-        self._lives = Lives(self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._estate)
+        self._lives = Lives(
+            boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._estate
+        )
         pump.connect(self._lives.notices)
         self._shutdown_signals = _SHUTDOWN_SIGNALS + (_INIT_SHUTDOWN_SIGNALS if os.getpid() == 1 else ())
         self._terminal = Terminal(2)
@@ -103,10 +109,13 @@ class Control:
             refused=self._tell_refusal,
             caught=lambda: self._signals.caught if self._signals is not None else set(),
         )
+        self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
+        """Made once: when memory is short it is there."""
         self._snapshot_for: int | None = None
         """Epoch of the scheduler that waits for a snapshot."""
         self._operations: dict[str, Callable[[Frame], None]] = {
             "snapshot": self._on_snapshot,
+            "prepare": self._lives.prepare,
             "spawn": self._lives.spawn,
             "stop": self._lives.stop,
             "note": self._lives.note,
@@ -130,20 +139,29 @@ class Control:
         self._on_signals(self._caught)
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._over():
-            self._watch.round(self._timeout_s())
-            now_s = time.monotonic()
-            self._watchdog.tend(now_s)
-            self._lives.run_timers(now_s)
-            self._store.tend(now_s)
-            self._tend_shutdown(now_s)
-            self._tend_helpers(now_s)
-            self._upgrade.tend(now_s)
-            self._answer_snapshot()
-            self._send_frames()
+            try:
+                self._round()
+            except MemoryError:
+                # Frames may be lost in either direction: another scheduler starts from a fresh snapshot.
+                self._lives.look_again()
+                self._scheduler.kill()
+                time.sleep(_SHORT_S)
         self._end_helpers()
         self._lives.close()
         self._store.close()
         return self._exit_status
+
+    def _round(self) -> None:
+        self._watch.round(self._timeout_s())
+        now_s = time.monotonic()
+        self._watchdog.tend(now_s)
+        self._lives.run_timers(now_s)
+        self._store.tend(now_s)
+        self._tend_shutdown(now_s)
+        self._tend_helpers(now_s)
+        self._upgrade.tend(now_s)
+        self._answer_snapshot()
+        self._send_frames()
 
     def _timeout_s(self) -> float:
         now_s = time.monotonic()
@@ -157,7 +175,7 @@ class Control:
 
     def _on_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:
-            self._trees.reap_strangers()
+            self._trees.reap_soon()
         for number in numbers.intersection(self._shutdown_signals):
             self._shut_down(stop.signal_name(number))
         if signal.SIGHUP in numbers:
@@ -171,7 +189,7 @@ class Control:
             self._log.info(f"{signal.Signals(number).name} ignored")
 
     def _helper_pids(self) -> set[int]:
-        pids = (self._scheduler.pid, self._api.pid, self._lives.starts.pid, self._upgrade.trial_pid)
+        pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._lives.starts.spares.pids)
         return {pid for pid in pids if pid is not None}
 
     # The helpers.
@@ -181,18 +199,18 @@ class Control:
             if helper.kill_at_s is not None and now_s >= helper.kill_at_s:
                 helper.kill_at_s = None
                 helper.kill()
-            if helper.start_at_s is None or now_s < helper.start_at_s:
-                continue
-            try:
-                output = helper.start(self._base_env, now_s)
-            except OSError as err:  # EMFILE, EAGAIN, ENOMEM: try again, what runs goes on
-                self._log.error(f"{helper.name} cannot be started: {err}")
-                helper.kill()
-                helper.ended(now_s)
-                continue
-            self._log.info(f"{helper.name} started, pid {helper.pid}")
-            self._pump.add_helper(output)
-            self._watch_helper(helper)
+            if helper.start_at_s is not None and now_s >= helper.start_at_s:
+                try:
+                    helper.start(self._base_env, now_s)
+                except OSError as err:  # EMFILE, EAGAIN, ENOMEM: try again, what runs goes on
+                    self._log.error(f"{helper.name} cannot be started: {err}")
+                    helper.kill()
+                    helper.ended(now_s)
+            output = helper.take_output()
+            if output is not None:
+                self._log.info(f"{helper.name} started, pid {helper.pid}")
+                self._pump.add_helper(output)
+                self._watch_helper(helper)
 
     def _watch_helper(self, helper: Helper) -> None:
         if helper.pidfd is None or helper.sock is None:
@@ -208,7 +226,7 @@ class Control:
             self._watch.remove(helper.sock.fileno())
         helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
         _, status = os.waitpid(helper.pid, 0)
-        self._trees.reap_strangers()  # those that this zombie hid
+        self._trees.reap_soon()  # those that this zombie hid
         say = self._log.info if helper.replaced else self._log.warning
         delay_s = helper.ended(time.monotonic())
         code = os.waitstatus_to_exitcode(status)
@@ -235,19 +253,19 @@ class Control:
             return
         if mask & (select.EPOLLIN | select.EPOLLHUP):
             try:
-                data = helper.sock.recv(262144)
+                count = helper.sock.recv_into(self._received)
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                data = b""
-            if not data:
+                count = 0
+            if not count:
                 self._watch.remove(helper.sock.fileno())
                 helper.hang_up()
                 helper.kill_at_s = time.monotonic() + _HELPER_END_S
                 return
-            self._on_frames(helper, data)
+            self._on_frames(helper, self._received[:count])
 
-    def _on_frames(self, helper: Helper, data: bytes) -> None:
+    def _on_frames(self, helper: Helper, data: memoryview) -> None:
         operations = self._operations if helper is self._scheduler else {}  # the API only listens
         try:
             for frame in helper.decoder.feed(data):

@@ -8,6 +8,7 @@ stay full for long, so there output beyond the ring is dropped instead, and coun
 
 import contextlib
 import errno
+import os
 import queue
 import threading
 import time
@@ -143,6 +144,9 @@ class FileThread(threading.Thread):
                     self._pump.room(log)
         except OSError as err:
             self._fail(log, err, shortage)
+            return
+        except MemoryError:
+            self._fail(log, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), shortage)
             return
         log.writer.shortage = None
         if self._failing.pop(log, None):

@@ -34,6 +34,8 @@ class Helper:
         self.pid: int | None = None
         self.pidfd: int | None = None
         self.sock: socket.socket | None = None
+        self.output: int | None = None
+        """Read end of what it prints, from its start until somebody reads it."""
         self.start_at_s: float | None = 0.0
         """When to start it next; None while it runs or must not run."""
         self.kill_at_s: float | None = None
@@ -53,8 +55,8 @@ class Helper:
         self.replaced = False
         """It was asked to end, so that another one follows."""
 
-    def start(self, env: dict[str, str], now_s: float) -> int:
-        """Start the process and say hello; returns the read end of its output.
+    def start(self, env: dict[str, str], now_s: float) -> None:
+        """Start the process and say hello, at the latest with the next :meth:`flush`.
 
         Raises:
             OSError: it cannot be started; :meth:`ended` decides when to try again.
@@ -83,7 +85,12 @@ class Helper:
         self._unsent = bytearray()
         self.watched_backlog = False
         hello = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": self.epoch}
+        self.output = output
         self.send({**hello, "boot": self.boot.to_dict()})
+
+    def take_output(self) -> int | None:
+        """What it prints, once after each start."""
+        output, self.output = self.output, None
         return output
 
     def _spawn(self, env: dict[str, str], output_end: int, inherited: list[int]) -> int:

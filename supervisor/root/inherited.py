@@ -1,8 +1,9 @@
 """What a root finds in the table of the one before it. The trial of a version does the same, and no more."""
 
 import importlib
-from dataclasses import dataclass
+import os
 
+from supervisor.dataclass import dataclass
 from supervisor.messages import Boot, Exited
 from supervisor.osport import end_with_parent
 from supervisor.root import instances
@@ -10,7 +11,14 @@ from supervisor.root.handover import NotAccepted, Table, read
 from supervisor.root.instances import Instance
 from supervisor.root.runlog import RunLog
 
-_HELPERS = ("supervisor.scheduler.__main__", "supervisor.root.spawner", "api.serve", "api.worker")
+_PARTS = (
+    "supervisor.root.daemon",
+    "supervisor.root.spawner",
+    "supervisor.scheduler.__main__",
+    "api.serve",
+    "api.arbiter",
+    "api.worker",
+)
 
 
 @dataclass(frozen=True)
@@ -47,17 +55,18 @@ class Inherited:
 
 
 def check(fd: int) -> int:
-    """Try whether this version could go on with a table, and whether its other processes could be loaded.
+    """Try whether this version could go on with a table, and whether all of it could be loaded.
 
-    Returns the exit status; anything that is not as it should be is an error that ends the process. It holds the locks
-    of the root that has started it, so it ends with that.
+    Returns the exit status; anything that is not as it should be is an error that ends the process. It holds pipes and
+    processes of the root that has started it, so it ends with that; locks and listeners it does not have.
     """
     end_with_parent()
+    os.chdir("/")  # as api.serve does, before gunicorn is loaded
     try:
         Inherited.take_up(fd)
     except NotAccepted as err:
         print(err)
         return 1
-    for name in _HELPERS:
+    for name in _PARTS:
         importlib.import_module(name)
     return 0

@@ -1,6 +1,7 @@
 """The lives of instances: started, pumped, drained, sealed, reaped, reported. Belongs to the control thread."""
 
 import contextlib
+import errno
 import heapq
 import os
 import time
@@ -12,16 +13,14 @@ from supervisor.logline import Log
 from supervisor.messages import Exited, Frame, Spawn
 from supervisor.root import leftovers, reaping, shim, stop
 from supervisor.root.adoption import Heir
-from supervisor.root.cgroups import Cgroup
-from supervisor.root.ear import Ear
 from supervisor.root.ears import Ears
 from supervisor.root.estate import Estate
 from supervisor.root.instances import Instance, Phase, take_down
-from supervisor.root.limits import Descriptors
+from supervisor.root.memory import Memory
 from supervisor.root.notices import Notices
 from supervisor.root.pump import Pump
 from supervisor.root.quarters import Quarters
-from supervisor.root.spawn import Plan, Started
+from supervisor.root.spawn import Started
 from supervisor.root.starts import Start, Starts
 from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
@@ -48,6 +47,7 @@ class Lives:
 
     def __init__(
         self,
+        daemon_id: str,
         watch: Watch,
         pump: Pump,
         log: Log,
@@ -60,20 +60,19 @@ class Lives:
         self._watch = watch
         self._pump = pump
         self._log = log
-        self._base_env = base_env
         self._send = send
         self._trees = trees
         self._estate = estate
         self._ears = Ears(watch, trees, self._on_notified, self._at)
-        self.starts = Starts(watch, log, base_env, pump.add_helper, self._on_started, self._on_failed)
-        self.quarters = Quarters(log)
+        self.quarters = Quarters(daemon_id, log)
+        self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, self._on_started, self._refuse)
         self.live: dict[str, Instance] = {}
         """By run id, as are the others."""
         self.exits: dict[str, Exited] = {}
         self.stillborn: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
+        self.memory = Memory(log)
         self._ended_pipes: set[str] = set()
-        self._descriptors = Descriptors()
         self._timers: list[tuple[float, str]] = []
         self._sweep_at = _MIN_SWEEP
         self.notices = Notices(
@@ -85,6 +84,9 @@ class Lives:
         """Whether what is started from now on has cgroups, if there are some to be had."""
         if self.quarters.use(wanted):
             self._limit_again()
+        if self.quarters.directory is None:
+            self.starts.drop()
+            self.starts.spares.drop()
 
     def _limit_again(self) -> None:
         """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
@@ -99,7 +101,7 @@ class Lives:
                 self._log.warning(f"the limits of {instance.run} do not hold any more: {err.strerror}")
 
     def close(self) -> None:
-        """End the spawner, and remove what we made for cgroups, and what the next root would go on with."""
+        """End spawner and spare, and remove what we made for cgroups, and what the next root would go on with."""
         self.starts.close()
         self._estate.clear()
         self.quarters.close()
@@ -108,13 +110,15 @@ class Lives:
 
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
         """All of it, with no start under way; `keep` takes note of descriptors."""
+        self.starts.drop()
+        self.starts.spares.drop()
         return {
             "live": [take_down(instance, keep) for instance in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
             "stillborn": self.stillborn,
             "ended_pipes": sorted(self._ended_pipes),
             "left": self.quarters.take_down(),
-            "nofile": self._descriptors.original,
+            "nofile": self.starts.descriptors.original,
             "owners": self._trees.take_down(),
             "estate": self._estate.take_down(keep),
         }
@@ -125,7 +129,7 @@ class Lives:
         self.stillborn = found["stillborn"]
         self._ended_pipes = set(found["ended_pipes"])
         self.quarters.take_up(found["left"])
-        self._descriptors.take_up(found["nofile"])
+        self.starts.descriptors.take_up(found["nofile"])
         self._trees.take_up(found["owners"])
         self._estate.take_up(found["estate"])
         for instance in instances:
@@ -136,7 +140,7 @@ class Lives:
 
     def expect(self, instances: int) -> None:
         """So many are going to be adopted."""
-        self._descriptors.reserve(instances)
+        self.starts.descriptors.reserve(instances)
 
     def adopt(self, heir: Heir) -> None:
         """Go on with what another root left that was killed; before the threads start."""
@@ -217,52 +221,50 @@ class Lives:
 
     def next_s(self) -> float | None:
         """When :meth:`run_timers` is due (monotonic seconds)."""
-        times = (self._timers[0][0] if self._timers else None, self.starts.next_s())
+        times = (self._timers[0][0] if self._timers else None, self.starts.next_s(), self._trees.reap_at_s)
         return min((at for at in times if at is not None), default=None)
 
+    def look_again(self) -> None:
+        """What was being done when there was no memory left may have been done only in part."""
+        self.memory.give_up()
+        for instance in self.live.values():
+            if instance.phase is Phase.RUNNING and instance.pidfd not in self._watch:
+                self._watch.add(instance.pidfd, lambda _mask, one=instance: self._on_exit(one))  # type: ignore[misc]
+            self._at(0.0, instance.run)
+
     # Starting.
+
+    def prepare(self, frame: Frame) -> None:
+        """The scheduler is going to want an instance, unless it cannot be stored."""
+        wanted = Spawn(**frame["spawn"])
+        if not self._knows(wanted.run) and wanted.refusal is None and self.memory.enough():
+            self.starts.prepare(wanted, len(self.live))
 
     def spawn(self, frame: Frame) -> None:
         """The scheduler wants an instance; a run id that is known already changes nothing."""
         wanted = Spawn(**frame["spawn"])
-        if any(wanted.run in known for known in (self.live, self.exits, self.stillborn, self.starts.under_way)):
+        if self._knows(wanted.run):
             return
         if wanted.refusal is not None:
             self._refuse(wanted, wanted.refusal)
             return
-        if not self._descriptors.reserve(len(self.live) + len(self.starts.under_way) + 1):
-            self._refuse(wanted, "Too many open files")
+        if not self.memory.enough():
+            self.starts.drop()
+            self._refuse(wanted, os.strerror(errno.ENOMEM))
             return
-        cgroup = ear = None
-        try:
-            ear = Ear(wanted) if wanted.notify is not None else None
-            cgroup, remarks = self.quarters.assign(wanted)
-            plan = Plan(wanted, self._base_env, self._descriptors.restore(), cgroup)
-        except OSError as err:  # EMFILE, ENFILE, ENOSPC: out of descriptors or terminals
-            self._withdraw(wanted, cgroup, ear, err.strerror or str(err))
-            return
-        self.starts.begin(Start(wanted, plan, ear, remarks))
+        self.starts.begin(wanted, len(self.live))
+
+    def _knows(self, run: str) -> bool:
+        return any(run in known for known in (self.live, self.exits, self.stillborn, self.starts.under_way))
 
     def expect_starts(self) -> None:
         """Something is going to be started soon."""
-        if self.quarters.directory is not None:
-            self.starts.wake()
-
-    def _on_failed(self, start: Start, why: str) -> None:
-        self._withdraw(start.spawn, start.plan.cgroup, start.ear, why)
-
-    def _withdraw(self, wanted: Spawn, cgroup: Cgroup | None, ear: Ear | None, why: str) -> None:
-        if cgroup is not None:  # what the spawner made for it is about to end
-            self.quarters.leave(cgroup)
-        if ear is not None:
-            ear.close()
-        self._refuse(wanted, why)
+        self.starts.expect()
 
     def _on_started(self, start: Start, started: Started) -> None:
         now_ms = _now_ms()
         wanted = start.spawn
-        cgroup = start.plan.cgroup
-        instance = Instance(wanted, started.pid, started.pidfd, now_ms, started.status_fd, cgroup, start.ear)
+        instance = Instance(wanted, started.pid, started.pidfd, now_ms, started.status_fd, start.cgroup, start.ear)
         self.live[wanted.run] = instance
         self._trees.mains.add(started.pid)
         if wanted.timeout_ms is not None:
@@ -410,7 +412,7 @@ class Lives:
         del self.live[run]
         self._ended_pipes.discard(run)
         self._trees.mains.discard(instance.pid)
-        self._trees.reap_strangers()  # those that this zombie hid
+        self._trees.reap_soon()  # those that this zombie hid
         self.quarters.sweep()
         read_bytes, write_bytes = reaping.most(reaped, instance.usage)
         user_us, system_us = reaped.user_us, reaped.system_us
@@ -492,6 +494,7 @@ class Lives:
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""
         self.starts.tend(now_s)
+        self._trees.tend(now_s)
         while self._timers and self._timers[0][0] <= now_s:
             _, run = heapq.heappop(self._timers)
             instance = self.live.get(run)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logring.layout import STDERR, STDOUT
-from logring.paths import ring_path
+from logring.paths import DAEMON_RING, ring_path
 from logring.writer import RingWriter
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Spawn
@@ -29,8 +29,6 @@ from supervisor.root.files import FileThread
 from supervisor.root.record import Record
 from supervisor.root.runlog import RunLog, Shape, Source
 from supervisor.root.trouble import Trouble
-
-DAEMON_RING = "daemon"
 
 _ROUND_BYTES = 65536
 _BIG_READ_BYTES = 16384

@@ -1,18 +1,24 @@
 """Cgroups for runs: made with their limits where there are some to be had, kept while somebody is left in them."""
 
+import itertools
 from typing import Any
 
+from supervisor import cgroupnames
 from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root.cgroups import Cgroup, Cgroups
 from supervisor.root.instances import PLAIN
 
+_NO_CONTROLLER = "limits.cpu does not hold: there is no cgroup with the controller cpu to be had"
+
 
 class Quarters:
-    """Belongs to the control thread; `log` is the daemon's."""
+    """Belongs to the control thread; `log` is the daemon's, and `daemon_id` its id."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, daemon_id: str, log: Log) -> None:
+        self._daemon_id = daemon_id
         self._log = log
+        self._numbers = itertools.count()
         self._cgroups: Cgroups | None = None
         self._left: list[Cgroup] = []
         """Cgroups with processes that were left on purpose, or are about to end."""
@@ -39,27 +45,44 @@ class Quarters:
         Raises:
             OSError: one that could be made cannot be limited.
         """
-        memory, cpu = wanted.limits.get("memory"), wanted.limits.get("cpu")
-        there = frozenset() if self._cgroups is None else self._cgroups.controllers
-        remarks = []
-        if cpu is not None and "cpu" not in there:
-            remarks.append("limits.cpu does not hold: there is no cgroup with the controller cpu to be had")
-            cpu = None
         if self._cgroups is None:
-            return None, remarks
+            return None, _told(wanted, _NO_CONTROLLER)
         try:
             cgroup = self._cgroups.make(wanted.run)
         except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed our place
             self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
-            if cpu is not None:
-                remarks.append(f"limits.cpu does not hold: the run has no cgroup ({err.strerror})")
-            return None, remarks
+            return None, _told(wanted, f"limits.cpu does not hold: the run has no cgroup ({err.strerror})")
         try:
-            cgroup.limit(int(memory) if memory is not None and "memory" in there else None, cpu)
+            return cgroup, self._limit(cgroup, wanted)
         except OSError:
             cgroup.remove()
             raise
-        return cgroup, remarks
+
+    def spare(self) -> Cgroup | None:
+        """A cgroup for a run to come; None when there is none to be had."""
+        while self._cgroups is not None:
+            try:
+                return self._cgroups.make(cgroupnames.spare(self._daemon_id, next(self._numbers)))
+            except FileExistsError:  # of a root before us
+                pass
+            except OSError:  # what starts next tells why
+                return None
+        return None
+
+    def settle(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
+        """Let a spare cgroup be a run's, with its limits; returns what of them cannot hold.
+
+        Raises:
+            OSError: it cannot be limited, or the kernel does not let us say whose it is.
+        """
+        cgroupnames.assign(cgroup.path, wanted.run)
+        return self._limit(cgroup, wanted)
+
+    def _limit(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
+        there = frozenset() if self._cgroups is None else self._cgroups.controllers
+        memory, cpu = (wanted.limits.get(name) if name in there else None for name in ("memory", "cpu"))
+        cgroup.limit(None if memory is None else int(memory), cpu)
+        return [] if "cpu" in there else _told(wanted, _NO_CONTROLLER)
 
     def leave(self, cgroup: Cgroup) -> None:
         """Keep the cgroup of a run that has ended, until nobody is left in it."""
@@ -83,3 +106,7 @@ class Quarters:
     def take_up(self, found: list[dict[str, Any]]) -> None:
         """Know them again."""
         self._left = [PLAIN.up(cgroup) for cgroup in found]
+
+
+def _told(wanted: Spawn, remark: str) -> list[str]:
+    return [remark] if "cpu" in wanted.limits else []

@@ -14,7 +14,7 @@ lines stay. Others have a status pipe as standard input, on which lines tell wha
     limit NAME     this limit cannot be set
     user           the user was changed; without it, it could not be
     cwd            the working directory cannot be entered
-    start ERRNO    the shell itself cannot be executed (told by a copy of the spawner)
+    start ERRNO    the shell itself cannot be executed (told by a spare)
     exec 127       not found, or its interpreter is missing
     exec 126       found but not executable
     end of file    the command runs

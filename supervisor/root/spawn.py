@@ -1,8 +1,8 @@
 """Starting an instance: a shell in a session of its own, which does what its command needs (see :mod:`.shim`).
 
 There are two ways to the shell. Here: posix_spawn(3) does not copy the page tables of the root, and gives the child its
-own session, default signal dispositions and an empty signal mask. Or in the spawner, for a run that would have to wait
-to join its cgroup (see :mod:`.starts`).
+own session, default signal dispositions and an empty signal mask. Or a spare becomes it, for a run that would have to
+wait to join its cgroup (see :mod:`.starts`).
 
 A run with a terminal has it as its controlling terminal. Output processing is off, so a newline stays a newline.
 """
@@ -49,24 +49,30 @@ class Plan:
         base_env: the environment of the daemon, without our own variables.
         nofile: the soft limit on descriptors to give back, if we raised it.
         cgroup: it is to be in this one before anything of its own runs.
+        inside: it begins in there; else it has to join.
 
     Raises:
         OSError: no descriptors, or no terminal; nothing is left open.
     """
 
     def __init__(
-        self, spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None
+        self,
+        spawn: Spawn,
+        base_env: dict[str, str],
+        nofile: int | None,
+        cgroup: Cgroup | None = None,
+        *,
+        inside: bool = False,
     ) -> None:
         self.cgroup = cgroup
         self.env = {**({} if spawn.clean_env else base_env), **spawn.env}
         if spawn.tty:
             self.env.setdefault("TERM", _TERM)
         limited = cgroup is not None and "memory" in cgroup.limits
-        self._argv, told = shim.wrapped(spawn, nofile, cgroup=cgroup is not None, limited=limited)
-        self.argv_there, self.told_there = shim.wrapped(spawn, nofile, cgroup=False, limited=limited)
-        """What the spawner's copy executes, already in the cgroup, and whether it has a status pipe."""
-        self.paths = shim.candidates(spawn, self.env) if self.told_there else []
-        """Where the command may be that the spawner's copy executes without a shell; none: only with one."""
+        joins = cgroup is not None and not inside
+        self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins, limited=limited)
+        self.paths = shim.candidates(spawn, self.env) if inside and told else []
+        """Where the command may be that a spare executes without a shell; none: only with one."""
         self.spawn = spawn
         self.nofile = nofile
         self.terminal = spawn.tty
@@ -106,7 +112,7 @@ class Plan:
             actions.append((os.POSIX_SPAWN_OPEN, shim.CGROUP_FD, self.cgroup.procs, os.O_WRONLY, 0))
         pid = os.posix_spawn(
             shim.SHELL,
-            self._argv,
+            self.argv,
             self.env,
             file_actions=actions,
             setsid=True,
@@ -121,17 +127,15 @@ class Plan:
         return self._started(pid, pidfd, status[0] if status else None)
 
     def outputs_there(self) -> list[int]:
-        """What the spawner's copy gets for standard output, standard error, and with a status pipe standard input."""
-        status = [self._status[1]] if self._status and self.told_there else []
+        """What a spare gets for standard output, standard error, and with a status pipe standard input."""
+        status = [self._status[1]] if self._status else []
         return [self._out[1], self._err[1] if self._err else self._out[1], *status]
 
     def there(self, pid: int, pidfd: int, channel: int) -> Started:
-        """The spawner has started it; `channel`: where the process tells why it cannot execute the shell."""
-        if self._status and self.told_there:
+        """A spare becomes it; `channel`: where the process tells why it cannot execute the shell."""
+        if self._status:
             os.close(channel)
             return self._started(pid, pidfd, self._status[0])
-        if self._status:
-            os.close(self._status[0])
         return self._started(pid, pidfd, channel)
 
     def _started(self, pid: int, pidfd: int, status_fd: int | None) -> Started:

@@ -5,15 +5,16 @@ A copy that is made there (CLONE_INTO_CGROUP, clone(2)) need not, but neither po
 The root has threads, so a copy of it could not go on by itself; this process has only one. Its copies are children of
 the root (CLONE_PARENT), which reaps them, and become the shells of runs.
 
-Each message on the socket is a request and comes with these descriptors: a channel of its own to the root, the
-directory of the cgroup, standard output, standard error, and standard input unless that is empty. The channel, a socket
-that the shell does not get, carries then:
+Each message on the socket asks for a copy, and comes with a channel of its own to the root, a socket, and the directory
+of a cgroup. The channel carries then:
 
-* from here: the pid of the copy, and a pidfd of it; or ``cannot ERRNO`` when none could be made.
-* from the root: one byte, when it knows the process. Without it nothing is executed; so a start that the root has given
+* from here: ``cannot ERRNO`` when no copy could be made.
+* from the copy: its pid and a pidfd of it, as soon as it is ready to become anything.
+* from the root: what to become, with standard output, standard error, and standard input unless that is empty.
+* from the root: one byte, when it is to become that. Without it nothing is executed; so a copy that the root has given
   up, or a dead root, leaves nothing running.
 * from the copy: ``start ERRNO``, when the shell cannot be executed; or on standard input, where that is the status pipe
-  of :mod:`.shim`.
+  of :mod:`.shim`. Who executes something does not get the channel.
 
 Where the shell would only enter a directory, set a umask and give back a limit, the copy does that, and executes the
 command itself. When anything of it fails, the shell is executed after all: it finds out what is wrong, and says so.
@@ -30,22 +31,19 @@ import os
 import resource
 import signal
 import socket
-import struct
 import sys
 import termios
 
-from supervisor.osport import set_title
+from supervisor.osport import receive_fds, set_title
 
 MAX_MESSAGE_BYTES = 65536
 """Of a request."""
 
 _CLONE3 = 435
-_CLONE_PIDFD = 0x1000
 _CLONE_PARENT = 0x8000
 _CLONE_INTO_CGROUP = 0x200000000
 
-_FD = struct.Struct("i")
-_MAX_FDS = 5
+_MAX_FDS = 3
 _FAILED = 127
 """Exit status of a copy that did not become a shell."""
 
@@ -58,8 +56,7 @@ class _Arguments(ctypes.Structure):
 
     _fields_ = [
         ("flags", ctypes.c_uint64),
-        ("pidfd", ctypes.c_uint64),
-        ("unused", ctypes.c_uint64 * 8),
+        ("unused", ctypes.c_uint64 * 9),
         ("cgroup", ctypes.c_uint64),
     ]
 
@@ -127,25 +124,23 @@ def _texts(words: list[bytes]) -> "ctypes.Array[ctypes.c_char_p]":
     return (ctypes.c_char_p * (len(words) + 1))(*words, None)
 
 
-def copy(cgroup: int) -> tuple[int, int]:
+def copy(cgroup: int) -> int:
     """Make a copy of this process in a cgroup, as a child of this process's parent.
 
     Args:
         cgroup: descriptor of its directory.
 
     Returns:
-        The pid and a pidfd of the copy; 0 and -1 in the copy.
+        The pid of the copy; 0 in the copy.
 
     Raises:
         OSError: EAGAIN, ENOMEM: no more processes; else the kernel cannot do that (Linux before 5.7), or must not.
     """
-    pidfd = ctypes.c_int(-1)
-    flags = _CLONE_PARENT | _CLONE_INTO_CGROUP | _CLONE_PIDFD
-    arguments = _Arguments(flags=flags, pidfd=ctypes.addressof(pidfd), cgroup=cgroup)
+    arguments = _Arguments(flags=_CLONE_PARENT | _CLONE_INTO_CGROUP, cgroup=cgroup)
     pid: int = _libc.syscall(ctypes.c_long(_CLONE3), ctypes.byref(arguments), ctypes.c_size_t(ctypes.sizeof(arguments)))
     if pid < 0:
         raise _error()
-    return pid, pidfd.value
+    return pid
 
 
 def _error() -> OSError:
@@ -157,51 +152,56 @@ def serve(sock: socket.socket) -> None:
     """Until the root hangs up."""
     while True:
         try:
-            data, ancillary, flags, _ = sock.recvmsg(
-                MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_FDS * _FD.size), socket.MSG_CMSG_CLOEXEC
-            )
-        except ConnectionResetError:
-            return
+            data, fds = _receive(sock)
+        except OSError:  # EMFILE: the root sees its channel end
+            continue
         if not data:
             return
-        fds = [fd for _, _, words in ancillary for (fd,) in _FD.iter_unpack(words[: len(words) // _FD.size * _FD.size])]
-        if not flags & socket.MSG_CTRUNC:  # else some did not come through, and the root sees its channel end
-            channel, *others = fds
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=channel) as line:
-                _begin(Request.decode(data), line, *others)
-            fds = others
-        for fd in fds:
-            os.close(fd)
+        channel, cgroup = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fds[0]), fds[1]
+        with channel, contextlib.suppress(BrokenPipeError):  # EPIPE: the root has given it up
+            _make(channel, cgroup)
+        os.close(cgroup)
 
 
-def _begin(request: Request, channel: socket.socket, cgroup: int, *outputs: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # EPIPE: the root has given it up
-        try:
-            pid, pidfd = copy(cgroup)
-        except OSError as err:
-            channel.send(f"cannot {err.errno}".encode(), socket.MSG_NOSIGNAL)
-            return
-        if pid == 0:
-            try:
-                _become(request, channel.fileno(), outputs)
-            finally:
-                os._exit(_FAILED)
-        try:
-            socket.send_fds(channel, [str(pid).encode()], [pidfd], socket.MSG_NOSIGNAL)
-        finally:
-            os.close(pidfd)
-
-
-def _become(request: Request, channel: int, outputs: tuple[int, ...]) -> None:
-    """Become the shell, in a copy; returns when that is not to be, or cannot."""
-    telling = channel
+def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """The next message, with its descriptors; empty when nobody is there any more."""
     try:
-        os.setsid()
+        return receive_fds(sock, MAX_MESSAGE_BYTES, _MAX_FDS)
+    except ConnectionResetError:
+        return b"", []
+
+
+def _make(channel: socket.socket, cgroup: int) -> None:
+    try:
+        pid = copy(cgroup)
+    except OSError as err:
+        channel.send(f"cannot {err.errno}".encode(), socket.MSG_NOSIGNAL)
+        return
+    if pid == 0:
+        try:
+            _stand_by(channel)
+        finally:
+            os._exit(_FAILED)
+
+
+def _stand_by(channel: socket.socket) -> None:
+    """Wait, in a copy, for what to become, and become it; returns when that is nothing, or cannot be."""
+    os.setsid()
+    set_title("ringward spare")
+    _rehearse()
+    own = os.getpid()
+    socket.send_fds(channel, [str(own).encode()], [os.pidfd_open(own)], socket.MSG_NOSIGNAL)
+    telling = channel.fileno()
+    try:
+        data, outputs = _receive(channel)
+        if not data:
+            return
+        request = Request.decode(data)
+        if not _receive(channel)[0]:
+            return
         for fd, target in zip(outputs, (1, 2, 0), strict=False):
             os.dup2(fd, target)
             telling = 0 if target == 0 else telling
-        if not _is_wanted(channel):
-            return
         if request.terminal:
             fcntl.ioctl(1, termios.TIOCSCTTY, 0)
         if request.direct is not None:
@@ -212,6 +212,12 @@ def _become(request: Request, channel: int, outputs: tuple[int, ...]) -> None:
         raise _error()
     except OSError as err:
         os.write(telling, f"start {err.errno}".encode())
+
+
+def _rehearse() -> None:
+    """Do what is going to be done, as far as that can be done in advance: the first time takes longer in a copy."""
+    direct = Direct([b"/"], [b"/"], b"/", 0, 0)
+    Request.decode(Request.encode([b"/"], [b"A=1"], terminal=False, direct=direct))
 
 
 def _execute(direct: Direct, env: "ctypes.Array[ctypes.c_char_p]") -> None:
@@ -228,17 +234,6 @@ def _execute(direct: Direct, env: "ctypes.Array[ctypes.c_char_p]") -> None:
     argv = _texts(direct.argv)
     for path in direct.paths:
         _libc.execve(path, argv, env)
-
-
-def _is_wanted(channel: int) -> bool:
-    """Wait for the word of the root; False when it has given the start up, or is gone.
-
-    What is given up shares its outputs with the process that the root starts instead, and leaves them alone.
-    """
-    try:
-        return bool(os.read(channel, 1))
-    except ConnectionResetError:  # it had not heard yet of us
-        return False
 
 
 def main() -> int:

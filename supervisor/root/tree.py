@@ -9,15 +9,19 @@ and emptied its environment belongs to nobody.
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
+from supervisor.cgroupnames import is_spare
 from supervisor.environ import Environments
-from supervisor.root.cgroups import own_place, run_of_cgroup
+from supervisor.root.cgroups import name_of_cgroup, own_place
 from supervisor.root.instances import Instance, Phase
 from supervisor.root.processes import Process, children, family, look, parent, send
 
 _GENERATIONS = 1000
+_REAP_S = 0.01
+"""How long strangers stay zombies: all that end in that time are looked for together."""
 _PATIENCE_S = 0.05
 """How long an orphan that cannot be looked at holds up everything else, once."""
 _PASSES = 20
@@ -36,6 +40,8 @@ class Trees:
         self._environments = Environments(_PATIENCE_S)
         self._unread: set[tuple[int, int]] = set()
         """Orphans, by id and start, that could not be looked at yet."""
+        self.reap_at_s: float | None = None
+        """When :meth:`tend` is due (monotonic seconds)."""
         self.mains: set[int] = set()
         """Ids of the main processes that are not reaped."""
         self._owners: dict[tuple[int, int], str] = {}
@@ -49,8 +55,16 @@ class Trees:
         """Know it again."""
         self._owners = {(pid, start): owner for pid, start, owner in found}
 
-    def reap_strangers(self) -> None:
-        """Reap the zombies that are neither helpers nor main processes of runs."""
+    def reap_soon(self) -> None:
+        """A child has ended, or is not a zombie any more that hid others."""
+        if self.reap_at_s is None:
+            self.reap_at_s = time.monotonic() + _REAP_S
+
+    def tend(self, now_s: float) -> None:
+        """Reap the zombies that are neither helpers nor main processes of runs, when it is time (monotonic seconds)."""
+        if self.reap_at_s is None or now_s < self.reap_at_s:
+            return
+        self.reap_at_s = None
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:  # ECHILD: no children at all
@@ -119,8 +133,9 @@ class Trees:
     def _owner(self, process: Process, instance: Instance) -> str:
         if instance.pid in (process.session, process.group) and self._main_lives(instance):
             return instance.run
-        if run := run_of_cgroup(process.pid, place=self._place):
-            return run
+        if name := name_of_cgroup(process.pid, place=self._place):
+            own = instance.cgroup is not None and os.path.basename(instance.cgroup.path) == name
+            return instance.run if own else "" if is_spare(name) else name
         marks = self._marks(process)
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
 
@@ -184,7 +199,7 @@ class Trees:
             for number in numbers:
                 os.killpg(instance.pid, number)
         except (ProcessLookupError, PermissionError):
-            # ESRCH: what the spawner made has no group yet; EPERM: every member changed its user.
+            # ESRCH: it has no group yet; EPERM: every member changed its user.
             return False
         return True
 

@@ -155,8 +155,9 @@ class Upgrade:
             return
         keep = Keep()
         try:
-            table = write(self._table(keep), keep, set())
-            self._trial = Trial(self._watch, self._env, table, keep.fds, self._tried)
+            table = self._table(keep)
+            tried = keep.fds - _ours(table)
+            self._trial = Trial(self._watch, self._env, write(table, keep, set()), tried, self._tried)
         except (OSError, TypeError, ValueError) as err:  # EMFILE, EAGAIN, ENOMEM; what cannot be written down
             self._refuse(f"the trial cannot be started: {_why(err)}")
         finally:
@@ -238,6 +239,12 @@ class Upgrade:
             with open(f"{self._answer}.new", "w", encoding="utf-8") as file:
                 json.dump(answer, file)
             os.replace(f"{self._answer}.new", self._answer)
+
+
+def _ours(table: Table) -> set[int | None]:
+    """Locks, listeners and helpers: a trial needs none, and one that hangs must not have them when we are gone."""
+    helpers = {table[name][what] for name in ("scheduler", "api") for what in ("sock", "pidfd")}
+    return helpers.union(*table["kept"].values())
 
 
 def _why(err: Exception) -> str:

@@ -14,6 +14,10 @@ class Watch:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
 
+    def __contains__(self, fd: int) -> bool:
+        """Whether a descriptor is waited for."""
+        return fd in self._handlers
+
     def add(self, fd: int, handler: Callable[[int], None]) -> None:
         """Call ``handler(mask)`` when `fd` is readable."""
         self._handlers[fd] = handler

@@ -1,7 +1,7 @@
 """``python -m supervisor.scheduler --fd N``: started by the root, over whose socketpair it hears and speaks.
 
-Ends when that socket closes. Exit statuses: 0 then; 73 when it cannot start. The root tries again, but a daemon whose
-very first scheduler cannot start does not start either.
+Ends when that socket closes. Exit statuses: 0 then; 71 when there is no memory left; 73 when it cannot start. The root
+tries again, but a daemon whose very first scheduler cannot start does not start either.
 """
 
 import gc
@@ -70,6 +70,7 @@ from supervisor.scheduler.units import Unit
 from supervisor.scheduler.watching import Watching
 from supervisor.version import VERSION
 
+EX_OSERR = 71
 EX_CANTCREAT = 73
 _NOFILE = 65_536
 """Each request of an API worker is a connection."""
@@ -247,6 +248,8 @@ class Scheduler:
     def _stored(self) -> None:
         if self._reserve is not None:
             self._reserve.look()
+        self._timetable.go_on()
+        self._keeper.go_on()
         self._look_for_the_end()
 
     def _information(self, config: Config, warnings: list[str]) -> dict[str, Any]:
@@ -419,6 +422,10 @@ def main() -> int:
     gc.freeze()
     try:
         scheduler.run()
+    except MemoryError:
+        # Whatever was being done is done by another one, who finds out what that was.
+        log.error("there is no memory left, another scheduler begins")
+        return EX_OSERR
     finally:
         log.flush()
     os.close(lock)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from logring.errors import LogError
 from logring.paths import ring_path
 from logring.reader import LogReader
+from supervisor.config.model import Task
 from supervisor.messages import Boot
 from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change
@@ -34,9 +35,9 @@ class Alerts(Attendant):
 
     def run_goes_on(self, run: LiveRun, started_at: int) -> None:
         """See :class:`Attendant`."""
-        task, quiet_ms = run.unit.task, run.definition.silence_alert_ms
-        if task is not None and task.max_duration_alert_ms is not None:
-            self._watch_duration(run, started_at, task.max_duration_alert_ms)
+        definition, quiet_ms = run.definition, run.definition.silence_alert_ms
+        if isinstance(definition, Task) and definition.max_duration_alert_ms is not None:
+            self._watch_duration(run, started_at, definition.max_duration_alert_ms)
         if quiet_ms is not None:
             self._watch_output(run, started_at, quiet_ms)
 

@@ -5,6 +5,10 @@ their order: all that came while the store was busy goes to it together, as one 
 by one. One that cannot be stored (a full disk, a locked database) holds up those behind it and is tried again every
 second, so no exit is ever forgotten and none overtakes its start; but a change for which somebody waits is given up
 with an answer.
+
+How many wait is bounded by how many runs and service instances there are, however long nothing can be stored: nothing
+new starts meanwhile, so there are only so many starts and ends; samples are given up; schedules rest
+(:mod:`.timetable`), and of what services say only the last word is kept (:mod:`.keeper`).
 """
 
 import collections
@@ -31,6 +35,9 @@ _PRUNED_EACH = 1000
 
 _UNABLE = (Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable)
 """Errors that the next change would meet as well."""
+
+_NOT_NOW = (Away, Busy)
+"""Those of them that took long, and were met before anything was done."""
 
 Write = Callable[[Database], Any]
 Told = list[tuple[str, dict[str, Any]]]
@@ -176,17 +183,18 @@ class Committer:
             for change in changes:
                 for effect in change.effects:
                     effect()
-        elif len(changes) > 1:
+        elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
-        elif not self._given_up(changes[0], result):
-            self._hold(changes[0], result)
+        elif patient := [one for one in changes if not self._given_up(one, result)]:
+            self._waiting.extendleft(reversed(patient[1:]))
+            self._hold(patient[0], result)
             return
         elif isinstance(result, _UNABLE):
             self._tell(result)
         if self._stuck:
             self._stuck = False
-            self._log.info("the database is written again")
+            self._log.info(f"the database is written again, {len(self._waiting)} changes waited behind the first")
         self._loop.last(self._feed)
         self.on_stored()
 

@@ -15,10 +15,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
-from croniter.croniter import CroniterError
-
 from supervisor.config.model import DstGap, DstOverlap
+from supervisor.scheduler.crontext import CroniterError, croniter
 from supervisor.scheduler.pattern import FIELDS, Pattern
 from supervisor.scheduler.spans import span_at
 

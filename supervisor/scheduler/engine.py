@@ -8,11 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from logring.paths import log_path
-from store.database import Database
 from store.ids import new_ulid
 from store.runs import Run, insert_run, update_run
-from store.tasks import update_task
 from supervisor.config.model import Task
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited
@@ -24,10 +21,11 @@ from supervisor.scheduler.lookups import Identity, Lookups
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.parameters import Given, take
-from supervisor.scheduler.records import ended_columns, event_body, origin_of, pending_row, refused_row
+from supervisor.scheduler.prospects import Prospects
+from supervisor.scheduler.records import ended_columns, event_body, pending_row, refused_row
 from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.units import LiveRun, Unit, spawn_of
+from supervisor.scheduler.units import LiveRun, Unit
 from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Line, Verdict, judge
 
 
@@ -50,6 +48,7 @@ class Engine:
         self._launches: Launches | None = None
         self.attendants: list[Attendant] = []
         """Who else hears of the life of runs."""
+        self._prospects = Prospects(boot, root, committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self.ending = False
@@ -161,7 +160,7 @@ class Engine:
         stands_for = f", stands for {missed_count} missed instants" if missed_count else ""
         self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
         row = refused_row(run, reason, by=by, missed_count=missed_count)
-        change.write(lambda db: _insert(db, row))
+        change.write(lambda db: insert_run(db, row))
         self._notices.run_refused(run, reason, change, missed_count)
         change.announce("run.created", event_body(run, "ended", endReason=reason))
         change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
@@ -179,7 +178,7 @@ class Engine:
         self.live[run.id] = run
         if run.params.secret:
             change.write(lambda _db: self._keep_secrets(run))
-        change.write(lambda db: _insert(db, row))
+        change.write(lambda db: insert_run(db, row))
         change.announce("run.created", event_body(run, "pending"))
 
     def adopt(self, run: LiveRun) -> None:
@@ -337,11 +336,10 @@ class Engine:
                 self._take_slot(run)
                 if self._launches is not None:
                     self._launches.decided(run, change)
+                self._prospects.announce(run)
                 change.then(lambda: self._stored(run))
             elif action is runs.Action.SPAWN:
-                log = log_path(self._boot.data_dir, run.unit.name, run.id)
-                spawn = {**vars(spawn_of(run, self._boot.daemon_id, log)), "origin": origin_of(run)}
-                self._root.send({"op": "spawn", "spawn": spawn})
+                self._prospects.start(run)
             elif action is runs.Action.STORE_START:
                 self._store_start(run, change, facts["at"])
             elif action is runs.Action.SIGNAL:
@@ -480,8 +478,3 @@ class Engine:
         run.state = runs.State.WAITING
         run.unit.waiting[run.id] = run
         run.timer = self._loop.after(delay, lambda: self.retry_due(run))
-
-
-def _insert(db: Database, row: Run) -> None:
-    insert_run(db, row)
-    update_task(db, row.task_name, last_run_id=row.id)

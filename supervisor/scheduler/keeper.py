@@ -52,6 +52,8 @@ class Keeper:
         """Who waits for what the service depends on."""
         self.leaving: dict[str, Unit] = {}
         """Services that were removed and have processes that are still ending, by name."""
+        self._untold: set[tuple[Unit, ServiceInstance]] = set()
+        """Of which there is news that could not be stored."""
 
     # What people want.
 
@@ -289,11 +291,22 @@ class Keeper:
     def run_tells(self, run: LiveRun, line: str | None) -> None:
         """How the run of an instance stands, in words for people."""
         instance = self._instance_of(run)
-        if instance is not None:
-            change = self._engine.change()
-            instance.line = line
-            self.report(run.unit, instance, change)
-            self._engine.commit(change)
+        if instance is None:
+            return
+        instance.line = line
+        self._untold.add((run.unit, instance))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Report what was told, if that can be stored: however much a service says, only its last word waits."""
+        if not self._untold or not self._engine.storing:
+            return
+        untold, self._untold = self._untold, set()
+        change = self._engine.change()
+        for unit, instance in untold:
+            if instance in unit.instances:
+                self.report(unit, instance, change)
+        self._engine.commit(change)
 
     def _found(self, run: LiveRun, event: Event, line: str | None) -> None:
         instance = self._instance_of(run)

@@ -6,7 +6,6 @@ from typing import Any
 from store.database import Database
 from store.errors import InstantTaken
 from store.runs import Run, get_run, insert_run, unfinished_runs
-from store.tasks import update_task
 from supervisor.messages import Exited, Frame
 from supervisor.scheduler.records import row_of
 from supervisor.scheduler.units import Unit
@@ -38,6 +37,12 @@ class Known:
     def held(self) -> set[str]:
         """Ids of the runs that the root knows."""
         return {*self.running, *(exited.run for exited in self.exits)}
+
+    @property
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """How the runs that the root knows were when they were started, by run id."""
+        ended = {exited.run: exited.origin for exited in self.exits}
+        return ended | {run_id: instance.get("origin", {}) for run_id, instance in self.running.items()}
 
     def followed(self) -> set[str]:
         """Unfinished runs of instances of which a later run goes on: the store has forgotten their ends."""
@@ -95,4 +100,3 @@ def relearn(db: Database, row: Run) -> None:
         insert_run(db, row)
     except InstantTaken:  # nobody knows any more that it stood for that one
         insert_run(db, row._replace(scheduled_at=None))
-    update_task(db, row.task_name, last_run_id=row.id)

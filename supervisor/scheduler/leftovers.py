@@ -1,6 +1,6 @@
 """Processes that a killed supervisor left behind: found, and ended before anything new starts.
 
-A run that had a cgroup is found by that: its directory has the name of the run, and everything in it is the run's.
+A run that had a cgroup is found by that: its name or an attribute is the run's id, and everything in it is the run's.
 Others are found by a marker: every instance carries the id of its data directory and of its run in its environment. A
 process counts as ours only when both agree with what this database takes for unfinished, so no other daemon's and no
 stranger's is ever touched: nobody else makes the id of a run. When it began is not asked: after the clock was set back,
@@ -20,6 +20,7 @@ from collections.abc import Collection
 from store.database import Database
 from store.meta import get_meta, set_meta
 from store.runs import get_run
+from supervisor.cgroupnames import is_spare, run_of
 from supervisor.environ import Environments
 from supervisor.logline import Log
 from supervisor.osport import current_boot
@@ -54,7 +55,7 @@ def end_leftovers(db: Database, daemon_id: str, lost: Collection[str], cgroups: 
     elif get_meta(db, _BOOT_ID) == boot_id:
         for directory in before:
             _end_cgroups(directory, lost, log)
-            _remove_empty(db, directory)
+            _remove_empty(db, daemon_id, directory)
         _end_marked(daemon_id, lost, log)
     # Only now: the next scheduler does it again when this one is killed meanwhile.
     set_meta(db, _CGROUPS, cgroups or "")
@@ -64,9 +65,10 @@ def end_leftovers(db: Database, daemon_id: str, lost: Collection[str], cgroups: 
 
 def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
     deadline_s = time.monotonic() + _WAIT_S
+    paths = _paths(directory)
     for run in runs:
-        path = f"{directory}/{run}"
-        if not os.path.isdir(path) or _removed(path):
+        path = paths.get(run)
+        if path is None or _removed(path):
             continue
         log.warning(f"killing what an earlier supervisor left behind of {run}")
         try:
@@ -81,6 +83,15 @@ def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
             select.poll().poll(_POLL_MS)
 
 
+def _paths(directory: str) -> dict[str, str]:
+    """The cgroups there, by run; one that is no run's has its own name."""
+    try:
+        found = [entry.path for entry in os.scandir(directory) if entry.is_dir()]
+    except OSError:  # ENOENT: never used
+        return {}
+    return {run_of(path) or os.path.basename(path): path for path in found}
+
+
 def _removed(path: str) -> bool:
     """Remove a cgroup and those below it; False while there are processes in it."""
     for below, _, _ in os.walk(path, topdown=False):
@@ -89,13 +100,12 @@ def _removed(path: str) -> bool:
     return not os.path.exists(path)
 
 
-def _remove_empty(db: Database, directory: str) -> None:
-    """Remove cgroups of runs of ours that have ended, when nobody is left in them."""
-    with contextlib.suppress(OSError):  # ENOENT: never used
-        for name in os.listdir(directory):
-            path = f"{directory}/{name}"
-            if os.path.isdir(path) and (run := get_run(db, name, include_deleted=True)) and run.status == "ended":
-                _removed(path)
+def _remove_empty(db: Database, daemon_id: str, directory: str) -> None:
+    """Remove cgroups of runs of ours that have ended, and of no run yet, when nobody is left in them."""
+    for name, path in _paths(directory).items():
+        run = get_run(db, name, include_deleted=True)
+        if is_spare(name, daemon_id) or (run is not None and run.status == "ended"):
+            _removed(path)
 
 
 def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:

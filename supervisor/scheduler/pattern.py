@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from croniter import croniter
+from supervisor.scheduler.crontext import croniter
 
 FIELDS = 5
 _ORDER = (5, 0, 1, 2, 3, 4)

@@ -43,10 +43,15 @@ class Reading:
 
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """The same for what opens by itself what it reads."""
-        self._questions.put(_Question(work, done))
+        question = _Question(work, done)
         if not self._started:
+            try:
+                threading.Thread(target=self._work, name="reading", daemon=True).start()
+            except RuntimeError as err:  # no more threads may be had
+                self._answer(question, err)
+                return
             self._started = True
-            threading.Thread(target=self._work, name="reading", daemon=True).start()
+        self._questions.put(question)
 
     def _work(self) -> None:
         while True:
@@ -56,8 +61,11 @@ class Reading:
                 answer = question.work()
             except Exception as err:  # noqa: BLE001 - whatever a question raises is its answer
                 answer = err
-            self._answers.append((question, answer))
-            os.eventfd_write(self._bell, 1)
+            self._answer(question, answer)
+
+    def _answer(self, question: _Question, answer: Any) -> None:
+        self._answers.append((question, answer))
+        os.eventfd_write(self._bell, 1)
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):  # EAGAIN: not rung since the last time

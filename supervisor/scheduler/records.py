@@ -5,10 +5,12 @@ from typing import Any
 
 from store.runs import Run
 from supervisor.messages import Exited
+from supervisor.scheduler.terms import terms_of
 from supervisor.scheduler.units import LiveRun
 from supervisor.scheduler.verdict import UNKNOWN_EXIT_CODE, Verdict
 
 _NO_DEFAULT = object()
+_TERMS = "terms"
 
 
 def pending_row(run: LiveRun, *, by: str | None = None, due_at: int | None = None) -> Run:
@@ -42,14 +44,23 @@ def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **col
 
 
 def origin_of(run: LiveRun) -> dict[str, Any]:
-    """The row of a run that is to start, for the root; without what is as with any other."""
+    """The row of a run that is to start, for the root, and its terms; without what is as with any other."""
     row = pending_row(run)._asdict()
-    return {name: value for name, value in row.items() if value != Run._field_defaults.get(name, _NO_DEFAULT)}
+    origin = {name: value for name, value in row.items() if value != Run._field_defaults.get(name, _NO_DEFAULT)}
+    terms = terms_of(run.definition)
+    return {**origin, _TERMS: terms} if terms else origin
 
 
 def row_of(origin: dict[str, Any], started_at: int | None) -> Run:
     """The row of a run that has started, from its :func:`origin_of`."""
-    return Run(**{**origin, "status": "running", "started_at": started_at})
+    row = {name: value for name, value in origin.items() if name != _TERMS}
+    return Run(**{**row, "status": "running", "started_at": started_at})
+
+
+def terms_in(origin: dict[str, Any]) -> dict[str, Any]:
+    """The terms of a run that has started (:mod:`.terms`), from its :func:`origin_of`."""
+    terms: dict[str, Any] = origin.get(_TERMS, {})
+    return terms
 
 
 def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:

@@ -27,10 +27,11 @@ from supervisor.scheduler.fitness import readiness
 from supervisor.scheduler.keeper import NOT_CONFIGURED, Keeper
 from supervisor.scheduler.known import Known, relearn
 from supervisor.scheduler.launching import Launching
-from supervisor.scheduler.records import ended_columns
+from supervisor.scheduler.records import ended_columns, terms_in
 from supervisor.scheduler.rolling import stored_roll
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.schedule import instants_key
+from supervisor.scheduler.terms import under
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, judge
 
@@ -206,15 +207,15 @@ class Startup:
     def settle(self, known: Known, change: Change) -> None:
         """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
         ended = {exited.run: exited for exited in known.exits}
-        followed = known.followed()
+        followed, origins = known.followed(), known.origins
         for row in known.unfinished:
             if row.id in known.relearned:
                 change.write(lambda db, row=row: relearn(db, row))  # type: ignore[misc]
             if row.id in followed:
                 self._was_followed(row, ended.get(row.id), change)
                 continue
-            run = self._adopted(row)
             instance = known.running.get(row.id)
+            run = self._adopted(row, origins.get(row.id))
             if instance is not None:
                 self._goes_on(run, row, instance, change)
             elif row.id in ended:
@@ -257,15 +258,14 @@ class Startup:
         change.write(lambda db: update_run(db, row.id, **{"status": "ended", **columns}))
         self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; another run of its instance goes on")
 
-    def _adopted(self, row: Run) -> LiveRun:
+    def _adopted(self, row: Run, origin: dict[str, Any] | None) -> LiveRun:
+        """`origin` is the root's; None or empty: nothing was started, so the run follows the present definition."""
         unit = self._units.get(row.task_name)
-        definition = unit.definition if unit is not None else None
-        if unit is None or definition is None or definition.kind != row.kind:
+        if unit is None or unit.definition.kind != row.kind:
             unit = self._removed(row)
-            definition = unit.definition
         run = LiveRun(
             unit,
-            definition,
+            under(unit.definition, terms_in(origin)) if origin else unit.definition,
             row.id,
             trigger=row.triggered_by,
             created_at=row.created_at,
@@ -359,13 +359,14 @@ class Startup:
             self._keeper.run_notified(run, instance["heard"])
         if instance["cause"] is not None:
             run.state = runs.State.STOPPING
+            self._comes_back(run, instance.get("by"))
             if self._launching is not None:
                 self._launching.stopping(run.id)
         elif row.kind == "service" and not self._has_place(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif self._must_end(run):  # the scheduler before died when it had stored that, and the root was not told
             self._engine.stop(run, change)
-        elif row.kind == "service" and instance["recipe"] != recipe(run.definition):
+        elif row.kind == "service" and instance["recipe"] != recipe(run.unit.definition):
             self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
 
     @staticmethod
@@ -377,10 +378,16 @@ class Startup:
         """What its end will be judged by."""
         if not self._has_place(run):
             return
+        self._comes_back(run, exited.by)
         place = run.unit.instances[run.instance]
         place.started_at = exited.started_at
         if exited.cause == _UNFIT and place.state is services.State.RESTARTING:
             place.state = services.State.FAILING
+
+    def _comes_back(self, run: LiveRun, by: str | None) -> None:
+        """A service that had left the configuration is there again: another run follows the one that had to end."""
+        if by == NOT_CONFIGURED and self._has_place(run) and not run.unit.stopped:
+            run.unit.instances[run.instance].state = services.State.RESTARTING
 
     def _must_end(self, run: LiveRun) -> bool:
         """True for the run of an instance that is being stopped or restarted."""

@@ -5,6 +5,9 @@ transaction, and the next instant is always sought after ``last_instant``, so ne
 back runs one twice. What becomes of instants that pass while the daemon is down, the host sleeps or the clock jumps
 says :mod:`supervisor.scheduler.catchup`.
 
+While nothing can be stored nothing could start either, so schedules rest; what passes meanwhile is dealt with
+afterwards, as after any other gap. So an outage of the database, however long, takes no memory for them.
+
 All instants are nominal. A task with ``jitter`` lives that much later: it comes to an instant when the clock shows the
 instant and its share of the jitter.
 """
@@ -34,6 +37,8 @@ class Timetable:
     def __init__(self, loop: Loop, engine: Engine) -> None:
         self._loop = loop
         self._engine = engine
+        self._resting: set[Unit] = set()
+        """Those of which something is due, and which could not be stored."""
 
     def begin(self, units: Iterable[Unit]) -> None:
         """Start firing `units`; their ``last_instant`` is what the store knows (None: never seen before)."""
@@ -114,14 +119,22 @@ class Timetable:
 
     def fire_due(self, unit: Unit) -> None:
         """Fire what is due, and the loop has not come to; also what only waits for its share of the jitter."""
-        if unit.timer is not None:
+        if unit.timer is not None or unit in self._resting:
             first = next(unit.schedule.occurrences(unit.last_instant or 0), None)
             if first is not None and first.at <= self._loop.now_ms():
-                unit.timer.cancel()
+                self.end(unit)
                 self._fire(unit, early_ms=unit.schedule.offset_ms)
+
+    def go_on(self) -> None:
+        """Something was stored: fire those that rested."""
+        if self._resting and self._engine.storing:
+            resting, self._resting = self._resting, set()
+            for unit in resting:
+                self._fire(unit)
 
     def end(self, unit: Unit) -> None:
         """Fire no more."""
+        self._resting.discard(unit)
         if unit.timer is not None:
             unit.timer.cancel()
             unit.timer = None
@@ -161,6 +174,9 @@ class Timetable:
         unit.timer = None
         task = unit.task
         if self._engine.ending or unit.paused or task is None:
+            return
+        if not self._engine.storing:
+            self._resting.add(unit)
             return
         change, created = self._accounting(unit)
         self._account(unit, task, change, created, early_ms)

@@ -1,6 +1,7 @@
 """runit: a service directory for runsv(8)."""
 
-from supervisor.service.plan import DESCRIPTORS, NAME, PERMANENT, File, Plan, Wanted
+from supervisor.service import scripts
+from supervisor.service.plan import NAME, File, Plan, Wanted
 from supervisor.service.stamp import stamped
 
 DIRECTORY = f"/etc/sv/{NAME}"
@@ -14,10 +15,10 @@ def plan(wanted: Wanted, scan: str) -> Plan:
     link = f"{scan}/{NAME}"
     return Plan(
         files=(
-            File(f"{DIRECTORY}/run", stamped(_run(wanted)), 0o755),
-            File(f"{DIRECTORY}/finish", stamped(_finish()), 0o755),
+            File(f"{DIRECTORY}/run", stamped(scripts.run(wanted, "chpst -u")), 0o755),
+            File(f"{DIRECTORY}/finish", stamped(scripts.finish("exec sv d .")), 0o755),
             File(f"{DIRECTORY}/check", stamped(_check(wanted)), 0o755),
-            File(f"{DIRECTORY}/log/run", stamped(_log()), 0o755),
+            File(f"{DIRECTORY}/log/run", stamped(scripts.log("svlogd")), 0o755),
         ),
         enable=(("ln", "-sfn", DIRECTORY, link),),
         disable=(("rm", link), ("sv", "-w", _STOP_S, "exit", DIRECTORY)),
@@ -26,37 +27,8 @@ def plan(wanted: Wanted, scan: str) -> Plan:
     )
 
 
-def _run(wanted: Wanted) -> str:
-    owned, become = "", ""
-    if wanted.user is not None:
-        owned = f"install -d -m 0700 -o {wanted.user} -g {wanted.user} {wanted.data} || exit 1\n"
-        become = f"chpst -u {wanted.user} "
-    return f"""\
-#!/bin/sh
-exec 2>&1
-ulimit -H -n {DESCRIPTORS} 2>/dev/null || :
-{owned}exec {become}{wanted.command("up")}
-"""
-
-
-def _finish() -> str:
-    return f"""\
-#!/bin/sh
-# A wrong command line, and a configuration that is not valid: that has to be repaired by people.
-case "$1" in {"|".join(PERMANENT)}) exec sv d . ;; esac
-"""
-
-
 def _check(wanted: Wanted) -> str:
     return f"""\
 #!/bin/sh
 exec {wanted.command("health")} >/dev/null 2>&1
-"""
-
-
-def _log() -> str:
-    return f"""\
-#!/bin/sh
-mkdir -p /var/log/{NAME}
-exec svlogd /var/log/{NAME}
 """

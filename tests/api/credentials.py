@@ -4,7 +4,8 @@ import base64
 import json
 from typing import Any
 
-from tests.api.harness import PASSWORD, Answer, Daemon
+from tests.api.client import Answer
+from tests.api.harness import PASSWORD, Daemon
 
 JSON = {"Content-Type": "application/json"}
 

@@ -4,292 +4,35 @@ Everything that the server talks to is real (sockets, frames, rings, database); 
 test's.
 """
 
-import contextlib
 import fcntl
 import http.client
 import json
 import os
-import selectors
 import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from logring.layout import STDOUT
-from logring.logfile import LogFileWriter
-from logring.paths import log_path, ring_path
+from logring.paths import ring_path
 from logring.writer import RingWriter
-from store import audit, runs, sessions, tokens
-from store.audit import Entry
-from store.database import Database, open_writer
+from store import runs
+from store.database import open_writer
 from store.ids import new_ulid
 from store.runs import Run
-from supervisor.doorbell import DoorbellServer
-from supervisor.messages import PROTOCOL, Boot, Decoder, encode
-from tests.api.schema_check import check, check_answer, event_schema
+from supervisor.messages import PROTOCOL, Boot, encode
+from tests.api.bells import Bells
+from tests.api.client import DEADLINE_S, Answer, Stream, UnixConnection
+from tests.api.fake_scheduler import Scheduler
+from tests.api.records import Log, now_ms
+from tests.api.schema_check import check_answer
 from tests.waiting import until
 
 PASSWORD = "correct horse battery"
 TOKEN = "token-of-this-start"
 FILE_BLOCKS = 64
-DEADLINE_S = 30.0
-CHECKED_LINES = 100
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-class Refusal(Exception):
-    """What an operation of the fake scheduler answers instead of doing it."""
-
-    def __init__(self, status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.errors = errors or []
-
-
-class Scheduler:
-    """Answers ``control.sock`` the way a test says."""
-
-    def __init__(self, path: str, db: Database, lock: threading.Lock) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-        """What was asked, apart from what it was told for the audit."""
-        self.audit: list[Entry] = []
-        self.operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-        self.failures: dict[str, int] = {}
-        self._path = path
-        self._db = db
-        self._lock = lock
-        self._listener: socket.socket | None = None
-        self._connections: set[socket.socket] = set()
-        self.defaults()
-        self.start()
-
-    def defaults(self) -> None:
-        self.failures.clear()
-        self.operations = {
-            "trigger": self._trigger,
-            "stop": lambda _args: {},
-            "session_create": self._session_create,
-            "session_delete": lambda args: self._with_db(sessions.delete, args["hash"]),
-            "session_touch": lambda args: self._with_db(sessions.touch, args["hash"], now_ms()),
-            "login_attempt": lambda args: {
-                "allowed": self.failures.get(args["client"], 0) < 10,
-                "retry_after_s": 42,
-            },
-            "login_failed": self._login_failed,
-            "notification_mark": lambda _args: {},
-            "notifications_read": lambda _args: {},
-            "notifiers": lambda _args: {"items": []},
-            "notifier_test": lambda _args: {"error": None},
-            "schedule": lambda _args: {"items": []},
-            "service_start": lambda _args: {},
-            "service_stop": lambda _args: {},
-            "service_restart": lambda _args: {},
-            "task_pause": lambda _args: {},
-            "task_resume": lambda _args: {},
-            "reload": lambda _args: {"added": [], "changed": [], "removed": [], "warnings": []},
-            "token_create": self._token_create,
-            "token_delete": self._token_delete,
-            "token_touch": lambda args: self._with_db(tokens.touch, args["hash"], now_ms()),
-            "audit": self._audit,
-            "info": lambda _args: {
-                "config_path": "/etc/ringward.toml",
-                "config_loaded_at": 1_700_000_000_000,
-                "config_warnings": ["a warning"],
-                "timezone": "Europe/Berlin",
-                "tasks": 2,
-                "services": 1,
-            },
-        }
-
-    def _with_db(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-        with self._lock:
-            function(self._db, *args)
-        return {}
-
-    def _trigger(self, args: dict[str, Any]) -> dict[str, Any]:
-        if args["task"] == "unknown":
-            raise Refusal(404, "There is no task unknown")
-        if args["task"] == "web":
-            raise Refusal(409, "web is a service")
-        if args["task"] == "locked":
-            raise Refusal(403, "locked may not be triggered")
-        trigger, by = args["triggered_by"], args["by"]
-        run = make_run(args["run"], args["task"], triggered_by=trigger, requested_by=by)
-        return self._with_db(runs.insert_run, run)
-
-    def _session_create(self, args: dict[str, Any]) -> dict[str, Any]:
-        return self._with_db(sessions.create, args["hash"], args["password_tag"], now_ms())
-
-    def _token_create(self, args: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            if tokens.create(self._db, tokens.Token(**args)):
-                raise Refusal(409, "There is a token of this name already")
-        return {}
-
-    def _token_delete(self, args: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            return {"found": tokens.delete(self._db, args["name"])}
-
-    def _audit(self, args: dict[str, Any]) -> dict[str, Any]:
-        found = {key: Entry(*entry) for key, entry in args["entries"].items()}
-        self.audit += found.values()
-        return self._with_db(audit.append, found)
-
-    def _login_failed(self, args: dict[str, Any]) -> dict[str, Any]:
-        self.failures[args["client"]] = self.failures.get(args["client"], 0) + 1
-        return {}
-
-    def start(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(self._path)
-        self._listener.listen(64)
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def stop(self) -> None:
-        """Be away."""
-        assert self._listener is not None
-        os.unlink(self._path)
-        # Closing alone would not wake the thread that waits in accept.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._listener = None
-        for sock in list(self._connections):
-            with contextlib.suppress(OSError):  # its thread has just closed it
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                sock, _ = listener.accept()
-            except OSError:
-                return
-            self._connections.add(sock)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        try:
-            self._converse(sock)
-        finally:
-            self._connections.discard(sock)
-
-    def _converse(self, sock: socket.socket) -> None:
-        decoder = Decoder()
-        with sock, contextlib.suppress(ConnectionResetError):
-            while data := sock.recv(65536):
-                for frame in decoder.feed(data):
-                    if frame["op"] == "hello":
-                        assert frame["token"] == TOKEN
-                        continue
-                    if frame["op"] != "audit":
-                        self.calls.append((frame["op"], frame["args"]))
-                    # An operation that aborts, or an answer that comes too late: the connection is over.
-                    try:
-                        sock.sendall(encode({"id": frame["id"], **self._answer(frame)}))
-                    except ConnectionError:
-                        return
-
-    def _answer(self, frame: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return {"ok": True, "result": self.operations[frame["op"]](frame["args"])}
-        except Refusal as err:
-            return {"ok": False, "status": err.status, "detail": str(err), "errors": err.errors}
-
-
-class Bells:
-    """Both doorbells, in one thread."""
-
-    def __init__(self, boot: Boot) -> None:
-        self._root = DoorbellServer(boot.root_bell, TOKEN)
-        self._scheduler = DoorbellServer(boot.scheduler_bell, TOKEN)
-        self._selector = selectors.DefaultSelector()
-        self._closing = False
-        self.muted = False
-        self._wake_r, self._wake_w = os.pipe()
-        self._selector.register(self._wake_r, selectors.EVENT_READ, None)
-        for bell in (self._root, self._scheduler):
-            self._selector.register(bell.listener, selectors.EVENT_READ, (bell, True))
-        self._thread = threading.Thread(target=self._loop, daemon=True)
-        self._thread.start()
-
-    def ring(self, name: str) -> None:
-        if not self.muted:
-            bell = self._scheduler if name == "events" else self._root
-            bell.ring([name], time.monotonic())
-            os.write(self._wake_w, b".")
-
-    def _loop(self) -> None:
-        while not self._closing:
-            due = [at for bell in (self._root, self._scheduler) if (at := bell.due_s()) is not None]
-            wait_s = max(0.0, min(due) - time.monotonic()) if due else None
-            for key, _mask in self._selector.select(wait_s):
-                if key.data is None:
-                    os.read(self._wake_r, 4096)
-                    continue
-                bell, listening = key.data
-                if listening:
-                    sock = bell.accept()
-                    if sock is not None:
-                        self._selector.register(sock.fileno(), selectors.EVENT_READ, (bell, False))
-                else:
-                    self._selector.unregister(key.fd)
-                    if bell.readable(key.fd):
-                        self._selector.register(key.fd, selectors.EVENT_READ, key.data)
-            for bell in (self._root, self._scheduler):
-                bell.ring([], time.monotonic())
-
-    def close(self) -> None:
-        self._closing = True
-        os.write(self._wake_w, b".")
-        self._thread.join()
-        self._root.close()
-        self._scheduler.close()
-        self._selector.close()
-        os.close(self._wake_r)
-        os.close(self._wake_w)
-
-
-def make_run(run_id: str | None = None, task: str = "job", **columns: Any) -> Run:
-    """A run with everything that a row needs."""
-    values: dict[str, Any] = {
-        "kind": "task",
-        "status": "pending",
-        "end_reason": None,
-        "exit_code": -1,
-        "instance_index": 0,
-        "retry_attempt": 0,
-        "retry_of_run_id": None,
-        "triggered_by": "cron",
-        "created_at": now_ms(),
-        **columns,
-    }
-    return Run(id=run_id or new_ulid(), task_name=task, **values)
-
-
-@dataclass
-class Answer:
-    """A response, read whole."""
-
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def media_type(self) -> str:
-        return self.headers.get_content_type() if "Content-Type" in self.headers else ""
 
 
 class Daemon:
@@ -325,7 +68,7 @@ class Daemon:
         self.db = open_writer(self.boot.database)
         self.lock = threading.Lock()
         self.bells = Bells(self.boot)
-        self.scheduler = Scheduler(self.boot.control_socket, self.db, self.lock)
+        self.scheduler = Scheduler(self.boot, self.db, self.lock)
         self.events = RingWriter(ring_path(str(runtime), "events"), "events", file_blocks=0)
         self.event_count = 0
         self.log = path / "api.log"
@@ -417,8 +160,8 @@ class Daemon:
         self.events.append(STDOUT, text.encode() + b"\n", now_ms())
         self.bells.ring("events")
 
-    def log_of(self, run: Run, *, file_blocks: int = FILE_BLOCKS, block_size: int = 65536, blocks: int = 8) -> "Log":
-        return Log(self, run, file_blocks, block_size, blocks)
+    def log_of(self, run: Run, *, file_blocks: int = FILE_BLOCKS, block_size: int = 65536, blocks: int = 8) -> Log:
+        return Log(self.boot, self.bells, run, file_blocks, block_size, blocks)
 
     # HTTP
 
@@ -463,108 +206,5 @@ class Daemon:
     def get(self, path: str, headers: dict[str, str] | None = None, *, unix: bool = True) -> Answer:
         return self.ask("GET", path, None, headers, unix=unix)
 
-    def stream(self, path: str, headers: dict[str, str] | None = None, *, unix: bool = True) -> "Stream":
+    def stream(self, path: str, headers: dict[str, str] | None = None, *, unix: bool = True) -> Stream:
         return Stream(self.connect(unix=unix), path, headers or {})
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=DEADLINE_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(DEADLINE_S)
-        self.sock.connect(self._path)
-
-
-class Log:
-    """A log as the root writes it: the pump's part and the file thread's part."""
-
-    def __init__(self, daemon: Daemon, run: Run, file_blocks: int, block_size: int, blocks: int) -> None:
-        self._daemon = daemon
-        self._run = run
-        self.ring = RingWriter(
-            ring_path(daemon.boot.runtime_dir, run.id),
-            run.id,
-            blocks=blocks,
-            block_size=block_size,
-            file_blocks=file_blocks,
-        )
-        self.file = LogFileWriter(log_path(daemon.boot.data_dir, run.task_name, run.id), self.ring, file_blocks)
-
-    def write(self, data: bytes, stream: int = STDOUT, at_ms: int | None = None) -> None:
-        """Lines or parts of lines, then the bell."""
-        self.ring.append(stream, data, now_ms() if at_ms is None else at_ms)
-        while not self.ring.settle():
-            self.file.write_closed()
-        self.file.write_closed()
-        self.ring.mirror_pending()
-        self._daemon.bells.ring(self._run.id)
-
-    def finish(self) -> None:
-        self.ring.seal(now_ms())
-        self.file.finish()
-        self._daemon.bells.ring(self._run.id)
-
-
-@dataclass
-class Event:
-    """One server-sent event."""
-
-    name: str
-    data: Any
-    id: int | None
-    retry: int | None
-
-
-class Stream:
-    """A response that is a stream of events, read as it arrives."""
-
-    def __init__(self, connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> None:
-        self.connection = connection
-        self._path = path.partition("?")[0]
-        connection.request("GET", path, headers=headers)
-        self.response = connection.getresponse()
-        self.status = self.response.status
-        self.comments = 0
-        self._checked = 0
-
-    def events(self) -> Iterator[Event]:
-        """Events until the server ends the stream."""
-        fields: dict[str, str] = {}
-        while line := self.response.readline():
-            text = line.decode().rstrip("\n")
-            if text.startswith(":"):
-                self.comments += 1
-            elif text:
-                name, _, value = text.partition(": ")
-                fields[name] = value
-            elif "data" in fields:
-                event = Event(
-                    fields["event"],
-                    json.loads(fields["data"]),
-                    int(fields["id"]) if "id" in fields else None,
-                    int(fields["retry"]) if "retry" in fields else None,
-                )
-                # Lines are many and alike.
-                if self._path.endswith("/log/stream") and (event.name != "line" or self._checked < CHECKED_LINES):
-                    check(event.data, event_schema(self._path, event.name))
-                    self._checked += 1
-                fields = {}
-                yield event
-            else:
-                fields = {}
-
-    def take(self, count: int) -> list[Event]:
-        """The next `count` events."""
-        found = []
-        for event in self.events():
-            found.append(event)
-            if len(found) == count:
-                break
-        return found
-
-    def close(self) -> None:
-        self.response.close()
-        self.connection.close()

@@ -40,17 +40,19 @@ _KNOWN = frozenset(
         "maximum",
     )
 )
+_CHECKED_ITEMS = 200
+"""Of one list: where there are many they are alike."""
 _OPERATIONS: list[tuple[str, re.Pattern[str], dict[str, Any]]] = [
     (method.upper(), re.compile("^" + re.sub(r"{\w+}", "[^/]+", path) + "$"), operation)
-    for path, methods in _DOCUMENT["paths"].items()
+    # A literal path goes before a template that matches it as well.
+    for path, methods in sorted(_DOCUMENT["paths"].items(), key=lambda one: "{" in one[0])
     for method, operation in methods.items()
 ]
 
 
 def find(method: str, path: str) -> dict[str, Any] | None:
     """The document's operation for a request."""
-    # A literal path goes before a template that matches it as well.
-    for wanted, pattern, operation in sorted(_OPERATIONS, key=lambda one: "[" in one[1].pattern):
+    for wanted, pattern, operation in _OPERATIONS:
         if wanted == method and pattern.match(path):
             return operation
     return None
@@ -73,7 +75,7 @@ def check(value: Any, schema: dict[str, Any], place: str = "$") -> None:
     if isinstance(value, str):
         _check_text(value, schema, place)
     if isinstance(value, list):
-        for index, item in enumerate(value):
+        for index, item in enumerate(value[:_CHECKED_ITEMS]):
             check(item, schema.get("items", {}), f"{place}[{index}]")
     if isinstance(value, dict):
         _check_object(value, schema, place)

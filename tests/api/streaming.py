@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from store.runs import Run
+from tests.api.client import Event
 from tests.api.credentials import basic
-from tests.api.harness import PASSWORD, Daemon, Event, make_run
+from tests.api.harness import PASSWORD, Daemon
+from tests.api.records import make_run
 
 KNOWN = basic(PASSWORD)
 

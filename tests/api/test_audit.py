@@ -5,7 +5,8 @@ import os
 import signal
 
 from tests.api.credentials import JSON, basic, bearer, cookie, login, make_token
-from tests.api.harness import PASSWORD, Daemon, make_run
+from tests.api.harness import PASSWORD, Daemon
+from tests.api.records import make_run
 from tests.waiting import until
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from store import sessions
 from tests.api.credentials import basic, cookie, login
-from tests.api.harness import PASSWORD, Daemon, make_run
+from tests.api.harness import PASSWORD, Daemon
+from tests.api.records import make_run
 from tests.waiting import until
 
 PRIVATE = (

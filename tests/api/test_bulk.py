@@ -13,7 +13,9 @@ from api.operation import Call
 from api.resources import bulk
 from store.ids import is_ulid, new_ulid
 from tests.api.credentials import bearer, make_token
-from tests.api.harness import Daemon, Refusal, make_run
+from tests.api.fake_scheduler import Refusal
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 
 JSON = {"Content-Type": "application/json"}
 KINDS = ("delete", "restore", "stop")
@@ -63,6 +65,31 @@ def test_one_deletion(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
     assert post(daemon, "restore?deleted_at=then", {"match_all": True}).status == 422
 
 
+def test_the_deleted(daemon: Daemon) -> None:
+    """They are listed with the time of their deletion, filtered and in pages."""
+    columns = {"status": "ended", "end_reason": "start_failed"}
+    gone = [daemon.insert(make_run(task="gone", exit_code=code, **columns)) for code in range(3)]
+    for run in gone:
+        daemon.delete(run.id)
+    page = daemon.get("/api/runs/deleted?task_name=gone&status=start_failed&exit_code_min=1&limit=1").json
+    (shown,) = page["runs"]
+    assert page["total"] == 2
+    assert shown.pop("deletedAt").endswith("Z")
+    assert shown.pop("createdAt").endswith("Z")
+    assert shown == {
+        "id": max(run.id for run in gone if run.exit_code),
+        "taskName": "gone",
+        "status": "ended",
+        "endReason": "start_failed",
+        "exitCode": next(run.exit_code for run in gone if run.id == shown["id"]),
+        "instanceIndex": 0,
+        "retryAttempt": 0,
+        "triggeredBy": "cron",
+    }
+    answer = daemon.get("/api/runs/deleted?sort_field=status")
+    assert (answer.status, answer.json["errors"][0]["location"]) == (422, "query.sort_field")
+
+
 def test_rerun(daemon: Daemon) -> None:
     """200 with the new runs; an array also when there is none."""
     run_id = new_ulid()
@@ -84,7 +111,10 @@ def test_rerun(daemon: Daemon) -> None:
             {"task_name": "é", "search": "x", "retries_only": True},
             {"task_name": "é", "search": "x", "retries_only": True},
         ),
-        ({"exit_code_min": -(2**70), "exit_code_max": 3}, {"exit_code_min": -(2**63), "exit_code_max": 3}),
+        (
+            {"exit_code_min": -(2**63), "exit_code_max": 2**63 - 1},
+            {"exit_code_min": -(2**63), "exit_code_max": 2**63 - 1},
+        ),
         ({"exit_code_min": -59.0, "exit_code_max": 3e0}, {"exit_code_min": -59, "exit_code_max": 3}),
         (
             {"created_after": "2026-01-02T03:04:05.0001Z", "created_before": "2026-01-02T03:04:05.0009+01:00"},
@@ -157,6 +187,10 @@ def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
             },
         ),
         ({"match_all": True, "filter": None}, {"body.filter"}),
+        (
+            {"filter": {"exit_code_min": -(2**63) - 1, "exit_code_max": 2**64}},
+            {"body.filter.exit_code_min", "body.filter.exit_code_max"},
+        ),
         ([], {"body"}),
     ],
 )

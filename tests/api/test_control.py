@@ -6,7 +6,8 @@ import pytest
 
 from store import tasks
 from tests.api.credentials import bearer, make_token
-from tests.api.harness import Daemon, Refusal
+from tests.api.fake_scheduler import Refusal
+from tests.api.harness import Daemon
 from tests.waiting import until
 
 ACTIONS = {

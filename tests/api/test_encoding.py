@@ -9,7 +9,8 @@ import pytest
 
 from api.encoding import choose
 from store.tasks import update_task, upsert_task
-from tests.api.harness import Daemon, make_run, now_ms
+from tests.api.harness import Daemon
+from tests.api.records import make_run, now_ms
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -1,6 +1,7 @@
 """Every refusal is a problem document: also what never reaches the application."""
 
 import contextlib
+import errno
 import json
 import os
 import queue
@@ -13,7 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.api.harness import DEADLINE_S, Answer, Daemon, make_run
+from api.app import Route
+from api.errors import ApiError
+from api.operations import OPERATIONS
+from api.stream import unreadable
+from tests.api.client import DEADLINE_S, Answer
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 from tests.waiting import until
 
 FIELDS = {"$schema", "type", "title", "status", "detail", "instance", "errors"}
@@ -33,6 +40,24 @@ def raw(daemon: Daemon, request: bytes) -> tuple[int, dict[str, str], Any]:
     return int(first.split()[1]), headers, json.loads(body)
 
 
+def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """503, since it was not done and may be asked again; a lack of memory is no defect of ours."""
+
+    def carry_out(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Route, "_carry_out", carry_out)
+    route: Any = Route(None, [])  # type: ignore[arg-type]
+    for error in (lambda: route._run(OPERATIONS[0], None, None), unreadable_log):
+        with pytest.raises(ApiError) as raised:
+            error()
+        assert (raised.value.status, "Retry-After" in raised.value.headers) == (503, True)
+
+
+def unreadable_log() -> None:
+    raise unreadable("R", OSError(errno.ENOMEM, "Cannot allocate memory"))
+
+
 def assert_problem(answer: Answer, status: int) -> dict[str, Any]:
     assert answer.status == status, answer.body
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -46,7 +71,9 @@ def assert_problem(answer: Answer, status: int) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/api", "/api/", "/api/runs/bulk/nothing/more", "/static/../app.py"])
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/api", "/api/", "/api/runs/bulk/nothing/more", "/static/../app.py", "/api%2fruns"]
+)
 def test_unknown_paths(daemon: Daemon, path: str) -> None:
     """404."""
     assert_problem(daemon.get(path), 404)
@@ -93,6 +120,8 @@ JSON = {"Content-Type": "application/json"}
         (b'{"more": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001, JSON, 400),
         (b"{}", {}, 415),
         (b"password=x", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        (b"{}", {**JSON, "Content-Encoding": "gzip"}, 415),
+        (b"{}", {**JSON, "Content-Encoding": "identity"}, 422),
         (b"[]", JSON, 422),
         (b"{}", JSON, 422),
         (b'{"password": 1}', JSON, 422),
@@ -101,7 +130,7 @@ JSON = {"Content-Type": "application/json"}
     ],
 )
 def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
-    """400 no JSON, 413 too large (and the answer arrives), 415 not JSON by its type, 422 not what is asked for."""
+    """400 no JSON, 413 too large (and the answer arrives), 415 not plain JSON, 422 not what is asked for."""
     assert_problem(daemon.ask("POST", LOGIN, body, headers), status)
 
 
@@ -120,6 +149,22 @@ def test_no_part_of_a_log_in_is_repeated(daemon: Daemon, body: bytes) -> None:
     assert "secret phrase" not in json.dumps(found)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "location"),
+    [
+        (LOGIN, rb'{"password": "x", "pass\u0077ord": "y"}', "body.password"),
+        (LOGIN, b'{"password": "a:b", "password": "a:b"}', None),
+        ("/api/runs/bulk/stop", b'{"match_all": false, "ids": [], "match_all": true}', "body.match_all"),
+        ("/api/runs/bulk/stop", b'{"filter": {"status": "failed", "status": "ended"}}', "body.filter.status"),
+        ("/api/runs/bulk/stop", b'{"filter": {}, "filter": {"status": "ended"}, "filter": {}}', "body.filter"),
+    ],
+)
+def test_fields_that_are_given_twice(daemon: Daemon, path: str, body: bytes, location: str | None) -> None:
+    """422 unless both are the same: whoever looked at the request before us may have heeded the other one."""
+    found = assert_problem(daemon.ask("POST", path, body, JSON), 422 if location else 401)
+    assert [error["location"] for error in found["errors"]] == [location] * bool(location)
+
+
 def test_many_errors_in_few_words(daemon: Daemon) -> None:
     """Each is an element of errors; the sentence about them stays one."""
     body = json.dumps({f"field{number}": 1 for number in range(1000)}).encode()
@@ -131,13 +176,13 @@ def test_many_errors_in_few_words(daemon: Daemon) -> None:
 def test_schema_field_is_accepted(daemon: Daemon) -> None:
     """A body may carry ``$schema``, in any JSON media type."""
     headers = {"Content-Type": "application/merge-patch+json; charset=utf-8"}
-    answer = daemon.ask("POST", LOGIN, b'{"$schema": "x", "password": "wrong password"}', headers)
+    answer = daemon.ask("POST", LOGIN, b'{"$schema": "urn:x", "password": "wrong password"}', headers)
     assert_problem(answer, 401)
 
 
-@pytest.mark.parametrize("link", ["{}", "[]", "null", "5"])
-def test_schema_field_is_text(daemon: Daemon, link: str) -> None:
-    """``$schema`` of a body has the documented type."""
+@pytest.mark.parametrize("link", ["{}", "[]", "null", "5", '""', '"x"', '"//localhost/x"', '"http://a b"', '"a:%"'])
+def test_schema_field_is_a_uri(daemon: Daemon, link: str) -> None:
+    """``$schema`` of a body is what it is documented to be."""
     found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", f'{{"$schema": {link}}}', JSON), 422)
     assert [error["location"] for error in found["errors"]] == ["body.$schema"]
 
@@ -241,6 +286,26 @@ def test_what_gunicorn_refuses(daemon: Daemon, request_: bytes, status: int) -> 
     assert headers["content-type"] == "application/problem+json"
     assert body["status"] == status
     assert body["instance"].startswith("urn:ulid:")
+
+
+@pytest.mark.parametrize(
+    ("version", "connection", "answered"),
+    [
+        (b"1.1", b"Connection: TE, close", b"HTTP/1.1"),
+        (b"1.1", b"Connection: keep-alive\r\nConnection: Close", b"HTTP/1.1"),
+        (b"1.2", b"Connection: close", b"HTTP/1.1"),
+        (b"1.0", b"X: close", b"HTTP/1.0"),
+    ],
+)
+def test_connections_that_end(daemon: Daemon, version: bytes, connection: bytes, answered: bytes) -> None:
+    """After the answer, if ``close`` is among what the client says of the connection; of a version that we speak."""
+    with socket.create_connection(("127.0.0.1", daemon.port), 30) as sock:
+        sock.sendall(b"GET /healthz HTTP/%b\r\nHost: localhost\r\n%b\r\n\r\n" % (version, connection))
+        data = b""
+        while part := sock.recv(65536):
+            data += part
+    assert data.startswith(answered + b" 200 ")
+    assert b"\r\nconnection: close\r\n" in data.lower()
 
 
 @pytest.mark.parametrize("path", ["/api/runs", "/api/tasks/job/run", "/", "/healthz"])
@@ -349,7 +414,15 @@ def test_a_foreign_host_is_not_echoed(daemon: Daemon, request_: bytes) -> None:
     assert link.startswith(f"http://127.0.0.1:{daemon.port}/schemas/")
 
 
-@pytest.mark.parametrize("target", [b"http://evil.example/api/runs", b"HTTP://evil.example", b"http://u@localhost/"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"http://evil.example/api/runs",
+        b"HTTP://evil.example",
+        b"http://u@localhost/",
+        b"ftp://evil.example/api/runs",
+    ],
+)
 def test_the_host_of_a_whole_url(daemon: Daemon, target: bytes) -> None:
     """A request for a whole URL is one for that URL's host, whatever the header says."""
     assert raw(daemon, b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)[0] in (400, 421)

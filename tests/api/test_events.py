@@ -8,7 +8,8 @@ import pytest
 
 from logring.paths import ring_path
 from logring.writer import RingWriter
-from tests.api.harness import Daemon, Stream
+from tests.api.client import Stream
+from tests.api.harness import Daemon
 
 PATH = "/api/events/stream"
 

@@ -8,7 +8,8 @@ from logring.framesfile import FramesWriter
 from logring.layout import STDERR, STDOUT
 from logring.paths import frames_path
 from store.runs import Run
-from tests.api.harness import Daemon, Log, make_run
+from tests.api.harness import Daemon
+from tests.api.records import Log, make_run
 
 
 def drawing(daemon: Daemon) -> tuple[Run, Log, FramesWriter]:

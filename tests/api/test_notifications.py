@@ -7,7 +7,10 @@ import pytest
 from store import notifications
 from store.ids import new_ulid
 from store.notifications import Notification
-from tests.api.harness import Daemon, Refusal, Stream, now_ms
+from tests.api.client import Stream
+from tests.api.fake_scheduler import Refusal
+from tests.api.harness import Daemon
+from tests.api.records import now_ms
 
 PATH = "/api/notifications"
 

@@ -1,5 +1,8 @@
 """Parameters and times, without a server."""
 
+import re
+from urllib.parse import urlencode
+
 import pytest
 
 from api.params import (
@@ -89,6 +92,26 @@ def test_status_is_a_list() -> None:
     assert values("status=%20ended,,%20success%20,ended,succeeded,")["status"] == ("ended", "success", "succeeded")
 
 
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("failed", True),
+        (" , failed ,,\tended, ", True),
+        (" ", True),
+        ("failed ended", False),
+        ("fail", False),
+        ("failed;ended", False),
+        ("failed\n", False),
+        ("Failed", False),
+    ],
+)
+def test_a_status_is_what_is_documented(text: str, valid: bool) -> None:
+    """The pattern in the document says the same as the parameter."""
+    pattern = statuses("status", "").schema["pattern"].removesuffix("$")
+    assert bool(re.search(f"{pattern}\\Z", text)) is valid
+    assert (locations(urlencode({"status": text})) == []) is valid
+
+
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])
 def test_booleans(text: str, value: bool) -> None:
     """true, false, 1 and 0."""
@@ -104,6 +127,9 @@ def test_booleans(text: str, value: bool) -> None:
         ("1970-01-01T01:00:00 01:00", 0),
         ("1969-12-31T23:00:00-01:00", 0),
         ("2016-12-31T23:59:60Z", 1483228800000),
+        ("2016-12-31T18:59:60-05:00", 1483228800000),
+        ("0000-02-29T00:00:00Z", -62162121600000),
+        ("0001-01-01T00:00:00Z", -62135596800000),
         ("1970-01-01T00:00:00.0005Z", 1),
         ("1970-01-01T00:00:00.001000Z", 1),
     ],
@@ -128,6 +154,9 @@ def test_a_latest_time_rounds_down() -> None:
         "2026-11-21T24:00:00Z",
         "2026-11-21T00:00:00+24:00",
         "2026-11-21T00:00:61Z",
+        "2026-11-21T00:00:60Z",
+        "2016-12-31T23:59:60+01:00",
+        "0000-02-30T00:00:00Z",
         "2026-11-21T00:00:00Z\n",
         "1795232604",
     ],

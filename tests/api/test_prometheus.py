@@ -7,7 +7,8 @@ from api.prometheus import Text
 from store.notifications import Notification, notify
 from store.tasks import Instance, set_instance, update_task, upsert_task
 from tests.api.exposition import Family, parse
-from tests.api.harness import Daemon, make_run, now_ms
+from tests.api.harness import Daemon
+from tests.api.records import make_run, now_ms
 
 
 def scraped(daemon: Daemon) -> dict[str, Family]:

@@ -11,7 +11,8 @@ from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.paths import log_path, ring_path
 from logring.reader import Extent, LogReader
 from store.runs import Run
-from tests.api.harness import Daemon, make_run, now_ms
+from tests.api.harness import Daemon
+from tests.api.records import make_run, now_ms
 
 BLOCK = 65536
 
@@ -52,12 +53,12 @@ def long(shared: Daemon) -> Run:
 
 
 def test_size_and_tag(daemon: Daemon, long: Run) -> None:
-    """The size of an ended run's log is told before it is sent; HEAD tells the same and sends nothing."""
+    """The size of an ended run's log is told before it is sent; HEAD tells the same of the whole, and sends nothing."""
     whole = daemon.get(url(long))
     assert (whole.status, whole.body) == (200, TEXT)
     assert whole.headers["Content-Length"] == str(len(TEXT))
     assert whole.headers["Accept-Ranges"] == "bytes"
-    head = daemon.ask("HEAD", url(long))
+    head = daemon.ask("HEAD", url(long), None, {"Range": "bytes=0-4"})
     assert (head.status, head.body) == (200, b"")
     for name in ("Content-Length", "ETag", "Accept-Ranges", "Content-Type"):
         assert head.headers[name] == whole.headers[name]
@@ -108,7 +109,7 @@ def test_what_is_no_single_range(daemon: Daemon, long: Run, asked: str) -> None:
 def test_if_range(daemon: Daemon, long: Run) -> None:
     """A part only of the version that the client has a part of."""
     tag = daemon.get(url(long), {"Range": "bytes=0-0"}).headers["ETag"]
-    same = daemon.get(url(long), {"Range": "bytes=0-4", "If-Range": tag})
+    same = daemon.get(url(long), {"Range": "Bytes=0-4", "If-Range": tag})
     assert (same.status, same.body) == (206, TEXT[:5])
     for other in ('"other"', f"W/{tag}", "Sat, 21 Nov 2026 00:00:00 GMT"):
         answer = daemon.get(url(long), {"Range": "bytes=0-4", "If-Range": other})

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.api.credentials import bearer, make_token
-from tests.api.harness import Daemon, Refusal
+from tests.api.fake_scheduler import Refusal
+from tests.api.harness import Daemon
 from tests.waiting import until
 
 REPORT = {

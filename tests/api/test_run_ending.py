@@ -8,7 +8,8 @@ import pytest
 
 from logring.paths import log_path
 from store.ids import new_ulid
-from tests.api.harness import Daemon, make_run, now_ms
+from tests.api.harness import Daemon
+from tests.api.records import make_run, now_ms
 
 T0 = 1_780_000_000_000
 

@@ -5,7 +5,8 @@ from typing import Any
 from api.times import rfc3339
 from store import run_samples
 from store.run_samples import STEP_MS, Reading
-from tests.api.harness import Daemon, make_run
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 
 T0 = 1_780_000_000_000
 

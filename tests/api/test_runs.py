@@ -8,7 +8,9 @@ import pytest
 
 from store.ids import new_ulid
 from store.runs import Run
-from tests.api.harness import Daemon, Refusal, make_run
+from tests.api.fake_scheduler import Refusal
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 
 FOLDED = {"succeeded": "success", "missed": "skipped", "start_failed": "failed", "service": "cron", "startup": "cron"}
 REASONS = (

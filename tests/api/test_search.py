@@ -16,7 +16,8 @@ from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
 from logring.paths import log_path
 from store.ids import new_ulid
 from store.runs import Run
-from tests.api.harness import Daemon, Log, make_run
+from tests.api.harness import Daemon
+from tests.api.records import Log, make_run
 from tests.waiting import until
 
 
@@ -250,7 +251,7 @@ def test_a_slow_search_ends_in_time(daemon: Daemon, large: Run) -> None:
         body = page(daemon, "large", **query)
         found.append((time.monotonic() - start_s, body))
 
-    threads = [threading.Thread(target=search) for _ in range(3)]
+    threads = [threading.Thread(target=search) for _ in range(2)]
     for thread in threads:
         thread.start()
     slowest_s = 0.0
@@ -258,7 +259,7 @@ def test_a_slow_search_ends_in_time(daemon: Daemon, large: Run) -> None:
         start_s = time.monotonic()
         assert daemon.get(f"/api/runs/{large.id}/log?from=500&limit=10").status == 200
         slowest_s = max(slowest_s, time.monotonic() - start_s)
-    assert len(found) == 3
+    assert len(found) == 2
     assert max(took_s for took_s, _ in found) < 15
     assert slowest_s < 2
     for _, body in found:

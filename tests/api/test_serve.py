@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.harness import Daemon, make_run
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 from tests.waiting import until
 
 
@@ -195,10 +196,11 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("hello", [b"", b"\0\0\0\x02{}"])
 def test_without_a_hello(hello: bytes) -> None:
-    """Whoever starts it without being the root learns why it does not run."""
+    """Whoever starts it without being the root learns why it does not run, also in a directory that is gone."""
     ours, theirs = socket.socketpair()
+    somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
     process = subprocess.Popen(
-        [sys.executable, "-I", "-m", "api.serve", "--fd", str(theirs.fileno())],
+        [*somewhere, sys.executable, "-I", "-m", "api.serve", "--fd", str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
         stderr=subprocess.PIPE,
     )

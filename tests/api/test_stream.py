@@ -11,7 +11,9 @@ from logring.layout import STDERR, STDOUT
 from logring.paths import log_path, ring_path
 from logring.writer import RingWriter
 from store.runs import Run
-from tests.api.harness import Daemon, Event, Log, Stream, make_run, now_ms
+from tests.api.client import Event, Stream
+from tests.api.harness import Daemon
+from tests.api.records import Log, make_run, now_ms
 
 NOTIFICATIONS = "/api/notifications/stream"
 
@@ -299,7 +301,7 @@ def test_a_flood(daemon: Daemon) -> None:
     """A writer much faster than the client: every line in order, from ring or file, or named as dropped; then done."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=1024, blocks=2)
-    lines = 60_000
+    lines = 25_000
     streams = [daemon.stream(path(run)) for _ in range(2)]
 
     def write() -> None:

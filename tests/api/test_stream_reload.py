@@ -6,7 +6,8 @@ import threading
 from typing import Any
 
 from store.runs import Run
-from tests.api.harness import Daemon, now_ms
+from tests.api.harness import Daemon
+from tests.api.records import now_ms
 from tests.api.streaming import connect, path, request, running
 from tests.waiting import until
 

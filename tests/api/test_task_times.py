@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from store.tasks import upsert_task
-from tests.api.harness import Daemon, Refusal, make_run, now_ms
+from tests.api.fake_scheduler import Refusal
+from tests.api.harness import Daemon
+from tests.api.records import make_run, now_ms
 
 DAY_MS = 86_400_000
 

@@ -9,7 +9,8 @@ import pytest
 from store import meta, tasks
 from store.runs import Run, delete_run, insert_run, update_run
 from supervisor.version import VERSION
-from tests.api.harness import Daemon, make_run
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 
 TASK = {
     "kind": "task",
@@ -52,7 +53,6 @@ def test_list_after_each_change(daemon: Daemon) -> None:
     def insert(**columns: Any) -> None:
         run = make_run(**columns)
         insert_run(daemon.db, run)
-        tasks.update_task(daemon.db, "often", last_run_id=run.id)
         inserted.append(run)
 
     inserted: list[Run] = []
@@ -90,12 +90,10 @@ def test_list_after_each_change(daemon: Daemon) -> None:
 
 def test_task(daemon: Daemon) -> None:
     """A task with its schedule, its last run in convention A, what is active, and its definition."""
+    daemon.insert(make_run(task="backup", created_at=11, status="running", started_at=11))
+    daemon.insert(make_run(task="backup", created_at=12))
+    daemon.insert(make_run(task="backup", created_at=13))
     last = daemon.insert(make_run(task="backup", status="ended", end_reason="succeeded", exit_code=0, created_at=10))
-    daemon.insert(make_run(task="backup", created_at=1, status="running", started_at=1))
-    daemon.insert(make_run(task="backup", created_at=2))
-    daemon.insert(make_run(task="backup", created_at=3))
-    with daemon.lock:
-        tasks.update_task(daemon.db, "backup", last_run_id=last.id)
     task = daemon.get("/api/tasks/backup").json
     assert task["kind"] == "task"
     assert (task["description"], task["group"], task["tags"]) == ("Backs up", "nightly", ["disk"])

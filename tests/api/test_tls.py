@@ -12,8 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.api.client import DEADLINE_S, Stream
 from tests.api.credentials import basic
-from tests.api.harness import DEADLINE_S, PASSWORD, Daemon, Stream, make_run
+from tests.api.harness import PASSWORD, Daemon
+from tests.api.records import make_run
 from tests.waiting import until
 
 TLS = Path(__file__).parent / "tls"

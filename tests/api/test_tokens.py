@@ -9,7 +9,8 @@ import pytest
 from api.identity import hash_secret
 from store import tokens
 from tests.api.credentials import JSON, basic, bearer, make_token
-from tests.api.harness import Daemon, make_run, now_ms
+from tests.api.harness import Daemon
+from tests.api.records import make_run, now_ms
 from tests.waiting import until
 
 

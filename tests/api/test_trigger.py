@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
 import threading
 import time
 from typing import Any
 
 import pytest
 
+from api.resources.trigger import IDEMPOTENCY_KEY
 from store.ids import is_ulid
 from tests.api.credentials import bearer, make_token
-from tests.api.harness import Daemon, Refusal, make_run
+from tests.api.fake_scheduler import Refusal
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 
 JSON = {"Content-Type": "application/json"}
 
@@ -232,6 +236,7 @@ def test_what_is_no_key(daemon: Daemon, key: str) -> None:
     assert answer.status == 422
     assert answer.json["errors"][0]["location"] == "header.Idempotency-Key"
     assert daemon.scheduler.calls == []
+    assert not re.search(IDEMPOTENCY_KEY[1]["pattern"], key), "nor does the document say that it is one"
 
 
 def test_waiting_with_a_key(daemon: Daemon) -> None:

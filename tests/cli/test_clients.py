@@ -275,6 +275,18 @@ class TestLists:
         assert first.index("STATE") == third.index("[red]")
         assert "^[[2J" in second
 
+    @pytest.mark.parametrize("columns", [20, 60])
+    def test_a_narrow_terminal_cuts_no_id(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+    ) -> None:
+        """Who marks it with the mouse has all of it; headings stay words, too."""
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        show_table(["RUN", "TASK", "TRIGGER"], [[RUN, "a-task-with-a-rather-long-name", "startup, retry 2"]])
+        shown = capsys.readouterr().out
+        assert RUN in shown
+        assert "TRIGGER" in shown
+
     def test_times_are_told_as_people_tell_them(self) -> None:
         """Two units at most, in either direction."""
         now = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -114,11 +115,14 @@ def test_an_invalid_configuration_is_78(ringward: Ringward, tmp_path: Path) -> N
     [
         (problem(401, "who are you"), exit_codes.NOT_PERMITTED),
         (problem(403, "not you"), exit_codes.NOT_PERMITTED),
-        (problem(422, "wrong", [{"location": "query.limit", "message": "too large"}]), exit_codes.REFUSED),
+        (problem(422, "wrong", [{"location": "query.limit", "message": "too large"}]), exit_codes.USAGE),
         (problem(503, "later"), exit_codes.UNREACHABLE),
         (Answer(500, b"<html>", "text/html"), exit_codes.REFUSED),
         (Answer(200, b"<html>", "text/html"), exit_codes.UNREACHABLE),
         (Answer(200, b"{", broken=True), exit_codes.UNREACHABLE),
+        (Answer(200, b"[]"), exit_codes.UNREACHABLE),
+        (Answer(200, b""), exit_codes.UNREACHABLE),
+        (Answer(200, b'{"status": "success"}'), exit_codes.UNREACHABLE),
     ],
 )
 def test_errors_of_the_daemon_have_their_exit_codes(
@@ -147,6 +151,32 @@ def test_a_url_is_asked_with_the_password(ringward: Ringward, monkeypatch: pytes
     assert (result.exit_code, "http://127.0.0.1:9" in result.stderr) == (exit_codes.UNREACHABLE, True)
     assert ringward("--url", "ftp://x", "ps", plain=True).exit_code == exit_codes.USAGE
     assert ringward("--url", "http://x:y", "ps", plain=True).exit_code == exit_codes.USAGE
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a..b/", "http://127.0.0.1:9/\u00e4", "http://127.0.0.1:9/a b", "http://\u00e4"]
+)
+def test_what_is_no_url_is_64(ringward: Ringward, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Also where only names and paths are wrong; a password of any bytes is no reason for a traceback."""
+    assert ringward("--url", url, "ps", plain=True).exit_code == exit_codes.USAGE
+    monkeypatch.setenv("RINGWARD_PASSWORD", "\udcff")
+    assert ringward("--url", "http://127.0.0.1:9", "ps", plain=True).exit_code == exit_codes.UNREACHABLE
+
+
+def test_what_tls_says_is_told(ringward: Ringward) -> None:
+    """Its numbers are none of the system's: a wrong certificate is not `Operation not permitted`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        result = ringward("--url", f"https://127.0.0.1:{server.getsockname()[1]}", "ps", plain=True)
+        thread.join()
+    assert (result.exit_code, "[SSL" in result.stderr) == (exit_codes.UNREACHABLE, True), result.stderr
 
 
 def test_a_url_may_have_a_path_and_needs_no_port() -> None:
@@ -207,6 +237,33 @@ def test_a_reader_that_went_away_is_no_error_message(daemon: FakeDaemon, data: P
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == exit_codes.READER_GONE
+
+
+@pytest.mark.parametrize(
+    ("redirection", "command", "code", "said"),
+    [
+        (">/dev/full", "ps", exit_codes.OUTPUT, "what is printed cannot be written: No space left on device\n"),
+        (">/dev/full", "--help", exit_codes.OUTPUT, "what is printed cannot be written: No space left on device\n"),
+        ("<&- >&-", "ps", exit_codes.OK, ""),
+        ("2>/dev/full", "health", exit_codes.REFUSED, ""),
+    ],
+)
+def test_output_that_goes_nowhere(
+    daemon: FakeDaemon, data: Path, redirection: str, command: str, code: int, said: str
+) -> None:
+    """A full disk under what is printed is told in one line; closed descriptors are none of our business."""
+    daemon.on("GET", "/api/tasks", {"items": []})
+    called = ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, "--data", str(data), command]
+    done = subprocess.run(called, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.removeprefix("ringward: ")) == (code, said)
+
+
+def test_closed_descriptors_are_not_taken_by_files() -> None:
+    """Else the daemon's log, which goes to standard error, would go into a file of its data directory."""
+    code = "import os, supervisor.cli.main as main; main._open_what_is_closed()\n"
+    code += "print(*(f'{os.readlink(f\"/proc/self/fd/{fd}\")} {os.get_inheritable(fd)}' for fd in (0, 2)))"
+    command = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh", sys.executable, "-c", code]
+    assert subprocess.check_output(command, text=True) == "/dev/null True /dev/null True\n"
 
 
 def test_openapi_is_printed_by_a_process_of_its_own(

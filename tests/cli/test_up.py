@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -166,6 +167,21 @@ def test_a_second_daemon_is_75_and_names_the_first(up: Up) -> None:
     assert f"its pid is {os.getpid()}" in result.stderr
 
 
+def test_what_is_asked_for_on_the_way_waits_for_the_root(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while its modules are loaded is the daemon's clean end, not Python's traceback."""
+    blocked: set[int] = set()
+    execute = os.execv
+
+    def execv(program: str, arguments: list[str]) -> None:
+        blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        execute(program, arguments)
+
+    monkeypatch.setattr(os, "execv", execv)
+    assert up().executed
+    assert blocked >= {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def test_the_banner_says_what_starts(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     """The password that was made is not written where it would stay."""
     outcome = up("--listen", "127.0.0.1:1")
@@ -220,6 +236,16 @@ def test_a_socket_path_that_is_too_long_is_told(up: Up) -> None:
     assert (result.exit_code, "set socket in [http]" in result.stderr) == (exit_codes.CONFIG, True)
 
 
+def test_a_path_that_is_no_text_is_told(up: Up, tmp_path: Path) -> None:
+    """The database and the API could not have it."""
+    result = up("--data", os.fsdecode(b"d\xff")).result
+    assert (result.exit_code, "d\\udcff: its path is no UTF-8 text" in result.stderr) == (exit_codes.DATA_DIR, True)
+    elsewhere = tmp_path / os.fsdecode(b"c\xff.toml")
+    elsewhere.write_text(CONFIG)
+    elsewhere.chmod(0o644)
+    assert up("-c", str(elsewhere)).result.exit_code == exit_codes.CONFIG
+
+
 class TestPassword:
     def test_the_file_is_read(self, tmp_path: Path) -> None:
         """Its first line."""
@@ -236,6 +262,11 @@ class TestPassword:
         (tmp_path / "pw").write_text(f"{value}\n")
         with pytest.raises(Unusable, match=message):
             secret.settle({}, str(tmp_path / "pw"))
+
+    def test_one_that_is_no_text_is_refused(self) -> None:
+        """Before an API server that could not check it is started again and again."""
+        with pytest.raises(Unusable, match="RINGWARD_PASSWORD is no UTF-8 text"):
+            secret.settle({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
 
     def test_files_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
         """With the path."""

@@ -60,3 +60,15 @@ def test_the_socket_follows_configuration_and_data_directory(tmp_path: Path) -> 
     assert find_socket(str(path), "/elsewhere", {}) == "/elsewhere/ringward.sock"
     path.write_text("[http]\nsocket = 'x.sock'\n")
     assert find_socket(str(path), "/elsewhere", {}) == str(tmp_path / "x.sock")
+
+
+def test_who_names_the_data_directory_needs_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is being edited keeps nobody from stopping what runs, unless it was named itself."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "ringward.toml"
+    path.write_text("[daemon\n")
+    path.chmod(0o644)
+    assert find_socket(None, "/elsewhere", {}) == "/elsewhere/ringward.sock"
+    for config, data in ((None, None), (str(path), "/elsewhere")):
+        with pytest.raises(ConfigError):
+            find_socket(config, data, {})

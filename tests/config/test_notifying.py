@@ -55,6 +55,11 @@ def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
     assert wanted in "\n".join(map(str, problems(ONE + text)))
 
 
+def test_what_is_no_name_is_told_once(problems: Problems) -> None:
+    """Not also as a notifier that there is not, with a remedy that would not do."""
+    assert len(problems(f'{ONE}[tasks.t]\nrun = "true"\nnotify_on_failure = "a b"\n')) == 1
+
+
 @pytest.mark.parametrize("key", ["notifiers.x", "tasks.x"])
 def test_no_message_repeats_a_url(problems: Problems, key: str) -> None:
     """They are passwords."""

@@ -86,6 +86,12 @@ def test_no_single_time(write: Write, text: str) -> None:
     assert ":5: tasks.a.at: must be a time with its offset from UTC" in problem(write, f"at = {text}")
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "'1969-12-31T23:59:59Z'", "9999-12-31T23:59:59Z"])
+def test_a_single_time_that_no_clock_shows(write: Write, text: str) -> None:
+    """It is refused here, where it can be repaired, instead of wherever it is shown in some time zone."""
+    assert ":5: tasks.a.at: must be a time from 1970 to 2200" in problem(write, f"at = {text}")
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

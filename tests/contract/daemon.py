@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
 from store.database import open_writer
 from store.ids import new_ulid
 from store.runs import Run, insert_run
@@ -16,6 +18,8 @@ from tests.contract.tables import REASONS, TRIGGERS
 from tests.e2e.daemon import Answer, Daemon, program
 from tests.waiting import until
 
+on_one_database = pytest.mark.parametrize("daemon", ["sqlite"], indirect=True)
+"""For what is the same whatever database there is."""
 LINES = 6000
 PARAMS = 'params = [{ name = "of", kind = "option" }, { name = "empty", kind = "arg" }]'
 TASKS = f"""

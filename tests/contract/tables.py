@@ -235,8 +235,11 @@ OF_LOG_STREAM = (
 
 NARROWER = {
     ("offset", "minimum"): 0,
+    ("status", "pattern"): "^[, \\t]*(({words})([ \\t]*,[, \\t]*({words}))*[, \\t]*)?$".format(
+        words="|".join(dict.fromkeys((*PHASES, *REASONS, *REASONS_IN_SNAKE)))
+    ),
 }
-"""Where the interface says nothing of a limit and there has to be one."""
+"""Where the interface says nothing of a limit and there has to be one; of a status it is what its words say."""
 
 
 # Operations
@@ -319,6 +322,7 @@ OUR_OWN = (
     ("POST", "/api/tasks/{taskName}/start"),
     ("POST", "/api/tasks/{taskName}/pause"),
     ("POST", "/api/tasks/{taskName}/resume"),
+    ("GET", "/api/runs/deleted"),
     ("GET", "/api/runs/{runId}/ending"),
     ("GET", "/api/runs/{runId}/resources"),
     ("GET", "/api/resources"),

@@ -7,7 +7,7 @@ import pytest
 
 from store.database import open_reader
 from store.ids import is_ulid
-from tests.contract.daemon import Contract
+from tests.contract.daemon import Contract, on_one_database
 from tests.contract.shapes import check_object
 from tests.contract.tables import AFFECTED, FILTER, PROBLEM, SELECTOR, TRIGGERED, Field
 
@@ -84,6 +84,7 @@ def test_everything_is_optional(daemon: Contract, kind: str) -> None:
         assert body.get("triggered", []) == []
 
 
+@on_one_database
 @pytest.mark.parametrize("one", [*SELECTOR, *FILTER], ids=lambda one: one.name)
 def test_types(daemon: Contract, one: Field) -> None:
     """A value of another type, or null where that is not allowed: 422 that names the field; nothing is done."""
@@ -97,6 +98,7 @@ def test_types(daemon: Contract, one: Field) -> None:
         assert [error["location"] for error in answer.json()["errors"]] == [place]
 
 
+@on_one_database
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_body_is_needed(daemon: Contract, kind: str) -> None:
     """Without one: 400."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.contract import tables
+from tests.contract.daemon import on_one_database
 from tests.contract.shapes import check_parameter, check_schema, operation
 from tests.contract.tables import ENDPOINTS, Endpoint
 
@@ -14,6 +15,7 @@ def name(endpoint: Endpoint) -> str:
     return f"{endpoint.method} {endpoint.path}"
 
 
+pytestmark = on_one_database
 every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.contract.daemon import Contract
+from tests.contract.daemon import Contract, on_one_database
 from tests.contract.shapes import check_object
 from tests.contract.tables import PROBLEM
 
+pytestmark = on_one_database
 JSON = {"Content-Type": "application/json"}
 LIST = "/api/runs"
 

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from tests.contract.daemon import Contract, events_of
+from tests.contract.daemon import Contract, events_of, on_one_database
 from tests.contract.shapes import check_object
 from tests.contract.tables import DONE
+
+pytestmark = on_one_database
 
 
 def path(run_id: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.daemon import Contract
+from tests.contract.daemon import Contract, on_one_database
 from tests.contract.tables import ENDPOINTS, OUR_OWN, WITHOUT_SHAPES
 from tests.waiting import until
 
@@ -15,6 +15,7 @@ def name(operation: tuple[str, str]) -> str:
     return " ".join(operation)
 
 
+@on_one_database
 @pytest.mark.parametrize("operation", WITHOUT_SHAPES, ids=name)
 def test_described(document: dict[str, Any], operation: tuple[str, str]) -> None:
     """In the served document, with its path parameters by their names."""
@@ -54,6 +55,7 @@ def test_streams(daemon: Contract, operation: tuple[str, str]) -> None:
     stream.close()
 
 
+@on_one_database
 def test_local_operations(daemon: Contract) -> None:
     """The identity is for loopback and the socket, the password for the socket alone; a proxy is neither."""
     forwarded = {**daemon.admin, "X-Forwarded-For": "192.0.2.1"}
@@ -83,6 +85,7 @@ def test_delete(daemon: Contract) -> None:
     assert daemon.get(f"/api/runs/{run_id}").status == 404
 
 
+@on_one_database
 def test_raw_is_plain_text(daemon: Contract) -> None:
     """The whole log as text/plain."""
     answer = daemon.get(f"/api/runs/{daemon.printed}/log/raw")
@@ -112,6 +115,7 @@ def test_each_once() -> None:
     assert len(wanted) == len(set(wanted)) == 34
 
 
+@on_one_database
 def test_all(document: dict[str, Any]) -> None:
     """The served document has each operation of the lists, and no other."""
     wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES, *OUR_OWN]

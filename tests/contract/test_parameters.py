@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.contract.daemon import Contract, events_of, header
+from tests.contract.daemon import Contract, events_of, header, on_one_database
 from tests.contract.shapes import check_object
 from tests.contract.tables import ENDPOINTS, INTEGER_TEXT, PROBLEM, Endpoint, Parameter
 
@@ -70,6 +70,7 @@ def test_valid(daemon: Contract, endpoint: Endpoint, parameter: Parameter, value
         check_object(answer.json(), endpoint.answer)
 
 
+@on_one_database
 @pytest.mark.parametrize(("endpoint", "parameter", "value"), cases(invalid))
 def test_invalid(daemon: Contract, endpoint: Endpoint, parameter: Parameter, value: str) -> None:
     """422 that names it, and what came."""
@@ -136,7 +137,8 @@ def test_names_of_tasks(daemon: Contract, name: str) -> None:
     assert daemon.get(f"/api/tasks/{name}/runs").status == 404
 
 
-@pytest.mark.parametrize("name", ["a" * 101, "a%20b", "%C3%A9", "a%0A"])
+@on_one_database
+@pytest.mark.parametrize("name", ["a" * 101, "a%20b", "%C3%A9", "a%0A", "a%2Fb"])
 def test_what_is_no_name(daemon: Contract, name: str) -> None:
     """422 that names it."""
     answer = daemon.get(f"/api/tasks/{name}/runs")

@@ -1,12 +1,25 @@
 """A daemon whose schedulers die as planned."""
 
+import os
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.crash import steps
 from tests.crash.harness import Report, compare
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
+
+at_some_time = pytest.mark.parametrize(
+    "times",
+    [(1,), (3,)] if os.environ.get("CRASH_STEPS") == "all" else [(1, 3)],
+    ids=lambda times: "or".join(map(str, times)),
+)
+"""When a scheduler dies at a step: as it reaches that for the first or the third time, as chance has it.
+
+CRASH_STEPS=all tries both, one after the other.
+"""
 
 
 class StepsDaemon(Daemon):

@@ -107,8 +107,8 @@ class Storm:
             text = example() + text
         daemon.write(text)
 
-    def run(self, seconds: float) -> Report:
-        """The whole of it."""
+    def run(self, seconds: float, longest_pause_s: float = 4.0) -> Report:
+        """The whole of it; what passes from one kill to the next is drawn up to the longest pause."""
         daemon = self._daemon
         daemon.start()
         end = time.monotonic() + seconds
@@ -117,7 +117,7 @@ class Storm:
             self._trigger(self._random.choice(("slow", "flood", "steady")))
             if time.monotonic() >= next_kill:
                 self._kill(self._random.choice(VICTIMS))
-                next_kill = time.monotonic() + self._random.uniform(0.3, 4)
+                next_kill = time.monotonic() + self._random.uniform(0.3, longest_pause_s)
         until(daemon.ready, "the daemon to be ready after the last kill")
         self._kill("upgrade")
         until(self._upgraded, "the end of the last upgrade")

@@ -1,12 +1,13 @@
 """The scheduler killed at each labelled step: nothing is lost, nothing runs twice, nothing is said to have crashed."""
 
 import contextlib
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.crash import steps
-from tests.crash.daemon import StepsDaemon, in_fours
+from tests.crash.daemon import StepsDaemon, at_some_time, in_fours
 from tests.crash.harness import all_runs, numbered, numbered_quickly
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
@@ -78,15 +79,15 @@ def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
     assert endings["stopped"] | endings["superseded"] == {("stopped", 143)}
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_schedulers_die_at_work(number: int, daemon: StepsDaemon) -> None:
+@at_some_time
+def test_schedulers_die_at_work(times: tuple[int, ...], daemon: StepsDaemon) -> None:
     """Whatever the moment: every accepted trigger ran once, every line and every ending is there."""
     daemon.write(configuration(daemon.sides))
     accepted = set()
     for labels in in_fours(steps.WORKING):
         daemon.start()
         for label in labels:
-            daemon.plan(label, number=number)
+            daemon.plan(label, number=random.choice(times))
             accepted |= begin_load(daemon)
             finish_load(daemon)
             daemon.recovered()

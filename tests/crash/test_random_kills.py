@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.crash.harness import Storm
 from tests.e2e.daemon import Daemon
 
-SECONDS = 15
+SECONDS, LONGEST_PAUSE_S = 6, 1.5
 
 
 def test_no_line_no_exit_and_no_trigger_is_lost(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_no_line_no_exit_and_no_trigger_is_lost(tmp_path: Path) -> None:
     """
     daemon = Daemon(tmp_path)
     try:
-        report = Storm(daemon, tmp_path, seed=1, with_example=False).run(SECONDS)
+        report = Storm(daemon, tmp_path, seed=1, with_example=False).run(SECONDS, LONGEST_PAUSE_S)
     finally:
         daemon.clean()
     assert report.differences == []

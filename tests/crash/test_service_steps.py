@@ -1,12 +1,11 @@
 """The scheduler killed at labelled steps while services are stopped, started and restarted."""
 
 import contextlib
+import random
 from itertools import groupby, pairwise
 from typing import Any
 
-import pytest
-
-from tests.crash.daemon import StepsDaemon, in_fours
+from tests.crash.daemon import StepsDaemon, at_some_time, in_fours
 from tests.crash.harness import numbered
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
@@ -58,8 +57,8 @@ def settled(daemon: Daemon, ids: set[str]) -> set[str]:
     return found if len(found) == INSTANCES and not found & ids and "rolling" not in task else set()
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_schedulers_die(number: int, daemon: StepsDaemon) -> None:
+@at_some_time
+def test_schedulers_die(times: tuple[int, ...], daemon: StepsDaemon) -> None:
     """Each command is carried out to its end, no two processes of an instance ever run, and no ending is lost."""
     daemon.write(
         f"[services.s]\n{numbered(1_000_000, 0.01, daemon.sides)}\n"
@@ -72,7 +71,7 @@ def test_schedulers_die(number: int, daemon: StepsDaemon) -> None:
         daemon.recovered()
         seen |= until(lambda old=seen: settled(daemon, old), "the service")  # type: ignore[misc]
         for label in labels:
-            daemon.plan(label, number=number)
+            daemon.plan(label, number=random.choice(times))
             asked = Asking(daemon)
             begun = cycle(daemon, asked, seen)
             daemon.recovered()

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import psutil
 
-from supervisor.root.cgroups import Cgroup, Cgroups, run_of_cgroup
+from supervisor.root.cgroups import Cgroup, Cgroups, name_of_cgroup
 from tests.waiting import until
 
 RINGWARD = Path(sys.executable).parent / "ringward"
@@ -160,7 +160,7 @@ class Daemon:
         """Leave nothing behind."""
         if self.process is not None and self.process.poll() is None:
             children = psutil.Process(self.pid).children(recursive=True)
-            runs = {run_of_cgroup(child.pid) for child in children} - {""}
+            runs = {name_of_cgroup(child.pid) for child in children} - {""}
             self.process.kill()
             self.process.wait()
             for child in children:
@@ -242,7 +242,7 @@ class Daemon:
         return [line["text"] for line in self.lines(run_id) if line["stream"] == stream]
 
     def helper(self, title: str) -> psutil.Process:
-        """Our child process that ps shows under this title."""
+        """Our child process that ps shows under this title; the oldest, for copies have it until they have another."""
         found: list[psutil.Process] = []
 
         def look() -> bool:
@@ -253,7 +253,7 @@ class Daemon:
             return bool(found)
 
         until(look, f"the process {title}")
-        return found[-1]
+        return min(found, key=lambda one: (one.create_time(), one.pid))
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -4,8 +4,6 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 from store.copies import make_copy
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
@@ -22,35 +20,39 @@ def damage(path: Path, begin: int) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("begin", [0, 4096, None])
-def test_starting_again_from_the_copy(daemon: Daemon, begin: int | None) -> None:
+def test_starting_again_from_the_copy(daemon: Daemon) -> None:
     """A damaged header, damaged pages, no file: it starts with what the copy has, tells, and keeps the damaged one."""
     daemon.write(TASK)
     daemon.start()
-    before = daemon.ended(daemon.trigger("t"))
     path = daemon.data / "ringward.db"
-    make_copy(str(path))
-    after = daemon.ended(daemon.trigger("t"))
-    assert daemon.stop() == 0
-    damaged = b""
-    if begin is None:
-        for part in ("", "-wal", "-shm"):
-            Path(f"{path}{part}").unlink(missing_ok=True)
-    else:
-        damaged = damage(path, begin)
-    daemon.start()
-    assert [run["id"] for run in daemon.runs("t")] == [before["id"]]
-    assert daemon.get(f"/api/runs/{after['id']}").status == 404
+    kept: dict[str, bytes] = {}
+    for begin in (0, 4096, None):
+        daemon.ended(daemon.trigger("t"))
+        before = [run["id"] for run in daemon.runs("t")]
+        make_copy(str(path))
+        after = daemon.ended(daemon.trigger("t"))
+        assert daemon.stop() == 0
+        damaged = []
+        if begin is None:
+            for part in ("", "-wal", "-shm"):
+                Path(f"{path}{part}").unlink(missing_ok=True)
+        else:
+            damaged = [damage(path, begin)]
+        said = daemon.output.stat().st_size
+        daemon.start()
+        assert [run["id"] for run in daemon.runs("t")] == before
+        assert daemon.get(f"/api/runs/{after['id']}").status == 404
+        told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
+        assert "what happened after that is lost" in told[0]["body"]
+        assert "the database is started again from its copy of" in daemon.output.read_text()[said:]
+        new = {str(one): one.read_bytes() for one in daemon.data.glob("ringward.db.damaged-*") if str(one) not in kept}
+        assert [*new.values()] == damaged
+        assert all(name in told[0]["body"] for name in new)
+        kept |= new
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
-    [told] = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
-    assert "what happened after that is lost" in told["body"]
-    assert "the database is started again from its copy of" in daemon.output.read_text()
-    kept = list(daemon.data.glob("ringward.db.damaged-*"))
-    assert [one.read_bytes() for one in kept] == ([] if begin is None else [damaged])
-    assert all(str(one) in told["body"] for one in kept)
     assert daemon.stop() == 0
     daemon.start()
-    assert len(daemon.runs("t")) == 2
+    assert len(daemon.runs("t")) == 4
 
 
 WORK = f"""{TASK}[tasks.long]
@@ -82,7 +84,7 @@ def test_damage_while_it_runs(daemon: Daemon) -> None:
     until(lambda: daemon.get("/api/runs?limit=7") and told in daemon.output.read_text(), "somebody to meet it")
     (daemon.directory / "gate").touch()
     until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")
-    until(daemon.ready, "the next scheduler")
+    until(lambda: daemon.helper("ringward scheduler").pid != scheduler and daemon.ready(), "the next scheduler")
     for run in (ends, stays):
         ended = daemon.ended(run)
         assert (ended["endReason"], ended["exitCode"], ended["triggeredBy"]) == ("succeeded", 0, "api")
@@ -94,7 +96,6 @@ def test_damage_while_it_runs(daemon: Daemon) -> None:
     assert daemon.task("s")["state"] == "running"
     assert [run["id"] for run in daemon.runs("t")] == [before["id"]]
     assert daemon.helper("ringward gunicorn").pid == gunicorn
-    assert daemon.helper("ringward scheduler").pid != scheduler
     kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
     assert kinds.count("database.restored") == 1
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
@@ -102,21 +103,3 @@ def test_damage_while_it_runs(daemon: Daemon) -> None:
     daemon.start()
     assert {daemon.run(run)["endReason"] for run in (ends, stays)} == {"succeeded"}
     assert "Traceback" not in daemon.output.read_text()
-
-
-def test_locked_by_somebody_else(daemon: Daemon) -> None:
-    """What somebody waits for is refused, what runs goes on and can be stopped; afterwards all is stored."""
-    daemon.write('[tasks.t]\nrun = "exec sleep 1000"\n')
-    daemon.start()
-    run = daemon.trigger("t")
-    until(lambda: daemon.run(run)["status"] == "running", "the run")
-    other = sqlite3.connect(daemon.data / "ringward.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 503, "it to be noticed")
-    until(lambda: daemon.get("/readyz").status == 503, "the probe to say so")
-    assert daemon.request("POST", f"/api/runs/{run}/stop").status == 204
-    assert daemon.get("/api/runs").status == 200
-    other.execute("ROLLBACK")
-    other.close()
-    assert daemon.ended(run)["endReason"] == "stopped"
-    until(lambda: daemon.get("/readyz").status == 200, "it to recover")

@@ -174,7 +174,7 @@ def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Pat
     """
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, tmp_path / 'steady')}\n"
-        f"[tasks.flood]\nrun = {program('numbered', 400_000, 0, tmp_path / 'flood')}\n"
+        f"[tasks.flood]\nrun = {program('numbered', 200_000, 0, tmp_path / 'flood')}\n"
         f"[services.s]\nrun = {program('obeys_term')}\n"
     )
     daemon.start()
@@ -204,7 +204,7 @@ def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Pat
         assert set(found) <= set(printed)
         lost = len(printed) - len(found)
         assert lost * len("line 100000\n") <= 5 * (256 + 64) * 1024, lost
-    assert raw(daemon, flood)[-1] == "line 399999"
+    assert raw(daemon, flood)[-1] == "line 199999"
     assert daemon.stop() == 0
     until(lambda: not manager.stored, "the store to be empty")
 

@@ -62,7 +62,7 @@ def test_strangers_are_reaped(container: Container) -> None:
         enter = ["nsenter", "--target", str(init.pid), "--pid", "--", "sh", "-c", "sleep 0.01 & exit"]
         for _ in range(5):
             subprocess.run(enter, check=True)
-        helpers = {"ringward scheduler", "ringward gunicorn", "ringward spawner"}
+        helpers = {"ringward scheduler", "ringward gunicorn", "ringward spawner", "ringward spare"}
 
         def others() -> set[str]:
             found = set()

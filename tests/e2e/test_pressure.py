@@ -4,6 +4,7 @@ import os
 import sys
 
 import psutil
+import pytest
 
 from tests.e2e.daemon import PROGRAMS, Daemon, program
 from tests.waiting import until
@@ -51,6 +52,7 @@ def test_nobody_reads_the_daemons_output(daemon: Daemon) -> None:
         os.close(write_end)
 
 
+@pytest.mark.lent
 def test_far_times(daemon: Daemon) -> None:
     """Times beyond what epoll_wait(2) can count, 24.8 days, are waited for like others."""
     daemon.write(

@@ -174,6 +174,7 @@ def test_staleness_is_announced_once(daemon: Daemon) -> None:
     assert kinds == ["config.stale"]
 
 
+@pytest.mark.lent
 def test_sighup(daemon: Daemon) -> None:
     """Reloads; what comes of it stands in the daemon's log."""
     daemon.write('[tasks.t]\nrun = "true"\n')
@@ -279,6 +280,7 @@ def test_the_other_tables(daemon: Daemon) -> None:
     assert " INFO scheduler" not in log(daemon)[length:]
 
 
+@pytest.mark.lent
 def test_what_needs_another_daemon(daemon: Daemon) -> None:
     """Is refused with its place and the reason, and so is all the rest of the file."""
     daemon.write("")
@@ -382,7 +384,7 @@ def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
 
 
 def test_edits_end_where_a_fresh_start_begins(daemon: Daemon, tmp_path: Path) -> None:
-    """A hundred random edits under the running daemon: what it shows then is what a new one shows."""
+    """Forty random edits under the running daemon: what it shows then is what a new one shows."""
     chance = random.Random(11)
 
     def text() -> str:
@@ -411,7 +413,7 @@ def test_edits_end_where_a_fresh_start_begins(daemon: Daemon, tmp_path: Path) ->
 
     daemon.write(text())
     daemon.start()
-    for _ in range(100):
+    for _ in range(40):
         reload(daemon, text())
     fresh = Daemon(tmp_path / "fresh")
     fresh.directory.mkdir()

@@ -3,6 +3,8 @@
 import signal
 from typing import Any
 
+import pytest
+
 from tests.e2e.daemon import Daemon, program
 from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
@@ -65,6 +67,7 @@ def test_a_run_that_takes_much(daemon: Daemon) -> None:
     assert (of_short["samples"], of_short["maxRssBytes"] > 0) == ([], True)
 
 
+@pytest.mark.lent
 def test_a_killed_supervisor(daemon: Daemon) -> None:
     """What was known of a run that crashed with it is not lost."""
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")

@@ -6,12 +6,15 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
 
 MINUTE_MS = 60_000
 
 
+@pytest.mark.lent
 def test_an_instant_fires(daemon: Daemon) -> None:
     """A task runs at the instant that was announced, is told which one that is, and its next one is announced."""
     daemon.write('[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\ncron = "*/5 * * * * *"\n')
@@ -28,6 +31,7 @@ def test_an_instant_fires(daemon: Daemon) -> None:
     assert daemon.task("t")["nextRunAt"] > announced
 
 
+@pytest.mark.lent
 def test_intervals_and_single_times(daemon: Daemon) -> None:
     """``every`` runs one interval after the other, exactly; ``at`` waits for its time, or says that it is past."""
     daemon.write(
@@ -47,6 +51,7 @@ def test_intervals_and_single_times(daemon: Daemon) -> None:
     assert "nextRunAt" not in daemon.task("never")
 
 
+@pytest.mark.lent
 def test_what_passed_while_the_daemon_was_down(daemon: Daemon) -> None:
     """The newest instant that was missed runs, the others are one missed run; no instant twice, none backfilled.
 

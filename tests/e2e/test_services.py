@@ -277,7 +277,7 @@ def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
     before = until(lambda: running(daemon, "s"), "the service")
     flag.touch()
     assert ask(daemon, "restart?rolling=true") == 204
-    until(lambda: "service.rolling" in kinds(daemon), "it to end")
+    until(lambda: "rolling" not in daemon.task("s") and "service.rolling" in kinds(daemon), "it to end")
     task = daemon.task("s")
     assert [one["state"] for one in task["instances"]] == ["running", "fatal", "running"]
     assert task["instances"][2]["runId"] == before[2]

@@ -7,6 +7,7 @@ import subprocess
 from functools import partial
 
 import psutil
+import pytest
 
 from tests.e2e.daemon import Daemon, program
 from tests.waiting import until
@@ -73,6 +74,7 @@ def _is_waiting(pid: int) -> bool:
         return any("->" in line and f" {pid} " in line for line in file)
 
 
+@pytest.mark.lent
 def test_what_waits_stays(daemon: Daemon) -> None:
     """What is queued or waits for its retry when the daemon is shut down runs after the next start, in its order.
 

@@ -3,11 +3,26 @@
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.daemon import RINGWARD, Daemon, free_port
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that was started where nothing is private by itself; nobody changes it."""
+    one = Daemon(tmp_path_factory.mktemp("started"))
+    one.write('[tasks.t]\nrun = "env"\n')
+    before = os.umask(0)
+    try:
+        one.start()
+    finally:
+        os.umask(before)
+    yield one
+    one.clean()
 
 
 def up(daemon: Daemon) -> subprocess.CompletedProcess[str]:
@@ -42,13 +57,11 @@ def test_a_taken_port(daemon: Daemon) -> None:
     assert outcome.stderr.strip() == f"ringward: cannot listen on 127.0.0.1:{port}: Address already in use"
 
 
-def test_a_second_daemon_names_the_first(daemon: Daemon) -> None:
+def test_a_second_daemon_names_the_first(started: Daemon) -> None:
     """A second daemon on the same data directory says who holds it; exit status 75."""
-    daemon.write("")
-    daemon.start()
-    outcome = up(daemon)
+    outcome = up(started)
     assert outcome.returncode == 75
-    assert str(daemon.pid) in outcome.stderr
+    assert str(started.pid) in outcome.stderr
 
 
 def test_an_unusable_data_directory(daemon: Daemon, tmp_path: Path) -> None:
@@ -62,37 +75,27 @@ def test_an_unusable_data_directory(daemon: Daemon, tmp_path: Path) -> None:
     assert str(tmp_path / "file") in outcome.stderr
 
 
-def test_private_files_under_any_umask(daemon: Daemon) -> None:
+def test_private_files_under_any_umask(started: Daemon) -> None:
     """Everything in the data directory is ours alone, whatever the umask was."""
-    daemon.write('[tasks.t]\nrun = "echo x"\n')
-    before = os.umask(0)
-    try:
-        daemon.start()
-    finally:
-        os.umask(before)
-    daemon.ended(daemon.trigger("t"))
-    for path in (daemon.data, *daemon.data.rglob("*")):
+    started.ended(started.trigger("t"))
+    for path in (started.data, *started.data.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_the_password_never_reaches_the_log(daemon: Daemon) -> None:
+def test_the_password_never_reaches_the_log(started: Daemon) -> None:
     """Neither the configured password nor the processes' token stands in output, arguments or environments."""
-    daemon.write('[tasks.t]\nrun = "env"\n')
-    daemon.start()
-    daemon.ended(daemon.trigger("t"))
-    assert "correct horse" not in daemon.output.read_text()
+    started.ended(started.trigger("t"))
+    assert "correct horse" not in started.output.read_text()
     for helper in ("ringward scheduler", "ringward gunicorn"):
-        process = daemon.helper(helper)
+        process = started.helper(helper)
         assert "correct horse" not in " ".join(process.cmdline())
         assert "RINGWARD_PASSWORD" not in process.environ()
 
 
 @pytest.mark.parametrize("where", ["/etc", "/proc"])
-def test_there_is_no_way_in_without_a_password(daemon: Daemon, where: str) -> None:
+def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> None:
     """Over TCP nothing but the open pages answers without credentials, and no path leads out of them."""
-    daemon.write("")
-    daemon.start()
-    line = next(line for line in daemon.config.read_text().splitlines() if line.startswith("listen"))
+    line = next(line for line in started.config.read_text().splitlines() if line.startswith("listen"))
     port = int(line.split(":")[1].strip('"]'))
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(f"GET /../..{where}/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())

@@ -24,6 +24,7 @@ def kill_helper(daemon: Daemon, title: str) -> None:
     until(daemon.ready, "the daemon to be ready again")
 
 
+@pytest.mark.lent
 def test_the_process_tree(daemon: Daemon) -> None:
     """Ps shows one supervisor with a scheduler and a gunicorn below it."""
     daemon.write("")
@@ -181,6 +182,7 @@ def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
         stream.close()
 
 
+@pytest.mark.lent
 def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
     """Gunicorn replaces a killed worker; the listening socket stays, so nobody is refused."""
     daemon.write("")
@@ -191,6 +193,7 @@ def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
         assert daemon.get("/healthz").status == 200
 
 
+@pytest.mark.lent
 def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_path: Path) -> None:
     """After SIGKILL of the supervisor its helpers end, the next start marks runs as crashed and has their lines."""
     daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.001, tmp_path / 'side')}\n")
@@ -238,6 +241,7 @@ def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.lent
 def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_path: Path) -> None:
     """A silent service outlives a SIGKILLed supervisor, but not the next start: nothing runs twice."""
     pids = tmp_path / "pids"

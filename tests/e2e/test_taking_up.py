@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.e2e.daemon import Daemon, program
+from tests.e2e.test_reload import edit, reload
 from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
 
@@ -82,6 +84,72 @@ def test_services_that_left_the_file(daemon: Daemon) -> None:
     assert daemon.ended(task)["exitCode"] == 5
 
 
+def test_runs_end_as_they_began(daemon: Daemon) -> None:
+    """They are judged, and tried again, as their tasks said when they were started, whatever the file says since."""
+    gate, early = daemon.directory / "gate", daemon.directory / "early"
+    waits, waits_less = (f"until [ -e '{path}' ]; do sleep 0.01; done" for path in (gate, early))
+    daemon.write(
+        f'[tasks.codes]\nrun = "{waits}; exit 7"\nexit_codes = [7]\n'
+        f'[tasks.gone]\nrun = "{waits}; exit 7"\nexit_codes = [7]\n'
+        f'[tasks.ends]\nrun = "{waits_less}; exit 7"\nexit_codes = [7]\n'
+        f'[tasks.tried]\nrun = "{waits}; exit 1"\nretry_attempts = 1\nretry_delay = "0s"\n'
+        f"[tasks.says]\nrun = \"{waits}; echo it is broken\"\nfailure_output = 'broken'\n"
+    )
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in ("codes", "gone", "ends", "tried", "says")}
+    until(lambda: all(daemon.run(run)["status"] == "running" for run in runs.values()), "all to run")
+    children = psutil.Process(daemon.pid).children()
+    [ending] = [one for one in children if one.environ().get("RINGWARD_RUN_ID") == runs["ends"]]
+    daemon.write("".join(f'[tasks.{name}]\nrun = "true"\n' for name in ("codes", "ends", "tried", "says")))
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    early.touch()
+    until(lambda: not ending.is_running(), "one to end unseen")
+    scheduler.kill()
+    until(lambda: daemon.helper("ringward scheduler").pid != scheduler.pid and daemon.ready(), "another scheduler")
+    gate.touch()
+    reasons = {name: daemon.ended(run)["endReason"] for name, run in runs.items()}
+    assert reasons == {**dict.fromkeys(("codes", "gone", "ends"), "succeeded"), "tried": "failed", "says": "failed"}
+    again = until(lambda: daemon.runs("tried")[1:], "the second attempt")[0]
+    assert (daemon.ended(again["id"])["endReason"], again["retryAttempt"]) == ("succeeded", 1)
+
+
+def test_services_that_left_and_come_back(daemon: Daemon) -> None:
+    """While their processes still end, before or after another scheduler began: they never run twice, and come up."""
+    text = "[services.{}]\nrun = " + program("ignores_term") + '\ngraceful_stop = "1h"\nrestart_delay = "1h"\n'
+    names = ("before", "after")
+    both = "".join(map(text.format, names))
+    daemon.write(both)
+    daemon.start()
+
+    def living() -> dict[str, int]:
+        children = (one for one in psutil.Process(daemon.pid).children() if one.status() != psutil.STATUS_ZOMBIE)
+        found = [
+            (one.environ().get("RINGWARD_TASK"), one.pid) for one in children if "ignores_term" in str(one.cmdline())
+        ]
+        assert len(dict(found)) == len(found)
+        return {name: pid for name, pid in found if name is not None}
+
+    until(
+        lambda: all(daemon.texts(run["id"]) for run in [*daemon.runs(names[0]), *daemon.runs(names[1])]), "both to run"
+    )
+    first = living()
+    assert first.keys() == {*names}
+    reload(daemon, "")
+    edit(daemon, text.format("before"))
+    kill_helper(daemon, "ringward scheduler")
+    reload(daemon, both)
+    assert living() == first
+    assert [daemon.task(name)["state"] for name in names] == ["stopping", "stopping"]
+    assert [len(daemon.runs(name)) for name in names] == [1, 1]
+    for pid in first.values():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: [daemon.task(name)["state"] for name in names] == ["running", "running"], "both to come up")
+    assert [[run.get("endReason") for run in daemon.runs(name)] for name in names] == [["stopped", None]] * 2
+    assert living().keys() == {*names}
+    assert not {*first.values()} & {*living().values()}
+
+
 def test_a_queued_run_whose_name_is_another_kind_now(daemon: Daemon) -> None:
     """What waits for a task that is a service now cannot start, and says so instead of waiting for ever."""
     daemon.write(f"[tasks.x]\nrun = {program('obeys_term')}\n")
@@ -114,6 +182,7 @@ def test_a_service_that_dies_unseen(daemon: Daemon) -> None:
     assert daemon.task("s")["instances"][0]["failures"] == 0
 
 
+@pytest.mark.lent
 def test_a_schedule_from_the_future(daemon: Daemon) -> None:
     """A clock that was a year ahead once does not silence a schedule for a year."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')

@@ -60,7 +60,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(STEPS, max_size=25),
     blocks=st.integers(1, 3),
@@ -303,7 +303,7 @@ def there(log: Log) -> list[Line]:
     return lines
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.integers(1, 300)), max_size=60))
 def test_a_full_log_drops_whole_lines(steps: list[tuple[int, int]]) -> None:
     """What is kept of each stream is its beginning; what is dropped is counted, drawn or not."""

@@ -19,7 +19,7 @@ TEXT = st.lists(
 ).map(lambda parts: b"".join(parts) + b"\n")
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(text=TEXT)
 def test_as_the_reducer_leaves_them(text: bytes) -> None:
     """Byte for byte."""

@@ -232,7 +232,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(STEPS, max_size=60),
     blocks=st.integers(1, 4),

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.logring.machine import World
 from tests.logring.steps import CHUNKS, STREAMS
 
-EXAMPLES = int(os.environ.get("LOGRING_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("LOGRING_EXAMPLES", "80"))
 """For a long run, more."""
 
 ANCHORS = st.integers(-300, 300)

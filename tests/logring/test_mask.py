@@ -65,7 +65,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     pieces=PIECES, cuts=st.lists(st.integers(0, 200), max_size=12), known=st.sets(st.sampled_from(SECRETS), min_size=1)
 )

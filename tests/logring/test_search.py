@@ -84,7 +84,7 @@ def collect(
     raise AssertionError("no end")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(STEPS, max_size=25),
     blocks=st.integers(1, 3),

@@ -96,7 +96,7 @@ def test_few_blocks_are_read(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch)
     reader.close()
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 60), st.integers(0, 900)), max_size=30),
     wanted=st.integers(-200, 1500),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor import cgroupnames
 from supervisor.metrics.cgroups import cgroup_of, mount_of, taken
 from supervisor.metrics.taken import Taken
 
@@ -43,6 +44,18 @@ def test_the_cgroup_of_a_run(proc: Path, group: Path) -> None:
     mount = mount_of(str(proc))
     assert cgroup_of(RUN, 100, mount, str(proc)) == str(group)
     assert taken(str(group)) == Taken(2000, 1499, 1200, 3, 110, 220)
+
+
+def test_one_that_was_made_in_advance(proc: Path, group: Path) -> None:
+    """It has a name of its own; an attribute says whose it is."""
+    name = cgroupnames.spare("D", 7)
+    spare = group.rename(group.with_name(name))
+    (proc / "100/cgroup").write_text(f"0::/machine/runs/{name}\n")
+    mount = mount_of(str(proc))
+    assert cgroup_of(RUN, 100, mount, str(proc)) is None
+    cgroupnames.assign(str(spare), RUN)
+    assert cgroup_of(RUN, 100, mount, str(proc)) == str(spare)
+    assert cgroup_of("01ARZ3NDEKTSV4RRFFQ69G5FAW", 100, mount, str(proc)) is None
 
 
 def test_without_the_io_controller(group: Path) -> None:

@@ -18,12 +18,13 @@ from tests.receivers import web_server
 
 
 class Process:
-    """A notifier process and the scheduler's end of its socket."""
+    """A notifier process, in a directory that is gone as the daemon's may be, and the scheduler's end of its socket."""
 
     def __init__(self) -> None:
         self.sock, theirs = socket.socketpair()
         with theirs:
-            argv = [sys.executable, "-I", "-m", "supervisor.notifier", "--fd", str(theirs.fileno())]
+            argv = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
+            argv += [sys.executable, "-I", "-m", "supervisor.notifier", "--fd", str(theirs.fileno())]
             self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
         self.sock.settimeout(60)
         self._decoder = Decoder()

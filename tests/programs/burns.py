@@ -1,18 +1,24 @@
-"""Holds 64 MB and burns processor time, with three children; says "ready" first. All end with the main process.
+"""Holds 64 MB and takes processor time, with three children; says "ready" first. All end with the main process.
 
 One child stays, one has a session of its own, one has left its session and lost its parent.
 """
 
 import os
 import signal
+import time
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 main = os.getpid()
 
 
+def work() -> None:
+    sum(range(100_000))
+    time.sleep(0.02)  # what else runs on this host shall have most of it
+
+
 def burn() -> None:
     while True:
-        sum(range(100_000))
+        work()
         os.kill(main, 0)
 
 
@@ -38,4 +44,4 @@ child(leaves=True, orphan=True)
 held = bytearray(os.urandom(1 << 20) * 64)
 print("ready", flush=True)
 while held:
-    sum(range(100_000))
+    work()

@@ -9,10 +9,13 @@ from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root import starts as starting
 from supervisor.root.cgroups import Cgroup
-from supervisor.root.spawn import Plan, Started
+from supervisor.root.quarters import Quarters
+from supervisor.root.spawn import Started
 from supervisor.root.starts import Start, Starts
 from supervisor.root.watch import Watch
 from tests.waiting import until
+
+DAEMON = "01TESTTESTTESTTESTTESTTEST"
 
 
 class Heard(Log):
@@ -32,33 +35,47 @@ class Nursery:
     def __init__(self) -> None:
         self.watch = Watch()
         self.started: dict[str, Started] = {}
-        self.failed: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.cgroups: dict[str, Cgroup | None] = {}
         self.shown: list[int] = []
         self.log = Heard()
-        env = {"PATH": os.environ["PATH"]}
-        self.starts = Starts(self.watch, self.log, env, self.shown.append, self._on_started, self._on_failed)
+        self.quarters = Quarters(DAEMON, self.log)
+        self.quarters.use(True)
+        self.starts = Starts(
+            self.watch,
+            self.log,
+            {"PATH": os.environ["PATH"]},
+            self.quarters,
+            self.shown.append,
+            self._on_started,
+            lambda spawn, why: self.refused.update({spawn.run: why}),
+        )
+        self.spares = self.starts.spares
 
     def _on_started(self, start: Start, started: Started) -> None:
         assert start.spawn.run not in self.started
         self.started[start.spawn.run] = started
-
-    def _on_failed(self, start: Start, why: str) -> None:
-        self.failed[start.spawn.run] = why
+        self.cgroups[start.spawn.run] = start.cgroup
 
     def warm(self) -> int:
         """Have a spawner that is at work; returns its pid."""
-        self.starts.wake()
-        pid, sock = self.starts.pid, self.starts._sock
-        assert pid is not None
-        assert sock is not None
-        until(lambda: self.starts._listens(sock), "the spawner")
-        return pid
+        self.spares.wake()
+        self.turn(lambda: self.spares._listening, "the spawner")
+        assert self.spares._spawner is not None
+        return self.spares._spawner
 
-    def begin(self, spawn: Spawn, cgroup: Cgroup, nofile: int | None = None) -> bool:
-        """Begin a start as after a quiet time; whether the spawner has it."""
-        self.starts._last_s = -starting._QUIET_S
-        plan = Plan(spawn, {"PATH": os.environ["PATH"]}, nofile, cgroup)
-        self.starts.begin(Start(spawn, plan, None, []))
+    def prepare(self) -> int:
+        """Have a spare; returns its pid."""
+        self.warm()
+        self.starts._order_at_s = 0.0
+        self.turn(lambda: self.spares.ready, "the spare")
+        assert self.spares._spare is not None
+        return self.spares._spare.pid
+
+    def begin(self, spawn: Spawn) -> bool:
+        """Begin a start as after a quiet time; whether it waits for a spare."""
+        self.starts._joined_s = -starting._QUIET_S
+        self.starts.begin(spawn, 0)
         return spawn.run in self.starts.under_way
 
     def turn(self, condition: Callable[[], bool], what: str) -> None:
@@ -77,10 +94,29 @@ class Nursery:
         self.turn(lambda: spawn.run in self.started, f"the start of {spawn.run}")
         return self.started.pop(spawn.run)
 
+    def leave(self) -> None:
+        """Let go of the cgroups of what has ended."""
+        for cgroup in self.cgroups.values():
+            if cgroup is not None:
+                self.quarters.leave(cgroup)
+        self.cgroups.clear()
+
+    def clear(self) -> None:
+        """Wait until nobody is in cgroups of ours any more."""
+
+        def empty() -> bool:
+            self.quarters.sweep()
+            return not self.quarters.take_down()
+
+        until(empty, "the processes in our cgroups to end")
+
     def close(self) -> None:
         self.starts.close()
         for fd in self.shown:
             os.close(fd)
+        self.leave()
+        self.clear()
+        self.quarters.close()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from supervisor.root import cgroups
-from supervisor.root.cgroups import Cgroup, Cgroups, Usage, own_place, run_of_cgroup
+from supervisor.root.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
 from supervisor.root.lives import Lives
 from supervisor.root.processes import Process, look, send
 from tests.waiting import until
@@ -258,8 +258,8 @@ def test_the_run_of_a_process(tmp_path: Path) -> None:
     path = tmp_path / "7" / "cgroup"
     for text, run in (("/x/runs/R1", "R1"), ("/runs/R1/below", "R1"), ("/x/runs", ""), ("/user.slice", "")):
         path.write_text(f"3:memory:/runs/R0\n0::{text}\n")
-        assert run_of_cgroup(7, str(tmp_path)) == run
-    assert run_of_cgroup(8, str(tmp_path)) == ""
+        assert name_of_cgroup(7, str(tmp_path)) == run
+    assert name_of_cgroup(8, str(tmp_path)) == ""
 
 
 def test_a_daemon_in_a_run_of_another_one(tmp_path: Path) -> None:
@@ -272,4 +272,4 @@ def test_a_daemon_in_a_run_of_another_one(tmp_path: Path) -> None:
         assert own_place(str(tmp_path)) == place
         for text, run in (("/x/runs/OUTER", ""), (f"{place}/runs/R1", "R1"), (f"{place}/runs/R1/runs/R2", "R1")):
             process.write_text(f"0::{text}\n")
-            assert run_of_cgroup(7, str(tmp_path), place) == run
+            assert name_of_cgroup(7, str(tmp_path), place) == run

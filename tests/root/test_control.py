@@ -68,7 +68,7 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
     control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
     frame = encode({"op": "spawn", "spawn": vars(spawn("R"))})
-    control._on_frames(api, frame)
+    control._on_frames(api, memoryview(frame))
     assert not control._lives.live
     assert not control._lives.stillborn
     assert "gunicorn sent what cannot be understood" in log.lines[0]
@@ -76,7 +76,7 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
 
 def test_time_outs_of_the_past_take_no_memory() -> None:
     """Short runs with long time-outs: only the timers of those that live are kept."""
-    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set, print), ESTATE)
+    lives = Lives("D", Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set, print), ESTATE)
     for number in range(10_000):
         lives.live = {str(number): Instance(spawn(str(number)), 1, 1, 1, None)}
         lives._at(1000.0 + number, str(number))
@@ -87,7 +87,7 @@ def test_time_outs_of_the_past_take_no_memory() -> None:
 def test_a_debugger_that_does_not_look() -> None:
     """A process that somebody traces can be reaped only after that one has; nothing else waits for that."""
     frames: list[Frame] = []
-    lives = Lives(Watch(), cast(Pump, _Pump()), _Log(), {}, frames.append, Trees("D", set, print), ESTATE)
+    lives = Lives("D", Watch(), cast(Pump, _Pump()), _Log(), {}, frames.append, Trees("D", set, print), ESTATE)
     with subprocess.Popen(["sleep", "1000"]) as process:
         with traced(process.pid):
             lives.live["R"] = instance = Instance(spawn("R"), process.pid, os.pidfd_open(process.pid), 1, None)
@@ -130,7 +130,7 @@ def test_a_helper_that_cannot_even_be_killed(
 
 def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
     """The log of the run says that it does not hold."""
-    quarters = Quarters(_Log())
+    quarters = Quarters("D", _Log())
     quarters._cgroups = Cgroups(str(tmp_path / "removed"), frozenset({"cpu"}))
     assert quarters.assign(spawn("R", limits={"cpu": 1})) == (
         None,

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -179,7 +180,7 @@ def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
     estate = Estate(BOOT, Store(""), Log("test"))
 
     def lives() -> Lives:
-        return Lives(Watch(), bench.pump, Log("test"), {}, lambda _frame: None, Trees("D", set, print), estate)
+        return Lives("D", Watch(), bench.pump, Log("test"), {}, lambda _frame: None, Trees("D", set, print), estate)
 
     here, there = lives(), lives()
     here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
@@ -281,6 +282,14 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text("#!/bin/sh\nexec sleep 1000\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_a_trial_in_a_directory_that_is_gone() -> None:
+    """What is tried does not fail for want of the daemon's directory, as gunicorn would."""
+    code = "import supervisor.root.inherited as one; one.Inherited.take_up = one.end_with_parent = lambda *_: None\n"
+    code += "one._PARTS = ['gunicorn.config']; raise SystemExit(one.check(-1))"
+    somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
+    subprocess.run([*somewhere, sys.executable, "-I", "-c", code], check=True)
 
 
 @pytest.mark.usefixtures("endless")

@@ -15,7 +15,7 @@ _LATE = "import os, sys; sys.stdin.read(1); os.setsid(); print(flush=True); sys.
 
 
 def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the spawner made gets its group a moment after we know it: a stop in between reaches it all the same."""
+    """A new process gets its group a moment after we know it: a stop in between reaches it all the same."""
     killpg = os.killpg
     with subprocess.Popen([sys.executable, "-I", "-c", _LATE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as late:
         assert late.stdin is not None

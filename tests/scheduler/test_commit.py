@@ -101,6 +101,20 @@ def test_one_that_fails_takes_nothing_with_it(bench: Make) -> None:
     assert one.committer.idle
 
 
+def test_what_could_not_begin_is_not_tried_one_by_one(bench: Make) -> None:
+    """Each attempt takes long then: who waits is told after the first, and the rest is held."""
+    one = bench("")
+    changes = Recorder(one)
+    for name in ("first", "awaited", "patient", "behind"):
+        changes.commit(name, awaited=name == "awaited")
+    one.store.work()
+    one.store.fail(Busy())
+    assert ([name for name, _ in changes.refused], one.committer.storing, one.store.jobs) == (["awaited"], False, [])
+    one.committer._feed()
+    one.store.work_all()
+    assert changes.done == ["first", "patient", "behind"]
+
+
 def test_who_waits_is_told_at_once(bench: Make) -> None:
     """While the store is stuck, changes with somebody waiting are refused, those in the queue and new ones alike."""
     one = bench("")

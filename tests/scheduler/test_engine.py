@@ -19,6 +19,17 @@ def test_a_run_starts_when_it_is_stored(bench: Make) -> None:
     assert one.root.take("spawn") == [run.id]
 
 
+def test_a_start_is_announced_while_it_is_stored(bench: Make) -> None:
+    """With the very words of the order; but only the first of several."""
+    one = bench('[tasks.t]\nrun = "true"\n[tasks.u]\nrun = "true"\n')
+    one.trigger("t")
+    one.trigger("u")
+    one.store.work_all()
+    announced, *orders = one.root.sent
+    assert (announced["op"], [order["op"] for order in orders]) == ("prepare", ["spawn", "spawn"])
+    assert announced["spawn"] == orders[0]["spawn"] != orders[1]["spawn"]
+
+
 def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
     """It is answered when it is stored, and the run never starts."""
     one = bench('[tasks.t]\nrun = "true"\n')
@@ -28,7 +39,7 @@ def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
     assert answers == []
     one.store.work_all()
     assert answers == [{"ok": True, "result": {}}]
-    assert one.root.sent == []
+    assert one.root.take("spawn") == []
     row = one.row(run)
     assert (row.status, row.end_reason, row.exit_code, row.requested_by) == ("ended", "stopped", -1, "me")
 
@@ -46,7 +57,7 @@ def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
     one.keeper.down(one.units["s"], change)
     one.engine.commit(change)
     one.store.work_all()
-    assert one.root.sent == []
+    assert one.root.take("spawn") == []
     assert one.row(run).status == "pending"
     assert one.row(service).end_reason == "daemon_stopped"
     assert one.units["s"].instances[0].state is services.State.STOPPED

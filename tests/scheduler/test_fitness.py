@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from store.errors import DiskFull
 from store.tasks import set_instance
 from supervisor.scheduler.services import State
 from supervisor.scheduler.units import Unit
@@ -74,6 +75,26 @@ def test_what_a_run_says(bench: Make) -> None:
         one.store.work_all()
         assert states(unit) == [after]
         assert stored(one)[0].detail == "warm"
+
+
+def test_what_a_run_says_while_nothing_can_be_stored(bench: Make) -> None:
+    """However much it is, only the last word of it waits."""
+    one = bench(NOTIFY)
+    one.committer.on_stored = one.keeper.go_on
+    run = taken_up(one).instances[0].run
+    assert run is not None
+    waits = one.engine.change()
+    waits.write(lambda _db: None)
+    one.engine.commit(waits)
+    one.store.fail(DiskFull())
+    for number in range(100):
+        one.keeper.run_tells(run, f"step {number}")
+    one.committer._feed()
+    assert len(one.store.jobs) == 1
+    one.store.work()
+    assert stored(one)[0].detail is None
+    one.store.work()
+    assert (stored(one)[0].detail, one.store.jobs) == ("step 99", [])
 
 
 def test_health_counts_from_readiness(bench: Make) -> None:

@@ -1,12 +1,17 @@
 """What a killed supervisor left behind, on the way to its end."""
 
+import os
+import signal
+import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from store.database import open_writer
+from supervisor import cgroupnames
 from supervisor.logline import Log
+from supervisor.root.cgroups import Cgroups
 from supervisor.scheduler import leftovers
 
 
@@ -35,6 +40,31 @@ def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.
     leftovers.end_leftovers(database, "D", set(), now, log)
     assert looked[3:] == [now]
     database.close()
+
+
+def test_cgroups_that_were_made_in_advance(tmp_path: Path) -> None:
+    """That of a lost run is found by its attribute; those of no run go if they were ours, another's stay."""
+    cgroups = Cgroups.find()
+    if cgroups is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    ours, mine, other, unknown = (
+        cgroups.make(f"{cgroupnames.spare(daemon, os.getpid())}-{number}")
+        for number, daemon in enumerate(["D", "D", "E", "D"])
+    )
+    run = f"R{os.getpid()}"
+    cgroupnames.assign(mine.path, run)
+    with subprocess.Popen(["/bin/sh", "-c", f"echo $$ > {mine.procs}; echo; exec sleep 1000"], stdout=-1) as lost:
+        assert lost.stdout is not None
+        lost.stdout.readline()
+        database = open_writer(str(tmp_path / "ringward.db"))
+        leftovers.end_leftovers(database, "D", set(), cgroups.directory, Log("test", "error"))
+        assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [True, True, True, True]
+        leftovers.end_leftovers(database, "D", {run}, cgroups.directory, Log("test", "error"))
+        database.close()
+        assert lost.wait(60) == -signal.SIGKILL
+    assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [False, False, True, False]
+    other.remove()
+    cgroups.close()
 
 
 def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

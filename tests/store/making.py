@@ -1,6 +1,7 @@
 """Runs for tests."""
 
 import os
+from collections import Counter
 from typing import Any
 
 from ulid import ULID
@@ -48,19 +49,28 @@ def restore_run(db: Database, run_id: str) -> None:
 
 
 def counted(db: Database) -> list[tuple[object, ...]]:
-    """What `run_counts` has to hold, counted run by run."""
+    """What `run_counts` and `run_durations` have to hold, counted run by run."""
     numbers = "count(*), count(started_at), count(duration)"
     keys = f"state, exit_code, triggered_by, retry_attempt > 0, {numbers} FROM runs"
     where = "WHERE state < 100 AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq) GROUP BY 1, 2, 3, 4, 5, 6, 7"
-    return sorted(
+    found = [
         row
         for scope, width in (("''", 27), ("''", 22), ("task_name", 27))
         for row in db.rows(f"SELECT {scope}, {width}, created_at >> {width}, {keys} {where}")
-    )
+    ]
+    visible = "NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq)"
+    rows = db.rows(f"SELECT duration, state FROM runs WHERE state < 100 AND duration IS NOT NULL AND {visible}")
+    durations = Counter((_begin(duration), state) for duration, state in rows)
+    return sorted([*found, *(("durations", *key, n) for key, n in durations.items())])
+
+
+def _begin(duration: int) -> int:
+    """A duration, of which all digits but the first two are 0."""
+    return -(2**62) if duration < 0 else int(f"{duration}"[:2].ljust(len(f"{duration}"), "0"))
 
 
 def stored_counts(db: Database) -> list[tuple[object, ...]]:
-    """What `run_counts` holds, without what is no exact number: it is looked at here."""
+    """What `run_counts` and `run_durations` hold but for zeros; what is no exact number is looked at here."""
     keys = "state, exit_code, triggered_by, retry"
     unbounded = db.rows(
         "SELECT * FROM runs WHERE state < 100 AND started_at IS NOT NULL"
@@ -70,4 +80,5 @@ def stored_counts(db: Database) -> list[tuple[object, ...]]:
         " AND started_at BETWEEN first_start AND last_start)"
     )
     assert unbounded == []
-    return sorted(db.rows(f"SELECT task_name, width, bucket, {keys}, n, started, timed FROM run_counts"))
+    counts = db.rows(f"SELECT task_name, width, bucket, {keys}, n, started, timed FROM run_counts WHERE n <> 0")
+    return sorted([*counts, *db.rows("SELECT 'durations', bucket, state, n FROM run_durations WHERE n <> 0")])

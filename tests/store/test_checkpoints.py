@@ -79,6 +79,38 @@ def test_who_waits_finds_the_wal_begun_anew(tmp_path: Path, monkeypatch: pytest.
     writer.close()
 
 
+def no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def no_memory(*_: object) -> None:
+    raise apsw.NoMemError
+
+
+def test_a_commit_is_one_whatever_becomes_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a thread, or memory, for moving pages they stay where they are; later they are moved."""
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    before = moved(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        fill(writer, checkpoints.PAGES_BESIDE)
+        patch.setattr(checkpoints, "MOST_PAGES", 0)
+        with writer.lent() as connection:
+            thread: checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+        assert thread._committed(Refusing(), "main", 1) == apsw.SQLITE_OK  # type: ignore[arg-type]
+    assert moved(path) == before
+    fill(writer, 20, 900)
+    until(lambda: moved(path) > before, "the pages to be moved")
+    writer.close()
+
+
+class Refusing:
+    """A connection that cannot move pages."""
+
+    wal_checkpoint = staticmethod(no_memory)
+
+
 def test_close(tmp_path: Path) -> None:
     """The thread ends with the writer, which is the last to have the file open: no WAL is left."""
     path = tmp_path / "ringward.db"

@@ -8,6 +8,7 @@ import pytest
 from store import run_bulk
 from store.database import Database
 from store.run_bulk import PurgedRun, Retention, RunSelector
+from store.run_deleted import list_deleted
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 
 from .making import T0, counted, make_run, restore_run, stored_counts
@@ -38,7 +39,7 @@ def many(writer: Database, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     monkeypatch.setattr(run_bulk, "PURGE_ROWS", 7)
     rnd = random.Random(5)
     made = []
-    for _ in range(400):
+    for _ in range(200):
         end = rnd.choice(["succeeded", "failed", "crashed", "skipped", "missed", None])
         created = T0 + rnd.randrange(10 * DAY)
         run = make_run(
@@ -67,7 +68,7 @@ def visible(db: Database) -> set[str]:
 
 
 def check_counts(db: Database) -> None:
-    """The sums are what counting gives, without zeros."""
+    """The sums are what counting gives."""
     assert stored_counts(db) == counted(db)
 
 
@@ -81,6 +82,9 @@ def test_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilter
     assert [len(json.loads(rows)) for rows in slices[:-1]] == [7] * (len(slices) - 1)
     assert sum(run_bulk.mark_deleted(writer, rows, T0) for rows in slices) == len(chosen)
     assert visible(writer) == {run.id for run in many} - chosen
+    listed, total = list_deleted(writer, wanted, 1000, 0)
+    assert ([run.id for run in listed], total) == (sorted(chosen, reverse=True), len(chosen))
+    assert list_deleted(writer, wanted, 3, 2) == (listed[2:5], total)
     check_counts(writer)
     assert sum(run_bulk.mark_deleted(writer, rows, T0 + 9) for rows in slices) == 0
     assert run_bulk.find_ended(writer, selector) == []
@@ -119,6 +123,18 @@ def test_ids_of_others(writer: Database, many: list[Run]) -> None:
     assert run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="a")), 0) == []
     restored = run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="b*")), 0)
     assert sum(run_bulk.unmark_deleted(writer, rows, 0) for rows in restored) == len(gone)
+
+
+def test_what_was_deleted_last_is_listed_first(writer: Database, many: list[Run]) -> None:
+    """With the time of its deletion; what was restored is not there any more."""
+    some = [run.id for run in many if run.status == "ended"][:3]
+    for later, run_id in enumerate(some):
+        for rows in run_bulk.find_ended(writer, RunSelector(ids=[run_id])):
+            run_bulk.mark_deleted(writer, rows, T0 + later)
+    restore_run(writer, some[1])
+    listed, total = list_deleted(writer, RunFilter(), 10, 0)
+    assert [(run.id, run.deleted_at) for run in listed] == [(some[2], T0 + 2), (some[0], T0)]
+    assert total == 2
 
 
 def test_what_changed_since_the_read(writer: Database, many: list[Run]) -> None:

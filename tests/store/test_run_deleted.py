@@ -93,8 +93,8 @@ def left(request: pytest.FixtureRequest, where: str) -> Iterator[Left]:
         gone = {run.id for place, run in enumerate(runs) if chosen(place, run) and run.status == "ended"}
         assert delete(writer, [*gone]) == len(gone)
         visible = [run for run in runs if run.id not in gone]
-        with closing(open_reader(where)) as reader:
-            yield Left(request.param, runs, visible, reader, 4 if where.startswith("postgresql:") else 12)
+        with closing(open_reader(where, limit_s=None)) as reader:
+            yield Left(request.param, runs, visible, reader, 2 if where.startswith("postgresql:") else 6)
 
 
 @pytest.mark.parametrize("deep", [0, 5000])
@@ -120,8 +120,8 @@ def test_paging(left: Left, field: SortField) -> None:
     """Pages one after the other have each visible run once, in order, over whatever is deleted between them."""
     for direction in DIRECTIONS:
         seen: list[Run] = []
-        for offset in range(0, RUNS, 41):
-            seen += list_runs(left.reader, RunFilter(), field, direction, 41, offset, now_ms=NOW)[0]
+        for offset in range(0, RUNS, 83):
+            seen += list_runs(left.reader, RunFilter(), field, direction, 83, offset, now_ms=NOW)[0]
         assert seen == arranged(left.visible, field, direction, NOW)
 
 

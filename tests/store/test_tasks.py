@@ -1,7 +1,7 @@
 import pytest
 
 from store.database import Database
-from store.runs import delete_run, insert_run
+from store.runs import delete_run, insert_run, update_run
 from store.tasks import (
     Instance,
     TaskRecord,
@@ -24,9 +24,11 @@ def test_upsert(writer: Database, reader: Database) -> None:
     """A new definition replaces the old one and leaves alone what is remembered."""
     upsert_task(writer, "a", "task", "{1}")
     assert get_task(reader, "a") == TaskRecord("a", "task", "{1}", True, False, False, None, None, None)
-    assert update_task(writer, "a", paused=True, last_instant=T0, next_run_at=T0 + 5, last_run_id="x")
+    assert update_task(writer, "a", paused=True, last_instant=T0, next_run_at=T0 + 5)
+    run = make_run(status="ended", end_reason="failed")
+    insert_run(writer, run)
     upsert_task(writer, "a", "service", "{2}")
-    assert get_task(reader, "a") == TaskRecord("a", "service", "{2}", True, True, False, T0, T0 + 5, "x")
+    assert get_task(reader, "a") == TaskRecord("a", "service", "{2}", True, True, False, T0, T0 + 5, run.id)
     assert get_task(reader, "b") is None
 
 
@@ -70,19 +72,24 @@ def test_active_counts(writer: Database) -> None:
 
 
 def test_last_runs(writer: Database) -> None:
-    """The last run is the noted one; without a note, or when that one is deleted, the newest that is visible."""
-    runs = [make_run(created_at=T0 + n, status="ended", end_reason="failed") for n in range(3)]
-    for run in runs:
-        insert_run(writer, run)
-    other = make_run(task_name="b")
-    insert_run(writer, other)
+    """The last run is the one stored last, whatever the clock said; when that is deleted, the newest that is visible.
+
+    Until it ends as well as after, and when those that were stored before it end after it.
+    """
     for name in ("a", "b", "c"):
         upsert_task(writer, name, "task", "{}")
-    assert last_runs(writer) == {"a": runs[2], "b": other}
-    update_task(writer, "a", last_run_id=runs[1].id)
-    assert last_runs(writer, "a") == {"a": runs[1]}
-    delete_run(writer, runs[1].id, T0)
-    assert last_runs(writer, "a") == {"a": runs[2]}
+    runs = [make_run(created_at=T0 - n) for n in range(4)]
+    for run in runs:
+        insert_run(writer, run)
+        assert last_runs(writer) == {"a": run}
+    other = make_run(task_name="b")
+    insert_run(writer, other)
+    for place in (3, 0, 2, 1):
+        update_run(writer, runs[place].id, status="ended", end_reason="failed")
+        runs[place] = runs[place]._replace(status="ended", end_reason="failed")
+        assert last_runs(writer) == {"a": runs[3], "b": other}
+    delete_run(writer, runs[3].id, T0)
+    assert last_runs(writer, "a") == {"a": runs[0]}
     for run in runs:
         delete_run(writer, run.id, T0)
     assert last_runs(writer) == {"b": other}

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 import pwd
-import secrets
 import stat
 import time
 
@@ -104,7 +103,7 @@ def renew(path: str) -> str:
 
 def new_id() -> str:
     """A ULID: 48 bits of time in ms, 80 random bits, in Crockford's base 32."""
-    number = (time.time_ns() // 1_000_000 << 80) | secrets.randbits(80)
+    number = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10))
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 

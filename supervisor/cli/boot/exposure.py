@@ -1,11 +1,11 @@
 """Who can reach the API, settled before anything starts."""
 
 import grp
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from supervisor.config.model import Http
 from supervisor.config.problems import Unusable
+from supervisor.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """The daemon's password: as configured, or made for this start."""
 
-import secrets
+import base64
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from supervisor.config.problems import Unusable
+from supervisor.dataclass import dataclass
 
 VARIABLE = "RINGWARD_PASSWORD"
 MIN_CHARS = 8
@@ -33,7 +35,7 @@ def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
         return _checked(environ[VARIABLE], f"set by {VARIABLE}", VARIABLE)
     if password_file:
         return _checked(_first_line(password_file), f"from {password_file}", password_file)
-    return Password(secrets.token_urlsafe(_RANDOM_BYTES), "made for this start", ephemeral=True)
+    return Password(base64.urlsafe_b64encode(os.urandom(_RANDOM_BYTES)).decode(), "made for this start", ephemeral=True)
 
 
 def _first_line(path: str) -> str:
@@ -53,4 +55,8 @@ def _checked(value: str, origin: str, place: str) -> Password:
     if len(value) < MIN_CHARS:
         what = "is empty" if not value else f"is shorter than {MIN_CHARS} characters"
         raise Unusable(f"the password in {place} {what}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as err:  # bytes of the environment that are no text came as lone surrogates
+        raise Unusable(f"the password in {place} is no UTF-8 text") from err
     return Password(value, origin)

@@ -101,7 +101,7 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     except Refused as err:
         if gone(err):
             raise Failure(f"there is no task {task}", exit_codes.NEVER_RAN) from err
-        if err.code == exit_codes.REFUSED:
+        if err.code in (exit_codes.REFUSED, exit_codes.USAGE):
             raise Failure(err.message, exit_codes.NEVER_RAN) from err
         raise
     return run

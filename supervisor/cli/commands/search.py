@@ -74,7 +74,7 @@ def _hits(api: "Api", task: str, query: dict[str, str | None], limit: int) -> It
         Failure: the task is not known, the pattern is not valid, or there is no answer.
     """
     from supervisor.cli import exit_codes
-    from supervisor.cli.client import Refused, segment
+    from supervisor.cli.client import segment
     from supervisor.cli.failure import Failure
 
     try:
@@ -84,12 +84,7 @@ def _hits(api: "Api", task: str, query: dict[str, str | None], limit: int) -> It
     cursor: str | None = None
     while limit > 0:
         size = min(limit, _PAGE)
-        try:
-            page = api.get(f"/api/tasks/{segment(task)}/log/search", {**query, "limit": size, "cursor": cursor})
-        except Refused as err:
-            if err.status == 422:
-                raise Failure(str(err), exit_codes.USAGE) from err
-            raise
+        page = api.get(f"/api/tasks/{segment(task)}/log/search", {**query, "limit": size, "cursor": cursor})
         yield from page["items"]
         limit -= len(page["items"])
         cursor = page.get("nextCursor")

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import secrets
 import signal
 import sys
 import time
@@ -68,6 +67,8 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -
     if len(os.fsencode(http_socket)) > _MAX_SOCKET_PATH_BYTES:
         message = f"the path of the Unix socket is too long: {http_socket}; set socket in [http] to a shorter one"
         raise Failure(message, exit_codes.CONFIG)
+    _check_text(config.path, exit_codes.CONFIG)
+    _check_text(directory, exit_codes.DATA_DIR)
     _check_driver(config)
     datadir.prepare(directory)
     lock = datadir.take_lock(directory)
@@ -103,7 +104,7 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -
         log_level=config.daemon.log_level,
         password=password.value,
         password_ephemeral=password.ephemeral,
-        token=secrets.token_hex(32),
+        token=os.urandom(32).hex(),
         started_at=time.time_ns() // 1_000_000,
         overridden=[
             key
@@ -117,6 +118,18 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -
     )
     _banner(boot, config, password)
     _become_root(boot, lock, place.lock, ready_fd)
+
+
+def _check_text(path: str, code: int) -> None:
+    """Do not start where neither the database nor the API could name the place.
+
+    Raises:
+        Failure: the path has bytes that are no UTF-8.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError as err:
+        raise Failure(f"{path}: its path is no UTF-8 text; take another one", code) from err
 
 
 def _check_driver(config: "Config") -> None:
@@ -221,8 +234,9 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     if ready is not None:
         os.set_inheritable(ready, True)
         arguments += ["--ready", str(ready)]
-    # A request for an upgrade waits for the root, instead of ending it before it can hear of it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    # What is asked for now waits for the root, instead of ending it, or Python with a traceback, before it can hear it.
+    asked = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)
     try:
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
     finally:

@@ -25,7 +25,7 @@ DEEP = 200_000
         (b'{"password": "\xff"}', 400),
         (b'{"password": NaN}', 400),
         (b"\xef\xbb\xbf{}", 400),
-        (b'{"password": "wrong", "password": "wrong too"}', 401),
+        (b'{"password": "wrong", "password": "wrong too"}', 422),
     ],
 )
 def test_bodies_that_hurt(daemon: Daemon, body: bytes, status: int) -> None:

@@ -146,6 +146,18 @@ def test_head_of_a_live_stream(daemon: Daemon, live: Run) -> None:
     assert open_streams(daemon) == 0
 
 
+def test_no_hole_is_invented_for_who_hangs_up(daemon: Daemon, ended: Run) -> None:
+    """A stream that ends early just ends: what it has not sent is not lost, and a resume gets it."""
+    with connect(daemon) as sock:
+        sock.sendall(request(path(ended, "?from=0")))
+        sock.shutdown(socket.SHUT_WR)
+        found = b""
+        while data := sock.recv(65536):
+            found += data
+    assert b"text/event-stream" in found
+    assert b"event: dropped" not in found
+
+
 def test_gone_with_a_request_behind_the_stream(daemon: Daemon, live: Run) -> None:
     """Who asks for more while a stream goes on, and goes, is noticed when there is something to send."""
     sock = connect(daemon)

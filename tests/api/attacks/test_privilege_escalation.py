@@ -9,7 +9,8 @@ from api.operation import Access, Operation
 from api.operations import OPERATIONS
 from api.permission import UNSAFE
 from tests.api.credentials import basic, bearer, make_token
-from tests.api.harness import PASSWORD, Daemon, make_run
+from tests.api.harness import PASSWORD, Daemon
+from tests.api.records import make_run
 
 PLACES = {
     "taskName": "job",

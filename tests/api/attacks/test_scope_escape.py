@@ -10,7 +10,8 @@ from api.operations import OPERATIONS
 from store.tasks import upsert_task
 from tests.api.attacks.test_privilege_escalation import GUARDED, ids, path_of
 from tests.api.credentials import bearer, make_token
-from tests.api.harness import Daemon, make_run
+from tests.api.harness import Daemon
+from tests.api.records import make_run
 from tests.waiting import until
 
 ABOUT_ONE = [one for one in GUARDED if "{taskName}" in one.path or "{runId}" in one.path]
@@ -56,6 +57,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
     assert {one.id for one in ABOUT_ALL if one.scoped} == {
         "listTasks",
         "listRuns",
+        "listDeletedRuns",
         "summarizeRuns",
         "getResources",
         "listTaskResources",
@@ -104,6 +106,16 @@ def test_the_summary(daemon: Daemon) -> None:
     total = daemon.get("/api/runs?limit=1", headers, unix=False).json["total"]
     assert daemon.get("/api/runs/summary", headers, unix=False).json["total"] == total
     assert daemon.get("/api/runs/summary?task_name=other", headers, unix=False).json["total"] == 0
+
+
+def test_deleted_runs(daemon: Daemon) -> None:
+    """Only those of its tasks are listed, also when it asks for others by name."""
+    for task in ("mine-gone", "other"):
+        daemon.delete(daemon.insert(make_run(task=task, status="ended", end_reason="failed")).id)
+    headers = scoped(daemon, tasks="mine-gone")
+    listed = daemon.get("/api/runs/deleted", headers, unix=False).json
+    assert [run["taskName"] for run in listed["runs"]] == ["mine-gone"]
+    assert daemon.get("/api/runs/deleted?task_name=other", headers, unix=False).json["total"] == 0
 
 
 def test_events(own: Daemon) -> None:

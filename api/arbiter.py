@@ -1,0 +1,187 @@
+"""The arbiter of the API server: gunicorn, embedded, on listening sockets that the root process made.
+
+It forks workers and does little else. It stays small: gevent and the application are loaded by the worker
+(:mod:`api.worker`), or here, once for all, when there are several that can share them.
+"""
+
+import fcntl
+import gc
+import importlib
+import os
+import resource
+import signal
+import socket
+import sys
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.workers.workertmp import WorkerTmp
+
+from api.logformat import ApiLogger
+from api.tls import Contexts
+from supervisor.later import settle
+from supervisor.messages import PROTOCOL, Boot, Decoder, Frame
+from supervisor.osport import set_title
+
+TITLE = "ringward gunicorn"
+_WORKER = "api.worker"
+_CONNECTIONS = 8000
+_NOFILE = 65536
+_KEEPALIVE_S = 75
+_GRACE_S = 5
+_HANG_S = 30
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
+
+
+class Seed:
+    """What the arbiter knows of a worker: as much of gunicorn's worker as it asks for. The child makes the rest."""
+
+    def __init__(self, age: int, ppid: int, sockets: list[Any], app: "Server", timeout: float, cfg: Any, log: Any):
+        self.age = age
+        self.pid: int | str = "[booting]"
+        self.sockets = sockets
+        self.aborted = False
+        self.tmp = WorkerTmp(cfg)
+        self._arguments = (age, ppid, sockets, app, timeout, cfg, log)
+        self._worker: Any = None
+
+    @property
+    def booted(self) -> bool:
+        """Whether the worker serves; one that ends before it does ends the server."""
+        return self._worker is not None and self._worker.booted
+
+    def init_process(self) -> None:
+        """In the child: become the worker, which serves until the end."""
+        set_title(f"{TITLE} worker")
+        # Until the worker has handlers of its own, a signal ends it: the arbiter's handlers would swallow it.
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        gc.disable()  # until all is loaded, which stays
+        worker = importlib.import_module(_WORKER).Worker(*self._arguments)
+        settle()
+        worker.tmp.close()
+        worker.tmp = self.tmp  # the arbiter looks at this one for signs of life
+        worker.pid = self.pid
+        self._worker = worker
+        worker.init_process()
+
+
+class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+    """Gunicorn's configuration, and what its workers need of ours."""
+
+    def __init__(self, boot: Boot, hello: socket.socket) -> None:
+        self.boot = boot
+        self.hello = hello
+        self.daemon_pid = os.getppid()
+        super().__init__()
+
+    def load_config(self) -> None:
+        """No file, no environment, no command line: these settings."""
+        settings = {
+            "workers": self.boot.workers,
+            "worker_class": Seed,
+            "worker_connections": _CONNECTIONS,
+            "worker_tmp_dir": "/dev/shm",  # noqa: S108 - gunicorn's heartbeat: memory, unlinked at once
+            "timeout": _HANG_S,
+            "graceful_timeout": _GRACE_S,
+            "keepalive": _KEEPALIVE_S,
+            "limit_request_line": 8190,
+            "logger_class": ApiLogger,
+            "loglevel": self.boot.log_level,
+            "control_socket_disable": True,
+            "umask": 0o077,
+            # Gunicorn believes no proxy, api.exposure does: over a Unix socket gunicorn would believe everybody.
+            "forwarded_allow_ips": "",
+            "forwarder_headers": "",
+            "secure_scheme_headers": {},
+            "certfile": self.boot.tls_cert,
+            "keyfile": self.boot.tls_key,
+            "do_handshake_on_connect": True,
+            "ssl_context": Contexts().get,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Not used: workers build the application themselves."""
+        raise NotImplementedError
+
+    def root_is_gone(self, flags: int = 0) -> bool:
+        """Whether the socket to the root has closed; what it may still hold is read, and without meaning."""
+        try:
+            return not self.hello.recv(4096, socket.MSG_DONTWAIT | flags)
+        except BlockingIOError:
+            return False
+        except OSError:  # ECONNRESET
+            return True
+
+
+class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
+    """Gunicorn's arbiter, which ends when the root is gone."""
+
+    def init_signals(self) -> None:
+        """SIGIO tells that the hello socket has something to say: only its end can be that."""
+        super().init_signals()
+        signal.signal(signal.SIGIO, lambda _sig, _frame: self.wakeup())
+        fd = self.app.hello.fileno()
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def spawn_worker(self) -> Any:
+        """Fork; what is sent to the child meanwhile waits until it is no longer we who would handle it."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            return super().spawn_worker()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def manage_workers(self) -> None:
+        """Called in each turn, at least once a second."""
+        if self.app.root_is_gone():
+            self.log.warning("the root process is gone")
+            for pid in list(self.WORKERS):
+                self.kill_worker(pid, signal.SIGKILL)
+            os._exit(0)
+        super().manage_workers()
+
+
+def _boot(hello: socket.socket) -> Boot:
+    decoder = Decoder()
+    frame: Frame | None = None
+    while frame is None and (data := hello.recv(65536)):
+        frame = next(decoder.feed(data), None)
+    if frame is None or frame.get("op") != "hello":
+        raise SystemExit("api: the root process said no hello")
+    if frame["protocol"] != PROTOCOL:
+        raise SystemExit(f"api: the root process speaks protocol {frame['protocol']}, this is {PROTOCOL}")
+    return Boot.from_dict(frame["boot"])
+
+
+def run(fd: int) -> None:
+    """Run the server until it is told to end.
+
+    Args:
+        fd: of the socket to the root process.
+    """
+    set_title(TITLE)
+    hello = socket.socket(fileno=fd)
+    hello.set_inheritable(False)
+    boot = _boot(hello)
+    # systemd's notification is the root's business, and the sockets are ours whatever LISTEN_PID says. Gunicorn would
+    # take the base path from the environment.
+    for name in ("NOTIFY_SOCKET", "SCRIPT_NAME"):
+        os.environ.pop(name, None)
+    os.environ["LISTEN_PID"] = str(os.getpid())
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
+    )
+    sys.argv[1:] = []
+    if boot.workers > 1:
+        importlib.import_module(_WORKER)
+    # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.
+    gc.freeze()
+    gc.enable()
+    ApiArbiter(Server(boot, hello)).run()

@@ -1,0 +1,44 @@
+"""Deleted runs, as long as they can be restored."""
+
+from typing import Any
+
+from api import runs_view
+from api.context import Context
+from api.identity import Role
+from api.operation import Call, Operation, json_of
+from api.resources.runs import filter_of, list_params
+from api.schemas_runs import DeletedRun, DeletedRuns
+from api.times import rfc3339
+from store.run_deleted import list_deleted
+from store.runs import Run
+
+_OF_OTHER_LISTS = {"sort_field", "sort_direction", "naming"}
+
+
+def _shown(run: Run) -> DeletedRun:
+    shown = runs_view.camel(run)
+    fields: dict[str, Any] = {name: getattr(shown, name) for name in shown.__struct_fields__}
+    return DeletedRun(**fields, deleted_at=rfc3339(run.deleted_at or 0))
+
+
+def list_runs(context: Context, call: Call) -> None:
+    """Deleted runs, the last deletion first."""
+    wanted = filter_of(call, camel=False, folded=False, task=None)
+    found, total = context.reads(list_deleted, wanted, call.query["limit"], call.query["offset"])
+    call.answer(DeletedRuns(runs=[_shown(run) for run in found], total=total))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/runs/deleted",
+        id="listDeletedRuns",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="List the deleted runs that can still be restored, those deleted last first.",
+        handler=list_runs,
+        query=tuple(param for param in list_params(camel=False) if param.name not in _OF_OTHER_LISTS),
+        answers={200: json_of(DeletedRuns)},
+        refusals=(422,),
+    ),
+)

@@ -1,0 +1,16 @@
+"""Durations in buckets, for `run_durations`: by their first two digits, and how many follow.
+
+What is stored depends on it, so it stays as it is.
+"""
+
+_MOST_DIGITS = 13  # milliseconds: 300 years
+_NEGATIVE = -(2**62)
+
+
+def bucket(duration: str) -> str:
+    """The expression for the bucket of a duration, in ms: the shortest that may be in it."""
+    cases = [f"WHEN {duration} < 0 THEN {_NEGATIVE}"]
+    for digits in range(2, _MOST_DIGITS + 1):
+        width = 10 ** (digits - 2)
+        cases.append(f"WHEN {duration} < {100 * width} THEN {duration} / {width} * {width}")
+    return f"(CASE {' '.join(cases)} ELSE {100 * width} END)"

@@ -1,0 +1,33 @@
+"""Runs that people deleted, as long as they can be restored."""
+
+from dataclasses import replace
+
+from store.database import Database
+from store.run_filter import RunFilter, resolve
+from store.run_record import SELECT, Run, from_row
+
+
+def list_deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
+    """One page of the deleted runs that match, those deleted last first, and how many match.
+
+    Args:
+        db: Reader or writer.
+        wanted: What they were like; of deleted ones, not of visible ones.
+        limit: Runs of a page, 0 or more.
+        offset: Runs before the page, 0 or more.
+
+    Raises:
+        ValueError: No such phase or end reason.
+        StoreError: See store.errors.
+    """
+    with db.snapshot() as view:
+        selection = replace(resolve(view, wanted), some_deleted=False)
+        if selection.is_empty():
+            return [], 0
+        where, params = selection.conditions()
+        # CROSS JOIN: SQLite goes through the few that are deleted, and looks up each of them.
+        source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND {where}"
+        counted = view.row(f"SELECT count(*) FROM {source}", params)  # noqa: S608 - ours
+        order = "ORDER BY deleted_runs.deleted_at DESC, runs.id DESC LIMIT ? OFFSET ?"
+        rows = view.rows(f"SELECT {SELECT} FROM {source} {order}", [*params, limit, offset])  # noqa: S608 - ours
+    return [from_row(row) for row in rows], counted[0] if counted else 0

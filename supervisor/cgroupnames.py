@@ -1,0 +1,43 @@
+"""What the cgroups of runs are called.
+
+One that is made for a run has the name of the run. One that was made in advance (``spare-DAEMON ID-NUMBER``) cannot be
+renamed; an extended attribute says whose it is: ``user.ringward.run`` (xattr(7); on cgroups since Linux 5.7, which can
+also make processes in them).
+
+Standard library only: the root process loads this.
+"""
+
+import os
+
+_SPARE = "spare-"
+_ATTRIBUTE = "user.ringward.run"
+
+
+def spare(daemon_id: str, number: int) -> str:
+    """A name for a cgroup of no run yet."""
+    return f"{_SPARE}{daemon_id}-{number}"
+
+
+def is_spare(name: str, daemon_id: str = "") -> bool:
+    """Whether a name is one that :func:`spare` made, for this daemon if one is given."""
+    return name.startswith(f"{_SPARE}{daemon_id}")
+
+
+def assign(directory: str, run: str) -> None:
+    """Let a cgroup that was made in advance be this run's.
+
+    Raises:
+        OSError: EOPNOTSUPP: the kernel is too old.
+    """
+    os.setxattr(directory, _ATTRIBUTE, run.encode())
+
+
+def run_of(directory: str) -> str:
+    """The run whose cgroup this directory is; empty when it is none's."""
+    name = os.path.basename(directory)
+    if not is_spare(name):
+        return name
+    try:
+        return os.getxattr(directory, _ATTRIBUTE).decode()
+    except OSError:  # ENODATA: none's yet; ENOENT: removed
+        return ""

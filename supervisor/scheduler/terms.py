@@ -1,0 +1,73 @@
+"""What holds for a run to its end as it was when it was started, whatever becomes of the configuration.
+
+A scheduler that is followed by another one, perhaps with a changed file, leaves it with the root (``origin`` in
+:mod:`supervisor.messages`). What made the process is none of it: nobody needs that again.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from operator import attrgetter
+from typing import Any, get_type_hints
+
+import msgspec
+
+from supervisor.config.model import Service, Task
+
+_USUAL: dict[str, Any] = {
+    "stop_signal": 15,
+    "grace_ms": 5000,
+    "leave_leftovers": False,
+    "retry_attempts": 0,
+    "retry_delay_ms": 5000,
+    "retry_backoff": "exponential",
+    "retry_max_delay_ms": 300_000,
+    "retry_on": ("failed", "timeout", "crashed", "start_failed", "log_overflow"),
+    "exit_codes": (0,),
+    "failure_output": None,
+    "ready": None,
+    "live": None,
+    "max_duration_alert_ms": None,
+    "silence_alert_ms": None,
+}
+"""All such fields of tasks and services, and what most of them say: that is left out."""
+
+
+def _shape(kind: type[Task | Service]) -> tuple[list[str], Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]:
+    names = [name for name in _USUAL if name in kind.__dataclass_fields__]
+    return names, attrgetter(*names), tuple(_USUAL[name] for name in names)
+
+
+_shapes = {kind.kind: _shape(kind) for kind in (Task, Service)}
+"""By kind: its fields, what gets their values, and the usual ones."""
+
+
+def terms_of(definition: Task | Service) -> dict[str, Any]:
+    """The terms of a definition, for a frame."""
+    names, values, usual = _shapes[definition.kind]
+    found = values(definition)
+    if found == usual:
+        return {}
+    return {name: msgspec.to_builtins(one) for name, one in zip(names, found, strict=True) if one != _USUAL[name]}
+
+
+def under(definition: Task | Service, terms: dict[str, Any]) -> Task | Service:
+    """A definition with the terms of another one, of the same kind unless this one stands for what is gone.
+
+    Terms that another version made and this one cannot read do not hold.
+    """
+    types = _types(definition.kind)
+    try:
+        found = {
+            name: msgspec.convert(terms[name], types[name]) if name in terms else usual
+            for name, usual in _USUAL.items()
+            if name in types
+        }
+    except msgspec.ValidationError:
+        return definition
+    return replace(definition, **found)
+
+
+@cache
+def _types(kind: str) -> dict[str, Any]:
+    return get_type_hints(Task if kind == Task.kind else Service)

@@ -1,0 +1,72 @@
+"""Stands for the Python of a daemon, and lets its root fail as planned.
+
+    faulty.py PLAN -I -m supervisor.root ARGUMENTS            on SIGUSR1 the thread of that name meets a defect
+    faulty.py PLAN -I -m supervisor.root --check ARGUMENTS    a trial of the version, which hangs
+    faulty.py PLAN -I -m anything ARGUMENTS                   as it is
+
+PLAN is a file with the name of the thread (control, pump, file), or when a trial hangs: early, before it has done
+anything, or late. When it does, its pid is in PLAN.hangs. Production code knows nothing of this.
+"""
+
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+def _defect() -> NoReturn:
+    raise RuntimeError("a defect, as planned")
+
+
+def _hang(path: str) -> NoReturn:
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(str(os.getpid()))
+    os.replace(f"{path}.new", f"{path}.hangs")
+    while True:
+        signal.pause()
+
+
+def _plan(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def fail(path: str) -> None:
+    """Let a thread of this root end by a defect on SIGUSR1."""
+    from supervisor.root.control import Control
+
+    whole = Control._on_signals
+
+    def on_signals(control: Any, numbers: set[int]) -> None:
+        if signal.SIGUSR1 in numbers:
+            threads: dict[str, Callable[[Callable[[], None]], None]] = {
+                "control": lambda meet: meet(),
+                "pump": control._pump.hold,
+                "file": control._pump.files.hold,
+            }
+            threads[_plan(path)](_defect)
+        whole(control, numbers)
+
+    Control._on_signals = on_signals  # type: ignore[assignment, method-assign]
+
+
+def main() -> None:
+    plan, _, _, module, *rest = sys.argv[1:]
+    if module == "supervisor.root":
+        sys.executable = os.environ["FAULTY_PYTHON"]
+        if "--check" not in rest:
+            fail(plan)
+        elif _plan(plan) == "early":
+            _hang(plan)
+        else:
+            from supervisor.root.inherited import Inherited
+
+            Inherited.take_up = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

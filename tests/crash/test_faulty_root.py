@@ -1,0 +1,86 @@
+"""A root that meets a defect of its own, or that is killed while it tries a version."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.crash import faulty
+from tests.e2e.daemon import Daemon
+from tests.waiting import until
+
+_EX_SOFTWARE = 70
+
+
+class FaultyDaemon(Daemon):
+    """Runs under faulty.py instead of Python."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.plan = directory / "plan"
+        self._python = directory / "python"
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{faulty.__file__}" "{self.plan}" "$@"\n')
+        self._python.chmod(0o700)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "FAULTY_PYTHON": str(self._python)}
+
+    def command(self) -> list[str]:
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        return [sys.executable, "-I", "-c", code]
+
+    def trial(self) -> psutil.Process:
+        """Have the version tried; the process that does it, and hangs."""
+        hangs = self.directory / "plan.hangs"
+        hangs.unlink(missing_ok=True)
+        os.kill(self.pid, signal.SIGUSR2)
+        until(hangs.exists, "the trial to hang")
+        return psutil.Process(int(hangs.read_text()))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FaultyDaemon]:
+    one = FaultyDaemon(tmp_path)
+    yield one
+    one.clean()
+
+
+def test_a_defect_of_any_thread(daemon: FaultyDaemon) -> None:
+    """Ends the daemon with status 70 and a traceback: half of it would look alive. The next start puts it in order."""
+    daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
+    before = ""
+    for thread in ("control", "pump", "file"):
+        daemon.plan.write_text(thread)
+        daemon.start()
+        running = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")
+        assert len(running) == 1
+        if before:
+            assert daemon.run(before)["endReason"] == "crashed"
+        before = running[0]["id"]
+        told = daemon.output.read_text().count("RuntimeError: a defect, as planned")
+        assert daemon.stop(signal.SIGUSR1) == _EX_SOFTWARE
+        assert daemon.output.read_text().count("RuntimeError: a defect, as planned") == told + 1
+
+
+def test_a_root_that_is_killed_while_a_trial_hangs(daemon: FaultyDaemon) -> None:
+    """A trial ends with its root; one that hangs so early that it cannot has nothing that the next daemon needs."""
+    daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.plan.write_text("late")
+    daemon.start()
+    trial = daemon.trial()
+    daemon.stop(signal.SIGKILL)
+    until(lambda: not trial.is_running() or trial.status() == psutil.STATUS_ZOMBIE, "its end")
+    daemon.plan.write_text("early")
+    daemon.start()
+    trial = daemon.trial()
+    daemon.stop(signal.SIGKILL)
+    try:
+        daemon.start()
+        assert trial.is_running()
+        until(lambda: [run["status"] for run in daemon.runs("s")] == ["ended", "ended", "running"], "the service")
+    finally:
+        trial.kill()

@@ -1,0 +1,77 @@
+"""A database that cannot be written for hours, while schedules come and a run ends."""
+
+import contextlib
+import re
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from store.database import open_reader
+from tests.crash.compressed_day import HandsDaemon
+from tests.e2e.daemon import Answer, program
+from tests.waiting import until
+
+MINUTE_MS = 60_000
+START_MS = 1_764_547_230_000  # 2025-12-01T00:00:30Z
+MINUTES = 100
+TASKS = ("a", "b", "c", "d", "e")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[HandsDaemon]:
+    one = HandsDaemon(tmp_path, START_MS)
+    yield one
+    one.clean()
+
+
+def test_locked_by_somebody_else(daemon: HandsDaemon) -> None:
+    """Who waits is refused, stops act, no end is lost; schedules rest and catch up. It takes no memory to wait long."""
+    gate = daemon.directory / "gate"
+    text = f"[tasks.ends]\nrun = \"until [ -e '{gate}' ]; do sleep 0.01; done; exit 7\"\n"
+    text += f"[tasks.stopped]\nrun = {program('obeys_term')}\n"
+    daemon.write(text + "".join(f'[tasks.{name}]\nrun = "true"\ncron = "* * * * *"\n' for name in TASKS))
+    daemon.start()
+    ends, stopped = daemon.trigger("ends"), daemon.trigger("stopped")
+    until(lambda: daemon.texts(stopped) and daemon.run(ends)["status"] == "running", "both to run")
+    children = psutil.Process(daemon.pid).children()
+    [child] = [one for one in children if "obeys_term" in str(one.cmdline())]
+    other = sqlite3.connect(daemon.data / "ringward.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    def refused() -> Answer | None:
+        answer = daemon.request("POST", "/api/tasks/ends/run")
+        return answer if answer.status == 503 else None
+
+    assert int(until(refused, "it to be noticed").headers["Retry-After"]) > 0
+    until(lambda: daemon.get("/readyz").status == 503, "the probe to say so")
+    assert daemon.request("POST", f"/api/runs/{stopped}/stop").status == 204
+    until(lambda: not child.is_running(), "its end")
+    gate.touch()
+    for _ in range(MINUTES):
+        daemon.hands.pass_to(daemon.hands.now_ms + MINUTE_MS)
+        assert refused()  # in the round in which the schedules come to that minute
+    assert daemon.get("/api/runs").status == 200
+    other.execute("ROLLBACK")
+    other.close()
+    until(lambda: daemon.get("/readyz").status == 200, "it to recover")
+    assert (daemon.ended(ends)["endReason"], daemon.ended(ends)["exitCode"]) == ("failed", 7)
+    assert (daemon.ended(stopped)["endReason"], daemon.ended(stopped)["exitCode"]) == ("stopped", 5)
+    waited = re.search(r"the database is written again, (\d+) changes waited", daemon.output.read_text())
+    assert waited is not None
+    assert int(waited[1]) < MINUTES
+    until(lambda: accounted(daemon) == dict.fromkeys(TASKS, MINUTES), "all instants to be accounted for")
+    assert {daemon.ended(daemon.runs(name)[-1]["id"])["endReason"] for name in TASKS} == {"succeeded"}
+    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    assert "database.failing" in kinds
+    assert daemon.stop(signal.SIGTERM) == 0
+
+
+def accounted(daemon: HandsDaemon) -> dict[str, int]:
+    """For how many instants the runs of each task stand."""
+    sql = "SELECT task_name, sum(coalesce(missed_count, 1)) FROM runs WHERE scheduled_at IS NOT NULL GROUP BY task_name"
+    with contextlib.closing(open_reader(str(daemon.data / "ringward.db"))) as database:
+        return {str(name): int(str(count)) for name, count in database.rows(sql)}

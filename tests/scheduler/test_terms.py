@@ -1,0 +1,56 @@
+from dataclasses import replace
+from pathlib import Path
+
+from supervisor.config.load import load
+from supervisor.config.model import Service, Task
+from supervisor.scheduler.terms import _USUAL, terms_of, under
+
+PLAIN = "[tasks.t]\nrun = 'true'\n[services.s]\nrun = 'true'\n"
+OTHER = """
+[tasks.t]
+run = 'true'
+stop_signal = [["SIGINT", "1s"], ["SIGTERM", "2s"]]
+graceful_stop = "1h"
+leftovers = "leave"
+retry_attempts = 3
+retry_delay = "7s"
+retry_backoff = "linear"
+retry_max_delay = "9m"
+retry_on = ["timeout", 3]
+exit_codes = [0, 7]
+failure_output = "x"
+max_duration_alert = "5m"
+silence_alert = "6m"
+[services.s]
+run = 'true'
+ready = { http = "http://127.0.0.1:1/", timeout = "9s" }
+live = { exec = ["a", "b"], failures = 7 }
+"""
+
+
+def units(directory: Path, text: str) -> tuple[Task, Service]:
+    path = directory / "ringward.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    config = load(str(path))
+    return config.tasks["t"], config.services["s"]
+
+
+def test_terms(tmp_path: Path) -> None:
+    """They come back as they were. Most definitions have none to tell, so most starts are not made larger by them."""
+    plain, other = units(tmp_path, PLAIN), units(tmp_path, OTHER)
+    pairs: list[tuple[Task | Service, Task | Service]] = [(plain[0], other[0]), (plain[1], other[1])]
+    for usual, unusual in pairs:
+        assert terms_of(usual) == {}
+        assert under(usual, terms_of(unusual)) == unusual
+        assert under(unusual, terms_of(usual)) == usual
+        assert under(replace(usual, run="false"), terms_of(unusual)) == replace(unusual, run="false")
+    assert {*terms_of(other[0]), *terms_of(other[1])} == {*_USUAL}
+
+
+def test_terms_of_what_is_gone_or_of_another_version(tmp_path: Path) -> None:
+    """What a definition does not have does not matter to it, and what it cannot read does not hold."""
+    task, service = units(tmp_path, OTHER)
+    assert under(task, terms_of(service)).exit_codes == (0,)
+    assert under(task, {"retry_on": 5}) == task
+    assert under(task, {"unheard": 5}).exit_codes == (0,)
