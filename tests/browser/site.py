@@ -1,9 +1,10 @@
 """The daemon that the browser looks at."""
 
 import os
+import re
 import time
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from store.database import open_writer
 from store.ids import new_ulid
@@ -43,6 +44,9 @@ run = "exit 7"
 retry_attempts = 1
 retry_delay = "10ms"
 
+[tasks.tries-to-say]
+run = "echo nothing; echo it says so"
+
 [tasks.report]
 run = 'echo "$1 for $WHO"'
 params = [
@@ -73,6 +77,14 @@ restart_attempts = 1
 PAST = 56
 """Days, each with a run of the task `old`; the last one was yesterday."""
 _DAY_MS = 86_400_000
+
+
+def choose_statuses(place: Page | Locator, *words: str) -> None:
+    """Have only runs shown that are so."""
+    place.get_by_role("button", name=re.compile("^Status: ")).click()
+    for word in words:
+        place.get_by_role("checkbox", name=word, exact=True).check()
+    place.get_by_role("button", name=re.compile("^Status: ")).click()
 
 
 class Site(Daemon):

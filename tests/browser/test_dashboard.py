@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.axe import complaints_of
 from tests.browser.conftest import watched
-from tests.browser.site import PAST, Site
+from tests.browser.site import PAST, Site, choose_statuses
 from tests.e2e.daemon import PASSWORD
 from tests.receivers import web_server
 from tests.waiting import until
@@ -23,6 +23,7 @@ PAGES = (
     "#/task/backup",
     "#/task/web",
     "#/runs",
+    "#/deleted",
     "#/notifications",
     "#/notifiers",
     "#/system",
@@ -143,6 +144,27 @@ def test_search_in_a_log(page: Page, site: Site) -> None:
     hits.nth(1).click()
     expect(page.locator(".log-row.target mark")).to_have_text("123456")
     expect(page.locator("[data-n='123456'] .x")).to_have_text("123457")
+    page.reload()
+    expect(hits).to_have_count(2)
+
+
+def test_search_in_all_runs(page: Page, site: Site) -> None:
+    """A hit in another run of the task leads there, where it is marked, and the search goes on."""
+    first = site.run_to_end("tries-to-say")
+    other = site.run_to_end("tries-to-say")
+    site.see(page, f"#/run/{other}")
+    page.get_by_label("Search this log").fill("SAYS")
+    page.get_by_role("button", name="Search", exact=True).click()
+    hits = page.get_by_role("list", name="Hits").get_by_role("button")
+    expect(hits).to_have_count(1)
+    page.get_by_role("button", name="Search all runs of tries-to-say").click()
+    expect(hits).to_have_count(2)
+    hits.last.click()
+    expect(page.locator(".log-row.target mark")).to_have_text("says")
+    assert f"#/run/{first}?" in page.url
+    expect(hits).to_have_count(2)
+    page.get_by_role("button", name="Search this run only").click()
+    expect(hits).to_have_count(1)
 
 
 def test_a_live_log(page: Page, site: Site) -> None:
@@ -167,7 +189,10 @@ def test_a_live_log(page: Page, site: Site) -> None:
 
 
 def test_a_flood(page: Page, site: Site) -> None:
-    """A run that prints faster than anybody reads: its end is there, whole, and the page holds a window only."""
+    """A run that prints faster than anybody reads: its end is there, whole, and the page holds a window only.
+
+    What was passed over on the way is there for who scrolls up.
+    """
     site.pipe.unlink()
     site.mkfifo()
     run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
@@ -181,6 +206,9 @@ def test_a_flood(page: Page, site: Site) -> None:
     expect(page.get_by_text("Complete")).to_be_visible()
     texts = log.locator(".log-row .x").all_inner_texts()
     assert len(texts) <= 2500
+    assert texts == [str(n) for n in range(int(texts[0]), 60_000)]
+    scroll_until(log, -1, 58_800)
+    texts = log.locator(".log-row .x").all_inner_texts()
     assert texts == [str(n) for n in range(int(texts[0]), 60_000)]
 
 
@@ -207,16 +235,22 @@ def test_download(page: Page, site: Site, downloads: Path) -> None:
 def test_filters_stand_in_the_address(page: Page, site: Site) -> None:
     """What is filtered and how it is sorted can be sent to a colleague."""
     site.see(page, "#/runs")
-    page.get_by_label("Status").select_option("failed")
+    choose_statuses(page, "failed", "timed out")
     page.get_by_role("button", name="Duration").click()
     rows = page.get_by_role("region", name="Runs").locator("tbody tr")
     expect(rows.filter(has_text="succeeded")).to_have_count(0)
     address = page.url
-    assert "status=failed" in address
+    assert "status=failed%2Ctimeout" in address
     assert "sort=duration" in address
     page.goto("about:blank")
     page.goto(address)
-    expect(page.get_by_label("Status")).to_have_value("failed")
+    statuses = page.get_by_role("button", name="Status: failed, timed out")
+    statuses.press("Enter")
+    expect(page.get_by_role("checkbox", name="timed out", exact=True)).to_be_checked()
+    assert complaints_of(page) == []
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("checkbox", name="timed out", exact=True)).to_have_count(0)
+    expect(statuses).to_be_focused()
     expect(rows.filter(has_text="succeeded")).to_have_count(0)
     expect(rows.first).to_contain_text("failed")
 
@@ -243,6 +277,26 @@ def test_deleting_many_and_taking_it_back(page: Page, site: Site) -> None:
     page.get_by_role("button", name="Undo").click()
     expect(card.get_by_text(f"{PAST} runs")).to_be_visible()
     assert site.request("GET", f"/api/runs/{first}").status == 404
+    card.get_by_role("link", name="Deleted runs").click()
+    page.get_by_role("button", name=f"Restore run {first}").click()
+    expect(page.get_by_text("Nothing was deleted that could be restored.")).to_be_visible()
+    assert site.request("GET", f"/api/runs/{first}").status == 200
+
+
+def test_the_last_runs_by_keyboard(page: Page) -> None:
+    """One of the bars is in the order of Tab; arrows go to others, which say what they stand for; Enter leads there."""
+    bars = page.get_by_role("group", name="Last runs of old").get_by_role("link")
+    here = bars.and_(page.locator("[tabindex='0']"))
+    expect(here).to_have_count(1)
+    bars.last.focus()
+    for key, place in (("ArrowLeft", 18), ("ArrowLeft", 17), ("ArrowRight", 18), ("Home", 0), ("End", 19)):
+        page.keyboard.press(key)
+        expect(bars.nth(place)).to_be_focused()
+        expect(here).to_have_count(1)
+        expect(page.locator(".tip")).to_have_text(bars.nth(place).get_attribute("aria-label") or "")
+    expect(bars.last).to_have_accessible_name(re.compile("^succeeded, "))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
 
 
 def test_the_year_by_keyboard(page: Page, site: Site) -> None:

@@ -175,7 +175,8 @@ export async function deleteRun(run) {
   return true;
 }
 
-async function restore(selector, query) {
+/** Bring deleted runs back. */
+export async function restore(selector, query) {
   const result = await attempt(() => post("api/runs/bulk/restore", selector, query));
   if (result) toast(`${count(result.affected, "run")} restored`);
   loadUnits();

@@ -31,21 +31,19 @@ export function relative(at, now = Date.now()) {
 }
 
 const SAME_DAY = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const SAME_YEAR = new Intl.DateTimeFormat(undefined, {
-  weekday: "short",
-  day: "numeric",
-  month: "short",
-  hour: "2-digit",
-  minute: "2-digit",
-});
+const SAME_YEAR = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
+const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
 
-/** A time, as short as it can be told. */
+const unbroken = (text) => text.replaceAll(" ", "\u00a0");
+
+/** A time, as short as it can be told; where room is short it breaks between the day and the clock. */
 export function moment(at, now = new Date()) {
   const date = new Date(at);
   if (date.toDateString() === now.toDateString()) return SAME_DAY.format(date);
-  return date.getFullYear() === now.getFullYear() ? SAME_YEAR.format(date) : FULL.format(date);
+  if (date.getFullYear() !== now.getFullYear()) return FULL.format(date);
+  return `${unbroken(SAME_YEAR.format(date))}, ${unbroken(MINUTE.format(date))}`;
 }
 
 /** A time in full, for titles. */

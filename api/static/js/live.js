@@ -122,6 +122,9 @@ setInterval(() => {
   if (daemon.value && (!daemon.value.schedulerActive || Date.now() - sampledAt > QUIET_MS)) daemonSoon();
 }, 3000);
 
+// The network says nothing of a daemon on the same machine: only asking it tells whether it is reached.
+for (const kind of ["online", "offline"]) addEventListener(kind, () => wanted && open());
+
 whenUnavailable(daemonSoon);
 
 away.subscribe(() => {

@@ -4,6 +4,7 @@ import { Refused, get, whenLoggedOut } from "./api.js";
 import { connect, disconnect } from "./live.js";
 import { Audit } from "./pages/audit.js";
 import { Daemon } from "./pages/daemon.js";
+import { Deleted } from "./pages/deleted.js";
 import { Login } from "./pages/login.js";
 import { Notifications } from "./pages/notifications.js";
 import { Notifiers } from "./pages/notifiers.js";
@@ -25,7 +26,7 @@ function page([name, key]) {
   if (name === undefined) return html`<${Overview} />`;
   if (name === "task" && key) return html`<${UnitPage} key=${key} name=${key} />`;
   if (name === "run" && key) return html`<${RunPage} key=${key} id=${key} />`;
-  const plain = { runs: Runs, notifications: Notifications, notifiers: Notifiers, system: System, daemon: Daemon, audit: Audit, tokens: Tokens }[name];
+  const plain = { runs: Runs, deleted: Deleted, notifications: Notifications, notifiers: Notifiers, system: System, daemon: Daemon, audit: Audit, tokens: Tokens }[name];
   if (plain) return html`<${plain} />`;
   return html`<h1>No such page</h1><${Card} label="No such page"><${Empty}><p>This address leads nowhere.</p><a class="button" href=${link()}>Overview</a></${Empty}></${Card}>`;
 }

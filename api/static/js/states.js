@@ -3,6 +3,7 @@
 const RUNS = {
   pending: ["mute", "waiting", "clock"],
   running: ["busy", "running", "play"],
+  ended: ["mute", "ended", "square"],
   succeeded: ["good", "succeeded", "check"],
   failed: ["bad", "failed", "cross"],
   stopped: ["mute", "stopped", "square"],

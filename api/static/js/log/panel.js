@@ -1,6 +1,6 @@
 // A log with everything around it: search, jumps, what is shown of it, and how far it is.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
-import { number } from "../format.js";
+import { moment, number } from "../format.js";
 import { Icon } from "../parts/icon.js";
 import { toast } from "../parts/toasts.js";
 import { PositionBar } from "./bar.js";
@@ -19,9 +19,11 @@ const remember = (key, value) => localStorage.setItem(`ringward-log-${key}`, val
 
 /**
  * source: see source.js. line: number of the line to begin at, or null for the end. address(n): permanent address of a
- * line, or null. taskName, runId: for the search; without them there is none. startMs: when the run started.
+ * line, or null. taskName, runId: for the search; without them there is none. asked: what is searched for at first, see
+ * search.js; ask(query): it is searched for from now on. elsewhere(hit, query): go to a hit in another run of the task.
+ * startMs: when the run started.
  */
-export function LogPanel({ source, line = null, address = () => null, taskName, runId, startMs = 0, title = "Log", fileName, oneStream = false }) {
+export function LogPanel({ source, line = null, address = () => null, taskName, runId, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false }) {
   const scroll = useRef(null);
   const rows = useRef(null);
   const region = useRef(null);
@@ -30,8 +32,13 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
   const [mode, setMode] = useState(remembered("times", "clock"));
   const [wrap, setWrap] = useState(remembered("wrap", "no") === "yes");
   const [stream, setStream] = useState("");
-  const [query, setQuery] = useState(null);
-  const found = useSearch(taskName, runId, query);
+  const [query, setQuery] = useState(asked);
+  const all = query?.all ?? false;
+  const found = useSearch(taskName, all ? undefined : runId, query);
+  const search = (wanted) => {
+    setQuery(wanted);
+    ask?.(wanted);
+  };
 
   useEffect(() => {
     const look = { mode, startMs, found: null, address, frames: (one) => showFrames(source, one) };
@@ -83,7 +90,7 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
   return html`<section class="card log-card" aria-label=${title}>
     <div class="log-tools">
       <h2>${title}</h2>
-      ${taskName && html`<${SearchField} search=${setQuery} label="Search this log" />`}
+      ${taskName && html`<${SearchField} search=${(wanted) => search(wanted && { ...wanted, all })} label="Search this log" initial=${asked} />`}
       <form class="row" onSubmit=${(event) => {
         event.preventDefault();
         goTo(event.target.elements.to.value).catch((error) => toast(error.message, { bad: true }));
@@ -110,7 +117,14 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
       <button aria-pressed=${Boolean(log?.following)} title="Follow the end (f)" onClick=${() => log.toEnd()}><${Icon} name="down" />${log?.finished ? "End" : "Follow"}</button>
       ${source.raw && html`<a class="button" href=${source.raw} download=${fileName} title="Download the whole log"><${Icon} name="save" /><span class="hidden-text">Download</span></a>`}
     </div>
-    ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => number(hit.n + 1)} choose=${(hit) => log.jump(hit.n)} />`}
+    ${query &&
+    html`<${Hits}
+      found=${found}
+      pattern=${finder(query)}
+      label=${(hit) => (all ? moment(hit.ts) : number(hit.n + 1))}
+      choose=${(hit) => (hit.runId === runId ? log.jump(hit.n) : elsewhere(hit, query))}
+      tools=${html`<button class="link" onClick=${() => search({ ...query, all: !all })}>${all ? "Search this run only" : `Search all runs of ${taskName}`}</button>`}
+    />`}
     <div class="log ${wrap ? "wrap" : ""} ${mode === "none" ? "no-times" : ""} ${oneStream ? "one-stream" : ""}">
       <div id="log-scroll" class="log-scroll" ref=${scroll} tabindex="0" role="log" aria-live="off" aria-label=${`${title}: lines`} onKeyDown=${keys}>
         <div class="log-rows" ref=${rows}></div>
@@ -124,9 +138,15 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
     <p class="log-foot">
       <span class="number">${log?.total ? `Line ${number(top + 1)} of ${number(log.total)}` : "No lines"}</span>
       ${log?.first > 0 && html`<span>Lines before ${number(log.first + 1)} are no longer kept</span>`}
-      <span>${log?.finished ? "Complete" : log?.following ? "Following" : "Reading; new lines are counted"}</span>
+      <span>${stateOf(log)}</span>
     </p>
   </section>`;
+}
+
+function stateOf(log) {
+  if (log?.finished) return "Complete";
+  if (!log?.live) return "Connecting …";
+  return log.following ? "Following" : "Reading; new lines are counted";
 }
 
 /** A time that somebody typed, as ISO: "14:05", "14:05:30.5" (the day the run started), "2026-11-21 14:05". */

@@ -1,5 +1,5 @@
 // One line of a log as a row of the page.
-import { fill } from "./text.js";
+import { fill, isPlain } from "./text.js";
 
 const CLOCK = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
@@ -9,13 +9,29 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
   hour12: false,
 });
 
+/** `format`, whose last result is kept: where many lines come, most have the time of the one before. */
+function remembering(format) {
+  let last = null;
+  let text = "";
+  return (ts) => {
+    if (ts !== last) {
+      last = ts;
+      text = format(ts);
+    }
+    return text;
+  };
+}
+
+const clock = remembering((ts) => CLOCK.format(ts));
+const iso = remembering((ts) => new Date(ts).toISOString());
+
 function span(text, seconds) {
   return seconds >= 60 ? `${Math.floor(seconds / 60)}m${(seconds % 60).toFixed(3).padStart(6, "0")}s` : `${text}${seconds.toFixed(3)}s`;
 }
 
 /** The time of a line. mode: "clock", "start" (since `startMs`), "delta" (since the line before). */
 export function timeText(line, before, { mode, startMs }) {
-  if (mode === "clock") return CLOCK.format(line.ts);
+  if (mode === "clock") return clock(line.ts);
   if (mode === "start") return span("+", Math.max(0, line.ts - startMs) / 1000);
   return span("Δ", before ? Math.max(0, line.ts - before.ts) / 1000 : 0);
 }
@@ -27,27 +43,45 @@ function element(tag, className, text) {
   return made;
 }
 
-/** `look`: {mode, startMs, found, address(n), frames(line)}. */
-export function rowOf(line, before, look) {
-  const row = element("div", `log-row ${line.stream}`);
+/** Set the text of an element that has none, or only text. */
+function say(place, text) {
+  const first = place.firstChild;
+  if (first?.nodeType === Node.TEXT_NODE && !first.nextSibling) first.data = text;
+  else place.textContent = text;
+}
+
+const EMPTY = element("div", "log-row");
+EMPTY.append(element("a", "n"), element("span", "t"), element("span", "x"));
+EMPTY.firstChild.tabIndex = -1;
+
+/** A row for `fillRow`. */
+export const newRow = () => EMPTY.cloneNode(true);
+
+/** Make a row that of a line, whatever it was. `look`: {mode, startMs, found, address(n), frames(line)}. */
+export function fillRow(row, line, before, look) {
+  const [number, time, text, button] = row.children;
+  row.className = `log-row ${line.stream}`;
   row.dataset.n = line.n;
-  const number = element("a", "n", line.continued ? "⋯" : String(line.n + 1));
+  say(number, line.continued ? "⋯" : String(line.n + 1));
   const address = look.address(line.n);
   if (address) number.href = address;
-  number.tabIndex = -1;
-  const time = element("span", "t", timeText(line, before, look));
-  time.title = new Date(line.ts).toISOString();
-  const text = element("span", "x");
-  fill(text, line.text, look.found);
-  row.append(number, time, text);
-  if (line.frameCount) {
-    const button = element("button", "frames", `↻ ${line.frameCount}`);
-    button.title = "This line was redrawn: see how it came to be";
-    button.setAttribute("aria-label", `Line ${line.n + 1} was redrawn ${line.frameCount} times: show that`);
-    button.addEventListener("click", () => look.frames(line));
-    row.append(button);
+  say(time, timeText(line, before, look));
+  time.title = iso(line.ts);
+  if (isPlain(line.text, look.found)) say(text, line.text);
+  else {
+    text.replaceChildren();
+    fill(text, line.text, look.found);
   }
-  return row;
+  button?.remove();
+  if (line.frameCount) row.append(framesButton(line, look));
+}
+
+function framesButton(line, look) {
+  const button = element("button", "frames", `↻ ${line.frameCount}`);
+  button.title = "This line was redrawn: see how it came to be";
+  button.setAttribute("aria-label", `Line ${line.n + 1} was redrawn ${line.frameCount} times: show that`);
+  button.addEventListener("click", () => look.frames(line));
+  return button;
 }
 
 /** A row that says that lines are not here. */

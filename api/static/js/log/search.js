@@ -6,6 +6,19 @@ import { fill } from "./text.js";
 
 const HITS = 200;
 
+/** What an address says that is searched for: {q, regex, cased, all}, or null. all: in every run of the task. */
+export function queryOf(parameters) {
+  const has = (name) => parameters.get(name) === "true";
+  const q = parameters.get("q");
+  return q ? { q, regex: has("regex"), cased: has("case"), all: has("all") } : null;
+}
+
+/** A search as parameters of an address; null: none. */
+export function parametersOf(query) {
+  const { q, regex, cased, all } = query ?? {};
+  return { q, regex: regex || undefined, case: cased || undefined, all: all || undefined };
+}
+
 /** What is to be marked: a RegExp for `query`, or null when this browser cannot tell. */
 export function finder({ q, regex, cased }) {
   if (!q) return null;
@@ -58,13 +71,14 @@ export function useSearch(taskName, runId, query) {
   return { ...found, hasMore: next.current !== null, more: () => run(next.current, found) };
 }
 
-/** The hits; `choose(hit)` when one is wanted. `label(hit)`: what stands before its text. */
-export function Hits({ found, pattern, choose, label }) {
+/** The hits; `choose(hit)` when one is wanted. `label(hit)`: what stands before its text. `tools`: what else can be done. */
+export function Hits({ found, pattern, choose, label, tools }) {
   const { hits, done, error, scanned, hasMore, more } = found;
   const told = error ? error.message : `${count(hits.length, "hit")}${hasMore ? " so far" : ""}, ${size(scanned)} searched${done ? "" : " …"}`;
   return html`<div>
     <p class="log-foot ${error ? "problem" : ""}" role="status">${told}
       ${done && hasMore && html`<button class="link" onClick=${more}>Find more</button>`}
+      ${tools}
     </p>
     ${hits.length > 0 &&
     html`<ul class="hits" aria-label="Hits">
@@ -83,10 +97,10 @@ function Text({ text, pattern }) {
 }
 
 /** A field for what to search for; `search(query)` with {q, regex, cased}, or null for nothing. */
-export function SearchField({ search, label, initial = "" }) {
-  const [q, setQ] = useState(initial);
-  const [regex, setRegex] = useState(false);
-  const [cased, setCased] = useState(false);
+export function SearchField({ search, label, initial = null }) {
+  const [q, setQ] = useState(initial?.q ?? "");
+  const [regex, setRegex] = useState(initial?.regex ?? false);
+  const [cased, setCased] = useState(initial?.cased ?? false);
   const submit = (event, changes = {}) => {
     event?.preventDefault();
     const query = { q, regex, cased, ...changes };

@@ -27,6 +27,9 @@ function ofPalette(index) {
   return `rgb(${CUBE[Math.floor(at / 36)]}, ${CUBE[Math.floor(at / 6) % 6]}, ${CUBE[at % 6]})`;
 }
 
+/** Whether a text is shown just as it is: nothing of it is coloured, and nothing marked. */
+export const isPlain = (text, found) => !found && !text.includes(ESCAPE);
+
 /** Put `text` into `element`; `found` (a RegExp with the flag g, or null) is marked. */
 export function fill(element, text, found) {
   if (!text.includes(ESCAPE)) {

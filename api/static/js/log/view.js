@@ -1,26 +1,33 @@
-// The rows of a log that are on the page: a window of at most a few thousand lines around what is seen, moved by pages as
-// the reader scrolls, so that a log may have any length and lines any height. Nothing else of the log is held.
+// A log on the page: a window of at most a few thousand lines around what is seen, moved by pages as the reader scrolls, so
+// that a log may have any length and lines any height. Nothing else of the log is held.
 //
 // Two states: following (the end is in the window, new lines are appended, the view stays at the end) and reading (the
-// window stays where it is; new lines are only counted).
+// window stays where it is; new lines are only counted). Who follows a log that is faster than anybody reads sees its end
+// some times a second: lines that would never be seen get no row, but stand where they belong as soon as one scrolls.
 import { away } from "../seen.js";
-import { gapRow, regionRow, rowOf, timeText } from "./rows.js";
+import { throttle } from "../state.js";
+import { regionRow } from "./rows.js";
+import { EventStream } from "./stream.js";
+import { LineWindow } from "./window.js";
 
 const PAGE = 500;
 const AT_ONCE = 10_000; // lines of one stream that are asked for at a time
 const MOST = 2000; // rows on the page
-const FOLLOWED = 500; // rows while the end is followed: each frame lays them out anew
+const FOLLOWED = 100; // rows while the end is followed, two screens: each frame lays them out anew
 const NEAR_PX = 1200; // how close to the window's edge the next page is asked for
 const END_PX = 24;
+const PACE_MS = 33; // between two drawings of what is new
+const TOLD_MS = 100; // between two tellings of it
+const AGAIN_MS = 1000;
 
 export class LogView {
   /**
    * source: see source.js. scroll, rows, region: elements. look: see rows.js.
-   * changed(): called when first, total, top, following, finished, or error has changed.
+   * changed(): called when first, total, top, following, finished, live, or error has changed.
    */
   constructor({ source, scroll, rows, region, look, changed }) {
     Object.assign(this, { source, scroll, rows, region, look, changed });
-    this.lines = [];
+    this.window = new LineWindow(rows, look);
     this.first = 0;
     this.total = 0;
     this.finished = false;
@@ -30,15 +37,20 @@ export class LogView {
     this.stream = "";
     this.noneBefore = false; // of this stream, before the window
     this.readTo = 0; // up to here there is none of this stream behind the window
-    this.target = null;
     this.queue = [];
     this.behind = false; // the stream has left lines out
     this.drawn = new Map();
+    this.redrawn = false; // and the page does not show it yet
+    this.full = false;
     this.frame = 0;
+    this.pause = 0;
+    this.paintedAt = 0;
     this.loading = null;
     this.turn = 0;
     this.events = null;
+    this.live = false; // what is printed is heard of
     this.again = 0;
+    this.tell = throttle(() => this.closed || changed(), TOLD_MS);
     this.onScroll = () => this.scrolled();
     scroll.addEventListener("scroll", this.onScroll, { passive: true });
     this.unwatch = away.subscribe(() => (away.value ? this.disconnect() : this.connect()));
@@ -55,6 +67,7 @@ export class LogView {
     this.unwatch();
     this.disconnect();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.pause);
     this.scroll.removeEventListener("scroll", this.onScroll);
   }
 
@@ -72,6 +85,7 @@ export class LogView {
       this.loaded = true;
       this.error = null;
       use(page.lines, page);
+      this.fit();
       this.connect();
       return true;
     } catch (error) {
@@ -83,21 +97,28 @@ export class LogView {
     }
   }
 
+  get target() {
+    return this.window.target;
+  }
+
+  get lines() {
+    return this.window.lines;
+  }
+
   /** Number of the line up to which the window has everything behind its first. */
   get end() {
-    return Math.max((this.lines.at(-1)?.n ?? -1) + 1, this.readTo);
+    return Math.max(this.window.last + 1, this.readTo);
   }
 
   replace(lines, readTo = 0) {
     this.noneBefore = false;
     this.readTo = readTo;
-    this.lines = [];
-    this.rows.replaceChildren();
-    this.append(lines);
+    this.window.some = this.stream !== "";
+    this.window.replace(lines);
   }
 
   toEnd() {
-    this.target = null;
+    this.window.target = null;
     return this.load(
       () => this.lastPage(),
       (lines, page) => {
@@ -135,9 +156,11 @@ export class LogView {
       () => this.source.page(from, PAGE, this.stream || undefined),
       (lines, page) => {
         this.following = false;
-        this.target = marked ? n : null;
+        this.window.target = marked ? n : null;
         this.replace(lines, lines.length < PAGE ? page.totalLines : 0);
-        this.place(n);
+        this.fit();
+        const row = this.window.rowAt(n);
+        if (row) this.scroll.scrollTop = row.offsetTop - this.scroll.clientHeight / 3;
       },
     );
   }
@@ -148,19 +171,6 @@ export class LogView {
     await this.jump(page.lines[0]?.n ?? page.totalLines - 1);
   }
 
-  place(n) {
-    const row = this.rowAt(n);
-    if (!row) return;
-    this.scroll.scrollTop = row.offsetTop - this.scroll.clientHeight / 3;
-    for (const old of this.rows.querySelectorAll(".target")) old.classList.remove("target");
-    if (this.target !== null) row.classList.add("target");
-  }
-
-  rowAt(n) {
-    const index = this.lines.findIndex((line) => line.n >= n);
-    return this.rows.querySelector(`[data-n="${this.lines[index]?.n}"]`);
-  }
-
   scrolled() {
     const { scrollTop, clientHeight, scrollHeight } = this.scroll;
     const atEnd = scrollHeight - scrollTop - clientHeight < END_PX;
@@ -168,7 +178,11 @@ export class LogView {
     else if (!this.following && atEnd && this.loaded && !this.loading && this.end >= this.total) {
       this.following = true;
     }
-    if (!this.loading && !this.following && this.loaded) {
+    if (this.following) {
+      this.tell();
+      return;
+    }
+    if (!this.loading && this.loaded) {
       if (scrollTop < NEAR_PX && this.lines[0]?.n > this.first && !this.noneBefore) this.loadBefore();
       else if (scrollHeight - scrollTop - clientHeight < NEAR_PX && this.lines.length && this.end < this.total) this.loadAfter();
     }
@@ -181,8 +195,10 @@ export class LogView {
       () => this.source.page(from, PAGE, this.stream || undefined),
       (lines, page) => {
         if (lines.length < PAGE) this.readTo = page.totalLines;
-        this.append(lines.filter((line) => line.n >= from));
-        this.trimTop();
+        this.window.append(lines.filter((line) => line.n >= from));
+        const height = this.rows.scrollHeight;
+        const top = this.scroll.scrollTop;
+        if (this.trimTop(MOST)) this.scroll.scrollTop = top - (height - this.rows.scrollHeight);
       },
     );
   }
@@ -193,7 +209,11 @@ export class LogView {
       () => this.pageBefore(end),
       (lines) => {
         this.noneBefore = !lines.length;
-        this.prepend(lines);
+        const height = this.rows.scrollHeight;
+        const top = this.scroll.scrollTop;
+        this.window.prepend(lines);
+        this.scroll.scrollTop = top + this.rows.scrollHeight - height;
+        if (this.window.trimEnd(MOST)) this.readTo = 0;
       },
     );
   }
@@ -206,56 +226,10 @@ export class LogView {
     }
   }
 
-  // Rows.
-
-  append(lines) {
-    const fragment = document.createDocumentFragment();
-    let before = this.lines.at(-1);
-    for (const line of lines) {
-      const missing = before && !this.stream ? line.n - before.n - 1 : 0;
-      if (missing > 0) fragment.append(gapRow(missing, "were dropped: the log is full, or the disk is"));
-      fragment.append(rowOf(line, before, this.look));
-      before = line;
-    }
-    this.lines.push(...lines);
-    this.rows.append(fragment);
-    this.mark();
-  }
-
-  prepend(lines) {
-    const fragment = document.createDocumentFragment();
-    let before;
-    for (const line of lines) {
-      fragment.append(rowOf(line, before, this.look));
-      before = line;
-    }
-    const height = this.rows.scrollHeight;
-    const top = this.scroll.scrollTop;
-    this.lines.unshift(...lines);
-    this.rows.prepend(fragment);
-    this.scroll.scrollTop = top + this.rows.scrollHeight - height;
-    if (this.lines.length > MOST) {
-      this.lines.length = MOST;
-      this.readTo = 0;
-      const kept = this.lines.at(-1).n;
-      while (Number(this.rows.lastChild.dataset.n ?? -1) !== kept) this.rows.lastChild.remove();
-    }
-    this.mark();
-  }
-
-  trimTop() {
-    const surplus = this.lines.length - (this.following ? FOLLOWED : MOST);
-    if (surplus <= 0) return;
-    const height = this.rows.scrollHeight;
-    const top = this.scroll.scrollTop;
-    const kept = this.lines[surplus].n;
-    this.lines.splice(0, surplus);
-    while (this.rows.firstChild && Number(this.rows.firstChild.dataset.n ?? -1) !== kept) this.rows.firstChild.remove();
-    if (!this.following) this.scroll.scrollTop = top - (height - this.rows.scrollHeight);
-  }
-
-  mark() {
-    if (this.target !== null) this.rows.querySelector(`[data-n="${this.target}"]`)?.classList.add("target");
+  trimTop(most) {
+    const gone = this.window.trimTop(most);
+    if (gone) this.noneBefore = false;
+    return gone;
   }
 
   stick() {
@@ -263,38 +237,29 @@ export class LogView {
     this.stuckAt = this.scroll.scrollTop;
   }
 
+  /** Once the lines fill their place it keeps its size, and what changes in it changes nothing else of the page. */
+  fit() {
+    if (this.full || this.rows.offsetHeight <= this.scroll.clientHeight) return;
+    this.full = true;
+    this.scroll.parentElement.dataset.full = "";
+  }
+
   /** Draw the rows anew, after `look` has changed. */
   redraw() {
     const top = this.topLine();
-    const lines = this.lines;
-    this.replace(lines);
+    this.window.replace(this.lines);
     if (this.following) this.stick();
-    else if (top !== null) this.scroll.scrollTop = this.rowAt(top)?.offsetTop ?? 0;
+    else if (top !== null) this.scroll.scrollTop = this.window.rowAt(top)?.offsetTop ?? 0;
   }
 
   /** Only the times of the rows. */
   retime() {
-    let before;
-    for (const line of this.lines) {
-      const cell = this.rows.querySelector(`[data-n="${line.n}"] .t`);
-      if (cell) cell.textContent = timeText(line, before, this.look);
-      before = line;
-    }
+    this.window.retime();
   }
 
   /** Number of the first line that is seen; null when there is none. */
   topLine() {
-    const top = this.scroll.scrollTop;
-    let low = 0;
-    let high = this.rows.children.length - 1;
-    if (high < 0) return null;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.rows.children[middle].offsetTop <= top) low = middle;
-      else high = middle - 1;
-    }
-    for (let row = this.rows.children[low]; row; row = row.nextElementSibling) if (row.dataset.n) return Number(row.dataset.n);
-    return null;
+    return this.window.lineAt(this.scroll.scrollTop);
   }
 
   /** Show only lines of that stream ("": all). */
@@ -310,93 +275,110 @@ export class LogView {
   disconnect() {
     this.events?.close();
     this.events = null;
+    this.live = false;
     clearTimeout(this.again);
   }
 
   connect() {
     if (this.events || this.finished || this.closed || !this.loaded || away.value) return;
-    const events = new EventSource(this.source.streamFrom(this.total));
-    this.events = events;
-    const on = (kind, use) => events.addEventListener(kind, (event) => use(JSON.parse(event.data)));
-    on("line", (line) => this.heard(line));
-    on("region", (region) => this.drew(region));
-    on("rotated", ({ firstAvailable }) => {
-      this.first = firstAvailable;
-      this.later();
+    clearTimeout(this.again);
+    this.events = new EventStream(this.source.streamFrom(this.total), {
+      // What is drawn now is told anew; what has settled meanwhile is not told of.
+      opened: () => {
+        this.live = true;
+        this.drawn.clear();
+        this.redrawn = true;
+        this.later();
+      },
+      heard: (kind, bodies) => this.heard(kind, bodies),
+      lost: () => {
+        this.events = null;
+        this.live = false;
+        this.tell();
+        this.again = setTimeout(() => this.connect(), AGAIN_MS);
+      },
     });
-    on("dropped", ({ after, count }) => {
-      this.total = Math.max(this.total, after + 1 + count);
-      this.behind = true;
-      this.later();
-    });
-    on("done", () => {
-      events.close();
-      this.finished = true;
-      this.drawn.clear();
-      this.later();
-    });
-    // What is drawn now is told anew; what has settled meanwhile is not told of.
-    events.onopen = () => {
-      this.drawn.clear();
-      this.later();
-    };
-    events.onerror = () => {
-      if (events.readyState !== EventSource.CLOSED) return;
-      this.events = null;
-      this.again = setTimeout(() => this.connect(), 2000);
-    };
   }
 
-  heard(line) {
-    this.source.keep([line]);
-    this.total = Math.max(this.total, line.n + 1);
-    if ((this.following || this.loading) && (!this.stream || line.stream === this.stream)) this.queue.push(line);
+  heard(kind, bodies) {
+    if (kind === "line") this.take(bodies);
+    for (const body of bodies) {
+      if (kind === "region") {
+        if (body.rows.length) this.drawn.set(body.stream, body.rows);
+        else this.drawn.delete(body.stream);
+        this.redrawn = true;
+      } else if (kind === "rotated") this.first = body.firstAvailable;
+      else if (kind === "dropped") {
+        this.total = Math.max(this.total, body.after + 1 + body.count);
+        this.behind = true;
+      } else if (kind === "done") {
+        this.disconnect();
+        this.finished = true;
+        this.drawn.clear();
+        this.redrawn = true;
+      }
+    }
+    this.later();
+  }
+
+  take(lines) {
+    this.source.keep(lines);
+    this.total = Math.max(this.total, lines.at(-1).n + 1);
+    if (!this.following && !this.loading) return;
+    this.queue.push(...(this.stream ? lines.filter((line) => line.stream === this.stream) : lines));
     // A hidden page paints nothing. What is left is more than the window holds, so it will stand there alone.
-    if (this.queue.length > 2 * MOST) this.queue.splice(0, MOST - 1);
-    this.later();
+    if (this.queue.length > 2 * MOST) this.queue.splice(0, this.queue.length - MOST);
   }
 
-  drew({ stream, rows }) {
-    if (rows.length) this.drawn.set(stream, rows);
-    else this.drawn.delete(stream);
-    this.later();
-  }
-
+  /** Draw what is new with the next frame; the first at once, those that follow at a pace. */
   later() {
-    if (!this.frame) this.frame = requestAnimationFrame(() => this.paint());
+    if (this.frame || this.pause) return;
+    const wait = this.paintedAt + PACE_MS - performance.now();
+    const ask = () => {
+      this.pause = 0;
+      this.frame = requestAnimationFrame(() => this.paint());
+    };
+    if (wait > 0) this.pause = setTimeout(ask, wait);
+    else ask();
   }
 
   paint() {
     this.frame = 0;
+    this.paintedAt = performance.now();
     if (this.following && !this.loading) {
-      const lines = this.takeQueue();
-      if (lines.length) this.append(lines);
-      this.trimTop();
+      this.drawQueue();
       this.drawRegion();
+      this.fit();
       this.stick();
       if (this.behind) {
         this.behind = false;
         this.toEnd();
       }
     } else this.drawRegion();
-    this.changed();
+    this.tell();
   }
 
-  /** What is to be appended; when that is more than fits into the window, its end alone. */
-  takeQueue() {
-    const last = this.lines.at(-1)?.n ?? -1;
+  /** Show what has come; when that is more than the window holds, its end alone. */
+  drawQueue() {
+    const { last } = this.window;
     const lines = this.queue.filter((line) => line.n > last);
     this.queue = [];
-    if (lines.length <= FOLLOWED) return lines;
-    this.lines = [];
-    this.rows.replaceChildren();
-    return lines.slice(-FOLLOWED);
+    if (lines.length >= FOLLOWED) this.replace(lines.slice(-FOLLOWED), this.readTo);
+    else if (lines.length) {
+      this.window.append(lines);
+      this.trimTop(FOLLOWED);
+    }
+    this.readTo = Math.max(this.readTo, this.total);
   }
 
   drawRegion() {
-    const rows = [];
-    for (const [stream, texts] of this.drawn) rows.push(...texts.map((text) => regionRow(stream, text)));
-    this.region.replaceChildren(...rows);
-    this.region.hidden = !rows.length || (this.lines.at(-1)?.n ?? -1) + 1 < this.total - this.queue.length;
+    const hidden = !this.drawn.size || this.end < this.total;
+    if (this.redrawn) {
+      const rows = [];
+      for (const [stream, texts] of this.drawn) rows.push(...texts.map((text) => regionRow(stream, text)));
+      this.region.replaceChildren(...rows);
+      this.redrawn = false;
+    }
+    if (this.region.hidden !== hidden) this.region.hidden = hidden;
   }
 }

@@ -1,19 +1,23 @@
 // One run: why it ended, its attempts, what it took, and its log.
 import { html, useEffect, useMemo } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
-import { Refused, get, runPath, taskPath } from "../api.js";
-import { count, duration, size } from "../format.js";
-import { At, Badge, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Refused, get, runPath } from "../api.js";
+import { duration, size, tookMs } from "../format.js";
+import { Attempts } from "../parts/attempts.js";
+import { At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
 import { Icon } from "../parts/icon.js";
 import { Menu } from "../parts/menu.js";
 import { listen } from "../live.js";
 import { LogPanel } from "../log/panel.js";
+import { parametersOf, queryOf } from "../log/search.js";
 import { RunLog } from "../log/source.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle, unitNamed } from "../state.js";
 import { ofRun } from "../states.js";
 import { sentence } from "../verdict.js";
+
+const SHORT_MS = 15_000;
 
 export function RunPage({ id }) {
   const { data: run, error, reload } = useLoad((signal) => get(runPath(id), { naming: "camel" }, signal), [id]);
@@ -30,7 +34,9 @@ export function RunPage({ id }) {
     </${Card}>`;
   }
   if (!run || run.id !== id) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
-  const line = Number.parseInt(route.value.query.get("line"), 10);
+  const { query } = route.value;
+  const line = Number.parseInt(query.get("line"), 10);
+  const ask = (wanted) => go(link("run", id, { line: query.get("line"), ...parametersOf(wanted) }), { replace: true });
   return html`<div class="page-head">
       <h1><${UnitLink} name=${run.taskName} />${run.instanceIndex || run.triggeredBy === "service" ? html`<span class="soft"> [${run.instanceIndex}]</span>` : ""}</h1>
       <${RunBadge} run=${run} />
@@ -45,6 +51,9 @@ export function RunPage({ id }) {
       address=${(n) => link("run", id, { line: n + 1 })}
       taskName=${run.taskName}
       runId=${id}
+      asked=${queryOf(query)}
+      ask=${ask}
+      elsewhere=${(hit, wanted) => go(link("run", hit.runId, { line: hit.n + 1, ...parametersOf(wanted) }))}
       startMs=${run.startedAt ? Date.parse(run.startedAt) : 0}
       fileName=${`${run.taskName}-${id}.log`}
     />
@@ -80,7 +89,7 @@ function Verdict({ run }) {
   );
   return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">
     <p class="words" role="status">${sentence(run, data)}</p>
-    <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, took <${Took} run=${run} />` : html`Created <${At} at=${run.createdAt} />`}</p>
+    <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, ${run.endedAt ? "took" : "running for"} <${Took} run=${run} />` : html`Created <${At} at=${run.createdAt} />`}</p>
   </section>`;
 }
 
@@ -94,7 +103,7 @@ function Facts({ run }) {
     ${run.startedAt && html`<div><dt>Took</dt><dd><${Took} run=${run} /></dd></div>`}
     ${run.status === "ended" && run.exitCode >= 0 && html`<div><dt>Exit code</dt><dd class="mono">${run.exitCode}</dd></div>`}
     ${Object.entries(run.params ?? {}).map(([name, value]) => html`<div><dt>${name}</dt><dd class="mono">${value}</dd></div>`)}
-    <div><dt>Id</dt><dd class="mono small">${run.id}</dd></div>
+    <div class="wide"><dt>Id</dt><dd class="mono small">${run.id}</dd></div>
     ${run.executionId && html`<div><dt>At its engine</dt><dd class="mono small">${run.executionId}</dd></div>`}
   </dl></div></${Card}>`;
 }
@@ -136,40 +145,6 @@ function Resources({ run }) {
 
 function hint(run) {
   if (!run.startedAt) return run.status === "ended" ? "It never ran." : "It has not begun.";
-  return run.status === "running" ? "Sampled every five seconds." : "It was too short for a chart.";
-}
-
-/** The attempts that belong together, oldest first: each retry points at the attempt before it. */
-async function chain(run, signal) {
-  const found = new Map([[run.id, run]]);
-  for (let first = run; first.retryOfRunId && !found.has(first.retryOfRunId); ) {
-    try {
-      first = await get(runPath(first.retryOfRunId), { naming: "camel" }, signal);
-    } catch (error) {
-      if (error instanceof Refused && error.status === 404) break; // no longer kept
-      throw error;
-    }
-    found.set(first.id, first);
-  }
-  const later = await get(
-    taskPath(run.taskName, "runs"),
-    { retriesOnly: true, createdAfter: run.createdAt, sortDirection: "asc", limit: 200 },
-    signal,
-  );
-  for (const one of later.items) if (found.has(one.retryOfRunId)) found.set(one.id, one);
-  return [...found.values()].sort((a, b) => a.retryAttempt - b.retryAttempt);
-}
-
-function Attempts({ run }) {
-  const { data, reload } = useLoad((signal) => chain(run, signal), [run.id, run.status]);
-  useEffect(() => {
-    const again = throttle(reload, 2000);
-    return listen((kind, body) => (kind === "resumed" || (body.taskName === run.taskName && body.retryAttempt > 0)) && again());
-  }, [run.id]);
-  if (!data || data.length < 2) return null;
-  return html`<${Card} title=${`Attempts (${count(data.length, "attempt")})`}><div class="body"><ol class="attempts">
-    ${data.map((one) => html`<li key=${one.id}><a href=${link("run", one.id)} aria-current=${one.id === run.id ? "true" : undefined}>
-      <${Badge} look=${{ ...ofRun(one), word: `${one.retryAttempt + 1}. ${ofRun(one).word}` }} title=${one.startedAt ?? one.createdAt} />
-    </a></li>`)}
-  </ol></div></${Card}>`;
+  if (run.status === "running") return "Sampled every five seconds.";
+  return tookMs(run) < SHORT_MS ? "It was too short for a chart." : "No samples of it are kept.";
 }

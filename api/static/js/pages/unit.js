@@ -8,7 +8,7 @@ import { Heat, HeatKey } from "../parts/heat.js";
 import { RunsTable } from "../parts/runs_table.js";
 import { UnitActions } from "../parts/unit_actions.js";
 import { listen } from "../live.js";
-import { Hits, SearchField, finder, useSearch } from "../log/search.js";
+import { Hits, SearchField, finder, parametersOf, useSearch } from "../log/search.js";
 import { go, link } from "../routes.js";
 import { words } from "../schedule.js";
 import { throttle, unitNamed, units } from "../state.js";
@@ -58,7 +58,7 @@ function Facts({ unit }) {
     ${unit.timezone && html`<div><dt>Time zone</dt><dd>${unit.timezone}</dd></div>`}
     ${unit.group && html`<div><dt>Group</dt><dd>${unit.group}</dd></div>`}
     <div><dt>Runs kept</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
-    <div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>
+    ${unit.kind === "task" && html`<div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>`}
     <div><dt>Failed</dt><dd class="figure">${data ? number(data.failed) : "–"}</dd></div>
     <div><dt>Processor, last day</dt><dd class="figure">${took ? duration(took.cpuUserMs + took.cpuSystemMs) : "–"}</dd></div>
     ${took?.maxRssBytes && html`<div><dt>Most memory, last day</dt><dd class="figure">${size(took.maxRssBytes)}</dd></div>`}
@@ -141,7 +141,7 @@ function LogSearch({ name }) {
   const [query, setQuery] = useState(null);
   const found = useSearch(name, undefined, query);
   return html`<${Card} title="Search in its logs" tools=${html`<${SearchField} search=${setQuery} label=${`Search all runs of ${name}`} />`}>
-    ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => moment(hit.ts)} choose=${(hit) => go(link("run", hit.runId, { line: hit.n + 1 }))} />`}
+    ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => moment(hit.ts)} choose=${(hit) => go(link("run", hit.runId, { line: hit.n + 1, ...parametersOf(query) }))} />`}
   </${Card}>`;
 }
 

@@ -10,6 +10,7 @@ import { Dialog } from "./dialog.js";
 import { Icon } from "./icon.js";
 import { openPalette } from "./palette.js";
 import { showShortcuts } from "./shortcuts.js";
+import { Tip } from "./tip.js";
 import { Toasts } from "./toasts.js";
 
 const ITEMS = [
@@ -21,6 +22,7 @@ const ITEMS = [
   ["audit", "Audit", "shield", true],
   ["tokens", "Tokens", "key", true],
 ];
+const LONG_MS = 1000; // what is over sooner, such as an upgrade, moves nothing on the page
 const THEMES = { auto: "contrast", light: "sun", dark: "moon" };
 const theme = signal(localStorage.getItem("ringward-theme") ?? "auto");
 
@@ -34,7 +36,7 @@ wear(theme.value);
 
 function Nav() {
   const here = route.value.path[0] ?? "";
-  const current = { task: "", run: "runs", notifiers: "notifications" }[here] ?? here;
+  const current = { task: "", run: "runs", deleted: "runs", notifiers: "notifications" }[here] ?? here;
   return html`<nav class="nav" aria-label="Pages">
     <a class="brand" href=${link()}><img src="static/icon.svg" alt="" />Ringward</a>
     ${ITEMS.filter(([, , , admin]) => !admin || isAdmin.value).map(
@@ -72,10 +74,10 @@ function Bar() {
 
 function Banners() {
   const banners = [];
-  if (connection.value === "lost") {
-    const since = lostSince.value ? duration(now.value - lostSince.value) : "";
-    banners.push(html`<div class="banner bad" role="alert"><b>Disconnected${since && ` for ${since}`}.</b> What you see may be old. Runs and services go on; it connects again by itself.</div>`);
-  } else if (daemon.value && !daemon.value.schedulerActive) {
+  const lostMs = connection.value === "lost" ? now.value - lostSince.value : 0;
+  if (lostMs >= LONG_MS) {
+    banners.push(html`<div class="banner bad" role="alert"><b>Disconnected for ${duration(lostMs)}.</b> What you see may be old. Runs and services go on; it connects again by itself.</div>`);
+  } else if (connection.value !== "lost" && daemon.value && !daemon.value.schedulerActive) {
     banners.push(html`<div class="banner busy" role="status"><b>The scheduler is restarting.</b> Runs go on, logs are live; commands have to wait a moment.</div>`);
   } else if (trouble.value) banners.push(html`<div class="banner bad" role="alert">${trouble.value}</div>`);
   if (daemon.value?.configStale) {
@@ -95,5 +97,5 @@ export function Frame({ children }) {
       <${Nav} /><${Bar} />
       <main id="main" tabindex="-1"><${Banners} />${children}</main>
     </div>
-    <${Toasts} /><${Dialog} />`;
+    <${Toasts} /><${Dialog} /><${Tip} />`;
 }

@@ -1,8 +1,9 @@
 // A year of days: a column for each week, a square for each day, coloured by what became of its runs. Those with runs
 // are links; one of them is in the order of Tab, and the arrow keys go from there to the others.
-import { html, useState } from "../../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { count, day, duration } from "../format.js";
 import { FAILURES } from "../states.js";
+import { told as spoken } from "./tip.js";
 
 const DAY_MS = 86_400_000;
 const CELL = 12;
@@ -33,6 +34,10 @@ const keyOf = (at) => new Date(at).toISOString().slice(0, 10);
 /** `days` as /api/tasks/{taskName}/days gives them; `address(day)`: of the runs of a day. */
 export function Heat({ days, address }) {
   const [chosen, setChosen] = useState(null);
+  const box = useRef(null);
+  useEffect(() => {
+    box.current.scrollLeft = box.current.scrollWidth; // where it does not fit, today is seen
+  }, []);
   const byDay = new Map(days.map((one) => [one.day, one]));
   const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
   const weekday = Math.floor((today - MONDAY_MS) / DAY_MS) % 7;
@@ -70,7 +75,7 @@ export function Heat({ days, address }) {
     const one = byDay.get(key);
     const text = one ? told(one) : `${day(key)}: no runs`;
     const square = html`<rect key=${key} x=${x} y=${14 + (index % 7) * CELL} width="10" height="10" rx="2" class=${one ? tone(one, most) : ""}><title>${text}</title></rect>`;
-    cells.push(one ? html`<a key=${key} href=${address(key)} data-day=${key} aria-label=${text} tabindex=${key === inTab ? 0 : -1}>${square}</a>` : square);
+    cells.push(one ? html`<a key=${key} href=${address(key)} data-day=${key} aria-label=${text} tabindex=${key === inTab ? 0 : -1} ...${spoken(text)}>${square}</a>` : square);
   }
   const weekdays = SHOWN_WEEKDAYS.map(
     (index) => html`<text x="0" y=${23 + index * CELL}>${WEEKDAYS.format(new Date(MONDAY_MS + index * DAY_MS))}</text>`,
@@ -78,7 +83,7 @@ export function Heat({ days, address }) {
   const failed = days.reduce((sum, one) => sum + failures(one), 0);
   const total = days.reduce((sum, one) => sum + one.total, 0);
   const text = `The last year: ${count(total, "run")}, ${count(failed, "failure")}`;
-  return html`<div class="scroll-x">
+  return html`<div class="scroll-x" ref=${box}>
     <svg class="heat" viewBox="0 0 ${30 + 53 * CELL} ${16 + 7 * CELL}" role="group" aria-label=${text} onKeyDown=${keys}>
       ${months}${weekdays}${cells}
     </svg>

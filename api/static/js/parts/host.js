@@ -35,8 +35,14 @@ function useMetrics(seconds) {
   useEffect(() => setItems(data?.items ?? null), [data]);
   const live = sample.value;
   useEffect(() => {
-    if (!live || !data || data.step > 5) return;
-    setItems((before) => (before?.at(-1)?.t < live.t ? [...before.slice(before.length >= 720 ? 1 : 0), live] : before));
+    if (!live || !data) return;
+    const at = Date.parse(live.t);
+    setItems((before) => {
+      const last = before?.at(-1);
+      if (!before || (last && at - Date.parse(last.t) < data.step * 900)) return before; // samples come a bit early, too
+      const first = before.findIndex((one) => at - Date.parse(one.t) <= seconds * 1000);
+      return [...before.slice(Math.max(0, first)), live];
+    });
   }, [live]);
   return { items, step: data?.step, error, reload };
 }

@@ -2,29 +2,25 @@
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { get } from "../api.js";
-import { count, localMinute, number } from "../format.js";
+import { count, number } from "../format.js";
 import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
-import { mayOperate, throttle, units } from "../state.js";
-import { STATUSES, ofReason, ofRun } from "../states.js";
+import { mayOperate, throttle } from "../state.js";
+import { ofRun } from "../states.js";
 import { At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "./basics.js";
 import { confirm } from "./dialog.js";
 import { Icon } from "./icon.js";
+import { FILTERS, Filters, bulkFilter, filterOf } from "./run_filters.js";
 
-const PAGE = 50;
-const TRIGGERS = ["cron", "api", "cloud", "service", "startup"];
-const FILTERS = ["status", "task_name", "triggered_by", "created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only", "search"];
+export const PAGE = 50;
 const COLUMNS = [
   ["status", "Status"],
   ["taskName", "Task"],
   ["createdAt", "Created"],
   ["startedAt", "Started", "wide"],
   ["duration", "Duration", "number"],
-  ["exitCode", "Exit", "number"],
+  ["exitCode", "Exit", "number wide"],
 ];
-
-/** The time that a date-time field shows, as the API takes it. */
-const toApi = (local) => (local ? new Date(local).toISOString() : "");
 
 /** `name`: only of this task or service. `page`: parts of the address of the page that it stands in. */
 export function RunsTable({ name, page, title = "Runs" }) {
@@ -33,7 +29,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
   const offset = Math.max(0, Number.parseInt(read("offset"), 10) || 0);
   const sort = read("sort") || "createdAt";
   const direction = read("dir") || "desc";
-  const filter = Object.fromEntries(FILTERS.filter((key) => read(key)).map((key) => [key, read(key)]));
+  const filter = filterOf(read);
   if (name) filter.task_name = name;
   const [selected, setSelected] = useState(new Map());
   const [all, setAll] = useState(null);
@@ -114,7 +110,8 @@ export function RunsTable({ name, page, title = "Runs" }) {
       <button onClick=${() => set({ sort: key, dir: next })}>${label}${here ? (direction === "desc" ? " ↓" : " ↑") : ""}</button>
     </th>`;
   };
-  const tools = data && html`<span class="soft small">${count(data.total, "run")}</span>`;
+  const tools = html`${data && html`<span class="soft small">${count(data.total, "run")}</span>`}
+    ${!name && html`<a class="button" href=${link("deleted")}>Deleted runs</a>`}`;
   return html`<${Card} title=${title} tools=${tools} className="runs">
     <${Filters} name=${name} read=${read} set=${set} active=${FILTERS.some((key) => read(key))} clear=${() => go(link(...page), { replace: true })} />
     ${chosen > 0 &&
@@ -143,14 +140,6 @@ export function RunsTable({ name, page, title = "Runs" }) {
   </${Card}>`;
 }
 
-/** Bulk selectors are exact, as lists in camelCase are; numbers and truth are typed there. */
-function bulkFilter(filter) {
-  const typed = { ...filter };
-  for (const key of ["exit_code_min", "exit_code_max"]) if (key in typed) typed[key] = Number(typed[key]);
-  if ("retries_only" in typed) typed.retries_only = typed.retries_only === "true";
-  return typed;
-}
-
 /** late: it came after all that match were selected. */
 function Row({ run, named, selected, late, toggle }) {
   const by = { cron: "schedule", api: "by hand", cloud: "cloud", service: "service", startup: "start of the daemon" }[run.triggeredBy];
@@ -163,47 +152,12 @@ function Row({ run, named, selected, late, toggle }) {
     <td><a href=${link("run", run.id)} tabindex="-1"><${At} at=${run.createdAt} /></a></td>
     <td class="wide">${run.startedAt && html`<${At} at=${run.startedAt} />`}</td>
     <td class="number"><${Took} run=${run} /></td>
-    <td class="number">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
+    <td class="number wide">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
     <td class="wide soft">${by}${attempt}${instance}</td>
   </tr>`;
 }
 
-function Filters({ name, read, set, active, clear }) {
-  const [more, setMore] = useState(["created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only"].some(read));
-  const statuses = read("status").split(",").filter(Boolean);
-  const single = statuses.length > 1 ? "several" : (statuses[0] ?? "");
-  const text = (key) => (event) => set({ [key]: event.target.value });
-  return html`<form class="filters" role="search" aria-label="Filter runs" onSubmit=${(event) => event.preventDefault()}>
-    <label>Search<input type="search" value=${read("search")} onChange=${text("search")} placeholder="Part of a name or id" /></label>
-    <label>Status
-      <select value=${single} onChange=${(event) => set({ status: event.target.value })}>
-        <option value="">any</option>
-        ${statuses.length > 1 && html`<option value="several">${statuses.map((one) => ofReason(one).word).join(", ")}</option>`}
-        ${STATUSES.map((one) => html`<option value=${one}>${ofReason(one).word}</option>`)}
-      </select>
-    </label>
-    ${!name &&
-    html`<label>Task<input list="unit-names" value=${read("task_name")} onChange=${text("task_name")} />
-      <datalist id="unit-names">${(units.value ?? []).map((unit) => html`<option value=${unit.name} />`)}</datalist>
-    </label>`}
-    <label>Triggered by
-      <select value=${read("triggered_by")} onChange=${text("triggered_by")}>
-        <option value="">any</option>
-        ${TRIGGERS.map((one) => html`<option>${one}</option>`)}
-      </select>
-    </label>
-    ${more &&
-    html`<label>Created after<input type="datetime-local" value=${localMinute(read("created_after"))} onChange=${(event) => set({ created_after: toApi(event.target.value) })} /></label>
-    <label>Created before<input type="datetime-local" value=${localMinute(read("created_before"))} onChange=${(event) => set({ created_before: toApi(event.target.value) })} /></label>
-    <label>Exit code from<input type="number" size="4" value=${read("exit_code_min")} onChange=${text("exit_code_min")} /></label>
-    <label>to<input type="number" size="4" value=${read("exit_code_max")} onChange=${text("exit_code_max")} /></label>
-    <label class="check"><input type="checkbox" checked=${read("retries_only") === "true"} onChange=${(event) => set({ retries_only: event.target.checked ? "true" : "" })} />Retries only</label>`}
-    <button type="button" class="plain" aria-expanded=${more} onClick=${() => setMore(!more)}>${more ? "Fewer filters" : "More filters"}</button>
-    ${active && html`<button type="button" class="plain" onClick=${clear}>Clear filters</button>`}
-  </form>`;
-}
-
-function Pager({ offset, total, to }) {
+export function Pager({ offset, total, to }) {
   return html`<nav class="pager" aria-label="Pages of runs">
     <button disabled=${offset === 0} onClick=${() => to(Math.max(0, offset - PAGE))}>Newer</button>
     <span class="soft small number">${number(offset + 1)}–${number(Math.min(total, offset + PAGE))} of ${number(total)}</span>

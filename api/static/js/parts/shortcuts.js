@@ -16,7 +16,7 @@ const LIST = [
   ["f", "In a log: follow its end"],
   ["Home, End", "In a log: its first and its last line"],
   ["Page up, Page down", "In a log: a screen up or down"],
-  ["Arrows", "In a menu, the year of days, the bar beside a log: to the next one"],
+  ["Arrows", "In a menu, the last runs, the year of days, the bar beside a log: to the next one"],
   ["?", "This help"],
   ["Escape", "Close what is open"],
 ];

@@ -6,6 +6,7 @@ import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { throttle } from "../state.js";
 import { ofRun } from "../states.js";
+import { told } from "./tip.js";
 
 const SHOWN = 20;
 const AGAIN_MS = 2000;
@@ -66,16 +67,29 @@ function useLastRuns(name, ref) {
   return runs;
 }
 
-function Strip({ runs }) {
-  if (!runs) return html`<span class="strip"></span>`;
+/** One of the bars is in the order of Tab, and the arrow keys go from there to the others. */
+function Strip({ name, runs }) {
+  const [chosen, setChosen] = useState(null);
+  if (!runs?.length) return html`<span class="strip"></span>`;
+  const shown = [...runs].reverse();
+  const found = shown.findIndex((run) => run.id === chosen);
+  const here = found < 0 ? shown.length - 1 : found;
   const longest = Math.max(1, ...runs.map((run) => tookMs(run) ?? 0));
-  const bar = (run) => {
+  const bar = (run, index) => {
     const took = tookMs(run);
     const title = `${ofRun(run).word}, ${moment(run.createdAt)}${took === undefined ? "" : `, ${duration(took)}`}`;
     const style = { height: `${Math.round(3 + 21 * Math.sqrt((took ?? 0) / longest))}px` };
-    return html`<a key=${run.id} class=${ofRun(run).tone} style=${style} href=${link("run", run.id)} title=${title} aria-label=${title} tabindex="-1"></a>`;
+    return html`<a key=${run.id} class=${ofRun(run).tone} style=${style} href=${link("run", run.id)} title=${title} aria-label=${title} tabindex=${index === here ? 0 : -1} ...${told(title)}></a>`;
   };
-  return html`<span class="strip" role="group" aria-label="Last runs">${[...runs].reverse().map(bar)}</span>`;
+  const keys = (event) => {
+    const to = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: shown.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = Math.min(shown.length - 1, Math.max(0, to));
+    setChosen(shown[next].id);
+    event.currentTarget.children[next].focus();
+  };
+  return html`<span class="strip" role="group" aria-label=${`Last runs of ${name}`} onKeyDown=${keys}>${shown.map(bar)}</span>`;
 }
 
 /** How the durations went. */
@@ -97,5 +111,5 @@ function Spark({ runs }) {
 export function History({ name, trend = true }) {
   const ref = useRef(null);
   const runs = useLastRuns(name, ref);
-  return html`<span class="row" ref=${ref}><${Strip} runs=${runs} />${trend && html`<span class="trend"><${Spark} runs=${runs} /></span>`}</span>`;
+  return html`<span class="row history" ref=${ref}><${Strip} name=${name} runs=${runs} />${trend && html`<span class="trend"><${Spark} runs=${runs} /></span>`}</span>`;
 }

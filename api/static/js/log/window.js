@@ -1,0 +1,123 @@
+// The lines of a log that are on the page, and their rows: each line has one, between two that are not neighbours stands
+// a row that says so.
+import { fillRow, gapRow, newRow, timeText } from "./rows.js";
+
+export class LineWindow {
+  /** box: the element of the rows. look: see rows.js. */
+  constructor(box, look) {
+    this.box = box;
+    this.look = look;
+    this.lines = [];
+    this.target = null; // number of the line that is meant
+    this.some = false; // only some of the lines are wanted: what lies between them is not missed
+  }
+
+  get last() {
+    return this.lines.at(-1)?.n ?? -1;
+  }
+
+  gap(before, line) {
+    const missing = before && !this.some ? line.n - before.n - 1 : 0;
+    return missing > 0 ? gapRow(missing, "were dropped: the log is full, or the disk is") : null;
+  }
+
+  fill(row, line, before) {
+    fillRow(row, line, before, this.look);
+    if (line.n === this.target) row.classList.add("target");
+  }
+
+  made(lines, before) {
+    const fragment = document.createDocumentFragment();
+    for (const line of lines) {
+      const gap = this.gap(before, line);
+      if (gap) fragment.append(gap);
+      const row = newRow();
+      this.fill(row, line, before);
+      fragment.append(row);
+      before = line;
+    }
+    return fragment;
+  }
+
+  append(lines) {
+    this.box.append(this.made(lines, this.lines.at(-1)));
+    this.lines.push(...lines);
+  }
+
+  prepend(lines) {
+    this.box.prepend(this.made(lines));
+    this.lines.unshift(...lines);
+  }
+
+  /** Have these lines instead. Rows that are there are filled anew: that is cheaper than new ones. */
+  replace(lines) {
+    for (const gap of this.box.querySelectorAll(".gap")) gap.remove();
+    let row = this.box.firstElementChild;
+    let before;
+    for (const line of lines) {
+      const gap = this.gap(before, line);
+      if (gap) this.box.insertBefore(gap, row);
+      const here = row ?? this.box.appendChild(newRow());
+      this.fill(here, line, before);
+      row = here.nextElementSibling;
+      before = line;
+    }
+    while (row) {
+      const next = row.nextElementSibling;
+      row.remove();
+      row = next;
+    }
+    this.lines = [...lines];
+  }
+
+  /** Leave the first lines out, so that `most` remain; gives how many went. */
+  trimTop(most) {
+    const surplus = this.lines.length - most;
+    if (surplus <= 0) return 0;
+    this.lines.splice(0, surplus);
+    const kept = String(this.lines[0].n);
+    while (this.box.firstElementChild.dataset.n !== kept) this.box.firstElementChild.remove();
+    return surplus;
+  }
+
+  /** Leave the last lines out, so that `most` remain; gives how many went. */
+  trimEnd(most) {
+    const surplus = this.lines.length - most;
+    if (surplus <= 0) return 0;
+    this.lines.length = most;
+    const kept = String(this.last);
+    while (this.box.lastElementChild.dataset.n !== kept) this.box.lastElementChild.remove();
+    return surplus;
+  }
+
+  /** The row of line `n`, or of the first one after it that is here. */
+  rowAt(n) {
+    const line = this.lines.find((one) => one.n >= n);
+    return line && this.box.querySelector(`[data-n="${line.n}"]`);
+  }
+
+  /** Only the times of the rows. */
+  retime() {
+    let before;
+    for (const line of this.lines) {
+      const cell = this.box.querySelector(`[data-n="${line.n}"] .t`);
+      if (cell) cell.textContent = timeText(line, before, this.look);
+      before = line;
+    }
+  }
+
+  /** Number of the first line that is seen when `top` pixels of the rows are above; null when there is none. */
+  lineAt(top) {
+    const rows = this.box.children;
+    let low = 0;
+    let high = rows.length - 1;
+    if (high < 0) return null;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (rows[middle].offsetTop <= top) low = middle;
+      else high = middle - 1;
+    }
+    for (let row = rows[low]; row; row = row.nextElementSibling) if (row.dataset.n) return Number(row.dataset.n);
+    return null;
+  }
+}
