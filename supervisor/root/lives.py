@@ -103,6 +103,8 @@ class Lives:
     def close(self) -> None:
         """End spawner and spare, and remove what we made for cgroups, and what the next root would go on with."""
         self.starts.close()
+        self._trees.reap_soon()
+        self._trees.tend(float("inf"))
         self._estate.clear()
         self.quarters.close()
 

@@ -9,6 +9,7 @@ The scheduler may say beforehand what it is going to start, while it stores that
 the spare told; it waits for the order. Without that nothing runs, and what was prepared goes again.
 """
 
+import select
 import time
 from collections.abc import Callable
 
@@ -26,6 +27,8 @@ _QUIET_S = 0.02
 """As long as the kernel takes to forget that a process joined a cgroup."""
 _REST_S = 0.003
 """From the use of a spare to the making of the next: what has just begun comes first."""
+_END_S = 1.0
+"""How long a spare may take to end."""
 _HOLD_S = 2.0
 """How long what was prepared waits for the order."""
 
@@ -159,13 +162,18 @@ class Starts:
                 self.spares.order()
 
     def close(self) -> None:
-        """End the spawner; what was under way, or prepared, will not run."""
+        """End the spawner and the spare; what was under way, or prepared, will not run."""
+        held = None if self._prepared is None else self._prepared[1].cgroup
+        ending = [cgroup for cgroup in (self.spares.cgroup, held) if cgroup is not None]
         self.drop()
         for start in self.under_way.values():
             self._leave(start)
         self.under_way.clear()
         self._order_at_s = None
         self.spares.close()
+        deadline_s = time.monotonic() + _END_S
+        while not all(cgroup.remove() for cgroup in ending) and time.monotonic() < deadline_s:
+            select.poll().poll(1)
 
     def _go_on(self) -> None:
         """There is a spare for the first of those that are under way, or none for any."""

@@ -85,6 +85,8 @@ def test_damage_while_it_runs(daemon: Daemon) -> None:
     (daemon.directory / "gate").touch()
     until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")
     until(lambda: daemon.helper("ringward scheduler").pid != scheduler and daemon.ready(), "the next scheduler")
+    # What the API server has heard of the one before counts for a moment.
+    until(lambda: all(daemon.get(f"/api/runs/{run}").status == 200 for run in (ends, stays)), "it to take them up")
     for run in (ends, stays):
         ended = daemon.ended(run)
         assert (ended["endReason"], ended["exitCode"], ended["triggeredBy"]) == ("succeeded", 0, "api")

@@ -187,7 +187,9 @@ class TestTheSpawner:
         pid, spare = root.warm(), root.prepare()
         root.starts.close()
         assert not os.path.exists(f"/proc/{pid}")
-        assert os.waitpid(spare, 0)[1] == spawner._FAILED << 8
+        assert os.waitpid(spare, os.WNOHANG) == (spare, spawner._FAILED << 8)
+        root.quarters.sweep()
+        assert not root.quarters.take_down()
 
     def test_only_the_first_of_many(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
         """What comes while one waits for a spare, or right after that, joins, and in order."""
