@@ -88,10 +88,12 @@ class Guard:
 
     def _check_host(self, req: falcon.Request) -> None:
         host = req.env.get("HTTP_HOST", "")
-        address, port = req.env["gunicorn.socket"].getsockname()[:2]
         match = HOST.fullmatch(host)
         name = match.group(1).strip("[]").lower() if match else ""
-        if name in self._hosts or f"*.{name.partition('.')[2]}" in self._hosts or name == address:
+        if name in self._hosts or f"*.{name.partition('.')[2]}" in self._hosts:
+            return
+        address, port = req.env["gunicorn.socket"].getsockname()[:2]
+        if name == address:
             return
         # Links in the answer lead to where it comes from, not to where a stranger says.
         req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -25,6 +25,8 @@ KINDS = (
     "database.restored",
     "disk.full",
     "disk.recovered",
+    "memory.short",
+    "memory.recovered",
     "daemon.restarted",
     "notify.delivery_failed",
 )

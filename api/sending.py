@@ -2,9 +2,14 @@
 
 A time limit of a socket is one for all that one ``sendall`` is given. Gunicorn gives it a whole body; so a client whose
 line needs longer than the limit for a large page would be cut off although it takes what comes without a pause.
+
+Gunicorn sends the head of an answer by itself, which wakes a client for nothing: here the head and the beginning of the
+body are one piece.
 """
 
 from typing import Any
+
+from gunicorn.http import wsgi
 
 PIECE_BYTES = 65536
 
@@ -21,3 +26,34 @@ def write(sock: Any, data: bytes, chunked: bool = False) -> None:
     view = memoryview(framed)
     for begin in range(0, len(view), PIECE_BYTES):
         sock.sendall(view[begin : begin + PIECE_BYTES])
+
+
+class _Pieces:
+    """Takes what is for a socket, and keeps it."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def send(self, data: bytes) -> int:
+        self.data += data
+        return len(data)
+
+    sendall = send
+
+
+class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
+    """Stands in for ``gunicorn.http.wsgi.Response``."""
+
+    sock: Any
+
+    def write(self, arg: bytes) -> None:
+        """Send a part of the body; with the first one, unless it is large, the head."""
+        if self.headers_sent or len(arg) > PIECE_BYTES // 2:
+            super().write(arg)
+            return
+        sock, self.sock = self.sock, _Pieces()
+        try:
+            super().write(arg)
+        finally:
+            pieces, self.sock = self.sock, sock
+        write(sock, pieces.data)

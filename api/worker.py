@@ -34,6 +34,7 @@ gevent.events.notify_and_call_entry_points = gevent.events.notify
 monkey.patch_all(os=False, signal=False, subprocess=False)
 
 import gunicorn.http.parser  # noqa: E402
+import gunicorn.http.wsgi  # noqa: E402
 import gunicorn.sock  # noqa: E402
 import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
 from gevent import hub  # noqa: E402
@@ -48,7 +49,7 @@ from api.app import build  # noqa: E402
 from api.context import Context, open_context  # noqa: E402
 from api.errors import write_error  # noqa: E402
 from api.exposure import Exposure  # noqa: E402
-from api.sending import write  # noqa: E402
+from api.sending import Response, write  # noqa: E402
 
 _LOOK_S = 1.0
 _SOCKET_S = 30.0
@@ -75,6 +76,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         hub.reinit()
         gunicorn.util.write_error = write_error
         gunicorn.util.write = write
+        gunicorn.http.wsgi.Response = Response
         gunicorn.http.parser.SocketUnreader = FairUnreader
         super().init_process()
 

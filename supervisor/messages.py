@@ -26,6 +26,7 @@ Root -> scheduler
     ``notified``  {run, ...}: what a run said by sd_notify, as far as it is new: ``ready_at``, ``status``, ``alive``
     ``log``       {run, state, reason}: how its log gets on: ``ok``, ``waiting`` (its file takes nothing, the run's
                   output waits) or ``dropping`` (output is counted and not kept)
+    ``memory``    {short}: whether the root gets no more memory, and starts nothing
     ``shutdown``  {}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
     ``reload``    {}: SIGHUP arrived; read the configuration again, then answer ``reloaded``
     ``upgrade_refused``  {why}: the answer to ``upgrade``; a root that becomes another version hangs up instead

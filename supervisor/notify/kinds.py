@@ -20,6 +20,8 @@ kind                        severity  when
 ``database.restored``       error     it was damaged or gone, and the daemon started again from its copy
 ``disk.full``               error     the disk has no room for the reserve of the database
 ``disk.recovered``          info      after that, it has again
+``memory.short``            error     the supervisor gets no more memory, and starts nothing
+``memory.recovered``        info      after that, it does again
 ``daemon.restarted``        warn      the daemon runs again, and had not been shut down; ``info`` when it had
 ``notify.delivery_failed``  error     a notifier could not deliver messages, and they are given up
 ==========================  ========  ================================================================================
@@ -42,6 +44,8 @@ DATABASE_FAILING = "database.failing"
 DATABASE_RESTORED = "database.restored"
 DISK_FULL = "disk.full"
 DISK_RECOVERED = "disk.recovered"
+MEMORY_SHORT = "memory.short"
+MEMORY_RECOVERED = "memory.recovered"
 DAEMON_RESTARTED = "daemon.restarted"
 DELIVERY_FAILED = "notify.delivery_failed"
 
@@ -66,6 +70,8 @@ OF_KIND = {
     DATABASE_RESTORED: "error",
     DISK_FULL: "error",
     DISK_RECOVERED: "info",
+    MEMORY_SHORT: "error",
+    MEMORY_RECOVERED: "info",
     DAEMON_RESTARTED: "warn",
     DELIVERY_FAILED: "error",
 }
@@ -80,6 +86,7 @@ RECOVERIES = {
     RUN_RECOVERED: FAILURES,
     SERVICE_RECOVERED: frozenset({SERVICE_FATAL}),
     DISK_RECOVERED: frozenset({DISK_FULL}),
+    MEMORY_RECOVERED: frozenset({MEMORY_SHORT}),
 }
 """What is over with each."""
 

@@ -296,6 +296,8 @@ class Control:
         self._lives.expect_starts()
         ending = self._shutdown_at_s is not None
         self._scheduler.send({**self._lives.snapshot(), "ending": ending})
+        if self._lives.memory.short:
+            self._scheduler.send({"op": "memory", "short": True})
         if ending:
             self._scheduler.send({"op": "shutdown"})
 

@@ -15,7 +15,8 @@ def nobody_left(trees: Trees, instance: Instance) -> bool:
             return False
         instance.usage = usage
         instance.cgroup = None
-    return not trees.members(instance)
+        return not trees.members(instance)
+    return trees.nobody(instance)
 
 
 def kill(trees: Trees, instance: Instance) -> None:

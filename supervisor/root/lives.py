@@ -71,7 +71,7 @@ class Lives:
         self.exits: dict[str, Exited] = {}
         self.stillborn: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
-        self.memory = Memory(log)
+        self.memory = Memory(log, lambda short: send({"op": "memory", "short": short}))
         self._ended_pipes: set[str] = set()
         self._timers: list[tuple[float, str]] = []
         self._sweep_at = _MIN_SWEEP
@@ -223,7 +223,8 @@ class Lives:
 
     def next_s(self) -> float | None:
         """When :meth:`run_timers` is due (monotonic seconds)."""
-        times = (self._timers[0][0] if self._timers else None, self.starts.next_s(), self._trees.reap_at_s)
+        timer_s = self._timers[0][0] if self._timers else None
+        times = (timer_s, self.starts.next_s(), self._trees.reap_at_s, self.memory.due_s)
         return min((at for at in times if at is not None), default=None)
 
     def look_again(self) -> None:
@@ -497,6 +498,7 @@ class Lives:
         """Take the steps that are due (monotonic seconds)."""
         self.starts.tend(now_s)
         self._trees.tend(now_s)
+        self.memory.tend(now_s)
         while self._timers and self._timers[0][0] <= now_s:
             _, run = heapq.heappop(self._timers)
             instance = self.live.get(run)

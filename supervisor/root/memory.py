@@ -6,18 +6,35 @@ started, which would use that up. It is kept again as soon as twice as much is f
 """
 
 import mmap
+import time
+from collections.abc import Callable
 
 from supervisor.logline import Log
 
 _BYTES = 8 << 20
+_LOOK_S = 5.0
 
 
 class Memory:
-    """Belongs to the control thread."""
+    """Belongs to the control thread; `tell` hears when there is none left, and when there is again."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, tell: Callable[[bool], None]) -> None:
         self._log = log
+        self._tell = tell
         self._kept = _mapped(_BYTES)
+        self.due_s: float | None = None
+        """When :meth:`tend` is to be called (monotonic seconds)."""
+
+    @property
+    def short(self) -> bool:
+        """There is none left."""
+        return self.due_s is not None
+
+    def tend(self, now_s: float) -> None:
+        """See whether there is memory again, when it is time (monotonic seconds)."""
+        if self.due_s is not None and now_s >= self.due_s:
+            self.due_s = now_s + _LOOK_S
+            self.enough()
 
     def enough(self) -> bool:
         """Whether something may be started that takes memory."""
@@ -28,7 +45,10 @@ class Memory:
         free.close()
         if self._kept is None:
             self._kept = _mapped(_BYTES)
+        if self.due_s is not None:
+            self.due_s = None
             self._log.info("there is memory again")
+            self._tell(False)
         return True
 
     def give_up(self) -> None:
@@ -36,7 +56,10 @@ class Memory:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
+        if self.due_s is None:
+            self.due_s = time.monotonic() + _LOOK_S
             self._log.error("there is no memory left: nothing is started until there is")
+            self._tell(True)
 
 
 def _mapped(size: int) -> mmap.mmap | None:

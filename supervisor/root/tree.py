@@ -6,7 +6,6 @@ group, its cgroup, or the marker in its environment. Where there are no cgroups,
 and emptied its environment belongs to nobody.
 """
 
-import contextlib
 import os
 import signal
 import time
@@ -42,6 +41,8 @@ class Trees:
         """Orphans, by id and start, that could not be looked at yet."""
         self.reap_at_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
+        self._ended = False
+        """Somebody was met who had ended, perhaps after it had made another one."""
         self.mains: set[int] = set()
         """Ids of the main processes that are not reaped."""
         self._owners: dict[tuple[int, int], str] = {}
@@ -79,9 +80,14 @@ class Trees:
         for pid in children(os.getpid()):
             if pid in ours:
                 continue
-            with contextlib.suppress(ChildProcessError):  # ECHILD: it went between the two
-                if not os.waitpid(pid, os.WNOHANG)[0]:
-                    living.append(pid)
+            try:
+                ended = os.waitpid(pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:  # ECHILD: it went between the two
+                ended = True
+            if ended:
+                self._ended = True
+            else:
+                living.append(pid)
         return living
 
     def _orphans(self, instance: Instance) -> list[int]:
@@ -89,7 +95,10 @@ class Trees:
         found, owners, looked_at = [], {}, set()
         for pid in self._unrelated(instance) if instance.adopted else self._strangers():
             process = look(pid)
-            if process is None or process.start < instance.start:
+            if process is None:
+                self._ended = True
+                continue
+            if process.start < instance.start:
                 continue
             looked_at.add((pid, process.start))
             owner = self._owners.get((pid, process.start)) or self._owner(process, instance)
@@ -150,6 +159,16 @@ class Trees:
                 if pid not in found and (process := look(pid)) is not None:
                     found[pid] = process
         return found
+
+    def nobody(self, instance: Instance) -> bool:
+        """Whether no process of an instance is left. Who forks while we look is met again, or leaves a zombie."""
+        for _ in range(_PASSES):
+            self._ended = False
+            if self.members(instance):
+                return False
+            if not self._ended:
+                return True
+        return False
 
     def has(self, instance: Instance, pid: int) -> bool:
         """Whether a process, perhaps a zombie, belongs to an instance whose main process is not reaped."""

@@ -121,6 +121,8 @@ class Scheduler:
         heartbeats = Heartbeats(self._loop, self._committer, self._post, config, log)
         self._engine.attendants = [Alerts(self._loop, boot, notices, self._engine.commit), heartbeats]
         self._committer.on_trouble = self._cannot_store
+        self._short_of_memory = False
+        """The root gets no more."""
         self._reserve: Reserve | None = None
         if boot.database_url is None:
             self._reserve = Reserve(self._loop, boot.data_dir, notices, log, self._engine.change, self._engine.commit)
@@ -226,9 +228,10 @@ class Scheduler:
         self._ready = True
 
     def _health(self) -> dict[str, bool]:
+        no_room = self._reserve is not None and self._reserve.missing
         return {
             "storing": self._committer.storing and self._ready,
-            "degraded": self._damage.there or (self._reserve is not None and self._reserve.missing),
+            "degraded": self._damage.there or self._short_of_memory or no_room,
         }
 
     def _cannot_store(self, error: BaseException) -> None:
@@ -339,6 +342,9 @@ class Scheduler:
             self._launching.stopping(frame["run"])
         elif op == "log":
             self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
+        elif op == "memory":
+            self._short_of_memory = frame["short"]
+            self._notices.memory(change, short=frame["short"])
         elif op == "reload":
             self._reloader.reload(lambda _answer: self._root.send({"op": "reloaded"}), by="SIGHUP")
         elif op == "shutdown":

@@ -287,6 +287,15 @@ class Notices:
         text = f"The disk with {directory} has room again for what is kept free for the database."
         self.notify(change, kinds.DISK_RECOVERED, "info", "The disk has room again", text)
 
+    def memory(self, change: Change, *, short: bool) -> None:
+        """The supervisor gets no more memory, or does again."""
+        if short:
+            text = "The supervisor gets no more memory. What runs goes on, and nothing starts."
+            self.notify(change, kinds.MEMORY_SHORT, "error", "There is no memory left", text)
+        else:
+            text = "The supervisor gets memory again. What is to run starts."
+            self.notify(change, kinds.MEMORY_RECOVERED, "info", "There is memory again", text)
+
     def _raise(self, db: Database, draft: Notification) -> Told:
         before = notifications.unread_count(db)
         stored = notifications.notify(

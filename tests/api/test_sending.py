@@ -1,8 +1,11 @@
 """How a body goes to a client, without a server."""
 
-import pytest
+from types import SimpleNamespace
 
-from api.sending import PIECE_BYTES, write
+import pytest
+from gunicorn.config import Config
+
+from api.sending import PIECE_BYTES, Response, write
 
 
 class Socket:
@@ -29,3 +32,17 @@ def test_pieces(size: int, chunked: bool, room: int) -> None:
     write(sock, data, chunked)
     assert all(len(piece) <= PIECE_BYTES for piece in sock.pieces)
     assert b"".join(sock.pieces) == (b"%X\r\n%b\r\n" % (size, data) if chunked else data)
+
+
+@pytest.mark.parametrize(("first", "packets"), [(10, 2), (PIECE_BYTES // 2, 2), (PIECE_BYTES // 2 + 1, 3)])
+def test_the_head_comes_with_the_body(first: int, packets: int) -> None:
+    """A client is woken once for both; a large part goes by itself."""
+    sock = Socket(10 * PIECE_BYTES)
+    request = SimpleNamespace(version=(1, 1), method="GET", headers=[], should_close=lambda: False)
+    response = Response(request, sock, Config())
+    response.start_response("200 OK", [("Content-Length", str(first + 3))])
+    response.write(b"x" * first)
+    response.write(b"end")
+    head, body = b"".join(sock.pieces).split(b"\r\n\r\n", 1)
+    assert (head.splitlines()[0], body) == (b"HTTP/1.1 200 OK", b"x" * first + b"end")
+    assert len(sock.pieces) == packets

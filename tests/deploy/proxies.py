@@ -82,6 +82,7 @@ class Proxy:
     def __init__(self, name: str, place: Path, upstream: str) -> None:
         self.name = name
         self.port = free_port()
+        self.name = name
         self.output = place / "output"
         program = shutil.which(name)
         assert program is not None, f"{name} is not installed; .ci/run says how"
@@ -109,8 +110,9 @@ class Proxy:
             return sock.connect_ex(("127.0.0.1", self.port)) == 0
 
     def workers(self) -> set[int]:
-        """Processes of its own."""
-        return {child.pid for child in psutil.Process(self.process.pid).children()}
+        """Those of nginx; caddy is one process, which executes others now and then."""
+        own = psutil.Process(self.process.pid)
+        return {child.pid for child in own.children()} if self.name == "nginx" else set()
 
     def reload(self) -> None:
         """Have nginx read its configuration again; other workers serve what comes from then on."""

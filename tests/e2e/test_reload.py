@@ -292,8 +292,12 @@ def test_what_needs_another_daemon(daemon: Daemon) -> None:
     assert answer.status == 409
     assert [error["value"]["key"] for error in answer.json()["errors"]] == ["daemon.data_dir"]
     assert daemon.get("/api/tasks/t").status == 404
-    entries = until(lambda: daemon.get("/api/audit").json()["items"], "the audit")
-    assert (entries[0]["operation"], entries[0]["status"]) == ("reloadDaemon", 409)
+
+    def audited() -> bool:
+        entries = daemon.get("/api/audit").json()["items"]
+        return bool(entries) and (entries[0]["operation"], entries[0]["status"]) == ("reloadDaemon", 409)
+
+    until(audited, "the audit")
 
 
 def test_flags_survive(daemon: Daemon) -> None:

@@ -51,6 +51,11 @@ def asked(daemon: Daemon, method: str, path: str) -> Answer | None:
     return answer
 
 
+def kinds(daemon: Daemon) -> list[str]:
+    """Of the notifications, the newest first."""
+    return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+
+
 def all_is_well(daemon: Daemon, long: str, side: Path) -> None:
     """It goes on printing, can be stopped, and has every line; others start again."""
     until(daemon.ready, "the daemon to be ready")
@@ -73,6 +78,8 @@ def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
         assert refused["endReason"] == "start_failed"
         assert daemon.texts(refused["id"], "system") == ["cannot be started: Cannot allocate memory"]
         assert "there is no memory left: nothing is started until there is" in daemon.output.read_text()
+        until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
+        assert "memory.short" in kinds(daemon)
         large = [asked(daemon, "POST", "/api/tasks/large/run") for _ in range(5)]
     until(daemon.ready, "the daemon to be ready")
     for answer in large:
@@ -80,6 +87,8 @@ def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
             assert daemon.ended(answer.json()["id"])["endReason"] in ("start_failed", "succeeded")
     all_is_well(daemon, long, side)
     assert root.is_running()
+    until(lambda: "memory.recovered" in kinds(daemon), "the notification")
+    until(lambda: daemon.get("/readyz").json()["status"] == "ok", "/readyz to say so")
 
 
 def test_the_scheduler(daemon: Daemon, tmp_path: Path) -> None:

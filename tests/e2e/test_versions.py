@@ -124,7 +124,7 @@ def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
 
 def test_a_program_that_cannot_be_executed(daemon: Installation) -> None:
     """When the kernel refuses at the last moment, everything goes on as before."""
-    gone = "import os, sys\n    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
+    gone = "import sys\n    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
     daemon.add("gone", {"supervisor/root/inherited.py": ("    return 0\n", f"    {gone}")})
     run = begin(daemon)
     daemon.install("gone")

@@ -12,11 +12,11 @@ if os.fork():
     os.wait()
     sys.exit(0)
 os.setsid()
-if os.fork():
+if stays := os.fork():
+    with open(path + ".new", "w") as file:
+        file.write(str(stays))
+    os.rename(path + ".new", path)
     os._exit(0)
-with open(path + ".new", "w") as file:
-    file.write(str(os.getpid()))
-os.rename(path + ".new", path)
 os.closerange(0, 100)
 if bare:
     os.execve("/bin/sleep", ["sleep", "1000"], {})
