@@ -18,10 +18,12 @@ from gevent.event import Event
 
 from api import sse
 from api.context import Context
+from api.ends import EVENTS, Watch
+from api.feed import Chunk, Feed, Rows, read_page
 from api.operation import Call
 from api.params import INT64_MAX
 from api.schemas import Done
-from api.stream import DAEMON, EVENTS, Chunk, Feed, Rows, Watch, read_page, unreadable
+from api.stream import DAEMON, unreadable
 from logring.errors import LogError
 from logring.layout import STDERR, STDOUT
 from logring.reader import Head, LogReader

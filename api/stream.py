@@ -2,39 +2,26 @@
 
     doorbell socket -> Bell (a greenlet per socket) -> Feed of that ring -> the streams that wait for it
 
-A *feed* is one ring followed by any number of streams of this worker: one reader, one rendering of what is new, one
-pace. The first bell after quiet wakes the streams at once; while bells keep coming they are woken after pauses that
-double from 5 ms (more with many streams) to 20 ms, and always once more after the last bell. A poll of all heads
-every 250 ms stands behind the bells.
-
-*Ends* watches for the end of runs. A stream may say ``done`` only after the run's row says ended; the events ring
-announces that after it is stored, so every id of a watched run that appears there makes the row be read, and so does
-a sealed ring. Rows of watched runs are read in one batch, off the loop.
+A poll of all heads every 250 ms stands behind the bells.
 """
 
 import errno
 import logging
-import os
-import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import gevent
 from gevent.event import Event
 
 from api.context import Reads
+from api.ends import EVENTS, Ends
 from api.errors import ApiError, no_memory
+from api.feed import Feed
 from api.identity import Credential
-from api.sse import Render
-from api.sse import page as render_page
-from logring.errors import Corrupt, LogError
+from logring.errors import LogError
 from logring.paths import log_path, ring_path
-from logring.reader import Head, LogReader, Page
-from store import runs as store_runs
-from store.database import Database
 from store.errors import StoreError
 from store.runs import Run
 from supervisor.doorbell import DoorbellClient
@@ -42,165 +29,12 @@ from supervisor.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
 
-PACE_S = 0.02
-GAP_S = 0.005
-GAP_EACH_S = 0.0001
 POLL_S = 0.25
-EVENTS = "events"
 DAEMON = "daemon"
-LIVE_LINES = 2000
-LIVE_BYTES = 65536
 
-_KEPT_CHUNKS = 4
-_ROW_POLL_S = 2.0
 _BEAT_POLLS = 4
 _CREDENTIAL_POLLS = 16
 _BACKOFF_S = (0.05, 0.1, 0.25, 0.5, 1.0)
-_ULID = re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}")
-
-
-def _plain(record: Any) -> bytes:
-    text: bytes = record.text
-    return text
-
-
-Chunk = tuple[bytes, int]
-Rows = tuple[bytes, ...]
-
-
-def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page:
-    """A page; damaged lines count as lines that are gone.
-
-    Raises:
-        LogError: nothing of the log can be read.
-        OSError: the disk failed.
-    """
-    while True:
-        try:
-            return reader.read(start, limit, max_bytes)
-        except Corrupt as err:
-            if err.next is None or err.next <= start:
-                raise
-            log.warning("a log is damaged: %s", err)
-            if err.first is not None and err.first > start:
-                return reader.read(start, min(limit, err.first - start), max_bytes)
-            return Page([], err.next, err.next - start)
-
-
-class Feed:
-    """One ring that streams follow.
-
-    Only the ring is read, never the disk: this happens on the loop. Lines that have left the ring are for those who
-    want them to fetch in a thread; a ring without a log file has the whole truth, so there they are gone.
-    """
-
-    def __init__(self, name: str, ring: str, *, alone: bool) -> None:
-        self.name = name
-        self.users = 0
-        self.waiters: set[Event] = set()
-        self.hasty: set[Event] = set()
-        """Woken by every bell, without a pause."""
-        self._ring = ring
-        self._alone = alone
-        self._reader = LogReader(ring, None)
-        self._inode = _inode(ring)
-        self._head: Head | None = None
-        self._unfinished: dict[int, Rows] | None = None
-        self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
-        self._woken_s = 0.0
-        self._gap_s = 0.0
-        self._timer: Any = None
-
-    def head(self) -> Head:
-        """Where the log stands, as far as the ring tells: read once after each bell, for all streams."""
-        if self._head is None:
-            self._head = self._reader.head()
-        return self._head
-
-    def head_now(self) -> Head:
-        """Where it stands at this moment, for who begins: what a client has seen already can be ahead of our bells."""
-        if self._reader.head() != self._head:
-            self.rang()
-        return self.head()
-
-    def chunk(self, start: int, render: Render) -> Chunk | None:
-        """Rendered lines from `start` on and the line to go on with, shared by all who stand there.
-
-        None: line `start` is no longer in the ring, or the ring is gone.
-        """
-        key = (start, render)
-        known = self._chunks.get(key)
-        if known is not None:
-            return known
-        page = read_page(self._reader, start, LIVE_LINES, LIVE_BYTES)
-        if page.next == start or (page.skipped and not self._alone):
-            return None
-        made = (render_page(page, start, render), page.next)
-        self._chunks[key] = made
-        if len(self._chunks) > _KEPT_CHUNKS:
-            self._chunks.popitem(last=False)
-        return made
-
-    def unfinished(self) -> dict[int, Rows]:
-        """The unfinished lines by stream, and what is drawn, read once after each bell."""
-        if self._unfinished is None:
-            found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
-            found.update((region.stream, region.rows) for region in self._reader.region())
-            self._unfinished = found
-        return self._unfinished
-
-    def rang(self) -> None:
-        """There is news: wake the streams now, or in time."""
-        self._head = self._unfinished = None
-        for waiter in self.hasty:
-            waiter.set()
-        if self._timer is not None or not self.waiters:
-            return
-        wait_s = self._woken_s + self._gap_s - time.monotonic()
-        if wait_s <= 0:
-            self._gap_s = min(PACE_S, GAP_S + GAP_EACH_S * len(self.waiters))
-            self._wake()
-        else:
-            self._gap_s = min(PACE_S, 2 * self._gap_s)
-            self._timer = gevent.get_hub().loop.timer(wait_s)
-            self._timer.start(self._wake)
-
-    def _wake(self) -> None:
-        if self._timer is not None:
-            self._timer.close()
-            self._timer = None
-        self._woken_s = time.monotonic()
-        for waiter in self.waiters:
-            waiter.set()
-
-    def poll(self) -> None:
-        """Ring when something changed without a bell."""
-        if self._alone:
-            self._follow_replacement()
-        if self._reader.head() != self._head:
-            self.rang()
-
-    def _follow_replacement(self) -> None:
-        """A scheduler that starts makes a new events ring, whose numbers go on."""
-        inode = _inode(self._ring)
-        if inode is not None and inode != self._inode:
-            self._reader.close()
-            self._reader = LogReader(self._ring, None)
-            self._inode = inode
-            self._chunks.clear()
-
-    def close(self) -> None:
-        """Nobody follows it any more."""
-        if self._timer is not None:
-            self._timer.close()
-        self._reader.close()
-
-
-def _inode(path: str) -> int | None:
-    try:
-        return os.stat(path).st_ino
-    except FileNotFoundError:
-        return None
 
 
 class Bell:
@@ -278,137 +112,6 @@ class Bell:
         feed = self._feeds.get(name)
         if feed is not None:
             feed.rang()
-
-
-class Watch:
-    """Somebody waits for the end of one run."""
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        self.users = 0
-        self.outcome: str | None = None
-        """ended or deleted, once it is so."""
-        self.seen = False
-        """Whether the run had a row."""
-        self.urgent = True
-        self.looked_s = 0.0
-        self.waiters: set[Event] = set()
-
-    def wait(self, stopping: Event) -> None:
-        """Return when the run has ended or the worker is to end."""
-        woken = Event()
-        self.waiters.add(woken)
-        try:
-            while self.outcome is None and not stopping.is_set():
-                woken.wait()
-                woken.clear()
-        finally:
-            self.waiters.discard(woken)
-
-
-class Ends:
-    """Watches for the end of runs; see the module."""
-
-    def __init__(self, hub: "Hub", reads: Reads) -> None:
-        self._hub = hub
-        self._reads = reads
-        self._watches: dict[str, Watch] = {}
-        self._due = Event()
-
-    @contextmanager
-    def watch(self, run_id: str) -> Iterator[Watch]:
-        """Watch a run, which need not exist yet."""
-        watch = self.enter(run_id)
-        try:
-            yield watch
-        finally:
-            self.leave(watch)
-
-    def enter(self, run_id: str) -> Watch:
-        """Begin to watch a run, which need not exist yet; :meth:`leave` has to follow."""
-        watch = self._watches.get(run_id)
-        if watch is None:
-            watch = self._watches[run_id] = Watch(run_id)
-        watch.users += 1
-        self._hub.start()
-        self._due.set()
-        return watch
-
-    def leave(self, watch: Watch) -> None:
-        """Watch it no more."""
-        watch.users -= 1
-        if not watch.users:
-            del self._watches[watch.run_id]
-
-    def wake(self) -> None:
-        """Wake everybody who waits for an end."""
-        for watch in self._watches.values():
-            for waiter in watch.waiters:
-                waiter.set()
-
-    def follow_events(self) -> None:
-        """Greenlet: look at the rows of runs that events speak of."""
-        woken = Event()
-        with self._hub.feed(EVENTS) as feed:
-            feed.hasty.add(woken)
-            position = 0
-            while True:
-                try:
-                    # Without a watch nothing before now matters.
-                    position = self._note(feed, position) if self._watches else feed.head().lines
-                    self._due.set()
-                except (LogError, OSError) as err:
-                    log.warning("the events ring cannot be read: %s", err)
-                woken.wait()
-                woken.clear()
-
-    def _note(self, feed: Feed, position: int) -> int:
-        text, following = feed.chunk(position, _plain) or (b"", position)
-        for match in _ULID.finditer(text):
-            watch = self._watches.get(match.group().decode())
-            if watch is not None:
-                watch.urgent = True
-        if following < feed.head().lines:
-            feed.rang()
-        return following
-
-    def look(self) -> None:
-        """Greenlet: read the rows that are due; every row at least every two seconds."""
-        while True:
-            self._due.wait(POLL_S)
-            self._due.clear()
-            due: list[str] = []
-            now_s = time.monotonic()
-            for run_id, watch in self._watches.items():
-                if watch.outcome is None and (watch.urgent or now_s - watch.looked_s >= _ROW_POLL_S):
-                    watch.urgent = False
-                    watch.looked_s = now_s
-                    due.append(run_id)
-            if due:
-                try:
-                    self._settle(self._reads(_outcomes, due))
-                except StoreError as err:
-                    log.warning("rows of watched runs could not be read: %s", err)
-
-    def _settle(self, outcomes: dict[str, str]) -> None:
-        for run_id, outcome in outcomes.items():
-            watch = self._watches.get(run_id)
-            # A run that is being triggered has no row yet; only one that had a row can be deleted.
-            if watch is None or (outcome == "absent" and not watch.seen):
-                continue
-            watch.seen = True
-            if outcome != "alive":
-                watch.outcome = "deleted" if outcome == "absent" else outcome
-                for waiter in watch.waiters:
-                    waiter.set()
-
-
-def _outcomes(db: Database, run_ids: list[str]) -> dict[str, str]:
-    found = {}
-    for run_id in run_ids:
-        run = store_runs.get_run(db, run_id)
-        found[run_id] = "absent" if run is None else "ended" if run.status == "ended" else "alive"
-    return found
 
 
 class Follower(Protocol):

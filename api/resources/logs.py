@@ -10,12 +10,13 @@ from api import schemas, sse
 from api.conditional import RANGE, Span, is_known, span
 from api.context import Context
 from api.errors import ApiError, base_url
+from api.feed import read_page
 from api.identity import Role
 from api.operation import Call, Content, Operation, json_of
 from api.params import choice, instant, integer
 from api.rawlog import Layout, Pieces, part
 from api.resources.runs import the_run
-from api.stream import read_page, unreadable
+from api.stream import unreadable
 from logring.errors import LogError
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
 from logring.reader import Head, LogReader

@@ -8,13 +8,14 @@ from msgspec import UNSET
 from api import sse
 from api.context import Context
 from api.errors import ApiError
+from api.feed import read_page
 from api.identity import Role
 from api.known import known_rfc3339
 from api.operation import Call, Operation, json_of
 from api.resources.runs import the_run
 from api.schemas import Line
 from api.schemas_runs import Ending
-from api.stream import read_page, unreadable
+from api.stream import unreadable
 from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api import sse
-from api.stream import LIVE_BYTES, Feed
+from api.feed import LIVE_BYTES, Feed
 from logring.layout import STDOUT
 from logring.writer import RingWriter
 

@@ -1,0 +1,167 @@
+"""One ring that any number of streams of this worker follow: one reader, one rendering of what is new, one pace.
+
+The first bell after quiet wakes the streams at once; while bells keep coming they are woken after pauses that double
+from 5 ms (more with many streams) to 20 ms, and always once more after the last bell.
+"""
+
+import logging
+import os
+import time
+from collections import OrderedDict
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from api.sse import Render
+from api.sse import page as render_page
+from logring.errors import Corrupt
+from logring.reader import Head, LogReader, Page
+
+log = logging.getLogger("gunicorn.error")
+
+PACE_S = 0.02
+GAP_S = 0.005
+GAP_EACH_S = 0.0001
+LIVE_LINES = 2000
+LIVE_BYTES = 65536
+
+_KEPT_CHUNKS = 4
+
+Chunk = tuple[bytes, int]
+Rows = tuple[bytes, ...]
+
+
+def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page:
+    """A page; damaged lines count as lines that are gone.
+
+    Raises:
+        LogError: nothing of the log can be read.
+        OSError: the disk failed.
+    """
+    while True:
+        try:
+            return reader.read(start, limit, max_bytes)
+        except Corrupt as err:
+            if err.next is None or err.next <= start:
+                raise
+            log.warning("a log is damaged: %s", err)
+            if err.first is not None and err.first > start:
+                return reader.read(start, min(limit, err.first - start), max_bytes)
+            return Page([], err.next, err.next - start)
+
+
+class Feed:
+    """One ring that streams follow.
+
+    Only the ring is read, never the disk: this happens on the loop. Lines that have left the ring are for those who
+    want them to fetch in a thread; a ring without a log file has the whole truth, so there they are gone.
+    """
+
+    def __init__(self, name: str, ring: str, *, alone: bool) -> None:
+        self.name = name
+        self.users = 0
+        self.waiters: set[Event] = set()
+        self.hasty: set[Event] = set()
+        """Woken by every bell, without a pause."""
+        self._ring = ring
+        self._alone = alone
+        self._reader = LogReader(ring, None)
+        self._inode = _inode(ring)
+        self._head: Head | None = None
+        self._unfinished: dict[int, Rows] | None = None
+        self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
+        self._woken_s = 0.0
+        self._gap_s = 0.0
+        self._timer: Any = None
+
+    def head(self) -> Head:
+        """Where the log stands, as far as the ring tells: read once after each bell, for all streams."""
+        if self._head is None:
+            self._head = self._reader.head()
+        return self._head
+
+    def head_now(self) -> Head:
+        """Where it stands at this moment, for who begins: what a client has seen already can be ahead of our bells."""
+        if self._reader.head() != self._head:
+            self.rang()
+        return self.head()
+
+    def chunk(self, start: int, render: Render) -> Chunk | None:
+        """Rendered lines from `start` on and the line to go on with, shared by all who stand there.
+
+        None: line `start` is no longer in the ring, or the ring is gone.
+        """
+        key = (start, render)
+        known = self._chunks.get(key)
+        if known is not None:
+            return known
+        page = read_page(self._reader, start, LIVE_LINES, LIVE_BYTES)
+        if page.next == start or (page.skipped and not self._alone):
+            return None
+        made = (render_page(page, start, render), page.next)
+        self._chunks[key] = made
+        if len(self._chunks) > _KEPT_CHUNKS:
+            self._chunks.popitem(last=False)
+        return made
+
+    def unfinished(self) -> dict[int, Rows]:
+        """The unfinished lines by stream, and what is drawn, read once after each bell."""
+        if self._unfinished is None:
+            found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
+            found.update((region.stream, region.rows) for region in self._reader.region())
+            self._unfinished = found
+        return self._unfinished
+
+    def rang(self) -> None:
+        """There is news: wake the streams now, or in time."""
+        self._head = self._unfinished = None
+        for waiter in self.hasty:
+            waiter.set()
+        if self._timer is not None or not self.waiters:
+            return
+        wait_s = self._woken_s + self._gap_s - time.monotonic()
+        if wait_s <= 0:
+            self._gap_s = min(PACE_S, GAP_S + GAP_EACH_S * len(self.waiters))
+            self._wake()
+        else:
+            self._gap_s = min(PACE_S, 2 * self._gap_s)
+            self._timer = gevent.get_hub().loop.timer(wait_s)
+            self._timer.start(self._wake)
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        self._woken_s = time.monotonic()
+        for waiter in self.waiters:
+            waiter.set()
+
+    def poll(self) -> None:
+        """Ring when something changed without a bell."""
+        if self._alone:
+            self._follow_replacement()
+        if self._reader.head() != self._head:
+            self.rang()
+
+    def _follow_replacement(self) -> None:
+        """A scheduler that starts makes a new events ring, whose numbers go on."""
+        inode = _inode(self._ring)
+        if inode is not None and inode != self._inode:
+            self._reader.close()
+            self._reader = LogReader(self._ring, None)
+            self._inode = inode
+            self._chunks.clear()
+
+    def close(self) -> None:
+        """Nobody follows it any more."""
+        if self._timer is not None:
+            self._timer.close()
+        self._reader.close()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return None
