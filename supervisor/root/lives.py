@@ -417,33 +417,7 @@ class Lives:
         self._trees.mains.discard(instance.pid)
         self._trees.reap_soon()  # those that this zombie hid
         self.quarters.sweep()
-        read_bytes, write_bytes = reaping.most(reaped, instance.usage)
-        user_us, system_us = reaped.user_us, reaped.system_us
-        if instance.usage is not None and instance.usage.user_us + instance.usage.system_us > user_us + system_us:
-            # It counts those, too, for whom nobody waited.
-            user_us, system_us = instance.usage.user_us, instance.usage.system_us
-        self._exited(
-            Exited(
-                run=run,
-                status=reaped.status,
-                unknown=reaped.status is None,
-                cause="start_failed" if instance.reason else instance.cause,
-                by=instance.by,
-                reason=instance.reason,
-                started_at=instance.started_at,
-                ended_at=instance.ended_at or _now_ms(),
-                user_us=user_us,
-                system_us=system_us,
-                max_rss_bytes=reaped.max_rss_bytes,
-                read_bytes=read_bytes,
-                write_bytes=write_bytes,
-                oom_kills=instance.usage.oom_kills if instance.usage is not None else 0,
-                lines=lines,
-                leftovers=list(instance.leftovers.values()),
-                origin=instance.spawn.origin,
-            ),
-            instance.spawn.log,
-        )
+        self._exited(reaping.exited(instance, reaped, lines), instance.spawn.log)
 
     def _exited(self, exited: Exited, log: str = "") -> None:
         self.exits[exited.run] = exited

@@ -1,8 +1,10 @@
 """The end of a main process: its status, and what it took."""
 
 import os
+import time
 from typing import NamedTuple
 
+from supervisor.messages import Exited
 from supervisor.root.cgroups import Usage
 from supervisor.root.instances import Instance
 from supervisor.root.pidfds import exit_status
@@ -51,7 +53,36 @@ def status_of(instance: Instance) -> int | None:
     return instance.status
 
 
-def most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
+def exited(instance: Instance, reaped: Reaped, lines: int) -> Exited:
+    """How an instance ended whose log has so many lines."""
+    usage = instance.usage
+    read_bytes, write_bytes = _most(reaped, usage)
+    user_us, system_us = reaped.user_us, reaped.system_us
+    if usage is not None and usage.user_us + usage.system_us > user_us + system_us:
+        # It counts those, too, for whom nobody waited.
+        user_us, system_us = usage.user_us, usage.system_us
+    return Exited(
+        run=instance.run,
+        status=reaped.status,
+        unknown=reaped.status is None,
+        cause="start_failed" if instance.reason else instance.cause,
+        by=instance.by,
+        reason=instance.reason,
+        started_at=instance.started_at,
+        ended_at=instance.ended_at or time.time_ns() // 1_000_000,
+        user_us=user_us,
+        system_us=system_us,
+        max_rss_bytes=reaped.max_rss_bytes,
+        read_bytes=read_bytes,
+        write_bytes=write_bytes,
+        oom_kills=usage.oom_kills if usage is not None else 0,
+        lines=lines,
+        leftovers=list(instance.leftovers.values()),
+        origin=instance.spawn.origin,
+    )
+
+
+def _most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
     """Bytes read and written. A cgroup counts those, too, for whom nobody waited, but not what is yet to be written."""
     counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
     pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)
