@@ -43,7 +43,7 @@ export function Attempts({ run }) {
   const first = beginOf(data[0]);
   const whole = Math.max(1, endOf(data.at(-1), at) - first);
   const part = (ms) => `${Math.min(100, Math.max(0, (100 * ms) / whole))}%`;
-  return html`<${Card} title=${`Attempts (${count(data.length, "attempt")})`}><ol class="lines attempts">
+  return html`<${Card} title=${count(data.length, "attempt")}><ol class="lines attempts">
     ${data.map((one, index) => {
       const waited = index ? beginOf(one) - endOf(data[index - 1], at) : 0;
       const place = { left: part(beginOf(one) - first), width: part(endOf(one, at) - beginOf(one)) };
