@@ -1,12 +1,11 @@
 """The types of values that say how an instance of a service is found to do its work."""
 
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from supervisor.config.model import Probe
-from supervisor.config.problems import Invalid, InvalidParts, nearest
-from supervisor.config.values import CommandLine, Duration, Integer, Text, ValueType
+from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 from supervisor.dataclass import dataclass
 
 INSTANCE = "{instance}"
@@ -105,12 +104,6 @@ SETTINGS: Mapping[str, ValueType] = {
 }
 
 
-def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
-    if name not in types:
-        raise Invalid("unknown key", nearest(name, types), show=False)
-    return types[name]
-
-
 @dataclass(frozen=True)
 class ProbeTable:
     """A probe of one of several kinds, and its times."""
@@ -127,15 +120,7 @@ class ProbeTable:
             raise Invalid(f"must be {self.describe()}")
         types = {name: kind for name, kind in KINDS.items() if name in self.kinds}
         types |= {name: kind for name, kind in SETTINGS.items() if name != "failures" or self.failures}
-        said: dict[str, Any] = {}
-        wrong: list[Invalid] = []
-        for name, content in value.items():
-            try:
-                said[name] = _known(name, types).parse(content, directory)
-            except Invalid as err:
-                for part in err.parts:
-                    part.path = (name, *part.path)
-                wrong += err.parts
+        said, wrong = parse_table(value, types, directory)
         chosen = [name for name in self.kinds if name in value]
         if len(chosen) != 1:
             found = f"not {' and '.join(chosen)}" if chosen else "it has none"

@@ -40,7 +40,8 @@ _AFTER_SHUTDOWN_MS = 20_000
 _EX_CANTCREAT = 73
 _READ_BYTES = 262_144
 _SHORT_S = 0.1
-"""From one attempt to the next, when there is no memory left."""
+"""From one attempt to the next, when there is no memory left. Nothing tells when there is some, and nothing else could
+be done meanwhile."""
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)

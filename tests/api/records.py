@@ -11,6 +11,7 @@ from store.ids import new_ulid
 from store.runs import Run
 from supervisor.messages import Boot
 from tests.api.bells import Bells
+from tests.store import making
 
 
 def now_ms() -> int:
@@ -18,20 +19,8 @@ def now_ms() -> int:
 
 
 def make_run(run_id: str | None = None, task: str = "job", **columns: Any) -> Run:
-    """A run with everything that a row needs."""
-    values: dict[str, Any] = {
-        "kind": "task",
-        "status": "pending",
-        "end_reason": None,
-        "exit_code": -1,
-        "instance_index": 0,
-        "retry_attempt": 0,
-        "retry_of_run_id": None,
-        "triggered_by": "cron",
-        "created_at": now_ms(),
-        **columns,
-    }
-    return Run(id=run_id or new_ulid(), task_name=task, **values)
+    """A pending run of a task, made now, or what the columns say."""
+    return making.make_run(**{"id": run_id or new_ulid(), "task_name": task, "created_at": now_ms(), **columns})
 
 
 class Log:

@@ -3,16 +3,14 @@
 import re
 from collections.abc import Iterator
 from datetime import date, timedelta
-from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.axe import complaints_of
 from tests.browser.conftest import watched
 from tests.browser.site import PAST, Site, choose_statuses
 from tests.e2e.daemon import PASSWORD
 from tests.receivers import web_server
-from tests.waiting import until
 
 TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
     (one) => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroll-x, .nav, .log-scroll")
@@ -84,152 +82,6 @@ def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site
     assert page.url != before
     page.get_by_role("link", name="Overview").click()
     expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
-
-
-def test_output_is_text(page: Page, site: Site) -> None:
-    """Colours of terminals are shown; markup in output is not."""
-    site.see(page, f"#/run/{site.done['colours']}")
-    log = page.get_by_role("log")
-    expect(log.locator(".ansi-green-fg")).to_have_text("green")
-    expect(log).to_contain_text("<b>bold</b> & <script>alert(1)</script>")
-    assert log.locator("b, script").count() == 0
-
-
-def scroll_until(log: Locator, direction: int, n: int) -> None:
-    """Scroll a log up (-1) or down (1) until it has line `n`."""
-
-    def there() -> bool:
-        log.evaluate(f"box => box.scrollBy(0, {direction} * 4000)")
-        return log.locator(f"[data-n='{n}']").count() == 1
-
-    until(there, f"line {n} to be there")
-
-
-def test_a_long_log(page: Page, site: Site) -> None:
-    """Its end at first; any line by its number; up and down by scrolling; and never more than a window of it."""
-    site.see(page, f"#/run/{site.done['long']}")
-    log = page.get_by_role("log")
-    expect(log.locator("[data-n='199999'] .x")).to_have_text("200000")
-    page.get_by_label("Go to a line or a time").fill("100000")
-    page.keyboard.press("Enter")
-    expect(log.locator(".target .x")).to_have_text("100000")
-    assert log.locator("[data-n='199999']").count() == 0
-    for direction, n in ((-1, 98_500), (1, 102_000)):
-        scroll_until(log, direction, n)
-        numbers = log.locator(".log-row .n").all_inner_texts()
-        assert len(numbers) <= 2500
-        assert numbers == [str(n) for n in range(int(numbers[0]), int(numbers[0]) + len(numbers))]
-    log.press("Home")
-    expect(log.locator("[data-n='0'] .x")).to_have_text("1")
-    log.press("End")
-    expect(log.locator("[data-n='199999'] .x")).to_have_text("200000")
-
-
-def test_a_permanent_link_to_a_line(page: Page, site: Site) -> None:
-    """The number of a line is a link that leads to it, also in a new window."""
-    site.see(page, f"#/run/{site.done['long']}?line=54321")
-    expect(page.locator(".log-row.target .x")).to_have_text("54321")
-    page.locator(".log-row.target .n").click()
-    assert page.url.endswith("line=54321")
-
-
-def test_search_in_a_log(page: Page, site: Site) -> None:
-    """Hits are listed; one that is chosen is shown among its neighbours, with what was found marked."""
-    site.see(page, f"#/run/{site.done['long']}")
-    page.get_by_label("Search this log").fill("^1?23456$")
-    page.get_by_role("button", name="Regular expression").click()
-    page.get_by_role("button", name="Search", exact=True).click()
-    hits = page.get_by_role("list", name="Hits").get_by_role("button")
-    expect(hits).to_have_count(2)
-    hits.nth(1).click()
-    expect(page.locator(".log-row.target mark")).to_have_text("123456")
-    expect(page.locator("[data-n='123456'] .x")).to_have_text("123457")
-    page.reload()
-    expect(hits).to_have_count(2)
-
-
-def test_search_in_all_runs(page: Page, site: Site) -> None:
-    """A hit in another run of the task leads there, where it is marked, and the search goes on."""
-    first = site.run_to_end("tries-to-say")
-    other = site.run_to_end("tries-to-say")
-    site.see(page, f"#/run/{other}")
-    page.get_by_label("Search this log").fill("SAYS")
-    page.get_by_role("button", name="Search", exact=True).click()
-    hits = page.get_by_role("list", name="Hits").get_by_role("button")
-    expect(hits).to_have_count(1)
-    page.get_by_role("button", name="Search all runs of tries-to-say").click()
-    expect(hits).to_have_count(2)
-    hits.last.click()
-    expect(page.locator(".log-row.target mark")).to_have_text("says")
-    assert f"#/run/{first}?" in page.url
-    expect(hits).to_have_count(2)
-    page.get_by_role("button", name="Search this run only").click()
-    expect(hits).to_have_count(1)
-
-
-def test_a_live_log(page: Page, site: Site) -> None:
-    """Lines appear as they are printed; one who reads further up is not torn away, but told how many came."""
-    site.pipe.unlink()
-    site.mkfifo()
-    site.see(page, "#/task/talks")
-    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
-    page.get_by_role("status").get_by_role("button", name="Show").click()
-    log = page.get_by_role("log")
-    with site.pipe.open("w") as pipe:
-        pipe.write("".join(f"line {n}\n" for n in range(200)))
-        pipe.flush()
-        expect(log.locator("[data-n='199'] .x")).to_have_text("line 199")
-        log.evaluate("box => box.scrollTo(0, 0)")
-        expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
-        pipe.write("more\n" * 3)
-        pipe.flush()
-        page.get_by_role("button", name="3 more lines").click()
-        expect(log.locator("[data-n='202'] .x")).to_have_text("more")
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
-
-
-def test_a_flood(page: Page, site: Site) -> None:
-    """A run that prints faster than anybody reads: its end is there, whole, and the page holds a window only.
-
-    What was passed over on the way is there for who scrolls up.
-    """
-    site.pipe.unlink()
-    site.mkfifo()
-    run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
-    site.see(page, f"#/run/{run}")
-    log = page.get_by_role("log")
-    with site.pipe.open("w") as pipe:
-        for begin in range(0, 60_000, 1000):
-            pipe.write("".join(f"{n}\n" for n in range(begin, begin + 1000)))
-            pipe.flush()
-    expect(log.locator("[data-n='59999'] .x")).to_have_text("59999")
-    expect(page.get_by_text("Complete")).to_be_visible()
-    texts = log.locator(".log-row .x").all_inner_texts()
-    assert len(texts) <= 2500
-    assert texts == [str(n) for n in range(int(texts[0]), 60_000)]
-    scroll_until(log, -1, 58_800)
-    texts = log.locator(".log-row .x").all_inner_texts()
-    assert texts == [str(n) for n in range(int(texts[0]), 60_000)]
-
-
-def test_how_a_line_was_drawn(page: Page, site: Site) -> None:
-    """A progress bar is one line, and its frames can be looked through."""
-    site.see(page, f"#/run/{site.done['progress']}")
-    page.get_by_role("button", name=re.compile("was redrawn")).click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog.locator("pre")).to_contain_text("copying 1 of 5")
-    dialog.get_by_role("slider").press("End")
-    expect(dialog.locator("pre")).to_contain_text("copying 5 of 5")
-
-
-def test_download(page: Page, site: Site, downloads: Path) -> None:
-    """The whole log, as it was printed, under a telling name."""
-    site.see(page, f"#/run/{site.done['long']}")
-    with page.expect_download() as waiting:
-        page.get_by_role("link", name="Download").click()
-    waiting.value.save_as(downloads / "log")
-    assert waiting.value.suggested_filename.startswith("long-")
-    assert (downloads / "log").read_text() == "".join(f"{n}\n" for n in range(1, 200_001))
 
 
 def test_filters_stand_in_the_address(page: Page, site: Site) -> None:
@@ -316,19 +168,6 @@ def test_the_year_by_keyboard(page: Page, site: Site) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="Runs", exact=True).get_by_text("1 run", exact=True)).to_be_visible()
     assert f"created_after={newest}" in page.url
-
-
-def test_the_position_in_a_log_by_keyboard(page: Page, site: Site) -> None:
-    """The bar beside a log says where one is, and goes with the keys."""
-    site.see(page, f"#/run/{site.done['long']}")
-    log = page.get_by_role("log")
-    expect(log.locator("[data-n='199999']")).to_have_count(1)
-    bar = page.get_by_role("slider", name="Position in the log")
-    for key, seen in (("Home", 0), ("PageDown", 10_000), ("ArrowUp", 9_999), ("End", 199_999)):
-        bar.press(key)
-        expect(log.locator(f"[data-n='{seen}']")).to_be_in_viewport()
-    bar.press("Home")
-    expect(bar).to_have_attribute("aria-valuetext", "Line 1 of 200,000")
 
 
 def test_notifiers(page: Page, site: Site) -> None:
