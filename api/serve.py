@@ -25,7 +25,7 @@ HARDLY_USED: dict[str, dict[str, Any]] = {
 """What gunicorn and Falcon import for cases that we do not have; and what they take from it at once, for the same."""
 
 
-def spare() -> None:
+def postpone() -> None:
     """Have what is hardly used loaded by who uses it."""
     for name, taken in HARDLY_USED.items():
         import_later(name, **taken)
@@ -36,7 +36,7 @@ def main() -> None:
     fd = int(sys.argv[sys.argv.index("--fd") + 1])
     gc.disable()  # until all is loaded, which stays
     os.chdir("/")  # gunicorn does not start where the daemon's directory has been removed meanwhile
-    spare()
+    postpone()
     from api.arbiter import run
 
     run(fd)

@@ -47,9 +47,9 @@ print(*sys.modules)
 def test_what_is_hardly_used_is_loaded_by_its_use() -> None:
     """What gunicorn and Falcon import for other cases costs an API worker nothing, and is there when it is needed."""
     code = """
-from api.serve import HARDLY_USED, spare
+from api.serve import HARDLY_USED, postpone
 from supervisor.later import is_later, settle
-spare()
+postpone()
 import api.arbiter, api.worker
 settle()
 print(*(name for name in HARDLY_USED if not is_later(name)))
