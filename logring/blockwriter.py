@@ -303,14 +303,14 @@ class BlockWriter:
     def _block_free(self) -> bool:
         """Whether the next block may be opened.
 
-        The last block of a log that keeps its oldest lines, and the last slot of a ring while the disk is short, are
-        spared for what we have to say at the end.
+        The last block of a log that keeps its oldest lines, and the last slot of a ring, are spared for what we have to
+        say at the end. (Of two slots only while the disk is short: else each block would wait for the log file.)
         """
         if not self.file_blocks:
             return True
         number, slots, spared = self.closed_blocks, self.ring.slots, 0 if self._seal_wanted else 1
         if self._policy and number >= self.file_blocks - spared:
             return False
-        if self.shortage is not None and slots > 1:
+        if slots > 2 or (slots > 1 and self.shortage is not None):
             slots -= spared
         return number - self.written_blocks < slots

@@ -147,6 +147,16 @@ def test_the_end_of_a_run_on_a_short_disk(make_log: MakeLog) -> None:
     assert log.open_reader().head().lines == 302
 
 
+def test_a_ring_that_is_full_before_the_disk_is_found_short(make_log: MakeLog) -> None:
+    """The place for that line is spared from the start: nobody says before that the disk will be short."""
+    log = make_log(blocks=3)
+    log.fill_ring()
+    log.writer.shortage = "the disk is full"
+    log.feed(STDOUT, b"one more\n")
+    assert log.writer.seal(T0)
+    assert available(log)[0][-1].text == b"1 line (9 bytes) dropped: the disk is full"
+
+
 def test_a_ring_of_one_block_on_a_short_disk(make_log: MakeLog) -> None:
     """Without a place for that line the log is sealed all the same, and its count says what is missing."""
     log = make_log(blocks=1)
