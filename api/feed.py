@@ -109,7 +109,8 @@ class Feed:
         """The unfinished lines by stream, and what is drawn, read once after each bell."""
         if self._unfinished is None:
             found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
-            found.update((region.stream, region.rows) for region in self._reader.region())
+            if self.head().region_epoch:  # else nothing was ever drawn
+                found.update((region.stream, region.rows) for region in self._reader.region())
             self._unfinished = found
         return self._unfinished
 

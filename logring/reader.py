@@ -83,6 +83,9 @@ class Extent(NamedTuple):
 class LogReader:
     """Reads one log. An absent log is an empty log, and may appear at any time.
 
+    Only `head` looks whether the ring it has mapped was ended or replaced by somebody else meanwhile (a daemon that
+    starts again after a crash): who keeps a reader asks it before reading on.
+
     Every method raises LogError when the log is damaged, foreign or of a newer format, and OSError when something is
     there that cannot be opened or read.
 
@@ -101,7 +104,7 @@ class LogReader:
 
     def head(self) -> Head:
         """How far the log has come, now; cheap."""
-        publication = self._refresh()
+        publication = self._refresh(check=True)
         if publication is None:
             return Head(0, 0, 0, sealed=False, region_epoch=0)
         state = publication.state
@@ -316,12 +319,12 @@ class LogReader:
 
     # Finding the log
 
-    def _refresh(self) -> Publication | None:
-        """The state as it is now; None when there is no log yet."""
+    def _refresh(self, *, check: bool = False) -> Publication | None:
+        """The state as it is now, None when there is no log yet; `check` whether the ring is still that of the log."""
         ring = self._ring
         if ring is not None:
             now = ring.publication()
-            if now.seq != self._seq or now.state.sealed or ring.is_current():
+            if not check or now.seq != self._seq or now.state.sealed or ring.is_current():
                 self._seq = now.seq
                 return now
             # Somebody else ended or replaced the log: what we know may be out of date.
