@@ -7,6 +7,7 @@ is never truncated; pages that nobody took cost nothing.
 """
 
 import errno
+import functools
 import mmap
 import os
 from zlib import crc32
@@ -60,6 +61,7 @@ def is_roomy(fd: int) -> bool:
     return 2 * found.f_bavail >= found.f_blocks or found.f_bavail * found.f_frsize >= _PLENTY
 
 
+@functools.cache
 def boot_id() -> bytes:
     """The kernel's id of this boot, 16 bytes; zeros where /proc is missing."""
     try:

@@ -279,6 +279,8 @@ class RingWriter(BlockWriter):
             return
         if self._backlog or self._unpublished:
             self.settle()
+        if not any(self._unmirrored):
+            return
         region = list(self._region)
         for stream in (STDOUT, STDERR):
             if self._unmirrored[stream]:

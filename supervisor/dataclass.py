@@ -28,6 +28,7 @@ class _Shape:
 
     def __init__(self, cls: type) -> None:
         fields = dataclasses.fields(cls)
+        self.slotted = any("__slots__" in vars(one) for one in cls.__mro__)
         self.names = frozenset(field.name for field in fields)
         self.positional = [field.name for field in fields if not field.kw_only]
         self.shown = [field.name for field in fields if field.repr]
@@ -60,8 +61,11 @@ def _init(self: Any, /, *given: Any, **said: Any) -> None:
         said.update(zip(taken, given, strict=True))
     if said.keys() != shape.names:
         said = shape.completed(type(self), said)
-    for name, value in said.items():
-        _set(self, name, value)
+    if shape.slotted:
+        for name, value in said.items():
+            _set(self, name, value)
+    else:
+        self.__dict__.update(said)
 
 
 def _repr(self: Any) -> str:

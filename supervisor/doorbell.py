@@ -20,6 +20,7 @@ import socket
 import threading
 from _operator import _compare_digest as compare_digest  # as in hmac, which loads OpenSSL
 from collections.abc import Iterable
+from itertools import islice
 
 from supervisor.osport import UnixListener
 
@@ -115,7 +116,7 @@ class DoorbellServer:
             return
         with self._lock:
             for reader in self._readers.values():
-                reader.dirty.update(name for name in wanted if name in reader.names)
+                reader.dirty |= reader.names.intersection(wanted)
             self._flush(now_s)
 
     def due_s(self) -> float | None:
@@ -135,7 +136,7 @@ class DoorbellServer:
 
     @staticmethod
     def _send(reader: _Reader) -> bool:
-        batch = [name for name, _ in zip(reader.dirty, range(_NAMES_PER_PACKET), strict=False)]
+        batch = list(islice(reader.dirty, _NAMES_PER_PACKET))
         try:
             reader.sock.send("\n".join(batch).encode(), _AT_ONCE)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):  # EAGAIN: its buffer is full; EPIPE: it goes

@@ -173,25 +173,41 @@ class Wakeup:
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lock = threading.Lock()
-        self._set = False
+        self._set = self._readable = self._held = False
 
     def fileno(self) -> int:
-        """For epoll: readable while set."""
+        """For epoll: readable while set, unless that is held."""
         return self._fd
 
     def set(self) -> None:
         """Wake the waiting side; costs a system call only when it was not already set."""
         with self._lock:
-            if not self._set:
-                self._set = True
-                os.eventfd_write(self._fd, 1)
+            self._set = True
+            self._show()
 
     def clear(self) -> None:
         """Before looking at what woke us."""
         with self._lock:
-            if self._set:
-                self._set = False
+            self._set = False
+            if self._readable:
+                self._readable = False
                 os.eventfd_read(self._fd)
+
+    def hold(self) -> None:
+        """Wake nobody before :meth:`release`: who sets it has more to do, and the two would get in each other's way."""
+        with self._lock:
+            self._held = True
+
+    def release(self) -> None:
+        """Wake the waiting side, if it was set meanwhile."""
+        with self._lock:
+            self._held = False
+            self._show()
+
+    def _show(self) -> None:
+        if self._set and not (self._held or self._readable):
+            self._readable = True
+            os.eventfd_write(self._fd, 1)
 
     def close(self) -> None:
         """Release the descriptor."""

@@ -22,7 +22,7 @@ from supervisor.root.estate import about, identity
 from supervisor.root.instances import PLAIN, Instance, Phase
 from supervisor.root.pidfds import is_pidfd
 from supervisor.root.record import Record
-from supervisor.root.runlog import RunLog, Source
+from supervisor.root.runlog import RunLog, Source, prepare
 
 
 class _Unusable(Exception):
@@ -138,7 +138,7 @@ def _take_log(heir: Heir, path: str, ring: str) -> None:
             raise _Unusable("its ring is gone")
         heir.lines = written.lines if written is not None else None
         return
-    log = heir.log = RunLog(heir.run, writer, path, writer.file_blocks)
+    log = heir.log = RunLog(heir.run, path, writer)
     if written is not None:
         log.file = LogFileWriter(path, writer, writer.file_blocks)
         log.file.progress = written.progress
@@ -151,6 +151,7 @@ def _take_log(heir: Heir, path: str, ring: str) -> None:
 
 
 def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
-    log.prepare(spawn, record)
+    prepare(log.writer, spawn, [source.stream for source in log.sources])
+    log.record = record if spawn.secrets else None
     log.held = record.held()
     log.writer.hold(*log.held)

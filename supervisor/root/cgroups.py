@@ -26,6 +26,7 @@ _CONTROL = ".control"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 """How blanks are written in mountinfo (proc_pid_mountinfo(5))."""
 _PERIOD_US = 100_000
+_READ_BYTES = 65536
 
 
 @dataclass(frozen=True)
@@ -272,8 +273,14 @@ def _numbers(text: str) -> dict[str, int]:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while part := os.read(fd, _READ_BYTES):
+            data += part
+    finally:
+        os.close(fd)
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _write(path: str, text: str) -> None:

@@ -153,7 +153,12 @@ class Control:
         return self._exit_status
 
     def _round(self) -> None:
-        self._watch.round(self._timeout_s())
+        ready = self._watch.wait(self._timeout_s())
+        self._pump.wakeup.hold()
+        try:
+            self._watch.call(ready)
+        finally:
+            self._pump.wakeup.release()
         now_s = time.monotonic()
         self._watchdog.tend(now_s)
         self._lives.run_timers(now_s)

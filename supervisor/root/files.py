@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from logring.framesfile import FramesWriter
 from logring.logfile import LogFileWriter
+from logring.paths import frames_path
 from supervisor.logline import Log
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.echo import Echo
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from supervisor.root.pump import Pump
 
 _TICK_S = 1.0
+_SHORT_S = 0.1
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -98,20 +101,30 @@ class FileThread(threading.Thread):
             try:
                 item = self._queue.get(timeout=max(0.0, tick - time.monotonic()))
             except queue.Empty:
-                self._tick()
+                self._insist(self._tick)
                 tick = time.monotonic() + _TICK_S
                 continue
             if item is None:
                 return
             if isinstance(item, Echo):
-                item.flush()
+                self._insist(item.flush)
             elif isinstance(item, RunLog):
-                self._write(item)
+                self._insist(self._write, item)
             else:
-                item()
+                self._insist(item)
             if time.monotonic() >= tick:
-                self._tick()
+                self._insist(self._tick)
                 tick = time.monotonic() + _TICK_S
+
+    def _insist(self, step: Callable[..., None], *arguments: RunLog) -> None:
+        """Take it, again when there was no memory left to say that there is none."""
+        while True:
+            try:
+                step(*arguments)
+            except MemoryError:
+                time.sleep(_SHORT_S)
+            else:
+                return
 
     def _tick(self) -> None:
         self._echo.flush()
@@ -123,14 +136,17 @@ class FileThread(threading.Thread):
         if log.finished:
             return
         if log.writer.frames.waiting and self._room.shortage() is None:
-            self._write_frames(log)
+            if log.frames is None:
+                log.frames = _frames_of(log)
+            self._write_frames(log, log.frames)
         shortage = None
         if log.file is None:
-            log.file = LogFileWriter(log.path, log.writer, log.file_blocks)
+            log.file = LogFileWriter(log.path, log.writer, log.writer.file_blocks)
         try:
             if log.sealed:
                 log.file.finish()
-                log.frames.close()
+                if log.frames is not None:
+                    log.frames.close()
                 log.writer.close()
                 log.finished = True
             else:
@@ -152,13 +168,13 @@ class FileThread(threading.Thread):
         if self._failing.pop(log, None):
             self._log.info(f"{log.name}: the log file is written again")
 
-    def _write_frames(self, log: RunLog) -> None:
+    def _write_frames(self, log: RunLog, frames: FramesWriter) -> None:
         """History is worth less than lines: what finds no place is given up, and that is said once."""
         try:
-            log.frames.write()
+            frames.write()
         except OSError as err:
             if not log.frames_failed:
-                self._log.error(f"{log.name}: history of redrawn lines is lost: {log.frames.path}: {err.strerror}")
+                self._log.error(f"{log.name}: history of redrawn lines is lost: {frames.path}: {err.strerror}")
             log.frames_failed = True
 
     def _fail(self, log: RunLog, err: OSError, shortage: str | None) -> None:
@@ -172,3 +188,8 @@ class FileThread(threading.Thread):
         log.writer.shortage = (shortage or err.strerror) if full else None
         if self._pump is not None:
             self._pump.room(log)
+
+
+def _frames_of(log: RunLog) -> FramesWriter:
+    writer = log.writer
+    return FramesWriter(frames_path(log.path), log.name, writer.frames, writer.file_blocks * writer.block_size)

@@ -1,6 +1,7 @@
 """The sockets of the HTTP API: bound by the root, handed to gunicorn, so that nobody is refused while it restarts."""
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -26,7 +27,8 @@ def _tcp(host: str, port: int) -> socket.socket:
         sock.listen(_BACKLOG)
     except OSError as err:
         sock.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {err.strerror or err}") from err
+        instead = "; another program does: --listen takes another address" if err.errno == errno.EADDRINUSE else ""
+        raise CannotListen(f"cannot listen on {host}:{port}: {err.strerror or err}{instead}") from err
     return sock
 
 

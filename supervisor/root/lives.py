@@ -72,11 +72,19 @@ class Lives:
         self.stillborn: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
         self.memory = Memory(log, lambda short: send({"op": "memory", "short": short}))
-        self._ended_pipes: set[str] = set()
+        self._ended_pipes: dict[str, bool] = {}
+        """The runs whose pipes are at their end, and whether they printed nothing."""
+        self._noted: set[str] = set()
+        """The runs in whose logs we have written."""
         self._timers: list[tuple[float, str]] = []
         self._sweep_at = _MIN_SWEEP
         self.notices = Notices(
-            watch, send, on_end=self._on_pipes_ended, on_sealed=self._on_sealed, on_overflow=self._on_overflow
+            watch,
+            send,
+            on_end=self._on_pipes_ended,
+            on_sealed=self._on_sealed,
+            on_overflow=self._on_overflow,
+            on_short=self.memory.give_up,
         )
         """Takes what the pump says."""
 
@@ -129,7 +137,7 @@ class Lives:
         """Go on where :meth:`take_down` was called, with what was ``live`` and ``exits``."""
         self.exits = {exited.run: exited for exited in exits}
         self.stillborn = found["stillborn"]
-        self._ended_pipes = set(found["ended_pipes"])
+        self._ended_pipes = dict.fromkeys(found["ended_pipes"], False)
         self.quarters.take_up(found["left"])
         self.starts.descriptors.take_up(found["nofile"])
         self._trees.take_up(found["owners"])
@@ -163,7 +171,7 @@ class Lives:
             self._pump.go_on(heir.log)
         else:
             self._pump.add(instance.spawn, heir.pipes["out"], heir.pipes.get("err"), heir.record)
-        self._pump.note(heir.run, "the supervisor was killed; another one goes on from here")
+        self._note(heir.run, "the supervisor was killed; another one goes on from here")
         self._resume(instance)
 
     def _resume(self, instance: Instance) -> None:
@@ -239,6 +247,8 @@ class Lives:
 
     def prepare(self, frame: Frame) -> None:
         """The scheduler is going to want an instance, unless it cannot be stored."""
+        if not self.starts.can_prepare:
+            return
         wanted = Spawn(**frame["spawn"])
         if not self._knows(wanted.run) and wanted.refusal is None and self.memory.enough():
             self.starts.prepare(wanted, len(self.live))
@@ -276,7 +286,7 @@ class Lives:
         record = self._estate.begin(instance, *started.pipes)
         self._pump.add(wanted, *started.pipes, record)
         for remark in start.remarks:
-            self._pump.note(wanted.run, remark)
+            self._note(wanted.run, remark)
         self._hold(instance)
         self._send({"op": "started", "run": wanted.run, "pid": started.pid, "at": now_ms})
         for frame in start.stops:
@@ -315,11 +325,11 @@ class Lives:
         if instance.phase is Phase.DRAINING:
             self._at(instance.kill_at_s, instance.run)
 
-    def _on_pipes_ended(self, run: str) -> None:
+    def _on_pipes_ended(self, run: str, silent: bool) -> None:
         instance = self.live.get(run)
         if instance is None:
             return
-        self._ended_pipes.add(run)
+        self._ended_pipes[run] = silent
         if instance.phase is Phase.DRAINING:
             self._settle(instance, time.monotonic())
 
@@ -376,7 +386,7 @@ class Lives:
         if instance is None:
             return
         if instance.phase is Phase.RUNNING:
-            self._pump.note(run, "the log reached log_max_size: stopping")
+            self._note(run, "the log reached log_max_size: stopping")
             self.begin_stop(instance, "overflow", None)
         elif instance.cause is None:  # it printed all that in its last moments
             instance.cause = "overflow"
@@ -392,8 +402,13 @@ class Lives:
         if instance.leftovers:
             named = leftovers.names(list(instance.leftovers.values()))
             lines.append(f"killed what outlived the main process: {named}")
+        lines += instance.remarks
         self._estate.update(instance)
-        self._pump.seal(instance.run, lines + instance.remarks)
+        if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):
+            self._pump.seal(instance.run, lines)
+        else:
+            self._pump.forget(instance.run)
+            self._on_sealed(instance.run, 0)
 
     def _on_sealed(self, run: str, lines: int) -> None:
         reason = self.stillborn.pop(run, None)
@@ -413,7 +428,8 @@ class Lives:
             self._at(time.monotonic() + _LOOK_S[1], run)
             return
         del self.live[run]
-        self._ended_pipes.discard(run)
+        self._ended_pipes.pop(run, None)
+        self._noted.discard(run)
         self._trees.mains.discard(instance.pid)
         self._trees.reap_soon()  # those that this zombie hid
         self.quarters.sweep()
@@ -422,7 +438,7 @@ class Lives:
     def _exited(self, exited: Exited, log: str = "") -> None:
         self.exits[exited.run] = exited
         self._estate.exited(exited, log)
-        self._send({"op": "exited", **vars(exited)})
+        self._send({"op": "exited", **{name: value for name, value in vars(exited).items() if name != "origin"}})
 
     # Stopping.
 
@@ -435,14 +451,19 @@ class Lives:
         instance = self.live.get(frame["run"])
         if instance is not None:
             if frame.get("note") is not None and instance.cause is None:
-                self._pump.note(instance.run, frame["note"])
+                self._note(instance.run, frame["note"])
             self.begin_stop(instance, frame["cause"], frame.get("by"), force=bool(frame.get("force")))
 
     def note(self, frame: Frame) -> None:
         """The scheduler has something to say in the log of an instance."""
         instance = self.live.get(frame["run"])
         if instance is not None and instance.phase is not Phase.SEALING:
-            self._pump.note(instance.run, frame["text"])
+            self._note(instance.run, frame["text"])
+
+    def _note(self, run: str, text: str) -> None:
+        """Add a line of our own to the log of an instance."""
+        self._noted.add(run)
+        self._pump.note(run, text)
 
     def stop_all(self, cause: str) -> None:
         """Have everything end."""
@@ -481,7 +502,7 @@ class Lives:
 
     def _check_times(self, instance: Instance, now_s: float) -> None:
         if instance.deadline_s is not None and now_s >= instance.deadline_s:
-            self._pump.note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
+            self._note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
             self.begin_stop(instance, "timeout", None)
         self._ears.tend(instance, now_s)
         if instance.phase is Phase.DRAINING:
@@ -492,7 +513,7 @@ class Lives:
             told = instance.killed
             text = stop.step(self._trees, instance, now_s)
             self._estate.update(instance)
-            self._pump.note(instance.run, text)
+            self._note(instance.run, text)
             if told:
                 self._log.error(f"{instance.spawn.task} {instance.run}: {text}")
             if instance.kill_at_s is not None:

@@ -22,6 +22,8 @@ class Memory:
         self._log = log
         self._tell = tell
         self._kept = _mapped(_BYTES)
+        self._seen = False
+        """There was enough in this round of the control thread."""
         self.due_s: float | None = None
         """When :meth:`tend` is to be called (monotonic seconds)."""
 
@@ -32,12 +34,15 @@ class Memory:
 
     def tend(self, now_s: float) -> None:
         """See whether there is memory again, when it is time (monotonic seconds)."""
+        self._seen = False
         if self.due_s is not None and now_s >= self.due_s:
             self.due_s = now_s + _LOOK_S
             self.enough()
 
     def enough(self) -> bool:
         """Whether something may be started that takes memory."""
+        if self._seen:
+            return True
         free = _mapped(_BYTES if self._kept is not None else 2 * _BYTES)
         if free is None:
             self.give_up()
@@ -49,10 +54,12 @@ class Memory:
             self.due_s = None
             self._log.info("there is memory again")
             self._tell(False)
+        self._seen = True
         return True
 
     def give_up(self) -> None:
         """Make room: there is no memory left."""
+        self._seen = False
         if self._kept is not None:
             self._kept.close()
             self._kept = None

@@ -12,7 +12,7 @@ _GONE = frozenset(b"ZX")
 _LISTED = os.path.exists("/proc/thread-self/children")
 """Whether the kernel lists children (CONFIG_PROC_CHILDREN)."""
 _READ_BYTES = 4096
-_LIST_BYTES = 1 << 20
+_LIST_BYTES = 65536
 
 
 class Process(NamedTuple):
@@ -43,19 +43,18 @@ def look(pid: int) -> Process | None:
     return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
-def read(pid: int, name: str, size: int = _READ_BYTES) -> bytes:
-    """A file of a process; empty when it is gone, or not for us."""
-    with contextlib.suppress(OSError):  # ENOENT, ESRCH: it has ended; EACCES, EPERM: not permitted; EMFILE
+def read(pid: int, name: str) -> bytes:
+    """A file of a process that the kernel gives in one piece; empty when it is gone, or not for us."""
+    try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            parts = []
-            while size > 0 and (part := os.read(fd, size)):
-                parts.append(part)
-                size -= len(part)
-            return b"".join(parts)
-        finally:
-            os.close(fd)
-    return b""
+    except OSError:  # ENOENT: it has ended; EACCES, EPERM: not permitted; EMFILE
+        return b""
+    try:
+        return os.read(fd, _READ_BYTES)
+    except OSError:  # ESRCH: it has ended; EACCES: not permitted
+        return b""
+    finally:
+        os.close(fd)
 
 
 def children(pid: int) -> list[int]:
@@ -68,8 +67,30 @@ def children(pid: int) -> list[int]:
         return []
     found: list[int] = []
     for thread in threads:
-        found += map(int, read(pid, f"task/{thread}/children", _LIST_BYTES).split())
+        found += _children_of_thread(pid, thread)
     return found
+
+
+def own_children() -> list[int]:
+    """Ids of our own children, zombies among them: those that our main thread started, and the orphans.
+
+    The kernel hands orphans to the first thread of a subreaper that lives (find_new_reaper in kernel/exit.c).
+    """
+    pid = os.getpid()
+    return _children_of_thread(pid, pid) if _LISTED else children(pid)
+
+
+def _children_of_thread(pid: int, thread: int | str) -> list[int]:
+    """A list comes in pieces; empty when there is no such thread any more."""
+    text = b""
+    with contextlib.suppress(OSError):  # ENOENT, ESRCH: it has ended; EMFILE
+        fd = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while part := os.read(fd, _LIST_BYTES):
+                text += part
+        finally:
+            os.close(fd)
+    return [int(word) for word in text.split()]
 
 
 def parent(pid: int) -> int:

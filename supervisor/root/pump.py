@@ -14,6 +14,7 @@ import fcntl
 import functools
 import os
 import select
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from supervisor.messages import Spawn
 from supervisor.osport import Wakeup
 from supervisor.root.files import FileThread
 from supervisor.root.record import Record
-from supervisor.root.runlog import RunLog, Shape, Source
+from supervisor.root.runlog import RunLog, Shape, Source, prepare
 from supervisor.root.trouble import Trouble
 
 _ROUND_BYTES = 65536
@@ -38,13 +39,14 @@ _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
 _TRICKLE_GAP_S = 0.0005
 _TRICKLE_PAUSE_S = 0.001
+_SHORT_S = 0.1
 
 
 class Listener(Protocol):
     """Who hears from the pump; called in the pump thread."""
 
-    def at_end(self, run: str) -> None:
-        """All pipes of `run` have reached their end."""
+    def at_end(self, run: str, *, silent: bool) -> None:
+        """All pipes of `run` have reached their end; `silent`: nothing was written to its log until then."""
 
     def sealed(self, run: str, lines: int) -> None:
         """The log of `run` is complete and has `lines` lines."""
@@ -54,6 +56,9 @@ class Listener(Protocol):
 
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
         """The log of `run` gets on in another way; see :mod:`supervisor.root.trouble`."""
+
+    def short_of_memory(self) -> None:
+        """There was no memory left for what was to be done; it is tried again."""
 
 
 class Pump(threading.Thread):
@@ -66,17 +71,20 @@ class Pump(threading.Thread):
         self._files = files
         self._listener: Listener | None = None
         self._epoll = select.epoll()
-        self._wakeup = Wakeup()
-        self._epoll.register(self._wakeup.fileno(), select.EPOLLIN)
+        self.wakeup = Wakeup()
+        """Held by the control thread while it does things."""
+        self._epoll.register(self.wakeup.fileno(), select.EPOLLIN)
         self._commands: collections.deque[Callable[[], None]] = collections.deque()
         self._by_fd: dict[int, Source] = {}
         self._by_run: dict[str, RunLog] = {}
         self._helpers: dict[int, bytearray] = {}
         self._touched: set[RunLog] = set()
         self._ending = False
+        self._short = False
+        """There was no memory left in the round before."""
         self._trouble = Trouble()
         ring = ring_path(runtime_dir, DAEMON_RING)
-        self._daemon = RunLog(DAEMON_RING, RingWriter(ring, daemon_id, file_blocks=0), "", 0)
+        self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, file_blocks=0))
 
     @property
     def files(self) -> FileThread:
@@ -108,6 +116,10 @@ class Pump(threading.Thread):
         """Add a line of our own to the log of `run`."""
         self._do(self._note, run, text)
 
+    def forget(self, run: str) -> None:
+        """Seal no log of `run`, which has none; no hurry."""
+        self._commands.append(functools.partial(self._forget, run))
+
     def seal(self, run: str, system_lines: list[str]) -> None:
         """End the log of `run` after these lines of our own, and tell the listener ``sealed``."""
         self._do(self._seal, run, system_lines)
@@ -132,7 +144,7 @@ class Pump(threading.Thread):
 
     def _do(self, function: Callable[..., None], *arguments: object) -> None:
         self._commands.append(functools.partial(function, *arguments))
-        self._wakeup.set()
+        self.wakeup.set()
 
     # The pump thread itself.
 
@@ -141,19 +153,12 @@ class Pump(threading.Thread):
         trickle = 0
         last_s = 0.0
         while not self._ending:
-            events = self._epoll.poll(self._timeout_s())
-            self._wakeup.clear()
-            while self._commands:
-                self._commands.popleft()()
-            now_ms = time.time_ns() // 1_000_000
-            total = 0
-            for fd, _ in events:
-                source = self._by_fd.get(fd)
-                if source is not None:
-                    total += self._read(source, now_ms)
-                elif fd in self._helpers:
-                    self._read_helper(fd)
-            self._publish()
+            try:
+                total = self._round()
+            except MemoryError:
+                self._short = True
+                time.sleep(_SHORT_S)
+                continue
             now_s = time.monotonic()
             trickle = trickle + 1 if 0 < total < _TRICKLE_BYTES and now_s - last_s < _TRICKLE_GAP_S else 0
             if trickle > _TRICKLE_ROUNDS:
@@ -161,13 +166,52 @@ class Pump(threading.Thread):
                 now_s = time.monotonic()
             last_s = now_s
 
+    def _round(self) -> int:
+        """Do what there is to do, after waiting for it; returns the bytes read."""
+        if self._short:
+            self._look_again()
+        events = self._epoll.poll(self._timeout_s())
+        self.wakeup.clear()
+        self._obey()
+        now_ms = time.time_ns() // 1_000_000
+        total = 0
+        for fd, mask in events:
+            source = self._by_fd.get(fd)
+            if source is not None and source.log.silent and mask == select.EPOLLHUP and _is_empty(fd):
+                self._close(source, now_ms)
+            elif source is not None:
+                total += self._read(source, now_ms)
+            elif fd in self._helpers:
+                self._read_helper(fd)
+        self._publish()
+        return total
+
+    def _obey(self) -> None:
+        """Carry out what was asked for; what there was no memory for is begun again in the next round."""
+        while self._commands:
+            command = self._commands.popleft()
+            try:
+                command()
+            except MemoryError:
+                self._commands.appendleft(command)
+                raise
+
+    def _look_again(self) -> None:
+        """What was being done when there was no memory left may have been done only in part."""
+        if self._listener is not None:
+            self._listener.short_of_memory()
+        for log in self._trouble.since_s:
+            self._files.work(log)
+        self._touched.update((self._daemon, *self._by_run.values()))
+        self.wakeup.set()
+        self._short = False
+
     # For the next root, while both threads wait; called by the control thread.
 
     def catch_up(self) -> bool:
         """Do what was asked for meanwhile; whether there was anything."""
         busy = bool(self._commands)
-        while self._commands:
-            self._commands.popleft()()
+        self._obey()
         self._publish()
         return busy
 
@@ -175,7 +219,7 @@ class Pump(threading.Thread):
         """All logs that are not finished, and the outputs of helpers; `keep` takes note of descriptors."""
         logs, files = self._files.take_down()
         since_s = self._trouble.since_s
-        unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.file_blocks and not log.finished}
+        unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.path and not log.finished}
         return {
             "logs": [
                 {**log.take_down(keep), "open": log.name in self._by_run, "since_s": since_s.get(log)}
@@ -218,8 +262,11 @@ class Pump(threading.Thread):
         self._files.work(log)
 
     def _timeout_s(self) -> float:
-        due = [due_s for due_s in (self._bell.due_s(), self._trouble.due_s()) if due_s is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else -1
+        bell_s, trouble_s = self._bell.due_s(), self._trouble.due_s()
+        if bell_s is None and trouble_s is None:
+            return -1
+        due_s = min(due_s for due_s in (bell_s, trouble_s) if due_s is not None)
+        return max(0.0, due_s - time.monotonic())
 
     def _read(self, source: Source, now_ms: int) -> int:
         """One round of one pipe; returns the bytes read."""
@@ -248,69 +295,91 @@ class Pump(threading.Thread):
         return taken
 
     def _stall(self, log: RunLog) -> None:
-        log.stalled = True
         self._trouble.stalled(log, time.monotonic())
+        log.stalled = True
         for source in log.sources:
             self._epoll.unregister(source.fd)
         self._files.work(log)
 
     def _resume(self, log: RunLog) -> None:
-        if not (log.stalled and log.writer.writable):
+        if not log.writer.writable:
             return
-        log.stalled = False
-        self._trouble.resumed(log)
-        self._touched.add(log)
-        for source in log.sources:
-            self._epoll.register(source.fd, select.EPOLLIN)
-        if log.sealing:
+        if log.stalled:
+            self._trouble.resumed(log)
+            self._touched.add(log)
+            log.stalled = False
+            for source in log.sources:
+                self._epoll.register(source.fd, select.EPOLLIN)
+        if log.sealing and not log.sealed:
             self._finish_sealing(log)
         elif log.cut_off:
             self._take_the_rest(log)
 
     def _close(self, source: Source, now_ms: int) -> None:
         log = source.log
-        log.writer.finish_stream(source.stream, now_ms)
+        if not log.silent:
+            log.writer.finish_stream(source.stream, now_ms)
+        if len(log.sources) == 1 and self._listener is not None:
+            self._listener.at_end(log.name, silent=log.silent)
         if not log.stalled:
             self._epoll.unregister(source.fd)
         del self._by_fd[source.fd]
         log.sources.discard(source)
         os.close(source.fd)
-        if not log.sources and self._listener is not None:
-            self._listener.at_end(log.name)
 
     def _publish(self) -> None:
         if self._touched or self._bell.due_s() is not None:
+            open_logs = [log for log in self._touched if not (log.silent or log.sealed)]
+            for log in open_logs:
+                log.put_down()
+                log.writer.mirror_pending()
+            now_s = time.monotonic()
+            self._bell.ring([log.name for log in self._touched], now_s)
             for log in self._touched:
-                if not log.sealed:
-                    log.put_down()
-                    log.writer.mirror_pending()
-            self._bell.ring([log.name for log in self._touched], time.monotonic())
-            for log in self._touched:
-                self._tell(log)
-                if log.file_blocks and not log.sealed:
-                    self._files.changed(log)
-                    if log.writer.frames.pressing:
-                        self._files.work(log)
-                    if log.writer.wants_writing and log.writer.closed_blocks != log.told_blocks:
-                        log.told_blocks = log.writer.closed_blocks
-                        self._files.work(log)
+                self._tell(log, now_s)
+            for log in open_logs:
+                if log.path:
+                    self._pass_on(log)
             self._touched.clear()
         if self._trouble.due_s() is not None:
-            for log in self._trouble.slow(time.monotonic()):
-                self._tell(log)
+            now_s = time.monotonic()
+            for log in self._trouble.slow(now_s):
+                self._tell(log, now_s)
 
-    def _tell(self, log: RunLog) -> None:
+    def _pass_on(self, log: RunLog) -> None:
+        """Let the file thread know of what is new, and wake it when there is much."""
+        writer = log.writer
+        self._files.changed(log)
+        if writer.frames.pressing:
+            self._files.work(log)
+        if writer.wants_writing and writer.closed_blocks != log.told_blocks:
+            log.told_blocks = writer.closed_blocks
+            self._files.work(log)
+
+    def _tell(self, log: RunLog, now_s: float) -> None:
         """Say what has become of a log, if that is news."""
-        if self._listener is None or not log.file_blocks:
+        if self._listener is None or not log.path or log.silent:
             return
         if log.writer.overflowed and not log.told_overflow:
             log.told_overflow = True
             self._listener.overflowed(log.name)
-        news = None if log.sealing else self._trouble.judge(log, time.monotonic())
+        news = None if log.sealing else self._trouble.judge(log, now_s)
         if news is not None:
             self._listener.log_changed(log.name, *news)
 
     def _add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None) -> None:
+        fds = {stream: fd for stream, fd in ((STDOUT, out), (STDERR, err)) if fd is not None}
+        make = functools.partial(self._writer, spawn, list(fds))
+        # A terminal that is hung up may still be about to hand over what was written to it.
+        log = RunLog(spawn.run, spawn.log, make() if spawn.tty else None, make)
+        log.record = record if spawn.secrets else None
+        log.sources = {Source(fd, stream, log) for stream, fd in fds.items()}
+        self._by_fd.update({source.fd: source for source in log.sources})
+        self._by_run[spawn.run] = log
+        for source in log.sources:
+            self._epoll.register(source.fd, select.EPOLLIN)
+
+    def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
         shape = Shape.of(spawn.log_max_bytes, self._memory_bytes() // (2 * len(self._by_run) + 2))
         writer = RingWriter(
             ring_path(self._runtime_dir, spawn.run),
@@ -320,11 +389,8 @@ class Pump(threading.Thread):
             file_blocks=shape.file_blocks,
             policy=spawn.log_on_full,
         )
-        log = self._by_run[spawn.run] = RunLog(spawn.run, writer, spawn.log, shape.file_blocks)
-        log.sources = {Source(fd, stream, log) for fd, stream in ((out, STDOUT), (err, STDERR)) if fd is not None}
-        log.prepare(spawn, record)
-        for source in log.sources:
-            self._watch(source)
+        prepare(writer, spawn, streams)
+        return writer
 
     def _memory_bytes(self) -> int:
         """Shared memory that is free; 0 when somebody removed the directory: making the ring will tell."""
@@ -379,21 +445,27 @@ class Pump(threading.Thread):
                 self._close(source, now_ms)
 
     def _seal(self, run: str, system_lines: list[str]) -> None:
-        log = self._by_run.pop(run)
+        log = self._by_run[run]
         now_ms = time.time_ns() // 1_000_000
-        masked = [f"replaced by ***: {log.writer.masked} secrets"] if log.writer.masked else []
-        for line in (*system_lines, *masked):
-            log.writer.system_line(line, now_ms)
-        log.sealing = True
+        if not log.sealing:
+            masked = [f"replaced by ***: {log.writer.masked} secrets"] if log.writer.masked else []
+            for line in (*system_lines, *masked):
+                log.writer.system_line(line, now_ms)
+            log.sealing = True
         log.writer.seal(now_ms)
         self._finish_sealing(log)
+        del self._by_run[run]
+
+    def _forget(self, run: str) -> None:
+        log = self._by_run.pop(run)
+        log.sealing = log.sealed = log.finished = True
 
     def _finish_sealing(self, log: RunLog) -> None:
         if not log.writer.settle():  # its last lines wait for a place in the ring
             self._stall(log)
             return
         log.sealed = True
-        self._tell(log)
+        self._tell(log, time.monotonic())
         self._touched.add(log)
         self._files.work(log)
         if self._listener is not None:
@@ -415,6 +487,11 @@ class Pump(threading.Thread):
         self._touched.add(self._daemon)
         self._publish()
         self._ending = True
+
+
+def _is_empty(fd: int) -> bool:
+    """Whether a pipe without writers is at its end. Epoll cannot say: it looks for bytes first, then for writers."""
+    return not any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
 
 
 def _capacity(fd: int) -> int:

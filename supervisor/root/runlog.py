@@ -2,13 +2,13 @@
 
 import contextlib
 import os
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from logring import carry
 from logring.framesfile import FramesWriter
 from logring.layout import BLOCK_SIZE, RING_BLOCKS
 from logring.logfile import LogFileWriter
-from logring.paths import frames_path
 from logring.writer import RingWriter
 from supervisor.messages import Spawn
 from supervisor.root.record import Record
@@ -53,14 +53,21 @@ class Source:
 class RunLog:
     """Ring and file of one run.
 
+    Args:
+        name: of the ring.
+        path: of the log file; empty: a ring alone, without a file.
+        writer: of the ring.
+        make: makes that one, when there is something to write.
+
     The file thread owns `file`, `frames`, `frames_failed` and `finished`, the pump everything else. Each reads of the
     other's only what is a single value.
     """
 
     __slots__ = (
+        "_make",
+        "_writer",
         "cut_off",
         "file",
-        "file_blocks",
         "finished",
         "frames",
         "frames_failed",
@@ -75,15 +82,15 @@ class RunLog:
         "state",
         "told_blocks",
         "told_overflow",
-        "writer",
     )
 
-    def __init__(self, name: str, writer: RingWriter, path: str, file_blocks: int) -> None:
+    def __init__(
+        self, name: str, path: str, writer: RingWriter | None = None, make: Callable[[], RingWriter] | None = None
+    ) -> None:
         self.name = name
-        self.writer = writer
         self.path = path
-        self.file_blocks = file_blocks
-        """Capacity of the log file in blocks; 0: a ring alone, without a file."""
+        self._writer = writer
+        self._make = make
         self.sources: set[Source] = set()
         self.stalled = False
         """The ring is full: its pipes are not watched until the file thread has made room."""
@@ -97,7 +104,7 @@ class RunLog:
         """It is to be sealed as soon as its last lines are in the ring."""
         self.sealed = False
         self.file: LogFileWriter | None = None
-        self.frames = FramesWriter(frames_path(path), name, writer.frames, file_blocks * writer.block_size)
+        self.frames: FramesWriter | None = None
         self.frames_failed = False
         """Some of its history could not be written, and that was said."""
         self.finished = False
@@ -106,14 +113,19 @@ class RunLog:
         self.held = b"", b"", 0
         """What was put down."""
 
-    def prepare(self, spawn: Spawn, record: Record | None) -> None:
-        """Have the writer mask and reduce as the run wants it; with its sources."""
-        if spawn.secrets:
-            self.writer.mask([os.fsencode(spawn.env[name]) for name in spawn.secrets])
-            self.record = record
-        for source in self.sources:
-            if spawn.redraw:
-                self.writer.redraw(source.stream, full=spawn.tty)
+    @property
+    def writer(self) -> RingWriter:
+        """Made as soon as it is asked for."""
+        if self._writer is None:
+            if self._make is None:
+                raise TypeError("nobody makes its writer")
+            self._writer = self._make()
+        return self._writer
+
+    @property
+    def silent(self) -> bool:
+        """Nothing was ever written: so there is no writer, no ring and no file."""
+        return self._writer is None
 
     def put_down(self) -> None:
         """Put down what masks hold back, if that is news."""
@@ -127,7 +139,6 @@ class RunLog:
         return {
             "name": self.name,
             "path": self.path,
-            "file_blocks": self.file_blocks,
             "sources": [[keep(source.fd), source.stream] for source in self.sources],
             "writer": carry.take_down(self.writer, keep),
             "progress": None if self.file is None else self.file.progress,
@@ -143,12 +154,21 @@ class RunLog:
             OSError: the ring cannot be mapped.
             LogError: it is no ring of ours.
         """
-        self = cls(found["name"], carry.take_up(found["writer"]), found["path"], found["file_blocks"])
+        self = cls(found["name"], found["path"], carry.take_up(found["writer"]))
         self.sources = {Source(fd, stream, self) for fd, stream in found["sources"]}
         if found["progress"] is not None:
             seen, last, part = found["progress"]
-            self.file = LogFileWriter(self.path, self.writer, self.file_blocks)
+            self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
             self.file.progress = seen, tuple(last), tuple(part)
         for name in _CARRIED:
             setattr(self, name, found[name])
         return self
+
+
+def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:
+    """Have a writer mask and reduce the output of a run as that wants it."""
+    if spawn.secrets:
+        writer.mask([os.fsencode(spawn.env[name]) for name in spawn.secrets])
+    if spawn.redraw:
+        for stream in streams:
+            writer.redraw(stream, full=spawn.tty)

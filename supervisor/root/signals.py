@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterable
 from types import FrameType
 
+_MANY = 4096
+
 
 class Signals:
     """Catches signals in the main thread; readable while some were caught."""
@@ -35,8 +37,7 @@ class Signals:
     def take(self) -> set[int]:
         """What was caught since the last time."""
         with contextlib.suppress(BlockingIOError):
-            while self._bell.recv(4096):
-                pass
+            self._bell.recv(_MANY)  # if there is more, it is readable again
         caught, self._caught = self._caught, set()
         return caught
 

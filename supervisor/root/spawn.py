@@ -76,24 +76,26 @@ class Plan:
         self.spawn = spawn
         self.nofile = nofile
         self.terminal = spawn.tty
-        with contextlib.ExitStack() as opened:
-
-            def channel(*, terminal: bool = False) -> tuple[int, int]:
-                ours, theirs = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
-                opened.callback(os.close, ours)
-                opened.callback(os.close, theirs)
-                os.set_blocking(ours, False)
-                return ours, theirs
-
-            self._out = channel(terminal=spawn.tty)
-            self._err = None if spawn.merge_stderr or spawn.tty else channel()
-            self._status = channel() if told else None
+        self._opened: list[tuple[int, int]] = []
+        try:
+            self._out = self._channel(terminal=spawn.tty)
+            self._err = None if spawn.merge_stderr or spawn.tty else self._channel()
+            self._status = self._channel() if told else None
             if spawn.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
                 for one in (self._out, self._err):
                     if one is not None:
                         with contextlib.suppress(PermissionError):  # EPERM: no CAP_CHOWN; it goes without that
                             os.fchown(one[1], spawn.uid, -1)
-            self._opened = opened.pop_all()
+        except OSError:
+            self.close()
+            raise
+
+    def _channel(self, *, terminal: bool = False) -> tuple[int, int]:
+        """Our end, and that of the process."""
+        ends = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
+        self._opened.append(ends)
+        os.set_blocking(ends[0], False)
+        return ends
 
     def here(self) -> Started:
         """Start it.
@@ -139,15 +141,17 @@ class Plan:
         return self._started(pid, pidfd, channel)
 
     def _started(self, pid: int, pidfd: int, status_fd: int | None) -> Started:
-        self._opened.pop_all()
-        for ends in (self._out, self._err, self._status):
-            if ends:
-                os.close(ends[1])
+        for _ours, theirs in self._opened:
+            os.close(theirs)
+        self._opened.clear()
         return Started(pid, pidfd, (self._out[0], self._err[0] if self._err else None), status_fd)
 
     def close(self) -> None:
         """Nothing was started: close everything."""
-        self._opened.close()
+        for ends in self._opened:
+            for fd in ends:
+                os.close(fd)
+        self._opened.clear()
 
 
 def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> Started:

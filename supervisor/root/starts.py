@@ -93,11 +93,15 @@ class Starts:
             self.spares.wake()
             self._order_at_s = time.monotonic()
 
+    @property
+    def can_prepare(self) -> bool:
+        """There is a spare for what is going to be wanted."""
+        idle = self._prepared is None and not self.under_way
+        return idle and self.spares.ready and self._by_spares(time.monotonic())
+
     def prepare(self, spawn: Spawn, others: int) -> None:
         """Make ready what is going to be wanted, beside so many others; it is no loss if that is not possible."""
-        if self._prepared is not None or self.under_way or not self._by_spares(time.monotonic()):
-            return
-        if not (self.spares.ready and self.descriptors.reserve(others + 1)):
+        if not (self.can_prepare and self.descriptors.reserve(others + 1)):
             return
         try:
             start = Start(spawn, Ear(spawn) if spawn.notify is not None else None)

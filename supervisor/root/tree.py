@@ -16,7 +16,7 @@ from supervisor.cgroupnames import is_spare
 from supervisor.environ import Environments
 from supervisor.root.cgroups import name_of_cgroup, own_place
 from supervisor.root.instances import Instance, Phase
-from supervisor.root.processes import Process, children, family, look, parent, send
+from supervisor.root.processes import Process, family, look, own_children, parent, send
 
 _GENERATIONS = 1000
 _REAP_S = 0.01
@@ -75,10 +75,10 @@ class Trees:
 
     def _strangers(self) -> list[int]:
         """Ids of our living children that we did not start; dead ones are reaped."""
-        ours = self.mains | self._helpers()
+        helpers = self._helpers()
         living = []
-        for pid in children(os.getpid()):
-            if pid in ours:
+        for pid in own_children():
+            if pid in self.mains or pid in helpers:
                 continue
             try:
                 ended = os.waitpid(pid, os.WNOHANG)[0] != 0

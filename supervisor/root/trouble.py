@@ -28,6 +28,8 @@ class Trouble:
 
     def due_s(self) -> float | None:
         """When to look again, monotonic seconds; None: when something happens."""
+        if not self._stalled:
+            return None
         return min((since_s + _SLOW_AFTER_S for log, since_s in self._stalled.items() if log.state == OK), default=None)
 
     def slow(self, now_s: float) -> list[RunLog]:
@@ -37,8 +39,9 @@ class Trouble:
     def judge(self, log: RunLog, now_s: float) -> tuple[str, str | None] | None:
         """How a log gets on, and why, when that has changed."""
         since_s = self._stalled.get(log)
-        if log.writer.gap is not None:
-            state, reason = DROPPING, log.writer.gap.reason
+        gap = log.writer.gap
+        if gap is not None:
+            state, reason = DROPPING, gap.reason
         elif since_s is not None and now_s - since_s >= _SLOW_AFTER_S:
             state, reason = WAITING, "its log file takes nothing"
         else:

@@ -3,6 +3,8 @@
 import select
 from collections.abc import Callable
 
+Handler = Callable[[int], None]
+Ready = list[tuple[int, int, Handler | None]]
 _LONGEST_S = 3600.0
 """epoll_wait(2) counts milliseconds in an int: 24.8 days."""
 
@@ -12,13 +14,13 @@ class Watch:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._handlers: dict[int, Handler] = {}
 
     def __contains__(self, fd: int) -> bool:
         """Whether a descriptor is waited for."""
         return fd in self._handlers
 
-    def add(self, fd: int, handler: Callable[[int], None]) -> None:
+    def add(self, fd: int, handler: Handler) -> None:
         """Call ``handler(mask)`` when `fd` is readable."""
         self._handlers[fd] = handler
         self._epoll.register(fd, select.EPOLLIN)
@@ -34,7 +36,14 @@ class Watch:
 
     def round(self, timeout_s: float) -> None:
         """Wait for what is ready, for at most `timeout_s` (-1: for ever) or an hour, and call the handlers."""
-        ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(min(timeout_s, _LONGEST_S))]
+        self.call(self.wait(timeout_s))
+
+    def wait(self, timeout_s: float) -> Ready:
+        """What is ready, after at most `timeout_s` (-1: for ever) or an hour."""
+        return [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(min(timeout_s, _LONGEST_S))]
+
+    def call(self, ready: Ready) -> None:
+        """Call the handlers of what is ready."""
         for fd, mask, handler in ready:
             # One handler may close what another one's event is about, and open something of the same number.
             if handler is not None and self._handlers.get(fd) is handler:

@@ -2,9 +2,11 @@
 
 import errno
 import os
+import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +14,17 @@ from logring import logfile
 from logring.layout import BLOCK_SIZE
 from logring.paths import ring_path
 from logring.reader import LogReader
+from logring.writer import RingWriter
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Spawn
+from supervisor.root import files, pump
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
 from supervisor.root.pump import Pump
 from supervisor.root.runlog import RunLog, Shape
+from supervisor.root.trouble import Trouble
+from tests.waiting import until
 
 LINE = b"x" * 99 + b"\n"
 
@@ -26,12 +32,15 @@ LINE = b"x" * 99 + b"\n"
 class Ends:
     def __init__(self) -> None:
         self.ended: list[str] = []
+        self.silent: list[str] = []
         self.lines: list[tuple[str, int]] = []
         self.overflows: list[str] = []
         self.news: list[tuple[str, str, str | None]] = []
+        self.short = 0
 
-    def at_end(self, run: str) -> None:
+    def at_end(self, run: str, *, silent: bool) -> None:
         self.ended.append(run)
+        self.silent += [run] if silent else []
 
     def sealed(self, run: str, lines: int) -> None:
         self.lines.append((run, lines))
@@ -42,11 +51,14 @@ class Ends:
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
         self.news.append((run, state, reason))
 
+    def short_of_memory(self) -> None:
+        self.short += 1
+
 
 class Bench:
     """A pump and a file thread that take a step when the test says so, and one run with two pipes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, start: bool = False) -> None:
         self.log_path = str(directory / "logs" / "R.log")
         self.ring_path = ring_path(str(directory), "R")
         self.ends = Ends()
@@ -69,7 +81,11 @@ class Bench:
         )
         out, err = (read_end for read_end, _ in pipes)
         self.pump.add(spawn, out, err)
-        self.obey()
+        if start:
+            self.pump.start()
+            until(lambda: "R" in self.pump._by_run, "the run")
+        else:
+            self.obey()
         self.log: RunLog = self.pump._by_run["R"]
 
     def obey(self) -> None:
@@ -210,13 +226,14 @@ def test_cutting_off_a_writer_without_end(bench: Bench) -> None:
 
 def test_a_log_that_makes_its_run_wait(bench: Bench) -> None:
     """After 5 s people hear of it, once, and again when it is over."""
+    begin_s = time.monotonic()
     while not bench.stalled():
         bench.fill(bench.out)
         bench.read()
     trouble = bench.pump._trouble
     due_s = trouble.due_s()
     assert due_s is not None
-    assert 4.0 < due_s - time.monotonic() <= 5.0
+    assert begin_s + 5.0 <= due_s <= time.monotonic() + 5.0
     assert trouble.slow(due_s - 0.1) == []
     assert trouble.judge(bench.log, due_s - 0.1) is None
     assert trouble.slow(due_s) == [bench.log]
@@ -252,6 +269,100 @@ def test_a_full_disk_makes_nobody_wait(bench: Bench, monkeypatch: pytest.MonkeyP
     bench.read()
     bench.pump._publish()
     assert bench.ends.news[1:] == [("R", "ok", None)]
+
+
+@pytest.mark.parametrize(("printed", "silent"), [(b"", ["R"]), (b"x", [])])
+def test_a_run_that_prints_nothing_costs_no_log(tmp_path: Path, printed: bytes, silent: list[str]) -> None:
+    """It has neither writer nor ring, the file thread hears nothing of it, and its end says so."""
+    bench = Bench(tmp_path)
+    os.write(bench.out, printed)
+    os.close(bench.out)
+    os.close(bench.err)
+    while not bench.ends.ended:
+        bench.pump._round()
+    assert (bench.ends.silent, bench.log.silent) == (silent, bool(silent))
+    assert os.path.exists(bench.ring_path) == (not silent)
+    if silent:
+        bench.pump.forget("R")
+        bench.obey()
+        assert (bench.log.finished, "R" in bench.pump._by_run) == (True, False)
+        assert not bench.files._changed
+        assert bench.files._queue.empty()
+    else:
+        assert bench.seal() == printed
+    bench.bell.close()
+
+
+def test_a_pipe_that_hangs_up_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written between epoll's look for bytes and its look for writers is read: epoll tells of no bytes then."""
+    bench = Bench(tmp_path)
+
+    class Hasty:
+        register, unregister = bench.pump._epoll.register, bench.pump._epoll.unregister
+
+        def poll(self, _timeout_s: float) -> list[tuple[int, int]]:
+            return [(fd, select.EPOLLHUP) for fd in bench.pump._by_fd]
+
+    monkeypatch.setattr(bench.pump, "_epoll", Hasty())
+    os.write(bench.out, LINE)
+    os.close(bench.out)
+    os.close(bench.err)
+    while not bench.ends.ended:
+        bench.pump._round()
+    assert not bench.ends.silent
+    assert bench.seal() == LINE
+    bench.bell.close()
+
+
+STEPS = (
+    (RunLog, "put_down"),
+    (Pump, "_writer"),
+    *((RingWriter, name) for name in ("readv", "finish_stream", "mirror_pending", "seal", "settle", "system_line")),
+    *((FileThread, name) for name in ("work", "changed")),
+    *((Ends, name) for name in ("at_end", "sealed")),
+    (DoorbellServer, "ring"),
+    (Trouble, "judge"),
+)
+STEP_OF_FILES = FileThread, "_write"
+
+
+def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What pump and file thread have none for, they do again: no line is lost, no end told twice; the pump says so."""
+    for module in (pump, files):
+        monkeypatch.setattr(module, "_SHORT_S", 0)
+    for number, (owner, name) in enumerate((*STEPS, STEP_OF_FILES)):
+        step = getattr(owner, name)
+        failed: list[bool] = []
+
+        def fail_once(*arguments: Any, step: Any = step, failed: list[bool] = failed, **named: Any) -> Any:
+            if not failed:
+                failed.append(True)
+                raise MemoryError
+            return step(*arguments, **named)
+
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, fail_once)
+            one = Bench(directory, start=True)
+            os.write(one.out, LINE * 3)
+            until(lambda one=one: not one.log.silent and one.log.writer.lines == 3, "the lines")  # type: ignore[misc]
+            os.close(one.out)
+            os.close(one.err)
+            until(lambda one=one: one.ends.ended, "the end of the pipes")  # type: ignore[misc]
+            one.pump.seal("R", ["the end"])
+            until(lambda one=one: one.ends.lines, "the end of the log")  # type: ignore[misc]
+            one.pump.finish(10)
+            one.files.start()
+            assert one.files.finish(10)
+        assert failed, name
+        assert (one.ends.ended, one.ends.lines) == (["R"], [("R", 4)]), name
+        assert one.ends.short == ((owner, name) != STEP_OF_FILES), name
+        assert one.log.finished
+        reader = LogReader(one.ring_path, one.log_path)
+        assert b"".join(reader.raw()) == LINE * 3, name
+        reader.close()
+        one.bell.close()
 
 
 @pytest.mark.parametrize(

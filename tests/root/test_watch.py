@@ -1,5 +1,9 @@
 import os
+import select
 
+import pytest
+
+from supervisor.osport import Wakeup
 from supervisor.root.watch import Watch
 
 
@@ -33,3 +37,23 @@ def test_any_time_can_be_waited_for() -> None:
     watch.add(end, lambda _mask: watch.remove(end))
     watch.round(1e9)
     os.close(end)
+
+
+@pytest.mark.parametrize(("cleared", "woken"), [(False, True), (True, False)])
+def test_a_wakeup_that_is_held(cleared: bool, woken: bool) -> None:
+    """It wakes when it is released, unless what woke it was looked at meanwhile; afterwards it wakes at once."""
+    wakeup = Wakeup()
+    poll = select.poll()
+    poll.register(wakeup, select.POLLIN)
+    wakeup.hold()
+    wakeup.set()
+    assert not poll.poll(0)
+    if cleared:
+        wakeup.clear()
+    wakeup.release()
+    assert bool(poll.poll(0)) == woken
+    wakeup.clear()
+    assert not poll.poll(0)
+    wakeup.set()
+    assert poll.poll(0)
+    wakeup.close()
