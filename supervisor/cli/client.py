@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.records import Foreign, Record, parse
 
 _TIMEOUT_S = 30.0
 _STREAM_TIMEOUT_S = 60.0
@@ -35,11 +36,11 @@ class Unreachable(Failure):
 class Refused(Failure):
     """The daemon answered with an error."""
 
-    def __init__(self, status: int, problem: Mapping[str, Any], place: str) -> None:
+    def __init__(self, status: int, problem: Record, place: str) -> None:
         self.status = status
         self.detail = str(problem.get("detail") or problem.get("title") or f"it answered with status {status}")
         lines = [self.detail]
-        self.errors: list[dict[str, Any]] = list(problem.get("errors") or ())
+        self.errors: list[Record] = problem.get("errors", [])
         lines += [f"  {error.get('location', '')}: {error.get('message', '')}" for error in self.errors]
         code = exit_codes.REFUSED
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
@@ -131,27 +132,32 @@ class _UnixConnection(http.client.HTTPConnection):
 Query = Mapping[str, str | int | None]
 
 
-class _Record(dict[str, Any]):
-    """An object of an answer. Whoever looks for what each daemon tells and does not find it has met something else."""
-
-    def __missing__(self, key: str) -> Any:
-        raise Unreachable(f"what answers is no Ringward daemon, or one of another version: it does not tell {key}")
-
-
 class Api:
     """Calls the API; one connection per call."""
 
     def __init__(self, endpoint: UnixEndpoint | UrlEndpoint) -> None:
         self.endpoint = endpoint
 
-    def get(self, path: str, query: Query | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
+    def get(self, path: str, query: Query | None = None, timeout_s: float = _TIMEOUT_S) -> Record:
         """The answer to a GET.
 
         Raises:
             Unreachable: there is none.
             Refused: it is an error.
+            Foreign: it is no JSON object.
         """
         return self._call("GET", path, query, timeout_s=timeout_s)
+
+    def tell(self, path: str, query: Query | None = None) -> None:
+        """A POST that is answered with nothing.
+
+        Raises:
+            Unreachable: there is no answer; the command may have been carried out or not.
+            Refused: it is an error.
+            Foreign: something came back.
+        """
+        if self.post(path, query):
+            raise Foreign("it answers to a command")
 
     def post(
         self,
@@ -159,12 +165,13 @@ class Api:
         query: Query | None = None,
         body: Mapping[str, Any] | None = None,
         timeout_s: float = _TIMEOUT_S,
-    ) -> Any:
+    ) -> Record:
         """The answer to a POST; without anything in it when it is empty.
 
         Raises:
             Unreachable: there is none; the command may have been carried out or not.
             Refused: it is an error.
+            Foreign: it is no JSON object.
         """
         return self._call("POST", path, query, body, timeout_s)
 
@@ -174,8 +181,10 @@ class Api:
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
             Refused: it is an error.
+            Foreign: something came back.
         """
-        self._call("DELETE", path, None)
+        if self._call("DELETE", path, None):
+            raise Foreign("it answers to a command")
 
     @contextmanager
     def stream(
@@ -197,7 +206,7 @@ class Api:
         query: Query | None,
         sent: Mapping[str, Any] | None = None,
         timeout_s: float = _TIMEOUT_S,
-    ) -> Any:
+    ) -> Record:
         headers = {"Accept": "application/json"}
         data = None
         if sent is not None:
@@ -205,7 +214,7 @@ class Api:
             data = json.dumps(sent).encode()
         with self._answer(method, path, query, headers, timeout_s, data) as response:
             body = b"".join(self._chunks(response))
-        return self._parsed(body) if body else _Record()
+        return parse(body) if body else Record()
 
     @contextmanager
     def _answer(
@@ -256,6 +265,8 @@ class Api:
         try:
             while data := response.read1(_CHUNK_BYTES):
                 yield data
+            if response.length:  # read1() takes any end for the end
+                raise http.client.IncompleteRead(b"", response.length)
         except (OSError, http.client.HTTPException) as err:
             raise self._lost(err) from err
 
@@ -265,21 +276,11 @@ class Api:
         reason = (err.strerror if isinstance(err, OSError) else None) or str(err) or type(err).__name__
         return Unreachable(f"the connection to the daemon at {self.endpoint} broke: {reason}")
 
-    def _parsed(self, body: bytes) -> Any:
+    def _refusal(self, status: int, body: bytes) -> Failure:
         try:
-            found = json.loads(body, object_hook=_Record)
-        except ValueError:
-            found = None
-        if not isinstance(found, _Record):
-            raise Unreachable(f"what answers at {self.endpoint} is no Ringward daemon")
-        return found
-
-    def _refusal(self, status: int, body: bytes) -> Refused:
-        try:
-            problem = json.loads(body)
-        except ValueError:
-            problem = {}
-        return Refused(status, problem if isinstance(problem, dict) else {}, str(self.endpoint))
+            return Refused(status, parse(body), str(self.endpoint))
+        except Foreign:  # what stands before it, a proxy perhaps, says so in its own words
+            return Refused(status, Record(), str(self.endpoint))
 
 
 def segment(name: str) -> str:

@@ -18,7 +18,7 @@ MEANINGS = {
     OK: "done; for run: the run's own exit code",
     REFUSED: "refused, for example because nothing has that name; search: no line was found; status: look at it",
     USAGE: "the command line is wrong",
-    UNREACHABLE: "no daemon answers",
+    UNREACHABLE: "no daemon answers, or what answers is none",
     OS_ERROR: "an address cannot be bound, or too few files may be open",
     DATA_DIR: "the data directory cannot be used",
     OUTPUT: "what is printed cannot be written",

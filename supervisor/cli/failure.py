@@ -3,7 +3,8 @@
 click.ClickException
 └── Failure                any of ours
     ├── Unreachable        no daemon answers (supervisor.cli.client)
-    └── Refused            the daemon answered with an error (supervisor.cli.client)
+    ├── Refused            the daemon answered with an error (supervisor.cli.client)
+    └── Foreign            what answers is no daemon of ours (supervisor.cli.records)
 """
 
 from typing import IO, Any

@@ -5,13 +5,13 @@ line that was printed. Lines that a stream leaves out (``dropped``) are fetched 
 kept is missing, and that is said.
 """
 
-import json
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from supervisor.cli.client import Api, Refused, Unreachable
+from supervisor.cli.records import parse
 from supervisor.cli.sse import Event, EventParser
 from supervisor.cli.terminal import LogPrinter
 
@@ -133,12 +133,12 @@ class Follower:
     def _handle(self, event: Event) -> bool:
         """Whether the event is the last one."""
         if event.name == "line":
-            self._line(json.loads(event.data))
+            self._line(parse(event.data))
         elif event.name == "dropped":
-            dropped = json.loads(event.data)
-            self._hole(int(dropped["after"]) + 1, int(dropped["count"]))
+            dropped = parse(event.data)
+            self._hole(dropped["after"] + 1, dropped["count"])
         elif event.name == "region":
-            self._printer.region(json.loads(event.data))
+            self._printer.region(parse(event.data))
         return event.name == "done"
 
     def _line(self, line: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, Query, Refused, segment
 from supervisor.cli.failure import Failure
 from supervisor.cli.follow import gone
+from supervisor.cli.records import Foreign, is_run_id
 
-_RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 _PAGE = 1000
 
@@ -19,14 +19,16 @@ Run = dict[str, Any]
 def find_run(api: Api, text: str) -> Run | None:
     """The run whose id `text` is; None when it is no id, or nothing has it."""
     run_id = text.upper()
-    if not _RUN_ID.fullmatch(run_id):
+    if not is_run_id(run_id):
         return None
     try:
-        run: Run = api.get(f"/api/runs/{run_id}")
+        run = api.get(f"/api/runs/{run_id}")
     except Refused as err:
         if gone(err):
             return None
         raise
+    if run["id"] != run_id:
+        raise Foreign("it tells of another run")
     return run
 
 
@@ -48,7 +50,7 @@ def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -
             if gone(err):
                 raise unknown(task) from err
             raise
-        items = page["items"] or []
+        items = page["items"]
         yield from items
         offset += len(items)
         if len(items) < size or offset == limit or offset >= page["total"]:
@@ -60,11 +62,13 @@ def find_task(api: Api, name: str) -> dict[str, Any] | None:
     if not _NAME.fullmatch(name):
         return None
     try:
-        found: dict[str, Any] = api.get(f"/api/tasks/{segment(name)}")
+        found = api.get(f"/api/tasks/{segment(name)}")
     except Refused as err:
         if gone(err):
             return None
         raise
+    if found["name"] != name:
+        raise Foreign("it tells of another task")
     return found
 
 
@@ -78,7 +82,7 @@ def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None
     if not _NAME.fullmatch(name):
         raise unknown(name)
     try:
-        api.post(f"/api/tasks/{segment(name)}/{action}", query)
+        api.tell(f"/api/tasks/{segment(name)}/{action}", query)
     except Refused as err:
         if gone(err):
             raise unknown(name) from err

@@ -26,7 +26,7 @@ def service_names(context: click.Context, _parameter: click.Parameter, incomplet
 def _names(context: click.Context, incomplete: str, kinds: tuple[str, ...]) -> list[str]:
     settings = context.find_object(Settings) or Settings()
     try:
-        items = settings.api().get("/api/tasks", timeout_s=_TIMEOUT_S)["items"] or []
+        items = settings.api().get("/api/tasks", timeout_s=_TIMEOUT_S)["items"]
+        return [one["name"] for one in items if one["kind"] in kinds and one["name"].startswith(incomplete)]
     except click.ClickException:  # no daemon, no access, no valid configuration: this is not the place to say so
         return []
-    return [one["name"] for one in items if one["kind"] in kinds and one["name"].startswith(incomplete)]

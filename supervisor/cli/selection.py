@@ -1,6 +1,5 @@
 """Which runs a command is about: those that are named, or all that match filters."""
 
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.records import is_run_id
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Run = dict[str, Any]
 
-_RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 _NOT_ENDED = ("pending", "running")
 _TIMEOUT_S = 600.0
@@ -136,7 +135,7 @@ def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | No
         raise click.UsageError("name runs, or give options that select some, or --all")
     ids = tuple(dict.fromkeys(one.upper() for one in runs))
     for one in ids:
-        if not _RUN_ID.fullmatch(one):
+        if not is_run_id(one):
             raise click.UsageError(f"{one} is no id of a run; ringward runs shows them")
     return Selection(ids, None if ids else given)
 

@@ -64,11 +64,8 @@ def when(text: str | None, now: datetime | None = None) -> str:
 
 def relative(text: str, now: datetime) -> str:
     """How far the RFC 3339 time `text` is from `now`; as it is when it cannot be read."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    if moment.tzinfo is None:
+    moment = _moment(text)
+    if moment is None:
         return text
     seconds = round((moment - now).total_seconds())
     if seconds == 0:
@@ -79,11 +76,21 @@ def relative(text: str, now: datetime) -> str:
 
 def duration(start: str | None, end: str | None, now: datetime | None = None) -> str:
     """How long something took that began at `start`; up to now when it has no end."""
-    if not start:
+    began = _moment(start) if start else None
+    ended = _moment(end) if end else now or datetime.now(UTC)
+    if began is None or ended is None:
         return "-"
-    finish = datetime.fromisoformat(end) if end else (now or datetime.now(UTC))
-    seconds = (finish - datetime.fromisoformat(start)).total_seconds()
+    seconds = (ended - began).total_seconds()
     return f"{seconds:.1f}s" if seconds < 60 else _span(round(seconds))
+
+
+def _moment(text: str) -> datetime | None:
+    """The RFC 3339 time `text`; None when it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
 
 
 def _span(seconds: int) -> str:

@@ -126,5 +126,8 @@ class LogPrinter:
 
 
 def moment(ms: int) -> str:
-    """A time in ms since the epoch, local, ISO 8601 with milliseconds and offset."""
-    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    """A time in ms since the epoch, local, ISO 8601 with milliseconds and offset; as it is when no clock shows it."""
+    try:
+        return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):  # EOVERFLOW
+        return str(ms)

@@ -1,33 +1,37 @@
-"""Names of IANA time zones: which are valid, and which is this host's."""
+"""The time zone of this host."""
 
 import os
 from collections.abc import Mapping
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from supervisor.config.problems import Invalid, quoted
+from supervisor.zones import is_zone
 
 LINK = "/etc/localtime"
 NAME_FILE = "/etc/timezone"
 _MARK = "zoneinfo/"
 
 
-def is_zone(name: str) -> bool:
-    """Whether `name` is a time zone that can be loaded, from the host's data or the tzdata package."""
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        # ValueError: a path that leaves the data, or a file that is no zone; OSError: a directory ("Europe").
-        return False
-    return True
-
-
 def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAME_FILE) -> str:
     """The host's time zone: TZ, else where `link` points, else what `name_file` says, else UTC.
 
-    A TZ that is a rule ("CET-1CEST") and not a name is passed over.
+    TZ is understood as by the C library (tzset(3)): a name or a path, perhaps behind a colon, or a rule; empty is UTC.
+
+    Raises:
+        Invalid: TZ says something that cannot be understood.
     """
-    for name in (_cut(environ.get("TZ", "").removeprefix(":")), _linked(link), _named(name_file)):
+    said = environ.get("TZ")
+    if said is None or said.removeprefix(":") == link:
+        return next((name for name in (_linked(link), _named(name_file)) if name and is_zone(name)), "UTC")
+    path = said.removeprefix(":")
+    for name in (_cut(path) or "UTC", _linked(path)):
         if name and is_zone(name):
             return name
-    return "UTC"
+    raise Invalid(
+        f"the host's is not known: the variable TZ is {quoted(said)}, which is no time zone",
+        'write timezone = "Europe/Prague", or let TZ be such a name, or a rule that says when clocks change '
+        '("CET-1CEST,M3.5.0,M10.5.0/3")',
+        show=False,
+    )
 
 
 def _cut(path: str) -> str:
@@ -38,7 +42,7 @@ def _cut(path: str) -> str:
 def _linked(link: str) -> str:
     try:
         target = os.readlink(link)
-    except OSError:  # not there, or a copy of the data and no link
+    except (OSError, ValueError):  # not there, or a copy of the data and no link; a NUL
         return ""
     return _cut(target) if _MARK in target else ""
 

@@ -104,7 +104,8 @@ class _Loader:
         sources = [main, *self._included(main, daemon.get("include", ()))]
         self._files = [source.name for source in sources]
         defaults = self._defaults(main)
-        daemon.setdefault("timezone", host_zone(self._environ))
+        if "timezone" not in daemon:
+            daemon["timezone"] = self._host_zone(main)
         notifiers = self._notifiers(main)
         routes = self._routes(main, notifiers)
         launchers = self._launchers(main)
@@ -142,6 +143,13 @@ class _Loader:
             notifiers={name: Notifier(name=name, url=url) for name, url in notifiers.items() if url is not None},
             routes=routes,
         )
+
+    def _host_zone(self, main: Source) -> str:
+        try:
+            return host_zone(self._environ)
+        except Invalid as err:
+            self._wrong(main, ("daemon", "timezone"), err.message, err.remedy)
+            return "UTC"
 
     def finish(self) -> None:
         """Report, when there is anything to report."""
@@ -263,7 +271,10 @@ class _Loader:
                 self._wrong(source, (name,), "does not belong into an included file", "move it to the main file")
             else:
                 what = "table" if isinstance(source.data[name], dict) else "key"
-                self._wrong(source, (name,), f"unknown {what}", nearest(name, allowed))
+                remedy = nearest(name, allowed)
+                if what == "key" and remedy is None and name in keys_of("task", "service"):
+                    remedy = "write it below the header of its table, such as [tasks.NAME] or [defaults]"
+                self._wrong(source, (name,), f"unknown {what}", remedy)
 
     def _included(self, main: Source, patterns: tuple[str, ...]) -> Iterable[Source]:
         names, problems = included(main, patterns)

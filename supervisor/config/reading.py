@@ -12,6 +12,7 @@ from supervisor.config.positions import KeyPath, Positions
 from supervisor.config.problems import ConfigError, Problem, dotted
 from supervisor.config.stamps import matches, stamp
 from supervisor.config.substitute import read_small
+from supervisor.config.syntax import explain
 from supervisor.dataclass import dataclass
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -61,7 +62,8 @@ def read_source(name: str) -> Source:
     try:
         return Source(name, directory, tomli.loads(text), Positions(text), stamp(status))
     except tomli.TOMLDecodeError as err:
-        raise ConfigError([Problem(name, err.lineno, "", err.msg, column=err.colno)]) from err
+        key, message, remedy = explain(text, err.lineno, err.msg)
+        raise ConfigError([Problem(name, err.lineno, key, message, remedy, err.colno)]) from err
     except ValueError as err:  # what int() does not take
         raise ConfigError([Problem(name, None, "", "has a number with too many digits")]) from err
     except RecursionError as err:

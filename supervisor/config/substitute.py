@@ -57,6 +57,8 @@ def substitute(
         if found[2] is None:
             raise Invalid("a ${ without its }", _HOW)
         if found[2].startswith("file:"):
+            if found[2] == "file:":
+                raise Invalid("a ${file:…} that names no file", _HOW)
             if "\0" in found[2]:
                 raise Invalid("must not contain a NUL character", show=False)
             return _content(os.path.join(directory, found[2].removeprefix("file:")), on_read)

@@ -8,16 +8,17 @@ from typing import Any, Protocol
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
 from supervisor.config.durations import format_duration, format_size, parse_duration, parse_size
-from supervisor.config.hostzone import is_zone
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.substitute import Substituted
 from supervisor.dataclass import dataclass
+from supervisor.zones import is_zone
 
 NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """Of one argument or variable: MAX_ARG_STRLEN of execve(2), less the closing NUL."""
 MAX_DURATION_MS = 10 * 366 * 86_400_000
 
+_STRING = "a string"
 _ENV_NAME = re.compile(r"[^=\0]{1,255}")
 _CANNOT_STOP = frozenset({"SIGSTOP", "SIGCONT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGCLD"})
 _REALTIME = re.compile(r"SIGRTMIN(?:\+([0-9]{1,2}))?")
@@ -44,12 +45,12 @@ class Text:
 
     limit: int = 4096
     empty: bool = True
-    what: str = "a string"
+    what: str = _STRING
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """See :class:`ValueType`."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.what}", _in_quotes(value))
+            raise Invalid(f"must be {self.what}", _in_quotes(value) if self.what == _STRING else None)
         if not value and not self.empty:
             raise Invalid("must not be empty", show=False)
         if "\0" in value:
@@ -200,7 +201,7 @@ class Size:
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """See :class:`ValueType`."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.describe()}", _in_quotes(value, "kb"))
+            raise Invalid(f"must be {self.describe()}", "write it with its unit: b, kb, mb, gb, tb")
         try:
             size = parse_size(value)
         except ValueError:
@@ -229,7 +230,7 @@ class ListOf:
         if self.single and not isinstance(value, list):
             return (self.item.parse(value, directory),)
         if not isinstance(value, list):
-            raise Invalid(f"must be {self.describe()}", None if isinstance(value, dict) else f"write [{quoted(value)}]")
+            raise Invalid(f"must be {self.describe()}", self._as_list(value, directory))
         if not value and not self.empty:
             raise Invalid("must not be empty", show=False)
         if len(value) > self.limit:
@@ -248,6 +249,14 @@ class ListOf:
         if len(set(parsed)) != len(parsed):
             raise Invalid("has an item twice", show=False)
         return tuple(parsed)
+
+    def _as_list(self, value: object, directory: str) -> str | None:
+        """Advice for an item without the list around it."""
+        try:
+            self.item.parse(value, directory)
+        except Invalid:
+            return None
+        return f"write [{quoted(value.raw if isinstance(value, Substituted) else value)}]"
 
     def describe(self) -> str:
         """See :class:`ValueType`."""
@@ -395,7 +404,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class TimeZone:
-    """An IANA time zone."""
+    """A time zone: an IANA name, or a rule."""
 
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
@@ -442,7 +451,8 @@ def _check_variable(name: str) -> None:
 
 
 def _in_quotes(value: object, suffix: str = "") -> str | None:
-    """Advice for a number or truth value where a string belongs."""
-    if isinstance(value, bool | int | float):
+    """Advice for a number or truth value where a string belongs, for a number when there is a `suffix`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    if number or (isinstance(value, bool | int | float) and not suffix):
         return f'write "{quoted(value)}{suffix}"'
     return None

@@ -5,9 +5,9 @@ import pwd
 import re
 from typing import Any
 
-from supervisor.config.hostzone import is_zone
 from supervisor.importers.outcome import Outcome
 from supervisor.scheduler.cron import validate
+from supervisor.zones import is_zone
 
 _SYSTEM = ("/etc/crontab", "/etc/cron.d/")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.config.hostzone import is_zone
 from supervisor.importers.calendar_events import to_cron
 from supervisor.importers.outcome import Outcome, Unreadable, seconds
 from supervisor.importers.words import for_shell
+from supervisor.zones import is_zone
 
 Sections = dict[str, dict[str, list[str]]]
 """Values of each key of each section; an empty one takes back those before it."""

@@ -1,9 +1,9 @@
 """Quiet hours: times of day at which nobody is disturbed."""
 
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from supervisor.config.model import QuietHours
+from supervisor.zones import zone_named
 
 _MINUTES_PER_HOUR = 60
 
@@ -13,12 +13,12 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
 
     Args:
         quiet: minutes of the day; those that begin later than they end go over midnight.
-        zone: on whose clocks, an IANA name.
+        zone: on whose clocks.
         now_ms: milliseconds since the epoch, as is what is returned.
     """
     if quiet is None:
         return None
-    local = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(zone))
+    local = datetime.fromtimestamp(now_ms / 1000, zone_named(zone))
     minute = local.hour * _MINUTES_PER_HOUR + local.minute
     over_midnight = quiet.begin > quiet.end
     if over_midnight:
@@ -28,7 +28,7 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
         return None
     day = local.date() + timedelta(days=int(over_midnight and minute >= quiet.begin))
     hour, rest = divmod(quiet.end, _MINUTES_PER_HOUR)
-    end = datetime(day.year, day.month, day.day, hour, rest, tzinfo=ZoneInfo(zone))
+    end = datetime(day.year, day.month, day.day, hour, rest, tzinfo=zone_named(zone))
     # Clocks that are set back can show the end a second time, when it has passed.
     at = end.astimezone(UTC)
     if at.timestamp() * 1000 <= now_ms:

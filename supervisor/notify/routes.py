@@ -48,7 +48,7 @@ def targets(fact: Fact, routes: Iterable[Route], zone: str, now_ms: int) -> list
     Args:
         fact: what happened.
         routes: the rules.
-        zone: in which quiet hours are meant, an IANA name.
+        zone: in which quiet hours are meant.
         now_ms: when it happened.
     """
     found: dict[str, list[Target]] = {}

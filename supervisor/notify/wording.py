@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from store.deliveries import Delivery
 from supervisor.dataclass import dataclass
 from supervisor.notify.kinds import RECOVERIES
+from supervisor.zones import zone_named
 
 _MAX_TITLE = 200
 _MAX_BODY = 2000
@@ -48,7 +48,7 @@ def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone
         deliveries: one or more.
         site: address of the dashboard; None: there is no link.
         host: on which the daemon runs.
-        zone: for times, an IANA name.
+        zone: for times.
     """
     if len(deliveries) == 1 and not deliveries[0].held:
         one = deliveries[0]
@@ -72,7 +72,7 @@ def trial(notifier: str, host: str) -> Message:
 
 
 def _listed(one: Delivery, site: str | None, zone: str) -> str:
-    at = datetime.fromtimestamp(one.created_at / 1000, ZoneInfo(zone))
+    at = datetime.fromtimestamp(one.created_at / 1000, zone_named(zone))
     link = _link(one, site)
     return f"{at:%Y-%m-%d %H:%M:%S} {one.title}" + (f" {link}" if link else "")
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from supervisor.config.model import DstGap, DstOverlap
-from supervisor.scheduler.crontext import CroniterError, croniter
+from supervisor.scheduler.crontext import CroniterError
 from supervisor.scheduler.pattern import FIELDS, Pattern
 from supervisor.scheduler.spans import span_at
 
@@ -32,6 +32,15 @@ MACROS = {
 
 _INSTEAD = {"@reboot": 'write run_on_start = "boot"', "@every": 'write every = "5m"'}
 _VALUES = (60, 60, 24, 31, 12, 7)
+_FIELDS = (
+    "second: 0 to 59",
+    "minute: 0 to 59",
+    "hour: 0 to 23",
+    "day of the month: 1 to 31, or L",
+    "month: 1 to 12, or jan to dec",
+    "day of the week: 0 to 7, or sun to sat",
+)
+_ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)", re.IGNORECASE)
 _RANDOM = re.compile(r"\b[HR]\b", re.IGNORECASE)
 _STEP = re.compile(r"/(\d+)")
 _MAX_LENGTH = 200
@@ -58,6 +67,8 @@ def validate(expression: str) -> str | None:
     text = expression.strip()
     if text.startswith("@"):
         return _validate_macro(text)
+    if zone := _ZONE.match(text):
+        return f'a time zone is a key of its own: write timezone = "{zone[1]}"'
     fields = text.split()
     if len(fields) not in (FIELDS, FIELDS + 1):
         return (
@@ -69,24 +80,29 @@ def validate(expression: str) -> str | None:
             return "H (hashed) and R (random) are not offered: say the time"
         if any(int(step) > values for step in _STEP.findall(field)):
             return f"a step in {field} is longer than the field, which has {values} values"
-    try:
-        pattern = Pattern(text)
-    except (CroniterError, *_LET_THROUGH):
-        return _refusal(text)
+    pattern = _pattern(text)
+    if pattern is None:
+        return _refusal(fields)
     if next(pattern.local_times(0), None) is None:
         return f"[{text}] is a date that never comes"
     return None
 
 
-def _refusal(text: str) -> str:
-    """What croniter says of the whole expression, of which it does not take a field."""
+def _pattern(text: str) -> Pattern | None:
     try:
-        croniter.expand(text, second_at_beginning=True)
-    except CroniterError as err:
-        return str(err)
-    except _LET_THROUGH as err:
-        return f"cannot be read ({err})"
-    return f"[{text}] cannot be read"
+        return Pattern(text)
+    except (CroniterError, *_LET_THROUGH):
+        return None
+
+
+def _refusal(fields: list[str]) -> str:
+    """Which field is none."""
+    for place, (field, meaning) in enumerate(zip(fields, _FIELDS[-len(fields) :], strict=True)):
+        alone = ["*"] * len(fields)
+        alone[place] = field
+        if _pattern(" ".join(alone)) is None:
+            return f"{field} is no {meaning}"
+    return f"{' '.join(fields)} cannot be read"
 
 
 def _validate_macro(text: str) -> str | None:

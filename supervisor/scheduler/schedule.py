@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol
-from zoneinfo import ZoneInfo
 
 from supervisor.config.model import Task
 from supervisor.scheduler.cron import Cron, Occurrence, local_text
+from supervisor.zones import zone_named
 
 
 class _Source(Protocol):
@@ -63,7 +63,7 @@ class Schedule:
 
     def __init__(self, task: Task | None) -> None:
         """Of a task; None: one that never comes."""
-        self._zone = ZoneInfo(task.timezone if task is not None else "UTC")
+        self._zone = zone_named(task.timezone if task is not None else "UTC")
         self._source: _Source | None = None
         self.follows_clock = True
         """False: real time counts, whatever the wall clock is set to."""

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from supervisor.config.model import Task
 from supervisor.logline import stamp
 from supervisor.simulation.play import DST_SKIPPED, OUTCOMES, Arrival, Play
+from supervisor.zones import zone_named
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -177,7 +178,7 @@ def simulate(
     """
     plays = [Play(task, start_ms, durations_ms.get(task.name, 0), marks_ms.get(task.name)) for task in tasks]
     plays = [play for play in plays if not play.schedule.empty]
-    zones = {play.task.name: ZoneInfo(play.task.timezone) for play in plays}
+    zones = {play.task.name: zone_named(play.task.timezone) for play in plays}
     report = Report(start_ms, end_ms, zone)
     report.outcomes = {play.task.name: Counter() for play in plays}
     report.durations_ms = {play.task.name: play.duration_ms for play in plays}

@@ -108,7 +108,7 @@ def test_there_are_a_long_log_and_redrawn_lines(seeded: Path) -> None:
 
 def test_the_year_is_rolled_up_and_people_were_told(seeded: Path) -> None:
     """For the strip of days and the list of notifications."""
-    database = open_reader(str(seeded / "ringward.db"))
+    database = open_reader(str(seeded / "ringward.db"), limit_s=None)
     try:
         assert len({day.day for day in days(database, "backup", 0)}) > DAYS - 10
         told = page(database, 100)
@@ -161,7 +161,7 @@ def test_it_runs_and_tidies_up(tmp_path: Path, keep: bool) -> None:
 
 def stored(directory: Path, task: str) -> list[Run]:
     """Newest first."""
-    database = open_reader(str(directory / "ringward.db"))
+    database = open_reader(str(directory / "ringward.db"), limit_s=None)
     try:
         return list_runs(database, RunFilter(task_name=task), limit=500, now_ms=NOW_MS)[0]
     finally:

@@ -4,7 +4,6 @@ import gzip
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
+from tests.ports import free_port
 from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -155,9 +155,7 @@ def test_the_check_tells_what_is_wrong(place: Path, web: str) -> None:
     assert "status 200" in script(place, "check_http", f"{web}/")
     assert "status 500" in script(place, "check_http", f"{web}/error", code=2)
     assert "slower than" in script(place, "check_http", f"{web}/", "--within", "0", code=3)
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    assert "no answer" in script(place, "check_http", f"http://127.0.0.1:{port}/", code=1)
+    assert "no answer" in script(place, "check_http", f"http://127.0.0.1:{free_port()}/", code=1)
 
 
 def test_checksums_that_are_interrupted_keep_the_manifest_of_the_last_time(place: Path) -> None:

@@ -1,26 +1,46 @@
 """Time zones of the host."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.config.hostzone import host_zone, is_zone
+from supervisor.config.hostzone import host_zone
+from supervisor.config.problems import Invalid
+from supervisor.zones import is_zone, zone_named
+from tests.config.test_load import Load, Problems
+
+RULE = "CET-1CEST,M3.5.0,M10.5.0/3"
 
 
-@pytest.mark.parametrize("name", ["UTC", "Europe/Prague", "America/New_York"])
-def test_iana_names_are_zones(name: str) -> None:
-    """Names of the IANA database are valid."""
+@pytest.mark.parametrize("name", ["UTC", "Europe/Prague", "EST5EDT", RULE, "UTC0", "<+0330>-3:30"])
+def test_names_and_rules_are_zones(name: str) -> None:
+    """Names of the IANA database are valid, and rules that say when clocks change."""
     assert is_zone(name)
 
 
-@pytest.mark.parametrize("name", ["", "Europe", "../etc/passwd", "/etc/localtime", "CET-1CEST", "No/Where", "a\0b"])
+NONE = ("", "Europe", "../etc/passwd", "/etc/localtime", "No/Where", "a\0b")
+NO_RULES = ("CET-1CEST", f"{RULE},M1.1.0", f"{RULE}\n", "CET-1CEST,M13.1.0,M1.1.0", "ABC-24", "A-1")
+
+
+@pytest.mark.parametrize("name", [*NONE, *NO_RULES])
 def test_other_names_are_none(name: str) -> None:
-    """Directories, paths, rules and nonsense are not."""
+    """Directories, paths, rules that leave open when clocks change, and nonsense are not."""
     assert not is_zone(name)
 
 
+def test_a_rule_goes_by_its_clocks() -> None:
+    """Hour by hour it tells what the zone does whose rule it is."""
+    rule, prague = zone_named(RULE), ZoneInfo("Europe/Prague")
+    at = datetime(2025, 1, 1, tzinfo=UTC)
+    for hour in range(3 * 8766):
+        one = at + timedelta(hours=hour)
+        assert one.astimezone(rule).replace(tzinfo=None) == one.astimezone(prague).replace(tzinfo=None)
+
+
 def test_the_host_zone_is_found_in_order(tmp_path: Path) -> None:
-    """TZ, else the link, else the file, else UTC."""
+    """TZ, which is understood as the C library does, else the link, else the file, else UTC."""
     link, name_file = tmp_path / "localtime", tmp_path / "timezone"
     link.symlink_to("/usr/share/zoneinfo/Europe/Prague")
     name_file.write_text("Asia/Tokyo\n")
@@ -31,7 +51,27 @@ def test_the_host_zone_is_found_in_order(tmp_path: Path) -> None:
 
     assert found("America/New_York", str(link), str(name_file)) == "America/New_York"
     assert found(":Asia/Kolkata", str(link), str(name_file)) == "Asia/Kolkata"
-    assert found("CET-1CEST", str(link), str(name_file)) == "Europe/Prague"
+    assert found("/usr/share/zoneinfo/Asia/Kolkata", str(link), str(name_file)) == "Asia/Kolkata"
+    assert found(f":{link}", missing, str(name_file)) == "Europe/Prague"
+    assert found(f":{missing}", missing, str(name_file)) == "Asia/Tokyo"
+    assert found(RULE, str(link), str(name_file)) == RULE
+    assert found("", str(link), str(name_file)) == found(":", str(link), str(name_file)) == "UTC"
     assert found(None, str(link), str(name_file)) == "Europe/Prague"
     assert found(None, missing, str(name_file)) == "Asia/Tokyo"
     assert found(None, missing, missing) == "UTC"
+    for tz in ("CET-1CEST", "No/Where", f":{missing}"):
+        with pytest.raises(Invalid):
+            found(tz, str(link), str(name_file))
+
+
+def test_a_tz_that_is_no_zone(config: Load, problems: Problems) -> None:
+    """Is said with its place and remedy, unless it is not asked for; schedules never go by clocks of another zone."""
+    (problem,) = problems("[daemon]\n", TZ="CET-1CEST")
+    assert (problem.key, problem.message) == (
+        "daemon.timezone",
+        'the host\'s is not known: the variable TZ is "CET-1CEST", which is no time zone',
+    )
+    assert problem.remedy is not None
+    assert config('[daemon]\ntimezone = "Asia/Tokyo"\n', TZ="CET-1CEST").daemon.timezone == "Asia/Tokyo"
+    task = config('[tasks.a]\nrun = "true"\ncron = "0 3 * * *"\n', TZ=RULE).tasks["a"]
+    assert task.timezone == RULE

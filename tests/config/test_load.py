@@ -193,7 +193,7 @@ run = "x"
     assert sorted(shown) == [
         "conf.d/1.toml:1: tasks.a: the name is taken already, at ringward.toml:3",
         "conf.d/1.toml:3: daemon: does not belong into an included file",
-        "conf.d/2.toml:1:7: Expected ']' at the end of a table declaration",
+        "conf.d/2.toml:1:7: expected ']' at the end of a table declaration",
         "ringward.toml:2: daemon.include[1]: there is no file missing.toml",
         'ringward.toml:4: tasks.a.timeout: must be a duration such as "30s" or "1h30m", not 5',
     ]
@@ -241,6 +241,8 @@ run = "x"
         ("[tasks.a]\nrun = 'x'\ncron = ['@daily', '@never']", ":3: tasks.a.cron[1]: is no valid schedule"),
         ("[tasks.a]\nrun = 'x'\ntimeout = '0s'", "must be a duration from 1ms to"),
         ("[tasks.a]\nrun = 'x'\ntimeout = 90", 'write "90s"'),
+        ("[tasks.a]\nrun = 'x'\nlog_max_size = 1048576", "write it with its unit: b, kb"),
+        ("[tasks.a]\nrun = 'x'\ndescription = '${file:}'", "a ${file:…} that names no file"),
         ("[tasks.a]\nrun = 'x'\nrun_on_start = 'yes'", 'must be true, false or "boot"'),
         ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGTRM'", 'did you mean "SIGTERM"?'),
         ("[tasks.a]\nrun = 'x'\nstop_signal = 'SIGSTOP'", "must be a signal that ends a process"),
@@ -252,7 +254,19 @@ run = "x"
         ("[tasks.a]\nrun = 'x'\nenv = { 'A=B' = '1' }", "is no name for an environment variable"),
         ("[tasks.a]\nrun = 'x'\nenv = ['A=B']", "must be a table of strings"),
         ("[services.a]\nrun = 'x'\ninstances = 65", "must be a whole number from 1 to 64"),
-        ("a = [", ":1:6: "),
+        ("a = [", ":1:6: a: "),
+        ("[tasks.a]\nrun = 'x'\nrun = 'y'\n", ":3:10: tasks.a.run: is there already\n  keep one of them"),
+        ("[tasks.'a b']\n[tasks.'a b']\n", ":2:13: tasks.'a b': is there already\n  keep one of them"),
+        ("[tasks.a]\nenv = { A = '1', A = '2' }\n", "tasks.a.env: is there already"),
+        ("[tasks.a]\nuser = www-data\n", ":2:8: tasks.a.user: has no valid value\n  text stands in quotes"),
+        ("[tasks.a]\ntimeout = 5s # long\n", "tasks.a.timeout: has no valid value\n  text stands in quotes"),
+        ("[tasks.a]\nrun = 'x' 'y'\n", ":2:11: tasks.a.run: expected newline"),
+        (
+            '[tasks.a]\nrun = "grep \\d"\n',
+            "tasks.a.run: unescaped '\\' in a string\n  write \\\\, or the string in single",
+        ),
+        ("[tasks.übung]\n", "a name with other characters than letters"),
+        ("timeout = '5s'\n", ":1: timeout: unknown key\n  write it below the header of its table"),
         pytest.param("a = " + "9" * 5000, "a number with too many digits", id="digits"),
         pytest.param("[tasks.a]\nrun = 'x'\nkeep_runs = 0x" + "f" * 5000, "a.keep_runs: must be a whole", id="hex"),
         (
@@ -267,6 +281,16 @@ def test_each_mistake_is_told_with_its_place_and_remedy(problems: Problems, text
     shown = "\n".join(str(problem) for problem in problems(text))
     assert expected in shown
     assert "ringward.toml" in shown
+
+
+def test_no_remedy_would_be_refused_in_turn(problems: Problems) -> None:
+    """What is to be written instead is shown only where it would do, and as it stands in the file."""
+    texts = ("timeout = true", "timeout = inf", "timeout = -5", "cron = 5", "timezone = 5", "exit_codes = true")
+    for text in texts:
+        (problem,) = problems(f"[tasks.a]\nrun = 'x'\n{text}\n")
+        assert problem.remedy is None, text
+    (problem,) = problems("[tasks.a]\nrun = 'x'\ntags = '${TAG}'\n", TAG="hidden")
+    assert problem.remedy == 'write ["${TAG}"]'
 
 
 ODD = {

@@ -103,11 +103,10 @@ def _directory(keep: str | None) -> Iterator[str]:
 
 def _prepare(directory: str) -> int:
     """Write configuration and history; returns how many runs that are."""
-    from zoneinfo import ZoneInfo
-
     from supervisor.config.load import load
     from supervisor.demo.configuration import text
     from supervisor.demo.seed import seed
+    from supervisor.zones import zone_named
 
     path = os.path.join(directory, "ringward.toml")
     with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -115,7 +114,7 @@ def _prepare(directory: str) -> int:
     config = load(path)
     data = os.path.join(directory, "data")
     os.mkdir(data, 0o700)
-    return seed(data, time.time_ns() // 1_000_000, ZoneInfo(config.daemon.timezone))
+    return seed(data, time.time_ns() // 1_000_000, zone_named(config.daemon.timezone))
 
 
 def _serve(directory: str, listen: str, password: str, runs: int, *, kept: bool) -> int:

@@ -30,10 +30,11 @@ def command(settings: Settings, what: str, as_json: bool) -> None:
     api = settings.api()
     run_id = _find(api, what)
     found = api.get(f"/api/runs/{run_id}/ending")
+    rows = _rows(found)
     if as_json:
         show_json(found)
         return
-    show_table(_COLUMNS, [["run", run_id], *_rows(found)])
+    show_table(_COLUMNS, [["run", run_id], *rows])
     if found["lastLines"]:
         sys.stdout.write("\n")
         sys.stdout.flush()

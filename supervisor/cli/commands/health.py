@@ -17,7 +17,8 @@ def command(settings: Settings, as_json: bool) -> None:
     from supervisor.cli.tables import show_json
 
     found = settings.api().get("/readyz")
+    status = found["status"]
     if as_json:
         show_json(found)
     else:
-        click.echo(found["status"])
+        click.echo(status)

@@ -42,7 +42,7 @@ def command(settings: Settings, task: str | None, count: int, as_json: bool) -> 
 
 def _soonest(api: "Api", count: int) -> list[str]:
     """As many tasks as can have one of the next `count` times."""
-    items = api.get("/api/tasks")["items"] or []
+    items = api.get("/api/tasks")["items"]
     waiting = sorted((item for item in items if item.get("nextRunAt")), key=lambda item: str(item["nextRunAt"]))
     return [str(item["name"]) for item in waiting[:count]]
 
@@ -51,6 +51,7 @@ def _schedule(api: "Api", name: str, count: int) -> list[dict[str, Any]]:
     from supervisor.cli.client import Refused, segment
     from supervisor.cli.follow import gone
     from supervisor.cli.lookups import unknown
+    from supervisor.cli.records import Record
 
     try:
         items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
@@ -58,7 +59,7 @@ def _schedule(api: "Api", name: str, count: int) -> list[dict[str, Any]]:
         if gone(err):
             raise unknown(name) from err
         raise
-    return [{"taskName": name, **item} for item in items or []]
+    return [Record({"taskName": name, **item}) for item in items]
 
 
 def _starts_at(item: dict[str, Any]) -> str:

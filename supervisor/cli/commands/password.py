@@ -30,10 +30,11 @@ def command(settings: Settings, as_json: bool) -> None:
         if not gone(err):
             raise
         raise Failure(f"the password was not made by the daemon: {_origin(settings)}", exit_codes.REFUSED) from err
+    password = credentials["password"]
     if as_json:
         show_json(credentials)
     else:
-        click.echo(credentials["password"])
+        click.echo(password)
 
 
 def _origin(settings: Settings) -> str:

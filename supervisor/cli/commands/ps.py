@@ -17,7 +17,7 @@ def command(settings: Settings, as_json: bool) -> None:
     """Show tasks and services."""
     from supervisor.cli.tables import show_json, show_table
 
-    items = settings.api().get("/api/tasks")["items"] or []
+    items = settings.api().get("/api/tasks")["items"]
     if as_json:
         show_json(items)
     else:

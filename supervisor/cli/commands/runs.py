@@ -27,7 +27,7 @@ def command(settings: Settings, task: str | None, limit: int, status: str | None
         runs = list(runs_of(api, task, status=status, limit=limit))
     else:
         answer = api.get("/api/runs", {"naming": "camel", "limit": limit, "status": status})
-        runs = answer.get("runs") or answer.get("items") or []
+        runs = answer["runs"] if "runs" in answer else answer["items"]
     if as_json:
         show_json(runs)
     else:

@@ -44,10 +44,11 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
     from supervisor.config.load import load
     from supervisor.config.lookup import require_config
     from supervisor.simulation.report import MAX_TIMES, TooMuch, simulate
+    from supervisor.zones import zone_named
 
     with config_errors():
         config = load(require_config(settings.config, os.environ))
-    zone = ZoneInfo(config.daemon.timezone)
+    zone = zone_named(config.daemon.timezone)
     start = _midnight(first, zone)
     end = datetime.combine(start.date() + timedelta(days=days), time(), zone)
     history = _history(config, settings.data)

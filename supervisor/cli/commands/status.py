@@ -45,7 +45,7 @@ def command(settings: Settings, as_json: bool) -> int:
 def _found(api: "Api") -> dict[str, Any]:
     """What is shown, as JSON has it."""
     daemon = api.get("/api/daemon")
-    units = api.get("/api/tasks")["items"] or []
+    units = api.get("/api/tasks")["items"]
     since = (datetime.now(UTC) - _SPAN).isoformat(timespec="seconds")
     summary = api.get("/api/runs/summary", {"since": since})
     query: dict[str, str | int | None] = {

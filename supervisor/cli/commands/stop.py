@@ -33,7 +33,7 @@ def command(settings: Settings, what: str, force: bool, as_json: bool) -> None:
             ask_of(api, what, "stop")
     if force or not service:
         for run in runs:
-            api.post(f"/api/runs/{run['id']}/stop", {"force": "true"} if force else None)
+            api.tell(f"/api/runs/{run['id']}/stop", {"force": "true"} if force else None)
     if as_json:
         show_json({"stopped": [run["id"] for run in runs]})
         return

@@ -42,10 +42,11 @@ def create(settings: Settings, name: str, role: str, tasks: str | None, expires:
     if expires is not None:
         body["expiresInMs"] = _duration(expires)
     made = settings.api().post("/api/tokens", body=body)
+    token = made["token"]
     if as_json:
         show_json(made)
     else:
-        click.echo(made["token"])
+        click.echo(token)
 
 
 def _duration(text: str) -> int:

@@ -1,0 +1,112 @@
+"""Answers of the daemon as the commands read them.
+
+Who looks for what each daemon tells, and does not find it or finds something of another kind there, has met something
+else.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+
+_RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+
+
+class Foreign(Failure):
+    """What answers is no Ringward daemon."""
+
+    def __init__(self, what: str) -> None:
+        message = f"what answers is no Ringward daemon, or one of another version: {what}"
+        super().__init__(message, exit_codes.UNREACHABLE)
+
+
+def is_run_id(value: object) -> bool:
+    """Whether it can be the id of a run."""
+    return isinstance(value, str) and _RUN_ID.fullmatch(value) is not None
+
+
+def _is_text(value: object) -> bool:
+    """A string that can be printed: lone surrogates cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int)
+
+
+def _is_word(value: object) -> bool:
+    return _is_number(value) or _is_text(value)
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, Record)
+
+
+def _is_list_of(kind: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(kind, value))
+
+
+_KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
+    (is_run_id, "id run_id runId"),
+    (_is_record, "active lastRun rolling"),
+    (_is_list_of(_is_record), "changed errors instances items lastLines lines runs triggered"),
+    (_is_list_of(_is_text), "added configWarnings killedLeftovers reasons removed rows warnings"),
+    (_is_number, "affected after count done exitCode failed failureLine missed missedCount n"),
+    (_is_number, "pending retryAttempt running total totalLines ts"),
+    (_is_word, "status"),
+    (_is_text, "at createdAt endedAt expiresAt lastUsedAt local nextRunAt retryAt scheduledFor startedAt startsAt"),
+    (_is_text, "createdBy detail endReason error from kind location message name note operation reason"),
+    (_is_text, "requestedBy role signal state stream target taskName task_name tasks text title triggeredBy who"),
+    (_is_text, "configPath hostname password token version"),
+)
+_KIND_OF = {name: kind for kind, names in _KINDS for name in names.split()}
+"""What has one of these names is of that kind in every answer; of others only whether they are there matters."""
+
+
+class Record(dict[str, Any]):
+    """An object of an answer.
+
+    Raises:
+        Foreign: on looking up what is not there, or is not of its kind.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        """What each daemon tells."""
+        if key not in self:
+            raise Foreign(f"it does not tell {key}")
+        return self._checked(key, super().__getitem__(key))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """What some answers tell, unless it is null."""
+        value = super().get(key)
+        return default if value is None else self._checked(key, value)
+
+    def _checked(self, key: str, value: Any) -> Any:
+        kind = _KIND_OF.get(key)
+        if kind is not None and not kind(value):
+            raise Foreign(f"{key} is not what it should be")
+        return value
+
+
+def parse(body: bytes | str) -> Record:
+    """The object that an answer is.
+
+    Raises:
+        Foreign: it is none.
+    """
+    try:
+        found = json.loads(body, object_hook=Record)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, Record):
+        raise Foreign("it does not answer with a JSON object")
+    return found

@@ -1,0 +1,213 @@
+"""Commands that meet something else where they look for a daemon."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from supervisor.cli import exit_codes
+from tests.cli.conftest import Ringward
+from tests.cli.fake_daemon import Answer, FakeDaemon, Request, event, events, line
+
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+AT = "2026-11-21T03:00:00.000Z"
+RECORD = {
+    "id": RUN,
+    "taskName": "job",
+    "status": "ended",
+    "endReason": "succeeded",
+    "exitCode": 0,
+    "instanceIndex": 0,
+    "retryAttempt": 1,
+    "triggeredBy": "cron",
+    "createdAt": AT,
+    "startedAt": AT,
+    "endedAt": AT,
+}
+TASK = {
+    "name": "job",
+    "kind": "task",
+    "active": {"running": 1, "pending": 1},
+    "lastRun": {"status": "ended", "endReason": "failed", "exitCode": 1, "startedAt": AT},
+    "nextRunAt": AT,
+    "state": "idle",
+    "rolling": {"done": 1, "total": 2},
+    "instances": [{"detail": "warm", "ready": False}],
+}
+SERVICE = {**TASK, "name": "web", "kind": "service"}
+PAGE = {"items": [RECORD], "total": 1}
+LINES = {"lines": [line(0, "one")], "totalLines": 1}
+ENDING = {
+    "reason": "failed",
+    "exitCode": 1,
+    "signal": "SIGTERM",
+    "lastLines": LINES["lines"],
+    "requestedBy": "me",
+    "scheduledFor": AT,
+    "missedCount": 1,
+    "failureLine": 7,
+    "retryAt": AT,
+    "killedLeftovers": ["sh"],
+}
+DAEMON = {
+    "version": "1",
+    "hostname": "h",
+    "startedAt": AT,
+    "configPath": "/c",
+    "configStale": False,
+    "schedulerActive": True,
+    "configWarnings": ["w"],
+}
+TOKEN = {
+    "name": "t",
+    "role": "admin",
+    "tasks": "*",
+    "expired": False,
+    "expiresAt": AT,
+    "lastUsedAt": AT,
+    "createdAt": AT,
+    "createdBy": "me",
+    "token": "secret",
+}
+ENTRY = {"at": AT, "who": "me", "from": "::1", "operation": "x", "target": "y", "status": 200, "reason": "z"}
+STREAM = [
+    ("region", {"stream": "stdout", "rows": ["50 %"]}),
+    ("dropped", {"after": -1, "count": 1}),
+    ("line", line(1, "two")),
+]
+NOTHING = Answer(204)
+ANSWERS: dict[tuple[str, str], Any] = {
+    ("GET", "/readyz"): {"status": "ok"},
+    ("GET", "/api/daemon"): DAEMON,
+    ("GET", "/api/tasks"): {"items": [TASK, SERVICE]},
+    ("GET", "/api/tasks/job"): TASK,
+    ("GET", "/api/tasks/web"): SERVICE,
+    ("GET", "/api/tasks/job/runs"): PAGE,
+    ("GET", "/api/tasks/web/runs"): PAGE,
+    ("GET", "/api/tasks/job/schedule"): {"items": [{"at": AT, "startsAt": AT, "local": AT, "note": "gap"}]},
+    ("GET", "/api/tasks/job/log/search"): {"items": [{"runId": RUN, "n": 1, "text": "x"}]},
+    ("POST", "/api/tasks/job/run"): RECORD,
+    **{("POST", f"/api/tasks/web/{action}"): NOTHING for action in ("start", "stop", "restart")},
+    **{("POST", f"/api/tasks/job/{action}"): NOTHING for action in ("pause", "resume")},
+    ("GET", "/api/runs"): PAGE,
+    ("GET", "/api/runs/summary"): {"total": 1, "failed": 1, "missed": 1},
+    ("GET", f"/api/runs/{RUN}"): RECORD,
+    ("GET", f"/api/runs/{RUN}/ending"): ENDING,
+    ("GET", f"/api/runs/{RUN}/log"): LINES,
+    ("GET", f"/api/runs/{RUN}/log/stream"): STREAM,
+    ("POST", f"/api/runs/{RUN}/stop"): NOTHING,
+    ("POST", "/api/runs/bulk/delete"): {"affected": 1},
+    ("POST", "/api/runs/bulk/restore"): {"affected": 1},
+    ("POST", "/api/runs/bulk/rerun"): {"triggered": [{"run_id": RUN, "task_name": "job"}]},
+    ("GET", "/api/tokens"): {"items": [TOKEN]},
+    ("POST", "/api/tokens"): TOKEN,
+    ("DELETE", "/api/tokens/t"): NOTHING,
+    ("GET", "/api/audit"): {"items": [ENTRY]},
+    ("POST", "/api/notifiers/ops/test"): {"delivered": False, "error": "no"},
+    ("POST", "/api/daemon/reload"): {
+        "added": ["a"],
+        "changed": [{"name": "b", "reasons": ["c"]}],
+        "removed": ["d"],
+        "warnings": ["e"],
+    },
+    ("GET", "/api/local/credentials"): {"password": "secret"},
+}
+COMMANDS = (
+    "health",
+    "status",
+    "ps",
+    "runs",
+    "runs job",
+    f"ending {RUN}",
+    "next",
+    "next job",
+    "search job x",
+    "run job",
+    "run -d job",
+    "logs -f job",
+    "logs -n 2 job",
+    f"logs -n 2 --timestamps {RUN}",
+    f"stop {RUN}",
+    "stop job",
+    "stop web",
+    "start --json web",
+    "restart web",
+    "pause job",
+    "resume job",
+    f"rm {RUN}",
+    "rm -n --all",
+    f"restore {RUN}",
+    f"rerun {RUN}",
+    "token list",
+    "token create t --role admin",
+    "token revoke t",
+    "audit",
+    "notify test ops",
+    "reload",
+    "password",
+)
+WRONG: tuple[Any, ...] = (5, "\ud800", -(1 << 70), [5], {})
+BODIES = (b'{"items": 5}', b"[]", b"<html>", b"[" * 100_000, b'{"items": [5], "id": ' + b"9" * 5000 + b"}")
+DOCUMENTED = set(exit_codes.MEANINGS)
+
+
+def answer(body: Any) -> Answer:
+    if isinstance(body, Answer):
+        return body
+    if isinstance(body, list):
+        return events(*(event(name, data, number) for number, (name, data) in enumerate(body)), event("done", {}))
+    return Answer(200, json.dumps(body).encode())
+
+
+def mutations(value: Any, wrongs: Iterator[Any]) -> Iterator[Any]:
+    """It, with each of its parts missing, or replaced by the next that does not belong there."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield {name: one for name, one in value.items() if name != key}
+            yield from ({**value, key: wrong} for wrong in (next(wrongs), *mutations(part, wrongs)))
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            parts = mutations(part, wrongs) if isinstance(value, tuple) or not isinstance(part, str) else ()
+            yield from (type(value)((*value[:number], one, *value[number + 1 :])) for one in parts)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_anything_else_is_told_apart(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
+    """Whatever JSON comes back, and whatever part of an answer is wrong, is said, with 69; or it does not matter."""
+    asked: list[tuple[str, str]] = []
+    replaced: dict[tuple[str, str], Answer] = {}
+
+    def handle(request: Request) -> Answer:
+        key = request.method, request.path
+        asked.append(key)
+        return replaced[key] if key in replaced else answer(ANSWERS[key])
+
+    daemon.handlers.update(dict.fromkeys(ANSWERS, handle))
+    well = ringward(*command.split())
+    assert well.exit_code in (exit_codes.OK, exit_codes.REFUSED), well.output
+    for key in dict.fromkeys(asked):
+        stream = isinstance(ANSWERS[key], list)
+        for body in () if stream else BODIES:
+            replaced[key] = Answer(200, body)
+            got = ringward(*command.split())
+            assert got.exit_code == exit_codes.UNREACHABLE, (key, body[:50], got.output, got.exception)
+            assert "no Ringward daemon" in got.output, (key, body[:50])
+        for changed in () if isinstance(ANSWERS[key], Answer) else mutations(ANSWERS[key], itertools.cycle(WRONG)):
+            replaced[key] = answer(changed)
+            got = ringward(*command.split())
+            assert isinstance(got.exception, SystemExit | None), (key, changed, got.exception)
+            assert got.exit_code in DOCUMENTED or command.startswith("run "), (key, changed, got.output)
+        del replaced[key]
+
+
+@pytest.mark.parametrize("command", ["ps", f"logs --raw {RUN}"])
+def test_half_an_answer(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
+    """Is none, however it looks: a log that breaks off is not taken for all of it."""
+    daemon.on("GET", f"/api/runs/{RUN}", RECORD)
+    daemon.on("GET", f"/api/runs/{RUN}/log/raw", Answer(200, b"one\n", "text/plain", broken=True))
+    daemon.on("GET", "/api/tasks", Answer(200, b'{"items": []}', broken=True))
+    got = ringward(*command.split())
+    assert got.exit_code == exit_codes.UNREACHABLE
+    assert "the connection to the daemon at" in got.stderr
