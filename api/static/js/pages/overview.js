@@ -96,7 +96,7 @@ function Row({ unit }) {
   return html`<tr>
     <td class="name"><${UnitLink} name=${unit.name} />${unit.description && html`<div class="small soft clip" title=${unit.description}>${unit.description}</div>`}</td>
     <td><${Badge} look=${ofUnit(unit)} />${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
-    <td><${History} name=${unit.name} trend=${unit.kind === "task"} /></td>
+    <td class="runs-of"><${History} name=${unit.name} trend=${unit.kind === "task"} /></td>
     <td class="wide small soft last">${last && html`<a href=${link("run", last.id)}><${Ago} at=${last.startedAt ?? last.createdAt} /></a>${unit.kind === "task" && last.startedAt && html`, <${Took} run=${last} />`}`}</td>
     <td class="wide small soft when">${unit.nextRunAt ? html`<span title=${unit.nextRunAt}>${relative(unit.nextRunAt, now.value)}</span>` : ""}<div class="clip" title=${words(unit)}>${words(unit)}</div></td>
     <td class="actions"><${UnitActions} unit=${unit} /></td>
