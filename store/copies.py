@@ -14,16 +14,19 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from store.database import Database, open_writer
 from store.duplicate import duplicate
-from store.errors import Damaged, Unusable
+from store.errors import Damaged, StoreError, Unusable
 from store.meta import set_meta
 from store.sqlite import translated
 from store.tasks import all_tasks, update_task
+
+if TYPE_CHECKING:
+    from store.salvage import Salvaged
 
 _PARTS = ("", "-wal", "-shm")
 _GAP = 1_000_000
@@ -39,6 +42,8 @@ class Restored:
     """When the copy was made, since the epoch."""
     damaged: str | None
     """Where the damaged one is now; None: there was none."""
+    salvaged: "Salvaged"
+    """What was taken over from that."""
 
 
 def copy_path(path: str) -> str:
@@ -124,15 +129,31 @@ def make_copy(path: str) -> None:
     _put(new, copy_path(path))
 
 
-def restore(path: str, now_ms: int, remember: Callable[[Restored], Mapping[str, Any]] = lambda _: {}) -> Restored:
+def is_closed(path: str) -> bool:
+    """Whether all that was written is in the file itself, as whoever closes a database leaves it."""
+    try:
+        return os.path.getsize(f"{path}-wal") == 0
+    except FileNotFoundError:
+        return True
+
+
+def restore(
+    path: str,
+    now_ms: int,
+    remember: Callable[[Restored], Mapping[str, Any]] = lambda _: {},
+    newest_event: int | None = None,
+) -> Restored:
     """Put a copy in the place of a database that nobody writes; that one is moved aside.
 
-    Who reads it goes on with that one until it looks again. The runs of the copy are left as they are.
+    What can be read of that one, and is younger than the copy, is taken over (:mod:`store.salvage`). Who reads it goes
+    on with it until it looks again. Other runs of the copy are left as they are.
 
     Args:
         path: of the database.
-        now_ms: up to this moment the instants of schedules count as accounted for, ms since the epoch.
+        now_ms: up to this moment the instants of schedules count as accounted for, unless more is known; ms since the
+            epoch.
         remember: what is stored with it, as values of :mod:`store.meta` by their names.
+        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
 
     Raises:
         Damaged: there is something wrong in the copy, too.
@@ -143,15 +164,20 @@ def restore(path: str, now_ms: int, remember: Callable[[Restored], Mapping[str, 
     if made_ms is None:
         raise Unusable(f"(there is no copy of {path})")
     new = f"{path}.new"
+    for part in _PARTS[1:]:  # of one that was not completed
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new + part)
     shutil.copyfile(copy_path(path), new)
     os.chmod(new, 0o600)
     _check(new)
     aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
-    found = Restored(made_ms, aside if any(os.path.exists(path + part) for part in _PARTS) else None)
-    with contextlib.closing(open_writer(new)) as database, database.transaction():
-        _settle(database, now_ms)
-        for name, value in remember(found).items():
-            set_meta(database, name, value)
+    with contextlib.closing(open_writer(new)) as database:
+        salvaged = _salvaged(database, path, newest_event)
+        found = Restored(made_ms, aside if any(os.path.exists(path + part) for part in _PARTS) else None, salvaged)
+        with database.transaction():
+            _settle(database, now_ms, salvaged)
+            for name, value in remember(found).items():
+                set_meta(database, name, value)
     for part in _PARTS:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path + part, aside + part)
@@ -172,12 +198,27 @@ def _opened(path: str) -> Iterator[apsw.Connection]:
         connection.close()
 
 
-def _settle(database: Database, now_ms: int) -> None:
-    """What was due since the copy has perhaps run, and events have been announced."""
+def _salvaged(database: Database, path: str, newest_event: int | None) -> "Salvaged":
+    """What there is goes into the database, or nothing."""
+    from store.salvage import Salvaged, salvage  # with all that writes runs: not for who only makes copies
+
+    if not os.path.exists(path):
+        return Salvaged()
+    try:
+        return salvage(database, path, copy_path(path), newest_event)
+    except (StoreError, OSError) as err:
+        return Salvaged(failed=str(err))
+
+
+def _settle(database: Database, now_ms: int, salvaged: "Salvaged") -> None:
+    """What was due since the copy has perhaps run, unless that is known, and events have been announced."""
     for task in all_tasks(database):
-        if task.last_instant is not None:
+        if task.last_instant is not None and task.name not in salvaged.accounted:
             update_task(database, task.name, last_instant=max(task.last_instant, now_ms))
-    database.execute("UPDATE outbox SET seq = seq + ? WHERE seq = (SELECT max(seq) FROM outbox)", [_GAP])
+    database.execute(
+        "UPDATE outbox SET seq = max(seq, ?) + ? WHERE seq = (SELECT max(seq) FROM outbox)",
+        [salvaged.last_event, _GAP],
+    )
 
 
 def _check(path: str) -> None:

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from store import sqlite
@@ -89,9 +89,12 @@ class Database(ABC):
     def close(self) -> None:
         """Close all connections; later calls raise `Closed`."""
 
-    @contextmanager
-    def lent(self) -> Iterator[Connection]:
+    def lent(self) -> AbstractContextManager[Connection]:
         """A connection, outside of any transaction but that of the caller."""
+        return self._lent()
+
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
         connection = self._take()
         try:
             yield connection
@@ -118,7 +121,7 @@ class _Writer(Database):
         self._connection: Connection | None = connect()
         super().__init__(self._connection.place)
         self._owner: int | None = None
-        self._borrowers = 0
+        self._borrowed = False
 
     def own(self) -> None:
         """From now on only the calling thread may use this database."""
@@ -136,18 +139,21 @@ class _Writer(Database):
             raise StoreError(f"({self.place} belongs to the store thread; use submit)")
         return self._connection
 
+    def lent(self) -> AbstractContextManager[Connection]:
+        """The connection. To a part of a transaction never a new one: the other parts went down with the old one."""
+        return nullcontext(self._mine()) if self._borrowed else self._lent()
+
     def _take(self) -> Connection:
         connection = self._mine()
-        # Never a new one for a part of a transaction, whose other parts went down with the old one.
-        if not self._borrowers and not connection.usable():
+        if not connection.usable():
             connection.close()
             connection = self._connection = self._connect()
-        self._borrowers += 1
+        self._borrowed = True
         return connection
 
     def _give_back(self, connection: Connection, *, keep: bool) -> None:  # noqa: ARG002 - the seam's signature
         """The writer's connection stays, whatever happened: the next to take it looks whether it is usable."""
-        self._borrowers -= 1
+        self._borrowed = False
 
 
 class _Reader(Database):

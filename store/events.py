@@ -9,13 +9,15 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from store.connection import Value
 from store.database import Database
 from store.models import OutboxModel
 
 _TOGETHER = 16
 """Rows of one statement; each number of rows is a statement of its own to the database."""
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = msgspec.json.Encoder().encode
 
 
 class Draft(NamedTuple):
@@ -37,7 +39,7 @@ class Event(NamedTuple):
 
 def draft(kind: str, body: dict[str, Any], now_ms: int) -> Draft:
     """An event to be appended."""
-    return Draft(kind, now_ms, _encode(body))
+    return Draft(kind, now_ms, _encode(body).decode())
 
 
 def append(db: Database, kind: str, body: dict[str, Any], now_ms: int) -> int:

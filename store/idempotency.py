@@ -25,6 +25,14 @@ def find(db: Database, key: str, now_ms: int) -> Claim | None:
     return None if row is None else Claim(*row)
 
 
+def adopt(db: Database, key: str, run_id: str, request: str, created_at: int) -> None:
+    """Let a key stand for a run, as it did from a time on in another database, unless it stands for one already."""
+    db.execute(
+        "INSERT INTO trigger_keys (key, run_id, request, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        [key, run_id, request, created_at],
+    )
+
+
 def claim(db: Database, key: str, run_id: str, request: str, now_ms: int) -> None:
     """Let a key stand for a run, and forget the keys that are a day old.
 

@@ -330,16 +330,27 @@ def _slice(found: Iterable[Row]) -> str:
 
 
 def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
-    """Add the ended ones of a slice to `run_counts`, or take them away: what the triggers would do one by one."""
+    """Add the ended ones of a slice to `run_counts`, or take them away: what the triggers would do one by one.
+
+    The wide buckets of all tasks together are made of the narrow ones, of which there are a tenth as many as of runs:
+    sorting is most of the work.
+    """
+    by = "state, exit_code, triggered_by, retry"
+    numbers = (
+        "count(*) AS n, count(started_at) AS started, count(duration) AS timed,"
+        " min(started_at) AS first, max(started_at) AS last"
+    )
+    sums = "SUM(n), SUM(started), SUM(timed), min(first), max(last)"
     db.execute(
         "WITH chosen AS MATERIALIZED (SELECT task_name, created_at, state, exit_code, triggered_by,"  # noqa: S608 - constants
         " CASE WHEN retry_attempt > 0 THEN 1 ELSE 0 END AS retry, started_at, duration"
         f" FROM runs WHERE seq IN {NUMBERS} AND {_ENDED} AND {which}),"
-        " scoped AS (SELECT '' AS scope, 27 AS width, * FROM chosen UNION ALL SELECT '', 22, * FROM chosen"
-        " UNION ALL SELECT task_name, 27, * FROM chosen)"
-        " INSERT INTO run_counts SELECT scope, width, created_at >> width, state, exit_code, triggered_by, retry,"
-        f" {sign} * count(*), {sign} * count(started_at), {sign} * count(duration), min(started_at), max(started_at)"
-        " FROM scoped WHERE true GROUP BY 1, 2, 3, 4, 5, 6, 7"
+        f" narrow AS MATERIALIZED (SELECT created_at >> 22 AS bucket, {by}, {numbers} FROM chosen GROUP BY 1, {by}),"
+        f" counted AS (SELECT '' AS scope, 22 AS width, * FROM narrow"
+        f" UNION ALL SELECT '', 27, bucket >> 5, {by}, {sums} FROM narrow GROUP BY 3, {by}"
+        f" UNION ALL SELECT task_name, 27, created_at >> 27, {by}, {numbers} FROM chosen GROUP BY 1, 3, {by})"
+        f" INSERT INTO run_counts SELECT scope, width, bucket, {by},"
+        f" {sign} * n, {sign} * started, {sign} * timed, first, last FROM counted WHERE true"
         " ON CONFLICT (task_name, width, bucket, state, exit_code, triggered_by, retry)"
         " DO UPDATE SET n = run_counts.n + excluded.n, started = run_counts.started + excluded.started,"
         " timed = run_counts.timed + excluded.timed,"

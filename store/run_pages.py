@@ -10,7 +10,8 @@ a walk that takes much longer than it should is given up, and the way is taken t
 Missing values are last, in either direction. So what has none is a list of its own, by id, that stands behind the
 other; the numbers tell where. Each of the two is a part of an index, and nobody walks through one to get to the other.
 
-All that is so for runs that have ended. The few others are read for each page, and put among them here.
+All that is so for runs that have ended. The others, thousands at most, are put among them here; of those that stand
+before the page it is found out how many they are, and none is read (store.run_merging).
 """
 
 import json
@@ -23,6 +24,7 @@ from store.connection import NUMBERS, Connection, Value
 from store.database import Database
 from store.phases import RUNNING
 from store.run_filter import Optional, RunFilter, Selection, resolve
+from store.run_merging import Window, begin
 from store.run_places import bounded, narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
 from store.run_record import SELECT, Run, from_row
 from store.run_totals import GroupColumn, count, tally
@@ -43,11 +45,15 @@ _COLUMNS: dict[_Field, str] = {
     "created_at": "created_at",
 }
 _OPTIONAL: dict[_Field, Optional] = {"start_at": "started_at", "duration": "duration"}
+_AHEAD = {("created_at", True), ("status", True), ("exit_code", False)}
+"""Fields, and whether downwards, by which most of those that have not ended stand before the others."""
 _GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
 _STEPS = 6  # of SQLite's machine, to look at one entry
 _LUCK = 3  # how much dearer than it should be a way may become before another one is tried
 _FEW = 500  # entries that are always worth a try
 _DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
+_NEAR = 250  # entries that are read rather than to find out more closely where a page begins
+_LOOKS = 50  # for that; where each would be dear, one
 _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
 
 
@@ -143,20 +149,34 @@ def _find(
 ) -> tuple[list[_Found], int]:
     """The rows of a page, and how many match.
 
-    Of A matches that have not ended the page, and what stands before it, can hold the first offset + limit. Of the
-    others the page can hold those from offset - A up to offset + limit. Of the first one of these we know that all
-    others before it, and some of the A, stand before it in the whole list; so from there on a place among what was
-    fetched is the place in the list less the start.
+    Of A matches that have not ended, offset - A others at least stand before the page, and offset at most. Where these
+    are too many to be read, it is found out more closely: between `low` and `high`. What is read of either list begins
+    where all that stands before that stands before the page as well.
     """
     active = selection.active()
     number = 0 if active.is_empty() else count(db, active)
-    most = min(number, offset + limit)
-    start = max(0, offset - most)
-    found, others = _find_ended(db, selection, order, limit and offset - start + limit, start, number)
-    if most:
-        together = [*found, *_active(db, active, order, most, now_ms)]
-        found = order.arrange(together)[offset - start : offset - start + limit]
-    return found, others + number
+    low, high = max(0, offset - number), offset
+
+    def read(place: int, size: int) -> tuple[list[_Found], int]:
+        return _find_ended(db, selection, order, size, place, number)
+
+    ahead = (order.field, order.descending) in _AHEAD
+    some = Window(read, low if ahead else max(low, high - _NEAR), limit and limit + min(_NEAR, high - low))
+    if not number or not limit:
+        return some.entries(low, limit), some.total + number
+
+    def before(place: int) -> int:
+        return _active_before(db, active, order, some.entries(place, 1)[0], now_ms)
+
+    hard = selection.id_part is not None or (order.field == "duration" and not selection.ended().by_state_alone())
+    high = max(low, min(high, some.total))
+    low, high = begin(offset, low, high, _NEAR, before, 1 if hard else _LOOKS, ahead=ahead)
+    found = some.entries(low, limit + high - low)
+    passed = offset - high
+    if passed < number:
+        together = [*found, *_active(db, active, order, limit + high - low, passed, now_ms)]
+        found = order.arrange(together)
+    return found[high - low : high - low + limit], some.total + number
 
 
 def _find_ended(
@@ -181,14 +201,33 @@ def _find_ended(
     return _page_in_two(db, ended, order, limit, offset, total), total
 
 
-def _active(db: Connection, selection: Selection, order: _Order, limit: int, now_ms: int) -> list[_Found]:
-    """The first matches that have not ended; the duration of those that run counts until now."""
-    column = order.column
-    params: list[Value] = []
-    if order.field == "duration":
-        column, params = f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at END", [now_ms]
+def _active(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int) -> list[_Found]:
+    """Matches that have not ended, from an offset on; the duration of those that run counts until now."""
+    column, params = _until(order, now_ms)
     word = "DESC" if order.descending else "ASC"
-    return _matches(db, selection, "runs_active", column, params, f"ORDER BY 2 {word} NULLS LAST, id {word}", limit)
+    ordered = f"ORDER BY 2 {word} NULLS LAST, id {word}"
+    return _matches(db, selection, "runs_active", column, params, ordered, limit, offset)
+
+
+def _active_before(db: Connection, selection: Selection, order: _Order, entry: _Found, now_ms: int) -> int:
+    """How many matches that have not ended stand before an entry."""
+    where, params = selection.conditions()
+    column, values = _until(order, now_ms)
+    last: list[Value]
+    sign = ">" if order.descending else "<"
+    condition, last = f"value IS NOT NULL OR id {sign} ?", [entry.id]
+    if entry.value is not None:
+        condition, last = f"value {sign} ? OR value = ? AND id {sign} ?", [entry.value, entry.value, entry.id]
+    active = f"SELECT {column} AS value, id FROM runs INDEXED BY runs_active WHERE {where}"  # noqa: S608 - ours
+    row = db.row(f"SELECT count(*) FROM ({active}) AS active WHERE {condition}", [*values, *params, *last])  # noqa: S608
+    return row[0] if row else 0
+
+
+def _until(order: _Order, now_ms: int) -> tuple[str, list[Value]]:
+    """What those that have not ended are sorted by, and its parameters."""
+    if order.field == "duration":
+        return f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at END", [now_ms]
+    return order.column, []
 
 
 def _page_by_creation(
@@ -258,17 +297,24 @@ def _page_by_id(
 
 def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> list[_Found]:
     """All matches that have ended, in no order, up to a limit."""
-    return _matches(db, selection, "runs_created", order.column, [], "", limit)
+    return _matches(db, selection, "runs_created", order.column, [], "", limit, 0)
 
 
 def _matches(
-    db: Connection, selection: Selection, index: str, column: str, values: list[Value], ordered: str, limit: int
+    db: Connection,
+    selection: Selection,
+    index: str,
+    column: str,
+    values: list[Value],
+    ordered: str,
+    limit: int,
+    offset: int,
 ) -> list[_Found]:
-    """Matches in an index, up to a limit; `values` are the parameters of what they are sorted by."""
+    """Matches in an index, from an offset on, up to a limit; `values` are the parameters of what they are sorted by."""
     where, params = selection.conditions()
     index = "runs_id" if selection.id_is_whole() else index
-    sql = f"SELECT seq, {column}, id FROM runs INDEXED BY {index} WHERE {where} {ordered} LIMIT ?"  # noqa: S608 - ours
-    return [*map(_Found._make, db.rows(sql, [*values, *params, limit]))]
+    sql = f"SELECT seq, {column}, id FROM runs INDEXED BY {index} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
+    return [*map(_Found._make, db.rows(sql, [*values, *params, limit, offset]))]
 
 
 def _page(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int) -> list[_Found]:

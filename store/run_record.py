@@ -81,6 +81,7 @@ COLUMNS = (
 SELECT = ", ".join(
     (*(f"runs.{column}" for column in COLUMNS), "(SELECT deleted_at FROM deleted_runs WHERE run = runs.seq)")
 )
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _PARAMS = COLUMNS.index("params")
 _CORE = COLUMNS.index("core_dumped")
 
@@ -105,4 +106,4 @@ def from_row(row: Row) -> Run:
 
 def params_text(params: dict[str, str | None] | None) -> str | None:
     """The stored form of parameters."""
-    return None if params is None else json.dumps(params, ensure_ascii=False, separators=(",", ":"))
+    return None if params is None else _encode(params)

@@ -82,11 +82,11 @@ class Usage(NamedTuple):
     points: list[Point]
 
 
-_COLUMNS = ", ".join(Usage._fields)
-_SELECT = f"SELECT run_id, {_COLUMNS} FROM run_samples"  # noqa: S608 - constants
+COLUMNS = ", ".join(Usage._fields)
+_SELECT = f"SELECT run_id, {COLUMNS} FROM run_samples"  # noqa: S608 - constants
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in Usage._fields)
 _KEEP = (
-    f"INSERT INTO run_samples (run_id, {_COLUMNS}) VALUES (?{', ?' * len(Usage._fields)})"  # noqa: S608 - constants
+    f"INSERT INTO run_samples (run_id, {COLUMNS}) VALUES (?{', ?' * len(Usage._fields)})"  # noqa: S608 - constants
     f" ON CONFLICT (run_id) DO UPDATE SET {_CHANGES}"
 )
 _SOME = 500
@@ -112,7 +112,26 @@ def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading
         usage = _grown(known.get(run_id), last_pass, found)
         if usage is not None:
             _count(db, run_id, known.get(run_id), found)
-            db.execute(_KEEP, [run_id, *usage[:-1], _packed(_thinned(usage.points))])
+            keep(db, run_id, usage)
+
+
+def parsed(row: Sequence[Any]) -> Usage:
+    """What a row of `COLUMNS` says.
+
+    Raises:
+        ValueError, TypeError: it is none of ours.
+    """
+    *sums, points = row
+    usage = Usage._make((*sums, _unpacked(points)))
+    numbers = [*usage[:-1], *(number for point in usage.points for number in point)]
+    if not all(isinstance(number, int) for number in numbers if number is not None):
+        raise ValueError("something else than numbers")
+    return usage
+
+
+def keep(db: Database, run_id: str, usage: Usage) -> None:
+    """Store what is known of a run, of which something was sampled."""
+    db.execute(_KEEP, [run_id, *usage[:-1], _packed(_thinned(usage.points))])
 
 
 def settle_passes(db: Database, run_ids: Collection[str]) -> None:

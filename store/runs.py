@@ -1,8 +1,8 @@
 """Runs: what the scheduler writes, and single reads. Pages and totals: store.run_pages, offered here too."""
 
+import functools
 from typing import Any
 
-from store.connection import Value
 from store.database import Database
 from store.errors import Conflict, InstantTaken
 from store.phases import FIRST_ACTIVE, encode
@@ -36,6 +36,9 @@ _RUNS_FROM = (
     f" UNION ALL SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} {_FROM}"
     " ORDER BY created_at DESC, id DESC LIMIT ?"
 )
+_PARAMS = Run._fields.index("params")
+_STATE = ("status", "end_reason")
+_TIMES = ("ended_at", "started_at")
 _CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at", "deleted_at"}
 
 
@@ -50,12 +53,12 @@ def insert_run(db: Database, run: Run) -> None:
     """
     if run.deleted_at is not None:
         raise ValueError(f"a new run is not deleted: {run.id}")
-    values: list[Value] = [
-        run.id,
-        run.task_name,
-        run.kind,
+    values: list[Any] = [
+        *run[:3],
         encode(run.status, run.end_reason),
-        *(params_text(run.params) if name == "params" else getattr(run, name) for name in COLUMNS[4:]),
+        *run[5:_PARAMS],
+        params_text(run.params),
+        *run[_PARAMS + 1 : -1],
         _duration(run.started_at, run.ended_at),
     ]
     try:
@@ -74,22 +77,30 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
     Raises:
         ValueError: No such field, or a status and end reason that do not belong together.
     """
-    unknown = columns.keys() - _CHANGEABLE
-    if unknown or not columns:
+    statement = _update(tuple(columns))
+    if "status" in columns or "end_reason" in columns:
+        columns["state"] = encode(columns.pop("status", ""), columns.pop("end_reason", None))
+    if "params" in columns:
+        columns["params"] = params_text(columns["params"])
+    times = [columns[name] for name in _TIMES if name in columns]
+    return db.execute(statement, [*columns.values(), *times, run_id]) > 0
+
+
+@functools.lru_cache(64)
+def _update(names: tuple[str, ...]) -> str:
+    """The statement that changes these fields of a run: their values, the state the last of them, the times, the id."""
+    unknown = set(names) - _CHANGEABLE
+    if unknown or not names:
         raise ValueError(f"cannot be changed in a run: {', '.join(sorted(unknown)) or 'nothing'}")
-    stored = dict(columns)
-    if "status" in stored or "end_reason" in stored:
-        stored["state"] = encode(stored.pop("status", ""), stored.pop("end_reason", None))
-    if "params" in stored:
-        stored["params"] = params_text(stored["params"])
-    parts = [f"{name} = ?" for name in stored]
-    params = [*stored.values()]
-    if "started_at" in stored or "ended_at" in stored:
+    columns = [name for name in names if name not in _STATE]
+    if len(columns) < len(names):
+        columns.append("state")
+    parts = [f"{name} = ?" for name in columns]
+    if not set(_TIMES).isdisjoint(names):
         # In SET, a column's name is its value before: what changes must be given again.
-        times = ["CAST(? AS BIGINT)" if name in stored else name for name in ("ended_at", "started_at")]
+        times = ["CAST(? AS BIGINT)" if name in names else name for name in _TIMES]
         parts.append(f"duration = {' - '.join(times)}")
-        params += [stored[name] for name in ("ended_at", "started_at") if name in stored]
-    return db.execute(f"UPDATE OR FAIL runs SET {', '.join(parts)} WHERE id = ?", [*params, run_id]) > 0  # noqa: S608 - known names
+    return f"UPDATE OR FAIL runs SET {', '.join(parts)} WHERE id = ?"  # noqa: S608 - known names
 
 
 def delete_run(db: Database, run_id: str, now_ms: int) -> bool:

@@ -37,6 +37,10 @@ from store.thaw import Thaw
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
 BUSY_WAIT_S = 5.0
+_READER_STATEMENTS = 100
+_WRITER_STATEMENTS = 400
+"""The driver keeps those that were among so many last executions: of the writer also the rarer ones, which are as many
+as there may be events in one transaction."""
 PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
 
 _WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
@@ -93,7 +97,14 @@ class SqliteConnection(Connection):
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
         # thread_safe=False: peewee would keep the connection in a threading.local, which under gevent is one per
         # greenlet. The holder of this object is the one who may use it, whatever its thread.
-        self._orm: Any = APSWDatabase(path, thread_safe=False, lock_type="IMMEDIATE", timeout=BUSY_WAIT_S, flags=flags)
+        self._orm: Any = APSWDatabase(
+            path,
+            thread_safe=False,
+            lock_type="IMMEDIATE",
+            timeout=BUSY_WAIT_S,
+            flags=flags,
+            statementcachesize=_READER_STATEMENTS if readonly else _WRITER_STATEMENTS,
+        )
         try:
             self._orm.connect()
             self._raw: apsw.Connection = self._orm.connection()

@@ -159,6 +159,12 @@ def update_task(db: Database, name: str, **columns: Any) -> bool:
     return db.execute(f"UPDATE tasks SET {changed} WHERE name = ?", [*columns.values(), name]) > 0  # noqa: S608 - known names
 
 
+def put_back(db: Database, task: TaskRecord) -> None:
+    """Store what another database remembers of a task or service; which of its runs was the last, runs tell."""
+    upsert_task(db, task.name, task.kind, task.definition)
+    update_task(db, task.name, **{name: getattr(task, name) for name in _CHANGEABLE})
+
+
 def forget_missing(db: Database, names: Collection[str]) -> int:
     """Mark every task but these as not configured any more; returns how many were. What comes back is new."""
     gone = _CONFIGURED & TaskModel.name.not_in(list(names))

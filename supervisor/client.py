@@ -15,7 +15,8 @@ import time
 from collections import deque
 from typing import Any
 
-from supervisor.messages import Decoder, ProtocolError, encode, receive
+from supervisor.frames import decoder, encode
+from supervisor.messages import ProtocolError, receive
 
 _DEADLINE_S = 10.0
 _GRACE_S = 20.0
@@ -51,7 +52,7 @@ class _Connection:
 
     def __init__(self, path: str, token: str, timeout_s: float) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._decoder = Decoder()
+        self._decoder = decoder()
         self._greeting = encode({"op": "hello", "token": token})
         try:
             self._sock.settimeout(timeout_s)

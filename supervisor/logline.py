@@ -7,6 +7,7 @@
 Standard library only, without `logging`: the root process loads this.
 """
 
+import functools
 import os
 import time
 
@@ -17,13 +18,19 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80,
 
 def printable(text: str) -> str:
     """`text` on one line: control characters as escapes, so that data cannot forge log lines."""
-    return text.translate(_ESCAPES)
+    return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def stamp(now_ms: int) -> str:
     """RFC 3339 in UTC with milliseconds."""
     seconds, ms = divmod(now_ms, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ms:03d}Z"
+    return f"{_second(seconds)}.{ms:03d}Z"
+
+
+@functools.lru_cache(1)
+def _second(seconds: int) -> str:
+    """Under load one second has many lines."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 class Log:

@@ -21,7 +21,7 @@ Root -> scheduler
     ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: what runs, what ended unacknowledged, the
                   directory with the cgroups of runs, if there is one, and whether the daemon is being shut down
     ``started``   {run, pid, at}
-    ``exited``    see :class:`Exited`
+    ``exited``    see :class:`Exited`; without `origin`, which whoever hears this has
     ``stopping``  {run}: of one that was launched elsewhere: its stop ladder has begun, for whatever cause
     ``notified``  {run, ...}: what a run said by sd_notify, as far as it is new: ``ready_at``, ``status``, ``alive``
     ``log``       {run, state, reason}: how its log gets on: ``ok``, ``waiting`` (its file takes nothing, the run's
@@ -50,7 +50,7 @@ All times are integer milliseconds since the Unix epoch, all intervals integer m
 import json
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from supervisor.dataclass import asdict, dataclass, field
@@ -74,10 +74,27 @@ def encode(frame: Frame) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
+def parse(body: bytes | bytearray) -> Frame:
+    """The object that the body of a frame holds.
+
+    Raises:
+        ProtocolError: it is no JSON object.
+    """
+    try:
+        frame = json.loads(body.decode("utf-8", "surrogateescape"))
+    except ValueError as err:
+        raise ProtocolError("a frame that is no JSON") from err
+    if not isinstance(frame, dict):
+        raise ProtocolError("a frame that is no object")
+    return frame
+
+
 class Decoder:
     """Cuts a byte stream into frames; keeps what is incomplete until the rest arrives."""
 
-    def __init__(self) -> None:
+    def __init__(self, parse: Callable[[bytearray], Frame] = parse) -> None:
+        """`parse`: makes a frame of a body, as the function of that name does."""
+        self._parse = parse
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
@@ -86,23 +103,22 @@ class Decoder:
         Raises:
             ProtocolError: a frame over 16 MiB, or a body that is no JSON object.
         """
-        self._buffer += data
-        while len(self._buffer) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._buffer)
-            if size > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes")
-            end = _LENGTH.size + size
-            if len(self._buffer) < end:
-                return
-            body = bytes(self._buffer[_LENGTH.size : end])
-            del self._buffer[:end]
-            try:
-                frame = json.loads(body.decode("utf-8", "surrogateescape"))
-            except ValueError as err:
-                raise ProtocolError("a frame that is no JSON") from err
-            if not isinstance(frame, dict):
-                raise ProtocolError("a frame that is no object")
-            yield frame
+        buffer = self._buffer
+        buffer += data
+        begin = 0
+        try:
+            while len(buffer) - begin >= _LENGTH.size:
+                (size,) = _LENGTH.unpack_from(buffer, begin)
+                if size > MAX_FRAME_BYTES:
+                    raise ProtocolError(f"a frame of {size} bytes")
+                end = begin + _LENGTH.size + size
+                if len(buffer) < end:
+                    return
+                body = buffer[begin + _LENGTH.size : end]
+                begin = end
+                yield self._parse(body)
+        finally:
+            del buffer[:begin]
 
 
 def receive_all(sock: socket.socket, decoder: Decoder) -> list[Frame]:

@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-import pkgutil
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from store.connection import Connection
 from store.errors import NotReady, SchemaTooNew
 from store.migrations.define import define
 
-_MODULE = re.compile(r"(\d{4})_\w+")
+_FILE = re.compile(r"((\d{4})_\w+)\.py")
 _TABLE = """
 CREATE TABLE schema_migration (
     version INTEGER PRIMARY KEY,
@@ -44,12 +44,12 @@ class Migration(NamedTuple):
 @functools.cache
 def known() -> tuple[Migration, ...]:
     """The steps of this release, oldest first."""
-    package = importlib.import_module("store.migrations")
     found = []
-    for info in pkgutil.iter_modules(package.__path__):
-        if match := _MODULE.fullmatch(info.name):
-            module = importlib.import_module(f"{package.__name__}.{info.name}")
-            found.append(Migration(int(match[1]), info.name, module.up, module.READABLE_FROM))
+    for file in os.listdir(os.path.dirname(__file__)):
+        if match := _FILE.fullmatch(file):
+            name, version = match.groups()
+            module = importlib.import_module(f"store.migrations.{name}")
+            found.append(Migration(int(version), name, module.up, module.READABLE_FROM))
     return tuple(sorted(found, key=lambda step: step.version))
 
 

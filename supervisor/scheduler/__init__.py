@@ -1,1 +1,13 @@
 """The scheduler process: decides what runs when, and is the only writer of run state."""
+
+import typing
+
+from supervisor.later import import_later
+
+# msgspec prefers its names to the same ones of Python; peewee asks for one answer. Each takes a megabyte.
+import_later(
+    "typing_extensions",
+    {name: getattr(typing, name) for name in ("NotRequired", "Required", "get_type_hints")},
+    override=lambda method: method,
+)
+import_later("inspect", {"isclass": lambda one: isinstance(one, type)})

@@ -11,6 +11,8 @@ import signal
 import sys
 from typing import Any
 
+import msgspec
+
 from store.database import Database
 from store.errors import StoreError
 from store.meta import get_meta, set_meta
@@ -22,7 +24,7 @@ from supervisor.config.problems import ConfigError
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import current_boot, set_title
-from supervisor.scheduler import datalock, runs
+from supervisor.scheduler import datalock, runs, ulids
 from supervisor.scheduler.alerts import Alerts
 from supervisor.scheduler.announce import Announcer, left_over
 from supervisor.scheduler.bulk import Bulk, unfinished_job
@@ -90,8 +92,9 @@ class Scheduler:
         self._loop = Loop()
         log.attach(self._loop)
         root.ask({"op": "snapshot"})
-        told = restored(database)
-        known = read(database, root.wait("snapshot"), again=told is not None)
+        again = restored(database)
+        waiting = frozenset[str]() if again is None else again.waiting
+        known = read(database, root.wait("snapshot"), again=again is not None, waiting=waiting)
         # A predecessor under the same root may have ended before it got as far as to take up the work.
         earlier = get_meta(database, TAKEN_UP)
         first = earlier != boot.started_at
@@ -154,7 +157,7 @@ class Scheduler:
         self._engine.ending = known.ending
         # One transaction: either all of it is done, and nothing of it a second time, or nothing.
         change = self._engine.change()
-        tell_restored(told, change, notices)
+        tell_restored(again, change, notices)
         self._store_configuration(change)
         change.write(lambda db: settle_passes(db, [run.id for run in known.unfinished]))
         startup = Startup(self._engine, self._keeper, root, self._units, log, self._launching, first=first)
@@ -327,7 +330,7 @@ class Scheduler:
             self._engine.started(frame["run"], frame["at"], change)
             self._run_sampler.started(frame["run"], frame["pid"])
         elif op == "exited":
-            exited = Exited(**{name: value for name, value in frame.items() if name != "op"})
+            exited = msgspec.convert(frame, Exited)
             # First what was sampled: what the end adds to the sums of the task is the rest.
             self._run_sampler.ended(exited.run, change)
             self._engine.exited(exited, change)
@@ -371,6 +374,7 @@ class Scheduler:
         if any(run_id not in self._launching.lost for run_id in held):
             return
         self._told_end = True
+        self._engine.acknowledge()
         self._root.send({"op": "ready_to_end"})
 
     def run(self) -> None:
@@ -391,6 +395,7 @@ class Scheduler:
 
 def main() -> int:
     """Run the scheduler; returns the exit status."""
+    ulids.load()
     root = RootLink(int(sys.argv[2]))
     try:
         boot = root.hello()

@@ -6,7 +6,6 @@ event that is too long there are number and kind, which say to look for what has
 """
 
 import contextlib
-import itertools
 import os
 from collections.abc import Sequence
 
@@ -31,10 +30,10 @@ def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
     These are what the one before had stored and could not announce, and some of what it had announced: its ring tells.
     """
     last = last_seq(db)
-    announced = _announced(ring_path(runtime_dir, EVENTS_RING))
-    if not announced:
+    newest = announced(runtime_dir)
+    if not newest:
         return last + 1, []
-    known = max(0, announced - _AGAIN)
+    known = max(0, newest - _AGAIN)
     events = since(db, known, max(0, last - known))
     # A database that was started again from its copy gives numbers far beyond those that it had given.
     if not events or events[-1].seq - events[0].seq != len(events) - 1:
@@ -42,9 +41,9 @@ def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
     return events[0].seq, [draft(one.kind, one.body, one.created_at) for one in events]
 
 
-def _announced(path: str) -> int:
-    """The number of the last event in a ring; 0: there is none, or nobody can tell."""
-    reader = LogReader(path, None)
+def announced(runtime_dir: str) -> int:
+    """The number of the last event in the ring of another scheduler; 0: there is none, or nobody can tell."""
+    reader = LogReader(ring_path(runtime_dir, EVENTS_RING), None)
     try:
         return reader.head().lines
     except (LogError, OSError):
@@ -67,12 +66,10 @@ class Announcer:
         loop.watch(bell.listener.fileno(), self._accept)
 
     def announce(self, first: int, events: Sequence[Draft]) -> None:
-        """Append events, numbered from `first` on, and ring."""
-        numbers = itertools.count(first)
-        for at, together in itertools.groupby(events, lambda event: event.created_at):
-            lines = [_line(number, event) for event, number in zip(together, numbers, strict=False)]
-            self._writer.append(SYSTEM, b"".join(lines), at)
+        """Append events, numbered from `first` on, with the time of the newest, and ring."""
         if events:
+            lines = [_line(number, event) for number, event in enumerate(events, first)]
+            self._writer.append(SYSTEM, b"".join(lines), events[-1].created_at)
             self._loop.last(self.ring)
 
     def ring(self) -> None:

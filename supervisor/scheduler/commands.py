@@ -11,7 +11,7 @@ from supervisor.scheduler.access import AccessCommands
 from supervisor.scheduler.control import Operation, Reply, done, refused
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.parameters import Unfit, take
-from supervisor.scheduler.records import pending_row
+from supervisor.scheduler.records import row_told
 from supervisor.scheduler.trigger_keys import TriggerKeys
 from supervisor.scheduler.units import Unit
 
@@ -102,7 +102,7 @@ class Commands:
         )
         self._keys.claim(arguments, change)
         refusal = run.state is runs.State.ENDED
-        answer = done() if refusal else done(row=pending_row(run, by=arguments["by"])._asdict())
+        answer = done() if refusal else done(row=row_told(run, arguments["by"]))
         change.then(lambda: reply(answer))
         self._engine.commit(change)
 

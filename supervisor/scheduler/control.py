@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.frames import decoder, encode
+from supervisor.messages import Frame, ProtocolError
 from supervisor.osport import UnixListener
 from supervisor.scheduler.loop import Loop
 
@@ -37,7 +38,7 @@ def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None
 class _Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.decoder = Decoder()
+        self.decoder = decoder()
         self.trusted = False
         self.unsent = bytearray()
         self.blocked = False

@@ -26,6 +26,8 @@ _NO_COPY = "what runs goes on, what cannot be stored does not start; restore a b
 
 @dataclass(frozen=True)
 class _Found:
+    """What reading all of the database has shown."""
+
     damage: str | None
     """What is wrong; None: nothing."""
     copied_at_ms: int | None = None

@@ -53,6 +53,8 @@ class Engine:
         """By run id."""
         self.ending = False
         """The daemon is being shut down: nothing new starts."""
+        self._stored_ends: list[str] = []
+        """Runs whose ends were stored in this round of the loop."""
         self._held_back: list[str] | None = None
         """Runs whose stored ends the root is not to forget yet; None: it may forget all."""
 
@@ -264,13 +266,19 @@ class Engine:
     def _take_end(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
         if run is not None:
             self._apply(run, runs.Event.EXITED, change, exited=exited, line=line)
-        change.then(lambda: self._acknowledge(exited.run))
+        change.then(lambda: self._is_stored(exited.run))
 
-    def _acknowledge(self, run_id: str) -> None:
-        if self._held_back is None:
-            self._root.send({"op": "ack", "runs": [run_id]})
-        else:
-            self._held_back.append(run_id)
+    def _is_stored(self, run_id: str) -> None:
+        self._stored_ends.append(run_id)
+        self._loop.last(self.acknowledge, before_others=True)
+
+    def acknowledge(self) -> None:
+        """Let the root forget the ends that were stored: those of one round together, at its end or before."""
+        ends, self._stored_ends = self._stored_ends, []
+        if self._held_back is not None:
+            self._held_back += ends
+        elif ends:
+            self._root.send({"op": "ack", "runs": ends})
 
     def hold_acknowledgements(self, hold: bool) -> None:
         """Whether the root is to keep the ends that are stored, for it is doubtful whether the store will keep them."""

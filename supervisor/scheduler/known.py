@@ -24,7 +24,9 @@ class Known:
     cgroups: str | None = None
     """Directory with the cgroups of runs."""
     again: bool = False
-    """The database was started again from its copy: what waited to start then has perhaps run."""
+    """The database was started again from its copy: what waited to start then has perhaps run, but for `waiting`."""
+    waiting: frozenset[str] = frozenset()
+    """Runs of which the damaged database told that they had not begun."""
     relearned: frozenset[str] = frozenset()
     """Those of the unfinished runs that the store does not have, since its copy is older; the root has them."""
 
@@ -66,10 +68,11 @@ class Known:
         }
 
 
-def read(db: Database, snapshot: Frame, *, again: bool = False) -> Known:
+def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> Known:
     """Collect what is known; before the store thread takes the database over.
 
     `again`: the database was started again from its copy, so the root tells about runs that are younger than that.
+    `waiting`: runs that have not begun all the same.
     """
     running = {instance["run"]: instance for instance in snapshot["instances"]}
     exits = [Exited(**exited) for exited in snapshot["exits"]]
@@ -81,6 +84,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False) -> Known:
         ending=snapshot["ending"],
         cgroups=snapshot["cgroups"],
         again=again,
+        waiting=waiting,
         relearned=frozenset(run.id for run in younger),
     )
 

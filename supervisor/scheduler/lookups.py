@@ -28,6 +28,8 @@ class Identity:
     """What a login would set, as far as the definition wants that."""
 
 
+NOBODY_ELSE = Identity()
+"""The daemon's user runs it, of whom nothing has to be asked."""
 Then = Callable[[Identity], None]
 
 
@@ -75,7 +77,7 @@ class Lookups:
         """Call `then`, once: at once when nobody has to be asked, else from the loop."""
         key = definition.user, definition.clean_env
         if key == (None, False):
-            then(Identity())
+            then(NOBODY_ELSE)
             return
         asker = _Asker(then)
         late = f"{_named(key)} could not be looked up within {format_duration(self._patience_ms)}"

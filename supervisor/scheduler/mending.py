@@ -5,9 +5,10 @@ One that meets damage later has all of the database read, and ends for the next 
 
 import os
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from store.connection import Durability
-from store.copies import Restored, check, copied_at_ms, is_suspect, restore, suspected_by
+from store.copies import Restored, check, copied_at_ms, is_closed, is_suspect, restore, suspected_by
 from store.database import Database, open_writer
 from store.errors import Damaged
 from store.events import last_seq
@@ -16,13 +17,29 @@ from store.runs import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.logline import Log, stamp
 from supervisor.messages import Boot
+from supervisor.scheduler.announce import announced
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.notices import Notices
+
+if TYPE_CHECKING:
+    from store.salvage import Salvaged
 
 TAKEN_UP = "taken_up"
 """Name in the store of the start time of the daemon whose first scheduler took up the work last."""
 _RESTORED = "restored"
-"""Name in the store of what people are to be told."""
+"""Name in the store of what has to be known of that until it is told."""
+
+
+class Again(NamedTuple):
+    """What a scheduler has to know that starts again from the copy.
+
+    Attributes:
+        told: What people are to hear.
+        waiting: Ids of runs that wait, and have not begun.
+    """
+
+    told: str
+    waiting: frozenset[str]
 
 
 def open_mended(boot: Boot, durability: Durability, log: Log) -> Database:
@@ -34,6 +51,7 @@ def open_mended(boot: Boot, durability: Durability, log: Log) -> Database:
     """
     path = boot.database
     suspecting = suspected_by(path)
+    newest_event = announced(boot.runtime_dir) or (0 if is_closed(path) else None)
     try:
         return _opened(path, durability, log)
     except Damaged as err:
@@ -43,28 +61,45 @@ def open_mended(boot: Boot, durability: Durability, log: Log) -> Database:
         why = err
     # Its scheduler had taken up the work, which the copy may be too old to know.
     known = {TAKEN_UP: boot.started_at} if suspecting == boot.started_at else {}
-    found = restore(
-        path, time.time_ns() // 1_000_000, lambda found: {_RESTORED: f"It was {_told(found)}. {why}", **known}
-    )
+
+    def remember(found: Restored) -> dict[str, object]:
+        again = Again(f"It was {_told(found)}. {why}", found.salvaged.waiting)
+        return {_RESTORED: {**again._asdict(), "waiting": sorted(again.waiting)}, **known}
+
+    found = restore(path, time.time_ns() // 1_000_000, remember, newest_event)
     log.error(f"the database is {_told(found)}: {why}")
     return open_writer(path, durability)
 
 
 def _told(found: Restored) -> str:
     where = "" if found.damaged is None else f"; the damaged one is {found.damaged}"
-    return f"started again from its copy of {stamp(found.copied_at_ms)}; what happened after that is lost{where}"
+    return f"started again from its copy of {stamp(found.copied_at_ms)}; {_left(found.salvaged)}{where}"
 
 
-def restored(database: Database) -> str | None:
-    """What people are to hear of that, if it was so."""
-    told: str | None = get_meta(database, _RESTORED)
-    return told
+def _left(salvaged: "Salvaged") -> str:
+    """What there is of what happened after the copy."""
+    if salvaged.failed:
+        return f"what happened after that is lost: {salvaged.failed}"
+    if not (salvaged.runs or salvaged.changes or salvaged.current):
+        return "what happened after that is lost"
+    parts = [f"{salvaged.runs} later runs and {salvaged.changes} changes of others were saved"]
+    if salvaged.gaps or salvaged.invalid:
+        parts.append(f"{salvaged.gaps} parts could not be read, {salvaged.invalid} rows were not valid")
+    if not salvaged.current:
+        parts.append("what happened last may be lost")
+    return ", ".join(parts)
 
 
-def tell_restored(told: str | None, change: Change, notices: Notices) -> None:
-    """Have them hear of it, once."""
-    if told is not None:
-        notices.database_restored(told, change)
+def restored(database: Database) -> Again | None:
+    """What is to be known of that, if it was so."""
+    stored = get_meta(database, _RESTORED)
+    return stored and Again(stored["told"], frozenset(stored["waiting"]))
+
+
+def tell_restored(again: Again | None, change: Change, notices: Notices) -> None:
+    """Have people hear of it, once."""
+    if again is not None:
+        notices.database_restored(again.told, change)
         change.write(lambda db: set_meta(db, _RESTORED, None))
 
 

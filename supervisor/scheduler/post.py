@@ -22,6 +22,8 @@ OnResult = Callable[[Result], None]
 
 @dataclass
 class _Open:
+    """An order that a notifier has."""
+
     order: Letter | Ping
     then: OnResult
     tries: int = 0

@@ -6,7 +6,7 @@ A run starts only when the store has it. What the root has to do before, it does
 from logring.paths import log_path
 from supervisor.messages import Boot, Frame
 from supervisor.scheduler.commit import Committer
-from supervisor.scheduler.lookups import Identity
+from supervisor.scheduler.lookups import NOBODY_ELSE
 from supervisor.scheduler.records import origin_of
 from supervisor.scheduler.rootlink import RootLink
 from supervisor.scheduler.units import LiveRun, spawn_of
@@ -29,7 +29,7 @@ class Prospects:
         definition = run.definition
         if not self._committer.idle or definition.user is not None or definition.clean_env or definition.launcher:
             return
-        run.identity = Identity()
+        run.identity = NOBODY_ELSE
         spawn = self._spawn(run)
         self._announced = run, spawn
         self._root.send({"op": "prepare", "spawn": spawn})
@@ -37,7 +37,7 @@ class Prospects:
     def start(self, run: LiveRun) -> None:
         """Order the start of a run, whose identity is known."""
         announced, self._announced = self._announced, None
-        if announced is not None and announced[0] is run and run.identity == Identity():
+        if announced is not None and announced[0] is run and run.identity == NOBODY_ELSE:
             spawn = announced[1]
         else:
             spawn = self._spawn(run)
@@ -45,4 +45,4 @@ class Prospects:
 
     def _spawn(self, run: LiveRun) -> Frame:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
-        return {**vars(spawn_of(run, self._boot.daemon_id, log)), "origin": origin_of(run)}
+        return vars(spawn_of(run, self._boot.daemon_id, log, origin_of(run)))

@@ -9,7 +9,6 @@ from supervisor.scheduler.terms import terms_of
 from supervisor.scheduler.units import LiveRun
 from supervisor.scheduler.verdict import UNKNOWN_EXIT_CODE, Verdict
 
-_NO_DEFAULT = object()
 _TERMS = "terms"
 
 
@@ -24,29 +23,40 @@ def refused_row(run: LiveRun, reason: str, *, by: str | None = None, missed_coun
 
 
 def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **columns: Any) -> Run:
-    return Run(
-        id=run.id,
-        task_name=run.unit.name,
-        kind=run.definition.kind,
-        status=status,
-        end_reason=reason,
-        exit_code=UNKNOWN_EXIT_CODE,
-        instance_index=run.instance,
-        retry_attempt=run.attempt,
-        retry_of_run_id=run.retry_of,
-        triggered_by=run.trigger,
-        created_at=run.created_at,
-        scheduled_at=run.scheduled_at,
-        requested_by=by,
-        params=run.params.record,
-        **columns,
-    )
+    return Run(**_columns(run, status, reason), requested_by=by, **columns)
+
+
+def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
+    """What a new run has in its row; without what is as with any other."""
+    columns: dict[str, Any] = {
+        "id": run.id,
+        "task_name": run.unit.name,
+        "kind": run.definition.kind,
+        "status": status,
+        "end_reason": reason,
+        "exit_code": UNKNOWN_EXIT_CODE,
+        "instance_index": run.instance,
+        "retry_attempt": run.attempt,
+        "retry_of_run_id": run.retry_of,
+        "triggered_by": run.trigger,
+        "created_at": run.created_at,
+    }
+    params = run.params.record
+    if run.scheduled_at is not None:
+        columns["scheduled_at"] = run.scheduled_at
+    if params is not None:
+        columns["params"] = params
+    return columns
+
+
+def row_told(run: LiveRun, by: str | None) -> dict[str, Any]:
+    """:func:`pending_row`, for who asked for the run."""
+    return {**_columns(run, "pending", None), "requested_by": by}
 
 
 def origin_of(run: LiveRun) -> dict[str, Any]:
-    """The row of a run that is to start, for the root, and its terms; without what is as with any other."""
-    row = pending_row(run)._asdict()
-    origin = {name: value for name, value in row.items() if value != Run._field_defaults.get(name, _NO_DEFAULT)}
+    """The row of a run that is to start, for the root, and its terms."""
+    origin = _columns(run, "pending", None)
     terms = terms_of(run.definition)
     return {**origin, _TERMS: terms} if terms else origin
 

@@ -4,7 +4,8 @@ import select
 import socket
 from collections.abc import Callable
 
-from supervisor.messages import PROTOCOL, Boot, Decoder, Frame, ProtocolError, encode, receive_all
+from supervisor.frames import decoder, encode
+from supervisor.messages import PROTOCOL, Boot, Frame, ProtocolError, receive_all
 from supervisor.scheduler.loop import Loop
 from supervisor.version import VERSION
 
@@ -24,7 +25,7 @@ class RootLink:
         """How many schedulers this root has started, this one included."""
         self.refusal: str | None = None
         """The root is of another version than we are, and why it stays so; None: it is of ours."""
-        self._decoder = Decoder()
+        self._decoder = decoder()
         self._early: list[Frame] = []
         self._unsent = bytearray()
         self._watching_room = False

@@ -27,6 +27,8 @@ _PORTION = 20
 
 @dataclass(slots=True)
 class _Run:
+    """A run that is sampled."""
+
     pid: int
     since_s: float
     cgroup: str | None = None

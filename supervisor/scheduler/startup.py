@@ -223,7 +223,7 @@ class Startup:
                 self._recollect(run, ended[row.id])
                 self._engine.exited(ended[row.id], change)
             else:
-                self._unknown(run, row, change, again=known.again)
+                self._unknown(run, row, change, again=known.again and row.id not in known.waiting)
         stored = {row.id for row in known.unfinished}
         secret_params.sweep(self._engine.boot.data_dir, stored)
         if self._launching is not None:

@@ -2,6 +2,7 @@
 
 import collections
 from dataclasses import dataclass
+from typing import Any
 
 from supervisor.config.diff import recipe
 from supervisor.config.model import Probe, Service, Task
@@ -182,8 +183,8 @@ class Unit:
         return self.definition if isinstance(self.definition, Service) else None
 
 
-def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
-    """How the root has to start `run`, whose identity is known."""
+def spawn_of(run: LiveRun, daemon_id: str, log: str, origin: dict[str, Any] | None = None) -> Spawn:
+    """How the root has to start `run`, whose identity is known; `log` and `origin` as in :class:`Spawn`."""
     definition = run.definition
     command = definition.run
     argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
@@ -226,6 +227,7 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str) -> Spawn:
         env=env,
         secrets=[*definition.secrets, *handed.secrets],
         recipe=recipe(definition) if isinstance(definition, Service) else "",
+        origin=origin or {},
         cwd=definition.working_dir,
         log=log,
         log_max_bytes=definition.log_max_bytes,

@@ -11,7 +11,7 @@ from supervisor.scheduler.loop import Loop
 
 
 def test_announce(tmp_path: Path) -> None:
-    """Line n of the ring is event n + 1, with number, kind and body, at its time; who listens hears of it once."""
+    """Line n of the ring is event n + 1: number, kind, body, at the last time of those with it. It is heard of once."""
     loop = Loop()
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
     announcer = Announcer(loop, str(tmp_path), "D", bell, 8)
@@ -27,8 +27,8 @@ def test_announce(tmp_path: Path) -> None:
     reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
     lines = reader.read(0, 100).lines
     assert [(line.n, line.ts, json.loads(line.text)) for line in lines] == [
-        (7, 5000, {"seq": 8, "kind": "a", "text": "ü\n", "kind of": {}}),
-        (8, 5000, {"seq": 9, "kind": "b"}),
+        (7, 5001, {"seq": 8, "kind": "a", "text": "ü\n", "kind of": {}}),
+        (8, 5001, {"seq": 9, "kind": "b"}),
         (9, 5001, {"seq": 10, "kind": "c", "n": [1]}),
         (10, 5001, {"seq": 11, "kind": "d", "x": None}),
     ]

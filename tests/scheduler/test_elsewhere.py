@@ -146,7 +146,7 @@ def test_the_script_means_what_it_says(arguments: list[str], env: dict[str, str]
     code = (
         "import os,sys,json; print(json.dumps([sys.argv[1:], {n: os.environ.get(n) for n in json.loads(sys.argv[1])}]))"
     )
-    command = ["/usr/bin/env", "python3", "-I", "-c", code, json.dumps(list(env)), *arguments]
+    command = ["/usr/bin/env", sys.executable, "-I", "-S", "-c", code, json.dumps(list(env)), *arguments]
     text = elsewhere.script(command, env, cwd="/", umask=0o27)
     done = subprocess.run(["/bin/sh"], input=text.encode(), capture_output=True, env=_PLAIN, check=True)
     found: list[Any] = json.loads(done.stdout)

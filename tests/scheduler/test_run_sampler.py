@@ -178,14 +178,14 @@ def test_one_that_cannot_be_stored(bench: Make, pid: int) -> None:
 def test_never_stored_for_long(bench: Make, pid: int) -> None:
     """What waits in memory is bounded, too."""
     one = Sampled(bench(""), {A: pid})
-    for _ in range(6 * MOST):
+    for _ in range(3 * MOST):
         one.clock.forward(STEP_MS)
         while one.one.store.jobs:
             one.one.store.fail(DiskFull("full"))
     one.end(A)
     times = one.times(A)
     assert RECENT < len(times) <= MOST
-    assert times[-10:] == list(range(6 * MOST - 9, 6 * MOST + 1))
+    assert times[-10:] == list(range(3 * MOST - 9, 3 * MOST + 1))
 
 
 def test_a_process_that_is_gone(bench: Make) -> None:

@@ -12,8 +12,8 @@ from .backends import BACKENDS, database
 
 @pytest.fixture(params=BACKENDS)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """What is opened: a file that is not there yet, or the URL of an empty schema."""
-    with database(request, tmp_path) as where:
+    """What is opened: a file, or the URL of a schema; see `database`."""
+    with database(request, request.param, tmp_path) as where:
         yield where
 
 

@@ -2,6 +2,7 @@ from store import audit
 from store.audit import Entry
 from store.database import Database
 
+from .backends import on_sqlite
 from .making import T0
 
 
@@ -42,6 +43,7 @@ def test_the_oldest_go(writer: Database) -> None:
     assert [one.at - T0 for one in left if one.failed_login] == [19, 17]
 
 
+@on_sqlite
 def test_it_is_bounded(writer: Database) -> None:
     """Guesses of the password in any number leave what others did."""
     append(writer, [entry(0)])

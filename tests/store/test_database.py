@@ -30,6 +30,7 @@ def files(path: str) -> dict[str, int]:
     return {name: os.stat(where.parent / name).st_mode for name in sorted(os.listdir(where.parent))}
 
 
+@pytest.mark.own
 @on_sqlite
 @pytest.mark.parametrize("mask", [0, 0o022, 0o277, 0o777])
 def test_private(path: str, mask: int) -> None:
@@ -97,6 +98,7 @@ def test_reader_of_a_file_cannot_write(reader: Database) -> None:
             reader.execute(statement)
 
 
+@pytest.mark.own
 @on_sqlite
 def test_reader_never_checkpoints(path: str) -> None:
     """What a crashed writer left in the WAL stays there, byte for byte, whatever readers do and however they close."""
@@ -192,7 +194,7 @@ def test_threads(writer: Database, reader: Database) -> None:
         return rounds
 
     def write() -> None:
-        for n in range(1000):
+        for n in range(250):
             set_meta(writer, f"k{n}", n)
 
     with ThreadPoolExecutor(5) as pool:
@@ -204,7 +206,7 @@ def test_threads(writer: Database, reader: Database) -> None:
         assert all(one.result() > 0 for one in reads)
     assert isinstance(reader, database_module._Reader)
     assert len(reader._idle) <= 4
-    assert get_meta(reader, "k999") == 999
+    assert get_meta(reader, "k249") == 249
 
 
 def test_writer_of_a_thread(writer: Database) -> None:
@@ -231,6 +233,7 @@ def test_fork(reader: Database) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
+@pytest.mark.own
 @on_sqlite
 def test_not_ready(path: str) -> None:
     """Without a database, with an empty one, and with one that is not set up, a reader says that it is not ready."""
@@ -247,6 +250,7 @@ def test_not_ready(path: str) -> None:
         open_reader(path)
 
 
+@pytest.mark.own
 def test_waiting_until_ready(path: str) -> None:
     """A reader that may wait gets the database when it has been made."""
     with ThreadPoolExecutor(1) as pool:
@@ -258,6 +262,7 @@ def test_waiting_until_ready(path: str) -> None:
     writer.close()
 
 
+@pytest.mark.own
 @on_sqlite
 @pytest.mark.parametrize("content", [b"this is no database, but it is long enough " * 100, b"short"])
 def test_no_database(path: str, content: bytes) -> None:
@@ -284,6 +289,7 @@ def test_damaged(path: str, writer: Database) -> None:
         open_reader(path).rows("SELECT sum(length(value)) FROM meta")
 
 
+@pytest.mark.own
 @on_sqlite
 def test_other_application(path: str) -> None:
     """Another application's database is refused and not changed."""

@@ -11,6 +11,8 @@ from store.run_record import COLUMNS
 
 from .backends import on_sqlite
 
+pytestmark = pytest.mark.own
+
 
 def schema(db: Database) -> list[tuple[str, str]]:
     """Names and definitions of tables and indexes."""

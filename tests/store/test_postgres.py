@@ -87,6 +87,7 @@ def test_encoding(postgres: PostgresServer) -> None:
     postgres.ask("DROP DATABASE latin")
 
 
+@pytest.mark.own
 @on_postgresql
 def test_newer(path: str, writer: Database) -> None:
     """A database of a newer release is refused."""

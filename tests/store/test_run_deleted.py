@@ -27,7 +27,7 @@ from store.run_pages import Direction, SortField
 from store.run_summary import FAILURES, summarize
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 
-from .backends import BACKENDS, database
+from .backends import database
 from .making import T0, counted, stored_counts
 from .oracle import arranged, listed, matches
 from .test_run_pages import NOW, random_filter, random_run
@@ -72,29 +72,30 @@ class Left(NamedTuple):
     visible: list[Run]
     reader: Database
     filters: int
-    """How many are tried: all that is decided here is decided alike for both databases, only the SQL is not."""
+    """How many are tried."""
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
-def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with database(request, tmp_path_factory.mktemp("deleted")) as path:
-        yield path
+# All that is decided here is decided alike for both databases, only the SQL is not.
+LEFT = [
+    *(("sqlite", kind, 6) for kind in DELETIONS),
+    *(("postgresql", kind, 2) for kind in ("oldest", "every other", "one task", "all")),
+]
 
 
-@pytest.fixture(scope="module", params=DELETIONS)
-def left(request: pytest.FixtureRequest, where: str) -> Iterator[Left]:
+@pytest.fixture(scope="module", params=LEFT, ids=lambda param: f"{param[0]}-{param[1]}")
+def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
+    backend, kind, filters = request.param
     runs = made_runs()
-    with closing(open_writer(where)) as writer:
-        writer.execute("DELETE FROM runs")
+    with database(request, backend, tmp_path_factory.mktemp("deleted")) as where, closing(open_writer(where)) as writer:
         with writer.transaction():
             for run in runs:
                 insert_run(writer, run)
-        chosen = DELETIONS[request.param]
+        chosen = DELETIONS[kind]
         gone = {run.id for place, run in enumerate(runs) if chosen(place, run) and run.status == "ended"}
         assert delete(writer, [*gone]) == len(gone)
         visible = [run for run in runs if run.id not in gone]
         with closing(open_reader(where, limit_s=None)) as reader:
-            yield Left(request.param, runs, visible, reader, 2 if where.startswith("postgresql:") else 6)
+            yield Left(kind, runs, visible, reader, filters)
 
 
 @pytest.mark.parametrize("deep", [0, 5000])
@@ -197,7 +198,7 @@ from store.runs import insert_run
 
 db = open_writer(sys.argv[1])
 with db.transaction():
-    for n in range(600):
+    for n in range(120):
         at = T0 + n * 5 * 10**6
         insert_run(db, make_run(created_at=at, task_name=f"t{n % 7}", status="ended", end_reason="failed"))
 run_bulk.SLICE_ROWS = 10
@@ -210,7 +211,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("lines", [1, 27, 60, 90])
+@pytest.mark.parametrize("lines", [1, 7, 12, 18])
 def test_killed_between_slices(path: str, lines: int) -> None:
     """After a kill -9 whole slices are deleted or restored, those that were acknowledged among them; sums are exact."""
     acknowledged: list[int] = []
@@ -230,6 +231,6 @@ def test_killed_between_slices(path: str, lines: int) -> None:
     assert min(abs(gone + sum(acknowledged) - more) for more in (-10, 0, 10)) == 0
     assert stored_counts(writer) == counted(writer)
     reader = open_reader(path)
-    assert count_runs(reader, RunFilter()) == len(listed_all(reader)) == 600 - gone
+    assert count_runs(reader, RunFilter()) == len(listed_all(reader)) == 120 - gone
     reader.close()
     writer.close()

@@ -51,7 +51,7 @@ def test_touch(writer: Database) -> None:
 
 
 def test_full(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is an end to them."""
+    """There is an end to them, which is told."""
     monkeypatch.setattr(tokens, "MAX_TOKENS", 1)
     tokens.create(writer, token())
     assert tokens.create(writer, token("m", "i")) == "full"

@@ -65,12 +65,12 @@ def keys(path: str) -> set[str]:
 def test_results(store: StoreThread, path: str) -> None:
     """A result arrives in the loop's thread, after it is stored, in the order of submission."""
     got: list[tuple[Any, bool]] = []
-    for n in range(100):
+    for n in range(20):
         store.submit(put(f"k{n}"), lambda key: got.append((key, key in keys(path))))
     assert select.select([store], [], [], DEADLINE_S)[0]
     assert got == []
-    until_done(store, 100)
-    assert got == [(f"k{n}", True) for n in range(100)]
+    until_done(store, 20)
+    assert got == [(f"k{n}", True) for n in range(20)]
     assert not select.select([store], [], [], 0)[0]
     assert store.drain() == 0
 
@@ -79,13 +79,13 @@ def test_one_transaction(store: StoreThread, path: str) -> None:
     """What was queued during a commit is one transaction: nobody else sees a part of it."""
     seen: list[object] = []
     release = hold(store)
-    for n in range(50):
+    for n in range(20):
         store.submit(put(f"k{n}"), lambda _: None)
         store.submit(lambda _: len(keys(path)), seen.append)
     release()
-    until_done(store, 101)
-    assert seen == [0] * 50
-    assert len(keys(path)) == 50
+    until_done(store, 41)
+    assert seen == [0] * 20
+    assert len(keys(path)) == 20
 
 
 def test_a_failure_hurts_nobody_else(store: StoreThread, path: str) -> None:
@@ -187,12 +187,12 @@ def test_close(path: str) -> None:
     """Closing stores all that was submitted and delivers every result; later submissions are refused."""
     store = StoreThread(open_writer(path))
     got: list[Any] = []
-    for n in range(3000):
+    for n in range(1500):
         store.submit(put(f"k{n}"), got.append)
     store.close()
     store.close()
-    assert got == [f"k{n}" for n in range(3000)]
-    assert len(keys(path)) == 3000
+    assert got == [f"k{n}" for n in range(1500)]
+    assert len(keys(path)) == 1500
     with pytest.raises(Closed):
         store.submit(put("late"), got.append)
 
@@ -202,7 +202,7 @@ def test_from_many_threads(store: StoreThread, path: str) -> None:
     got: list[Any] = []
 
     def produce(name: str) -> None:
-        for n in range(300):
+        for n in range(100):
             store.submit(put(f"{name}{n:03}"), got.append)
 
     threads = [threading.Thread(target=produce, args=(name,)) for name in "abcd"]
@@ -210,11 +210,11 @@ def test_from_many_threads(store: StoreThread, path: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    until_done(store, 1200)
+    until_done(store, 400)
     for name in "abcd":
         mine = [key for key in got if key[0] == name]
         assert mine == sorted(mine)
-    assert len(keys(path)) == 1200
+    assert len(keys(path)) == 400
 
 
 def test_reading_inside(store: StoreThread) -> None:

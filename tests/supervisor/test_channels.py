@@ -13,39 +13,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor import frames, messages
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.doorbell import DoorbellClient, DoorbellServer
 from supervisor.logline import Log, printable, stamp
-from supervisor.messages import Decoder, ProtocolError, encode
+from supervisor.messages import Decoder, Frame, ProtocolError, encode
 from supervisor.scheduler.control import ControlServer, Operation, Reply, done, refused
 from supervisor.scheduler.loop import Loop
 from tests.waiting import until
 
+WRITERS: list[Callable[[Frame], bytes]] = [messages.encode, frames.encode]
+READERS: list[Callable[[], Decoder]] = [Decoder, frames.decoder]
 
-@given(texts=st.lists(st.text(), max_size=5), cuts=st.lists(st.integers(1, 40), min_size=1))
-def test_frames_survive_any_cutting(texts: list[str], cuts: list[int]) -> None:
+
+@given(
+    texts=st.lists(st.text(), max_size=5),
+    cuts=st.lists(st.integers(1, 40), min_size=1),
+    write=st.sampled_from(WRITERS),
+    read=st.sampled_from(READERS),
+)
+def test_frames_survive_any_cutting(
+    texts: list[str], cuts: list[int], write: Callable[[Frame], bytes], read: Callable[[], Decoder]
+) -> None:
     """However the bytes arrive, the same frames come out in the same order."""
-    stream = b"".join(encode({"op": text}) for text in texts)
-    decoder, position = Decoder(), 0
+    stream = b"".join(write({"op": text, "number": 2**63, "none": None}) for text in texts)
+    decoder, position = read(), 0
     found: list[dict[str, Any]] = []
     while position < len(stream):
         size = cuts[position % len(cuts)]
         found += decoder.feed(stream[position : position + size])
         position += size
-    assert found == [{"op": text} for text in texts]
+    assert found == [{"op": text, "number": 2**63, "none": None} for text in texts]
 
 
-def test_what_is_not_utf8_survives() -> None:
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_is_not_utf8_survives(write: Callable[[Frame], bytes], read: Callable[[], Decoder]) -> None:
     """Arguments and paths are bytes on Linux; a frame carries them as surrogates and back."""
     text = b"\xff/caf\xe9".decode("utf-8", "surrogateescape")
-    assert next(Decoder().feed(encode({"op": text})))["op"] == text
+    assert next(read().feed(write({"op": text})))["op"] == text
 
 
+@pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01{", b"\x00\x00\x00\x02[]"])
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_what_is_no_frame_is_refused(data: bytes, read: Callable[[], Decoder]) -> None:
     """A length beyond the limit, broken JSON and other values than objects are errors, not memory."""
     with pytest.raises(ProtocolError):
-        list(Decoder().feed(data))
+        list(read().feed(data))
 
 
 def test_log_lines_cannot_be_forged() -> None:

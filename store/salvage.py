@@ -1,0 +1,264 @@
+"""Taking over, from a damaged database, what its copy is too old to have: runs, and what tasks have come to.
+
+What is read has to be as if we had written it; else the row is left out. Everything goes through the statements by
+which it was stored at first, so that triggers count it.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_type_hints
+
+from store.database import Database
+from store.errors import Conflict
+from store.idempotency import adopt
+from store.ids import is_ulid
+from store.phases import END_REASONS, PHASES
+from store.run_record import COLUMNS, Run, from_row
+from store.run_samples import COLUMNS as SAMPLE_COLUMNS
+from store.run_samples import keep, parsed
+from store.runs import delete_run, get_run, insert_run, unfinished_runs, update_run
+from store.tasks import TaskRecord, put_back
+from store.wreck import Wreck, opened
+
+_LIMIT_S = 60.0
+_REUSED = 1000
+"""So many of the newest runs of the copy may have been purged since, and their places taken."""
+_COLUMNS = ", ".join(COLUMNS)
+_TRIGGERS = frozenset({"cron", "api", "cloud", "service", "startup"})
+_NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._:-]{1,100}")
+_LATEST = 2**53
+"""Times and amounts are below: what clients can count exactly."""
+_EXIT_CODES = range(-2, 256)
+_TYPES = {name: hint for name, hint in get_type_hints(Run).items() if name != "params"}
+_TASK_TYPES = get_type_hints(TaskRecord)
+_FLAGS = ("configured", "paused", "stopped")
+
+
+class Salvaged(NamedTuple):
+    """What was taken over.
+
+    Attributes:
+        runs: How many that the copy does not have.
+        changes: How many that have changed since.
+        invalid: Rows that were read, and left out.
+        gaps: Ranges, or single rows, that could not be read.
+        current: It is as it was when it was written last, as far as it could be read: what waits in it has not begun.
+        waiting: Ids of the runs that wait; known only if it is current.
+        accounted: Names of the tasks of which the newest instant is known; the same.
+        last_event: The number of its newest event; 0: unknown.
+        failed: Why nothing was; empty: something could be read.
+    """
+
+    runs: int = 0
+    changes: int = 0
+    invalid: int = 0
+    gaps: int = 0
+    current: bool = False
+    waiting: frozenset[str] = frozenset()
+    accounted: frozenset[str] = frozenset()
+    last_event: int = 0
+    failed: str = ""
+
+
+def salvage(database: Database, damaged: str, copy: str, newest_event: int | None) -> Salvaged:
+    """Take over what can be read, in one transaction.
+
+    Args:
+        database: what began as the copy.
+        damaged: path of the damaged one, which nobody writes.
+        copy: path of a copy of it.
+        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
+
+    Raises:
+        StoreError: nothing can be read, or not be written.
+        OSError: there is no room to look at it.
+    """
+    with opened(damaged, copy, _LIMIT_S) as wreck, database.transaction():
+        return _Salvage(database, wreck).done(newest_event)
+
+
+class _Salvage:
+    def __init__(self, database: Database, wreck: Wreck) -> None:
+        self._database = database
+        self._wreck = wreck
+        self._runs = 0
+        self._changes = 0
+        self._invalid = 0
+        self._waiting: set[str] = set()
+
+    def done(self, newest_event: int | None) -> Salvaged:
+        """Do it."""
+        last_event = self._last_event()
+        current = newest_event is not None and last_event >= max(1, newest_event)
+        self._change_unfinished()
+        self._add_younger()
+        tasks = self._change_tasks()
+        self._keep_keys()
+        return Salvaged(
+            runs=self._runs,
+            changes=self._changes,
+            invalid=self._invalid,
+            gaps=self._wreck.gaps,
+            current=current,
+            waiting=frozenset(self._waiting if current else ()),
+            accounted=frozenset(tasks if current else ()),
+            last_event=last_event,
+        )
+
+    def _last_event(self) -> int:
+        """The number of the newest event; 0: there is none that can be read."""
+        row = self._wreck.row("SELECT seq, created_at, body FROM outbox NOT INDEXED ORDER BY seq DESC LIMIT 1")
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            if row is not None and all(map(_is_amount, row[:2])) and isinstance(json.loads(row[2]), dict):
+                return int(row[0])
+        return 0
+
+    def _change_unfinished(self) -> None:
+        for run in unfinished_runs(self._database):
+            place = self._database.row("SELECT seq FROM runs WHERE id = ?", [run.id])
+            if place is None:
+                continue
+            found = self._wreck.row(f"SELECT {_COLUMNS} FROM runs NOT INDEXED WHERE seq = ?", place)  # noqa: S608 - ours
+            now = None if found is None else self._parsed(found)
+            if now is None or now.id != run.id:
+                continue
+            changes = {name: value for name, value in now._asdict().items() if value != getattr(run, name)}
+            if "status" in changes or "end_reason" in changes:
+                changes |= {"status": now.status, "end_reason": now.end_reason}
+            with self._conflicts():
+                if changes:
+                    update_run(self._database, run.id, **changes)
+                self._hang_on(now, place[0])
+                self._changes += bool(changes)
+
+    def _add_younger(self) -> None:
+        row = self._database.row("SELECT COALESCE(max(seq), 0) FROM runs")
+        last: int = row[0] if row is not None else 0
+        for seq, *values in self._wreck.rows("runs", _COLUMNS, max(0, last - _REUSED)):
+            if seq <= last and get_run(self._database, values[0], include_deleted=True) is not None:
+                continue
+            run = self._parsed(tuple(values))
+            if run is None:
+                continue
+            with self._conflicts():
+                insert_run(self._database, run)
+                self._hang_on(run, seq)
+                self._runs += 1
+
+    def _hang_on(self, run: Run, seq: int) -> None:
+        """Take over what else is stored of a run."""
+        if run.status == "pending":
+            self._waiting.add(run.id)
+        if run.status != "ended":
+            return
+        # After its end was counted: what was counted before, of which these tell, was not taken over.
+        samples = self._wreck.row(f"SELECT {SAMPLE_COLUMNS} FROM run_samples WHERE run_id = ?", [run.id])  # noqa: S608 - ours
+        if samples is not None:
+            with contextlib.suppress(ValueError, TypeError):
+                keep(self._database, run.id, parsed(samples))
+        deleted = self._wreck.row("SELECT deleted_at FROM deleted_runs WHERE run = ?", [seq])
+        if deleted is not None and _is_amount(deleted[0]):
+            delete_run(self._database, run.id, deleted[0])
+
+    def _change_tasks(self) -> set[str]:
+        """Take over what is remembered of tasks; returns the names of those that could be read."""
+        names = set()
+        for _, *values in self._wreck.rows("tasks", ", ".join(TaskRecord._fields)):
+            task = _task(dict(zip(TaskRecord._fields, values, strict=True)))
+            if task is None:
+                self._invalid += 1
+                continue
+            put_back(self._database, task)
+            names.add(task.name)
+        return names
+
+    def _keep_keys(self) -> None:
+        for key, run_id, request, created_at in self._wreck.ordered(
+            "SELECT key, run_id, request, created_at FROM trigger_keys", "key"
+        ):
+            if isinstance(key, str) and isinstance(request, str) and _is_id(run_id) and _is_amount(created_at):
+                adopt(self._database, key, run_id, request, created_at)
+            else:
+                self._invalid += 1
+
+    def _parsed(self, row: tuple[Any, ...]) -> Run | None:
+        """A run as it could have been stored; None: it could not, which is counted."""
+        try:
+            run = from_row((*row, None))
+        except (LookupError, TypeError, ValueError, RecursionError):
+            run = None
+        if run is not None and is_sound(run):
+            return run
+        self._invalid += 1
+        return None
+
+    @contextlib.contextmanager
+    def _conflicts(self) -> Iterator[None]:
+        """A row that contradicts others is left out."""
+        try:
+            with self._database.transaction():
+                yield
+        except Conflict:
+            self._invalid += 1
+
+
+def is_sound(run: Run) -> bool:
+    """Whether a run is one that we could have written."""
+    values = run._asdict()
+    if not all(isinstance(values[name], hint) for name, hint in _TYPES.items()):
+        return False
+    amounts = [value for name, value in values.items() if isinstance(value, int) and name != "exit_code"]
+    return (
+        is_ulid(run.id)
+        and (run.retry_of_run_id is None or is_ulid(run.retry_of_run_id))
+        and _NAME.fullmatch(run.task_name) is not None
+        and run.kind in ("task", "service")
+        and run.status in PHASES
+        and (run.end_reason in END_REASONS) == (run.status == "ended") == (run.ended_at is not None)
+        and (run.started_at is not None or run.status != "running")
+        and run.triggered_by in _TRIGGERS
+        and run.exit_code in _EXIT_CODES
+        and all(_is_amount(value) for value in amounts)
+        and _are_params(run.params)
+        and _are_names(run.leftovers)
+    )
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and is_ulid(value)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < _LATEST
+
+
+def _are_params(params: object) -> bool:
+    return params is None or (
+        isinstance(params, dict) and all(value is None or isinstance(value, str) for value in params.values())
+    )
+
+
+def _are_names(text: str | None) -> bool:
+    if text is None:
+        return True
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def _task(values: dict[str, Any]) -> TaskRecord | None:
+    """A task as it could have been stored."""
+    if any(values[name] not in (0, 1) for name in _FLAGS):
+        return None
+    task = TaskRecord(**values | {name: bool(values[name]) for name in _FLAGS})
+    found = task._asdict()
+    sound = all(isinstance(found[name], hint) for name, hint in _TASK_TYPES.items()) and (
+        _NAME.fullmatch(task.name) is not None
+        and task.kind in ("task", "service")
+        and all(_is_amount(value) for value in found.values() if isinstance(value, int))
+    )
+    return task if sound else None

@@ -1,0 +1,42 @@
+"""Frames as in :mod:`supervisor.messages`, by msgspec in a fifth of the time, for who has it loaded anyway.
+
+What msgspec refuses, bytes that are no UTF-8 for example, is left to the standard library.
+"""
+
+import struct
+
+import msgspec
+
+from supervisor import messages
+from supervisor.messages import Decoder, Frame
+
+_LENGTH = struct.Struct(">I")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict).decode
+
+
+def encode(frame: Frame) -> bytes:
+    """One frame as bytes."""
+    try:
+        body = _encode(frame)
+    except UnicodeEncodeError:  # of a name or a path that is no UTF-8
+        return messages.encode(frame)
+    return _LENGTH.pack(len(body)) + body
+
+
+def parse(body: bytes | bytearray) -> Frame:
+    """The object that the body of a frame holds.
+
+    Raises:
+        ProtocolError: it is no JSON object.
+    """
+    try:
+        frame: Frame = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return messages.parse(body)
+    return frame
+
+
+def decoder() -> Decoder:
+    """One for a new byte stream."""
+    return Decoder(parse)

@@ -1,0 +1,258 @@
+"""What is taken over from a damaged database that its copy is too old to have."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+import pytest
+
+from store.copies import make_copy, restore
+from store.database import Database, open_writer
+from store.events import append, last_seq
+from store.idempotency import claim, find
+from store.ids import new_ulid
+from store.run_samples import Reading, of_ended, settle
+from store.runs import Run, get_run, insert_run, unfinished_runs, update_run
+from store.salvage import Salvaged, is_sound
+from store.tasks import get_task, update_task, upsert_task
+
+from .making import T0, counted, make_run, store_run, stored_counts
+
+PAGE = 4096
+END = {"status": "ended", "end_reason": "succeeded", "exit_code": 0, "ended_at": T0 + 20}
+AFTER = 200
+
+
+class Made(NamedTuple):
+    """A database, its copy, and what has happened since that was made."""
+
+    path: str
+    younger: list[Run]
+    ended: str
+    waits: str
+    key_of: str
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    path = str(tmp_path_factory.mktemp("made") / "ringward.db")
+    writer = open_writer(path)
+    ended, waits = make_run(), make_run()
+    with writer.transaction():
+        for run in (*(make_run(**END, started_at=T0) for _ in range(300)), ended, waits):
+            insert_run(writer, run)
+        upsert_task(writer, "a", "task", "{}")
+        update_task(writer, "a", last_instant=T0)
+        append(writer, "run.created", {}, T0)
+    make_copy(path)
+    younger = [
+        make_run(scheduled_at=T0 + number, **(END | {"started_at": T0 + 10} if number % 50 else {}))
+        for number in range(AFTER)
+    ]
+    sampled = younger[1]
+    with writer.transaction():
+        for run in younger:
+            store_run(writer, run._replace(deleted_at=T0 + 30 if run is younger[2] else None))
+        settle(writer, 1, {sampled.id: [Reading(T0, 5, 5, 100, 1)]})
+        update_run(writer, ended.id, **END, started_at=T0 + 10)
+        upsert_task(writer, "b", "task", "{}")
+        update_task(writer, "a", last_instant=T0 + AFTER, paused=True)
+        claim(writer, "key", sampled.id, "what", T0)
+        for _ in range(5):
+            append(writer, "run.created", {}, T0)
+    writer.close()
+    return Made(path, younger, ended.id, waits.id, sampled.id)
+
+
+@pytest.fixture
+def path(made: Made, tmp_path: Path) -> str:
+    """Another one like it."""
+    for part in ("", ".copy"):
+        shutil.copy(made.path + part, tmp_path)
+    return str(tmp_path / "ringward.db")
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[apsw.Connection]:
+    """Without making a file beside it."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    with contextlib.closing(apsw.Connection(f"file:{path}?immutable=1", flags=flags)) as connection:
+        yield connection
+
+
+def pages(path: str, name: str, kind: str = "leaf") -> list[int]:
+    """Numbers of pages of a table or index, in the order of their keys."""
+    with opened(path) as connection:
+        query = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY path"
+        return [row[0] for row in connection.execute(query, (name, kind))]
+
+
+def overwrite(path: str, numbers: list[int]) -> None:
+    with open(path, "r+b") as file:
+        for number in numbers:
+            file.seek((number - 1) * PAGE)
+            file.write(b"\xa5" * PAGE)
+
+
+@contextlib.contextmanager
+def restored(path: str, newest_event: int | None = 0) -> Iterator[tuple[Database, Salvaged]]:
+    found = restore(path, T0 + 5000, newest_event=newest_event)
+    database = open_writer(path)
+    try:
+        assert stored_counts(database) == counted(database)
+        yield database, found.salvaged
+    finally:
+        database.close()
+    assert {name for name in os.listdir(os.path.dirname(path)) if ".damaged-" not in name} == {
+        "ringward.db",
+        "ringward.db.copy",
+    }
+
+
+@pytest.mark.parametrize("what", ["header", "schema", "index"])
+def test_all_that_is_younger(made: Made, path: str, what: str) -> None:
+    """Whatever is damaged but the rows themselves: nothing is lost, what waits has not begun, instants are known."""
+    indexes = [*pages(path, "runs_id"), *pages(path, "runs_created"), *pages(path, "runs_active")]
+    overwrite(path, {"header": [1], "schema": pages(path, "sqlite_schema"), "index": indexes}[what])
+    evidence = Path(path).read_bytes()
+    with restored(path) as (database, found):
+        assert (found.runs, found.changes, found.invalid, found.gaps) == (AFTER, 1, 0, 0)
+        waiting = frozenset({made.waits, *(run.id for run in made.younger[::50])})
+        assert (found.current, found.waiting, found.accounted) == (True, waiting, frozenset("ab"))
+        assert {run.id for run in unfinished_runs(database)} == waiting
+        for number, run in enumerate(made.younger):
+            assert get_run(database, run.id, include_deleted=True) == run._replace(
+                deleted_at=T0 + 30 if number == 2 else None
+            )
+        ended = get_run(database, made.ended)
+        assert ended is not None
+        assert (ended.end_reason, ended.started_at, ended.ended_at) == ("succeeded", T0 + 10, T0 + 20)
+        task = get_task(database, "a")
+        assert task is not None
+        assert (task.last_instant, task.paused) == (T0 + AFTER, True)
+        usage, claimed = of_ended(database, made.key_of), find(database, "key", T0)
+        assert usage is not None
+        assert (usage.user_ms, len(usage.points)) == (5, 1)
+        assert claimed is not None
+        assert claimed.run_id == made.key_of
+        assert last_seq(database) > 1_000_000
+    assert [kept.read_bytes() for kept in Path(path).parent.glob("ringward.db.damaged-*")] == [evidence]
+
+
+def test_pages_of_rows(made: Made, path: str) -> None:
+    """Rows on damaged pages are lost, all others are not, be they before, between or behind them."""
+    leaves = pages(path, "runs")
+    with opened(path) as connection:
+        mean = len([*connection.execute("SELECT 1 FROM runs")]) / len(leaves)
+    overwrite(path, [leaves[-4], leaves[-2]])
+    with restored(path) as (_, found):
+        assert (found.changes, found.invalid, found.gaps, found.current) == (1, 0, 2, True)
+        assert AFTER - 4 * mean < found.runs < AFTER
+        assert made.waits in found.waiting
+
+
+@pytest.mark.parametrize("what", ["last", "root", "all"])
+def test_no_end_of_what_is_damaged(path: str, what: str) -> None:
+    """Neither the newest rows, nor any, nor anything at all."""
+    last = pages(path, "runs")[-1:]
+    root = pages(path, "runs", "internal")[:1]
+    overwrite(path, {"last": last, "root": root, "all": [*range(1, os.path.getsize(path) // PAGE + 1)]}[what])
+    with restored(path) as (database, found):
+        assert (0 < found.runs < AFTER) == (what == "last")
+        assert found.gaps > 0 or found.failed
+        assert found.current == (what != "all")
+        task = get_task(database, "a")
+        assert task is not None
+        assert task.last_instant == (T0 + 5000 if what == "all" else T0 + AFTER)
+
+
+def test_what_may_be_older(made: Made, path: str) -> None:
+    """There was an event that it does not have: what waits in it may have begun, and instants may have come."""
+    overwrite(path, [1])
+    with restored(path, 7) as (database, found):
+        assert (found.runs, found.changes, found.current, found.waiting) == (AFTER, 1, False, frozenset())
+        task = get_task(database, "a")
+        assert task is not None
+        assert (task.last_instant, task.paused) == (T0 + 5000, True)
+        assert get_run(database, made.younger[0].id) is not None
+
+
+def test_no_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read in time is given up, and counts as unreadable; instants count as accounted for then."""
+    monkeypatch.setattr("store.salvage._LIMIT_S", -1.0)
+    overwrite(path, [1])
+    with restored(path) as (database, found):
+        assert (found.runs, found.changes, found.accounted) == (0, 1, frozenset())
+        assert found.gaps > 0
+        task = get_task(database, "a")
+        assert task is not None
+        assert task.last_instant == T0 + 5000
+
+
+def test_a_wal_beside_it(path: str) -> None:
+    """What only the -wal has is found as well; a name without a file leaves nothing to look at."""
+    with contextlib.closing(apsw.Connection(path)) as holding:
+        holding.execute("BEGIN; SELECT * FROM runs LIMIT 1")
+        writer = open_writer(path)
+        late = make_run()
+        insert_run(writer, late)
+        writer.close()
+        assert os.path.getsize(f"{path}-wal") > 0
+        shutil.copy(f"{path}-wal", f"{path}-kept")
+    os.rename(f"{path}-kept", f"{path}-wal")
+    overwrite(path, [1])
+    with restored(path) as (database, found):
+        assert get_run(database, late.id) == late
+        assert found.runs == AFTER + 1
+    os.unlink(path)
+    for aside in Path(path).parent.glob("ringward.db.damaged-*"):
+        aside.unlink()
+    with restored(path) as (_, nothing):
+        assert nothing == Salvaged()
+
+
+def test_rows_that_are_none_of_ours(made: Made, path: str) -> None:
+    """They are left out and counted: another form of an id, text that is none, an end without a reason."""
+    content = bytearray(Path(path).read_bytes())
+    for run, text, other in (
+        (made.younger[5], made.younger[5].id.encode()[-1:], b"U"),
+        (made.younger[6], b"cron", b"cro\xff"),
+        (made.younger[7], b"cron", b"cros"),
+    ):
+        begin = [at for at in range(len(content)) if content.startswith(run.id.encode() + b"atask", at)]
+        assert len(begin) == 1
+        at = content.index(text, begin[0] + 25)
+        content[at : at + len(text)] = other
+    Path(path).write_bytes(content)
+    overwrite(path, [1])
+    with restored(path) as (_, found):
+        assert (found.runs, found.invalid, found.gaps) == (AFTER - 3, 2, 1)
+
+
+def test_what_a_run_can_be() -> None:
+    """Each value is held against what we write."""
+    good = make_run(**END, started_at=T0, params={"a": "b", "c": None}, leftovers='["sleep"]')
+    assert is_sound(good)
+    for wrong in (
+        {"id": "x"},
+        {"task_name": "../a"},
+        {"task_name": ".."},
+        {"kind": "other"},
+        {"end_reason": None},
+        {"ended_at": None},
+        {"status": "running", "end_reason": None, "ended_at": None, "started_at": None},
+        {"created_at": -1},
+        {"lines": 2**60},
+        {"exit_code": 4711},
+        {"triggered_by": "x"},
+        {"retry_of_run_id": new_ulid().lower()},
+        {"params": {"a": 1}},
+        {"leftovers": "{"},
+        {"leftovers": "[1]"},
+        {"signal": "9"},
+    ):
+        assert not is_sound(good._replace(**wrong)), wrong
