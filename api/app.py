@@ -65,9 +65,12 @@ class Route:
         self._record(operation, call, resp.status_code, "")
 
     def _carry_out(self, operation: Operation, call: Call) -> None:
+        misnamed = parse_path(call.path)
+        if not misnamed:
+            call.target = " ".join(call.path.values())
         permission.admit(self._context, operation, call)
         call.query, errors = parse_query(operation.query, call.req.query_string)
-        raise_all(parse_path(call.path) + errors)
+        raise_all(misnamed + errors)
         permission.check_scope(self._context, operation, call)
         if operation.body is not None:
             limit_bytes = operation.body_limit_bytes
@@ -78,11 +81,8 @@ class Route:
         """Audit what changes something, by whoever we know; wrong passwords are audited where they fail."""
         if call.identity is None or call.req.method not in permission.UNSAFE:
             return
-        target = call.target
-        if not parse_path(call.path):
-            target = target or " ".join(call.path.values())
         self._context.auditor.record(
-            operation.id, who=call.by, address=address_of(call.req), status=status, target=target, reason=reason
+            operation.id, who=call.by, address=address_of(call.req), status=status, target=call.target, reason=reason
         )
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
-from gunicorn.workers.workertmp import WorkerTmp
 
 from api.logformat import ApiLogger
+from api.pulse import Pulse
 from api.tls import Contexts
-from supervisor.later import settle
+from supervisor.later import load
 from supervisor.messages import PROTOCOL, Boot, Decoder, Frame
 from supervisor.osport import set_title
 
@@ -42,7 +42,7 @@ class Seed:
         self.pid: int | str = "[booting]"
         self.sockets = sockets
         self.aborted = False
-        self.tmp = WorkerTmp(cfg)
+        self.tmp = Pulse()
         self._arguments = (age, ppid, sockets, app, timeout, cfg, log)
         self._worker: Any = None
 
@@ -59,10 +59,9 @@ class Seed:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         gc.disable()  # until all is loaded, which stays
-        worker = importlib.import_module(_WORKER).Worker(*self._arguments)
-        settle()
-        worker.tmp.close()
-        worker.tmp = self.tmp  # the arbiter looks at this one for signs of life
+        module = importlib.import_module(_WORKER)
+        module.gunicorn.workers.base.WorkerTmp = lambda _cfg: self.tmp
+        worker = module.Worker(*self._arguments)
         worker.pid = self.pid
         self._worker = worker
         worker.init_process()
@@ -83,7 +82,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "workers": self.boot.workers,
             "worker_class": Seed,
             "worker_connections": _CONNECTIONS,
-            "worker_tmp_dir": "/dev/shm",  # noqa: S108 - gunicorn's heartbeat: memory, unlinked at once
             "timeout": _HANG_S,
             "graceful_timeout": _GRACE_S,
             "keepalive": _KEEPALIVE_S,
@@ -179,6 +177,8 @@ def run(fd: int) -> None:
         resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
     )
     sys.argv[1:] = []
+    if boot.tls_cert:
+        load("ssl")
     if boot.workers > 1:
         importlib.import_module(_WORKER)
     # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.

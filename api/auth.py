@@ -90,7 +90,8 @@ class Authenticator:
         self._passwords = Passwords(boot.password, control)
         self._tag: str | None = None
         self._overflow_uid = _overflow_uid()
-        self._proven: WeakKeyDictionary[Any, tuple[str | None, str]] = WeakKeyDictionary()
+        self._proven: WeakKeyDictionary[Any, tuple[str | None, str, Identity]] = WeakKeyDictionary()
+        """By connection: what proved the password, and for whom. It need not be proven again with each request."""
         self._touched_ms: dict[str, int] = {}
         self.cookie = f"ringward_{boot.daemon_id.lower()}"
 
@@ -105,6 +106,10 @@ class Authenticator:
         for digest in self._cookies(req):
             if self._session_valid(digest):
                 return Identity("session", "web", credential=Credential("session", digest), by_browser=True)
+        sock = req.env["gunicorn.socket"]
+        proven = self._proven.get(sock)
+        if proven is not None and proven[:2] == (req.auth, req.remote_addr):
+            return proven[2]
         bearer = _bearer(req)
         if bearer is not None:
             return self._by_token(bearer, by_browser=False)
@@ -114,12 +119,10 @@ class Authenticator:
         found = self._by_token(password, by_browser=True)
         if found is not None:
             return found
-        sock = req.env["gunicorn.socket"]
-        if self._proven.get(sock) != (req.auth, req.remote_addr):
-            self.check_password(req, password)
-            # A connection that has proven it once need not ask the scheduler each time.
-            self._proven[sock] = (req.auth, req.remote_addr)
-        return Identity("password", f"password from {req.remote_addr or 'the Unix socket'}", by_browser=True)
+        self.check_password(req, password)
+        found = Identity("password", f"password from {req.remote_addr or 'the Unix socket'}", by_browser=True)
+        self._proven[sock] = (req.auth, req.remote_addr, found)
+        return found
 
     def _cookies(self, req: falcon.Request) -> list[str]:
         """Hashes of the sessions that the request names: one, or a few, never as many as somebody cares to send."""

@@ -64,6 +64,8 @@ def read(req: falcon.Request, limit_bytes: int) -> bytes:
     Raises:
         ApiError: 400 it ends early; 413 over `limit_bytes`; 408 when it does not arrive in 30 s.
     """
+    if not req.content_length and "HTTP_TRANSFER_ENCODING" not in req.env:
+        return b""
     stream = req.env["wsgi.input"]
     parts: list[bytes] = []
     size = 0

@@ -48,7 +48,7 @@ class Call:
     body: Any = None
     identity: Identity | None = None
     target: str = ""
-    """What it is about, for records, when the path does not tell."""
+    """What it is about, for records: what the path names, unless the operation knows better."""
 
     @property
     def by(self) -> str:

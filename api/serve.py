@@ -9,26 +9,8 @@ Here is only what has to come before everything else is loaded; :mod:`api.arbite
 import gc
 import os
 import sys
-from typing import Any
 
-from supervisor.later import import_later, unused
-
-HARDLY_USED: dict[str, dict[str, Any]] = {
-    "asyncio": {"Runner": unused, "create_task": unused, "get_running_loop": unused},
-    "html": {},
-    "http.cookiejar": {"Cookie": object},
-    "importlib.metadata": {},
-    "logging.handlers": {},
-    "platform": {"system": lambda: os.uname().sysname, "uname": os.uname},
-    "xml.etree.ElementTree": {},
-}
-"""What gunicorn and Falcon import for cases that we do not have; and what they take from it at once, for the same."""
-
-
-def postpone() -> None:
-    """Have what is hardly used loaded by who uses it."""
-    for name, taken in HARDLY_USED.items():
-        import_later(name, **taken)
+from api.postponed import postpone
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ class Contexts:
         self._version: _Version | None = None
         self._context: ssl.SSLContext | None = None
 
-    def get(self, config: Any, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    def get(self, config: Any, make: "Callable[[], ssl.SSLContext]") -> "ssl.SSLContext":
         """Gunicorn's hook `ssl_context`: the context for the files as they are now.
 
         Raises:

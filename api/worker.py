@@ -28,10 +28,12 @@ import gevent
 import gevent.events
 from gevent import monkey
 
+from supervisor.later import is_later, settle
+
 # Else the metadata of all installed packages is read 19 times, for plug-ins of gevent that we do not have.
 gevent.events.notify_and_call_entry_points = gevent.events.notify
 # os, signal and subprocess stay: workers start and reap nothing, and handle signals as gunicorn means it to.
-monkey.patch_all(os=False, signal=False, subprocess=False)
+monkey.patch_all(os=False, signal=False, subprocess=False, ssl=not is_later("ssl"))
 
 import gunicorn.http.parser  # noqa: E402
 import gunicorn.http.wsgi  # noqa: E402
@@ -50,8 +52,9 @@ from api.context import Context, open_context  # noqa: E402
 from api.errors import write_error  # noqa: E402
 from api.exposure import Exposure  # noqa: E402
 from api.sending import Response, write  # noqa: E402
+from api.times import http_date  # noqa: E402
 
-_LOOK_S = 1.0
+_LOOK_S = 2.0
 _SOCKET_S = 30.0
 _LINGER_S = 1.0
 _HANDSHAKE_S = 10.0
@@ -76,8 +79,13 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         hub.reinit()
         gunicorn.util.write_error = write_error
         gunicorn.util.write = write
+        gunicorn.util.http_date = http_date
         gunicorn.http.wsgi.Response = Response
         gunicorn.http.parser.SocketUnreader = FairUnreader
+        # Gunicorn would make one for each request, and look up each setting through two functions, twenty times.
+        errors = gunicorn.http.wsgi.WSGIErrorsWrapper(self.cfg)
+        gunicorn.http.wsgi.WSGIErrorsWrapper = lambda _cfg: errors
+        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -89,6 +97,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.stopping = self.stopping
         self.exposure = Exposure(self.app.boot)
         self.wsgi = build(self.context)
+        settle()
         # What is there now stays: looking for garbage among it would hold up streams for milliseconds.
         gc.freeze()
         gc.enable()
@@ -200,8 +209,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             going_on = super().handle_request(listener_name, req, sock, addr)
             if _pass_over(req.body):
                 self._idle.add(greenlet)
-                # The next request may be here already, and the one after that.
-                gevent.sleep(0)
+                if req.unreader.buf.tell():
+                    # The next request is here already, and perhaps the one after that.
+                    gevent.sleep(0)
             return going_on
         except StopIteration:
             _pass_over(req.body)
