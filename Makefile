@@ -14,7 +14,7 @@ help:
 	@echo "make test    run all tests"
 	@echo "make lint    what CI checks besides the tests"
 	@echo "make format  put the code into its standard form"
-	@echo "make fuzz    damage rings and log files for SECONDS=600 and let every reader at them"
+	@echo "make fuzz    damage rings and log files for SECONDS=600 and let every reader at them, then call the API"
 	@echo "make soak    kill helpers at random for SECONDS=600 and compare every line"
 	@echo "make soak-services  let 200 services crash at random for SECONDS=600 and account for everything"
 	@echo "make soak-days  kill the scheduler over days of schedules for SECONDS=600 and account for every instant"
@@ -41,6 +41,7 @@ format: $(VENV)/.dev-installed
 fuzz: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.logring.fuzz $(SECONDS)
 	LOGRING_EXAMPLES=5000 $(BIN)/pytest tests/logring/test_machine.py
+	API_EXAMPLES=250 $(BIN)/pytest tests/fuzz
 
 soak: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.crash.harness $(SECONDS)

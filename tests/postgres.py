@@ -19,6 +19,16 @@ from tests.waiting import until
 
 PASSWORD = "wrapped in tinfoil"
 """In every URL, though the server trusts all who reach its socket: nothing may show it."""
+_EMPTY = """
+DO $$ DECLARE used text; BEGIN
+    SELECT string_agg(oid::regclass::text, ', ') INTO used FROM pg_class
+        WHERE relnamespace = '{0}'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0
+        AND relname NOT IN ('schema_migration', 'ringward_writer');
+    IF used IS NOT NULL THEN EXECUTE 'TRUNCATE ' || used; END IF;
+    PERFORM setval(oid::regclass, 1, false) FROM pg_class
+        WHERE relnamespace = '{0}'::regnamespace AND relkind = 'S';
+END $$
+"""
 _SETTINGS = ("listen_addresses=", "fsync=off", "max_connections=300", "shared_buffers=32MB", "lc_messages=C")
 
 
@@ -44,6 +54,7 @@ class PostgresServer:
             self._as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
         self._names = (f"test{number}" for number in count(1))
+        self._spare: list[str] = []
         self._run("initdb", "-D", self._data, "-U", "ringward", "--auth=trust", "--no-locale", "-E", "UTF8", "-N")
         self.start()
 
@@ -116,7 +127,16 @@ class PostgresServer:
 
     def drop(self, url: str) -> None:
         """Remove a schema; whoever used it has let go of it."""
-        self.ask(f"DROP SCHEMA {url.rpartition('%3D')[2]} CASCADE")
+        self.ask(f"DROP SCHEMA {_name(url)} CASCADE")
+
+    def lend(self) -> str:
+        """A schema with nothing in its tables, if there are any yet; returns its URL."""
+        return self._spare.pop() if self._spare else self.create()
+
+    def take_back(self, url: str) -> None:
+        """Empty the tables of a schema that was lent: that takes a tenth of making them."""
+        self.ask(_EMPTY.format(_name(url)))
+        self._spare.append(url)
 
     @contextmanager
     def asking_passwords(self) -> Iterator[None]:
@@ -135,6 +155,11 @@ class PostgresServer:
     def hang_up(self) -> None:
         """End all sessions, as a restart would."""
         self.ask("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'ringward'")
+
+
+def _name(url: str) -> str:
+    """Which schema it is."""
+    return url.rpartition("%3D")[2]
 
 
 def _user(name: str) -> pwd.struct_passwd | None:

@@ -8,19 +8,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.waiting import until
 
 PACKAGES = "slurm-wlm munge"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has; all different."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [one.getsockname()[1] for one in taken]
-    finally:
-        for one in taken:
-            one.close()
 
 
 def program(name: str) -> str:
@@ -65,7 +56,7 @@ class Slurm:
 
     def _configure(self) -> None:
         there, host = self.directory, socket.gethostname().partition(".")[0]
-        ctld, slurmd = free_ports(2)
+        ctld, slurmd = free_port(), free_port()
         for name in ("state", "spool"):
             (there / name).mkdir(mode=0o755)
         key = there / "munge.key"

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.slurm import free_ports
+from tests.ports import free_port
 from tests.waiting import until
 
 PACKAGES = "openssh-server openssh-client"
@@ -24,7 +24,7 @@ class Sshd:
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rw-sshd-"))
         self._process: subprocess.Popen[bytes] | None = None
-        (self.port,) = free_ports(1)
+        self.port = free_port()
         for name in ("host", "client"):
             path = self.directory / name
             subprocess.run([_program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)

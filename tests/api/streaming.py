@@ -63,8 +63,8 @@ def sockets(pid: int) -> int:
 
 
 def memory_kb(pid: int) -> int:
-    """What a process takes, its share of what it shares included (PSS)."""
-    (found,) = re.findall(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    """What a process keeps, without files: its share of these depends on who else has them."""
+    (found,) = re.findall(r"^Anonymous: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found)
 
 
@@ -86,7 +86,7 @@ class Ledger:
         """Go on to the event with which line `until` - 1 is accounted for."""
         for event in events:
             if event.name == "line":
-                assert (event.id, event.data["text"]) == (self.next, str(self.next))
+                assert (event.id, int(event.data["text"])) == (self.next, self.next)
                 self.next += 1
                 self.sent += 1
             elif event.name == "dropped":

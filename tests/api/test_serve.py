@@ -15,6 +15,7 @@ import pytest
 
 from tests.api.harness import Daemon
 from tests.api.records import make_run
+from tests.api.streaming import connect, request
 from tests.waiting import until
 
 
@@ -159,17 +160,18 @@ def test_the_scheduler_is_asked_once(own: Daemon) -> None:
     release = threading.Event()
 
     def slow(args: dict[str, Any]) -> dict[str, Any]:
-        release.wait(0.5)
+        release.wait()
         return info(args)
 
     own.scheduler.operations["info"] = slow
-    statuses: list[int] = []
-    probes = [threading.Thread(target=lambda: statuses.append(own.get("/readyz").status)) for _ in range(20)]
+    own.get("/healthz")
+    probes = [connect(own) for _ in range(20)]
     for probe in probes:
-        probe.start()
+        probe.sendall(request("/readyz"))
+    release.set()
     for probe in probes:
-        probe.join()
-    assert statuses == [200] * 20
+        assert probe.recv(65536).startswith(b"HTTP/1.1 200")
+        probe.close()
     assert [op for op, _ in own.scheduler.calls].count("info") == 1
 
 

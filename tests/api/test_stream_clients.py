@@ -22,7 +22,7 @@ from tests.api.streaming import (
 from tests.waiting import until
 
 SO_ATTACH_FILTER = 26
-_LINES_EACH = 5000
+_LINES_EACH = 1000
 
 
 def slow_stream(daemon: Daemon, run: Run) -> Stream:
@@ -43,9 +43,9 @@ def test_slow_readers(own: Daemon) -> None:
     slow = [slow_stream(own, run) for _ in range(3)]
     (worker,) = own.workers()
     before_kb = memory_kb(worker)
-    lines = 300_000
+    lines = 40_000
     for begin in range(0, lines, _LINES_EACH):
-        log.write(b"".join(b"%d\n" % number for number in range(begin, begin + _LINES_EACH)))
+        log.write(b"".join(b"%049d\n" % number for number in range(begin, begin + _LINES_EACH)))
     assert memory_kb(worker) - before_kb < 6 * 1024
     for stream in slow:
         events, ledger = stream.events(), Ledger()

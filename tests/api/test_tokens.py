@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from api.identity import hash_secret
-from store import tokens
 from tests.api.credentials import JSON, basic, bearer, make_token
 from tests.api.harness import Daemon
 from tests.api.records import make_run, now_ms
@@ -116,15 +115,6 @@ def test_the_last_use_is_noted_once_a_minute(daemon: Daemon) -> None:
         assert daemon.get("/api/runs", bearer(secret), unix=False).status == 200
     until(lambda: "lastUsedAt" in listed(daemon, "used"), "the use to be noted")
     assert [op for op, _ in daemon.scheduler.calls].count("token_touch") == 1
-
-
-def test_a_full_store_of_tokens(own: Daemon) -> None:
-    """There is an end to them, which is told."""
-    with own.lock:
-        for number in range(tokens.MAX_TOKENS):
-            tokens.create(own.db, tokens.Token(f"t{number}", f"h{number}", "viewer", None, 0, "", None, None))
-        refusal = tokens.create(own.db, tokens.Token("more", "h", "viewer", None, 0, "", None, None))
-    assert refusal == "full"
 
 
 @pytest.mark.parametrize(("role", "trigger"), [("operator", "api"), ("admin", "api"), ("cloud", "cloud")])

@@ -1,6 +1,6 @@
 """Chromium (Debian's) on a real daemon that has something to show."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import (
     Browser,
     BrowserContext,
+    ConsoleMessage,
+    Error,
     Page,
     StorageState,
     ViewportSize,
@@ -36,9 +38,27 @@ def watched(context: BrowserContext, complaints: list[str]) -> Page:
     """A new page whose errors are written down."""
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    page.on("pageerror", lambda error: complaints.append(f"{error} {error.stack}"))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    watch(page, complaints)
     return page
+
+
+def watch(page: Page, complaints: list[str]) -> Callable[[], None]:
+    """Write down the errors of a page, until the returned is called."""
+
+    def failed(error: Error) -> None:
+        complaints.append(f"{error} {error.stack}")
+
+    def told(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            complaints.append(message.text)
+
+    def leave() -> None:
+        page.remove_listener("pageerror", failed)
+        page.remove_listener("console", told)
+
+    page.on("pageerror", failed)
+    page.on("console", told)
+    return leave
 
 
 @pytest.fixture
@@ -59,48 +79,49 @@ def session(browser: Browser, site: Site) -> Iterator[StorageState]:
     context.close()
 
 
-def profile(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
-    """Cookies and a cache, which one test leaves to the next one: so what it loads was loaded before."""
+def profile(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A window with cookies and a cache, which one test leaves to the next one: what it loads was loaded before."""
     context = browser.new_context(locale="en-GB", timezone_id="UTC", **options)
-    yield context
+    context.set_default_timeout(PATIENCE_MS)
+    yield context.new_page()
     context.close()
 
 
 @pytest.fixture(scope="module")
-def at_desk(browser: Browser, session: StorageState) -> Iterator[BrowserContext]:
+def at_desk(browser: Browser, session: StorageState) -> Iterator[Page]:
     """The browser of somebody who has logged in."""
     size: ViewportSize = {"width": 1280, "height": 900}
     yield from profile(browser, storage_state=session, viewport=size)
 
 
 @pytest.fixture(scope="module")
-def on_phone(browser: Browser, session: StorageState) -> Iterator[BrowserContext]:
+def on_phone(browser: Browser, session: StorageState) -> Iterator[Page]:
     """The same on a phone, which prefers dark colours."""
     size: ViewportSize = {"width": 390, "height": 844}
     mobile = {"is_mobile": True, "has_touch": True, "color_scheme": "dark"}
     yield from profile(browser, storage_state=session, viewport=size, **mobile)
 
 
-def window(context: BrowserContext, site: Site, complaints: list[str]) -> Iterator[Page]:
-    """A new page at the overview; what it has remembered of the reader's taste is forgotten after it."""
-    page = watched(context, complaints)
-    page.goto(site.url)
-    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+def window(page: Page, complaints: list[str]) -> Iterator[Page]:
+    """A window in which nothing is loaded; what it has remembered of the reader's taste is forgotten after it."""
+    leave = watch(page, complaints)
     yield page
+    leave()
+    page.unroute_all(behavior="ignoreErrors")
     page.evaluate("localStorage.clear()")
-    page.close()
+    page.goto("about:blank")
 
 
 @pytest.fixture
-def page(at_desk: BrowserContext, site: Site, complaints: list[str]) -> Iterator[Page]:
-    """A window of somebody who has logged in, at the overview."""
-    yield from window(at_desk, site, complaints)
+def page(at_desk: Page, complaints: list[str]) -> Iterator[Page]:
+    """A window of somebody who has logged in; see :meth:`Site.see`."""
+    yield from window(at_desk, complaints)
 
 
 @pytest.fixture
-def phone(on_phone: BrowserContext, site: Site, complaints: list[str]) -> Iterator[Page]:
+def phone(on_phone: Page, complaints: list[str]) -> Iterator[Page]:
     """The same on a phone."""
-    yield from window(on_phone, site, complaints)
+    yield from window(on_phone, complaints)
 
 
 @pytest.fixture

@@ -142,8 +142,9 @@ class Site(Daemon):
         page.goto(self.url)
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+        expect(page.get_by_role("navigation", name="Pages", exact=True)).to_be_visible()
 
     def see(self, page: Page, address: str) -> None:
         """Go to a page of the dashboard: ``#/runs``."""
         page.goto(f"{self.url}{address}")
+        expect(page.get_by_role("navigation", name="Pages", exact=True)).to_be_visible()

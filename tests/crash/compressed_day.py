@@ -115,7 +115,7 @@ class Day:
         self._steps = steps
         daemon = self.daemon
         daemon.start()
-        self._database = open_reader(str(daemon.data / "ringward.db"))
+        self._database = open_reader(str(daemon.data / "ringward.db"), limit_s=None)
         try:
             return self._played(kills)
         finally:

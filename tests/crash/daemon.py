@@ -48,8 +48,7 @@ class StepsDaemon(Daemon):
 
     def recovered(self) -> None:
         """Wait until all planned deaths are died, and the next scheduler has taken up its work."""
-        planned = self._plan.read_text() if self._plan.exists() else ""
-        until(lambda: not self._plan.exists(), f"the death at {planned}")
+        until(lambda: not self._plan.exists(), "the planned deaths")
         until(self.ready, "the daemon to be ready")
 
     def verdict(self, accepted: set[str]) -> Report:
@@ -58,8 +57,3 @@ class StepsDaemon(Daemon):
         report = Report(accepted=accepted)
         compare(self, self.sides, report)
         return report
-
-
-def in_fours(labels: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """As many deaths as a daemon restarts its scheduler after without a long delay."""
-    return [labels[at : at + 4] for at in range(0, len(labels), 4)]

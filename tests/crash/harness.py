@@ -6,6 +6,7 @@ one last line that it never printed.
 """
 
 import contextlib
+import http.client
 import os
 import random
 import shutil
@@ -37,6 +38,11 @@ def numbered_quickly(count: int, sides: Path, after: str = "") -> str:
     """The same, without a pause, by a shell: it starts ten times as fast as Python."""
     line = f'echo $n >>{sides}/$RINGWARD_RUN_ID; echo "line $n"; n=$((n + 1))'
     return f"run = '''n=0; while [ $n -lt {count} ]; do {line}; done{after}'''"
+
+
+def numbered_then_silent(sides: Path) -> str:
+    """The same, and then it stays until it is stopped."""
+    return numbered_quickly(20, sides, "; exec sleep 1000000")
 
 
 def load(sides: Path) -> str:
@@ -107,13 +113,13 @@ class Storm:
             text = example() + text
         daemon.write(text)
 
-    def run(self, seconds: float, longest_pause_s: float = 4.0) -> Report:
-        """The whole of it; what passes from one kill to the next is drawn up to the longest pause."""
+    def run(self, seconds: float, longest_pause_s: float = 4.0, kills: int = 0) -> Report:
+        """The whole of it, until so many are killed; the time from one to the next is drawn up to the longest pause."""
         daemon = self._daemon
         daemon.start()
         end = time.monotonic() + seconds
         next_kill = time.monotonic() + 1
-        while time.monotonic() < end:
+        while time.monotonic() < end or self.report.kills.total() < kills:
             self._trigger(self._random.choice(("slow", "flood", "steady")))
             if time.monotonic() >= next_kill:
                 self._kill(self._random.choice(VICTIMS))
@@ -131,7 +137,7 @@ class Storm:
 
     def _trigger(self, task: str) -> None:
         # The pace of the load is that of the answers: a killed server slows it down by itself.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, http.client.HTTPException):
             answer = self._daemon.request("POST", f"/api/tasks/{task}/run?wait=1")
             if answer.status == 201:
                 self.report.accepted.add(answer.json()["id"])
@@ -145,7 +151,7 @@ class Storm:
             elif victim == "worker":
                 self._daemon.helper("ringward gunicorn").children()[0].kill()
             elif victim == "ringward spawner":  # there only where runs have cgroups, and perhaps not before a start
-                self._spawners()[0].kill()
+                self._daemon.children(victim)[0].kill()
             else:
                 self._daemon.helper(victim).kill()
             self.report.kills[victim] += 1
@@ -155,10 +161,6 @@ class Storm:
         told = self._daemon.output.read_text()
         self.report.upgrades = told.count("upgraded from")
         return told.rfind("upgraded from") > told.rfind("upgrade: trying")
-
-    def _spawners(self) -> list[psutil.Process]:
-        children = psutil.Process(self._daemon.pid).children()
-        return [one for one in children if " ".join(one.cmdline()) == "ringward spawner"]
 
     def _look_for_leftovers(self, identity: str) -> None:
         for process in psutil.process_iter():

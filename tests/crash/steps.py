@@ -1,6 +1,6 @@
 """Stands for the Python of a daemon, and kills its scheduler at labelled steps.
 
-    steps.py PLAN -I -m supervisor.root ARGUMENTS      the root, which then starts its helpers through steps.py too
+    steps.py PLAN -I -m supervisor.root ARGUMENTS      the root, which starts its helpers through steps.py, at once
     steps.py PLAN -I -m supervisor.scheduler ARGUMENTS the scheduler, with a count at each step
     steps.py PLAN -I -m anything ARGUMENTS             as it is
 
@@ -133,7 +133,10 @@ def after_sending(plan: Plan) -> None:
 def main() -> None:
     plan, _, _, module, *rest = sys.argv[1:]
     if module == "supervisor.root":
+        from supervisor.root import helpers
+
         sys.executable = os.environ["STEPS_PYTHON"]
+        helpers._DELAYS_S = (0.0,)  # type: ignore[assignment]
     elif module == "supervisor.scheduler":
         label_steps(Plan(plan))
     sys.argv = [module, *rest]

@@ -101,8 +101,7 @@ class FailingDaemon(Daemon):
         failing.write_plan(str(self.planned), [f"{label} {error}" for label in labels])
 
     def failed(self) -> None:
-        left = self.planned.read_text() if self.planned.exists() else ""
-        until(lambda: not self.planned.exists(), f"the failure of {left}")
+        until(lambda: not self.planned.exists(), "all failures")
         until(self.ready, "the daemon to be ready")
 
     def triggered(self, task: str) -> tuple[str, list[str]]:
@@ -206,9 +205,10 @@ def test_steps_of_a_beginning(daemon: FailingDaemon) -> None:
     run, _ = daemon.triggered("slow")
     until(lambda: daemon.run(run)["status"] == "running", "the run")
     daemon.plan(*BEGINNING)
-    daemon.helper("ringward scheduler").kill()
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.kill()
     (daemon.directory / "gate").touch()
-    until(daemon.ready, "the next scheduler")
+    daemon.replaced("ringward scheduler", scheduler.pid)
     until(lambda: work(daemon, "") is not None and not daemon.planned.exists(), "all failures")
     assert daemon.ended(run)["endReason"] == "succeeded"
     assert "Traceback" not in daemon.output.read_text()

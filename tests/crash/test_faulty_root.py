@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.crash import faulty
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, gone
 from tests.waiting import until
 
 _EX_SOFTWARE = 70
@@ -69,18 +69,24 @@ def test_a_defect_of_any_thread(daemon: FaultyDaemon) -> None:
 def test_a_root_that_is_killed_while_a_trial_hangs(daemon: FaultyDaemon) -> None:
     """A trial ends with its root; one that hangs so early that it cannot has nothing that the next daemon needs."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
+
+    def serves(*statuses: str) -> None:
+        until(lambda: [run["status"] for run in daemon.runs("s")] == [*statuses, "running"], "the service")
+
     daemon.plan.write_text("late")
     daemon.start()
+    serves()
     trial = daemon.trial()
     daemon.stop(signal.SIGKILL)
-    until(lambda: not trial.is_running() or trial.status() == psutil.STATUS_ZOMBIE, "its end")
+    until(lambda: gone(trial), "its end")
     daemon.plan.write_text("early")
     daemon.start()
+    serves("ended")
     trial = daemon.trial()
     daemon.stop(signal.SIGKILL)
     try:
         daemon.start()
         assert trial.is_running()
-        until(lambda: [run["status"] for run in daemon.runs("s")] == ["ended", "ended", "running"], "the service")
+        serves("ended", "ended")
     finally:
         trial.kill()

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from store.database import open_reader
@@ -37,8 +36,7 @@ def test_locked_by_somebody_else(daemon: HandsDaemon) -> None:
     daemon.start()
     ends, stopped = daemon.trigger("ends"), daemon.trigger("stopped")
     until(lambda: daemon.texts(stopped) and daemon.run(ends)["status"] == "running", "both to run")
-    children = psutil.Process(daemon.pid).children()
-    [child] = [one for one in children if "obeys_term" in str(one.cmdline())]
+    [child] = daemon.children("obeys_term")
     other = sqlite3.connect(daemon.data / "ringward.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
@@ -60,9 +58,8 @@ def test_locked_by_somebody_else(daemon: HandsDaemon) -> None:
     until(lambda: daemon.get("/readyz").status == 200, "it to recover")
     assert (daemon.ended(ends)["endReason"], daemon.ended(ends)["exitCode"]) == ("failed", 7)
     assert (daemon.ended(stopped)["endReason"], daemon.ended(stopped)["exitCode"]) == ("stopped", 5)
-    waited = re.search(r"the database is written again, (\d+) changes waited", daemon.output.read_text())
-    assert waited is not None
-    assert int(waited[1]) < MINUTES
+    told = re.compile(r"the database is written again, (\d+) changes waited")
+    assert int(until(lambda: told.search(daemon.output.read_text()), "a word about it")[1]) < MINUTES
     until(lambda: accounted(daemon) == dict.fromkeys(TASKS, MINUTES), "all instants to be accounted for")
     assert {daemon.ended(daemon.runs(name)[-1]["id"])["endReason"] for name in TASKS} == {"succeeded"}
     kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
@@ -73,5 +70,5 @@ def test_locked_by_somebody_else(daemon: HandsDaemon) -> None:
 def accounted(daemon: HandsDaemon) -> dict[str, int]:
     """For how many instants the runs of each task stand."""
     sql = "SELECT task_name, sum(coalesce(missed_count, 1)) FROM runs WHERE scheduled_at IS NOT NULL GROUP BY task_name"
-    with contextlib.closing(open_reader(str(daemon.data / "ringward.db"))) as database:
+    with contextlib.closing(open_reader(str(daemon.data / "ringward.db"), limit_s=None)) as database:
         return {str(name): int(str(count)) for name, count in database.rows(sql)}

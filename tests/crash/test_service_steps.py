@@ -5,8 +5,8 @@ import random
 from itertools import groupby, pairwise
 from typing import Any
 
-from tests.crash.daemon import StepsDaemon, at_some_time, in_fours
-from tests.crash.harness import numbered
+from tests.crash.daemon import StepsDaemon, at_some_time
+from tests.crash.harness import numbered_then_silent
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
 
@@ -61,24 +61,22 @@ def settled(daemon: Daemon, ids: set[str]) -> set[str]:
 def test_schedulers_die(times: tuple[int, ...], daemon: StepsDaemon) -> None:
     """Each command is carried out to its end, no two processes of an instance ever run, and no ending is lost."""
     daemon.write(
-        f"[services.s]\n{numbered(1_000_000, 0.01, daemon.sides)}\n"
+        f"[services.s]\n{numbered_then_silent(daemon.sides)}\n"
         f'instances = {INSTANCES}\nrestart_delay = "1h"\nhealthy_after = "10ms"\n'
     )
-    seen: set[str] = set()
-    for labels in in_fours(LABELS):
-        daemon.plan("settled")
-        daemon.start()
+    daemon.plan("settled")
+    daemon.start()
+    daemon.recovered()
+    seen = until(lambda: settled(daemon, set()), "the service")
+    for label in LABELS:
+        daemon.plan(label, number=random.choice(times))
+        asked = Asking(daemon)
+        begun = cycle(daemon, asked, seen)
         daemon.recovered()
-        seen |= until(lambda old=seen: settled(daemon, old), "the service")  # type: ignore[misc]
-        for label in labels:
-            daemon.plan(label, number=random.choice(times))
-            asked = Asking(daemon)
-            begun = cycle(daemon, asked, seen)
-            daemon.recovered()
-            runs = {run["id"] for run in daemon.runs("s")}
-            assert asked.repeated or runs == seen | begun
-            seen = runs
-        assert daemon.stop() == 0
+        runs = {run["id"] for run in daemon.runs("s")}
+        assert asked.repeated or runs == seen | begun
+        seen = runs
+    assert daemon.stop() == 0
     assert daemon.verdict(set()).differences == []
     ended = [run for run in daemon.runs("s") if run["status"] == "ended"]
     assert {run["endReason"] for run in ended} == {"stopped", "daemon_stopped"}

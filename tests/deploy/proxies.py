@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.daemon import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent

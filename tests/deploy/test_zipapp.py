@@ -102,7 +102,7 @@ def test_a_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
     assert (run["endReason"], daemon.texts(run["id"])[0].split()[-1]) == ("succeeded", str(daemon.home))
-    daemon.helper("ringward scheduler").kill()
+    daemon.kill_helper("ringward scheduler")
     assert daemon.cli("run", "t").returncode == 0
     assert daemon.cli("upgrade", "--if-different").stdout == f"Ringward {VERSION} runs already\n"
     (service,) = daemon.runs("s")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.docs.blocks import Block, blocks
 from tests.docs.session import CONFIG, OWN_TABLE, Session, Shown
-from tests.e2e.daemon import RINGWARD, free_port
+from tests.e2e.daemon import RINGWARD
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.rst"

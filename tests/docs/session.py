@@ -1,5 +1,6 @@
 """A shell on a terminal beside a daemon, as a reader of the documentation has them."""
 
+import contextlib
 import os
 import pty
 import re
@@ -105,7 +106,8 @@ class Shell:
             if not interrupted and b"\0" not in data and enough(data.decode(errors="replace")):
                 interrupted = True
                 for child in psutil.Process(self._process.pid).children(recursive=True):
-                    child.send_signal(signal.SIGINT)
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.send_signal(signal.SIGINT)
         output, status, _ = data.rsplit(b"\0", 2)
         return output.decode(errors="replace"), None if interrupted else int(status)
 
@@ -120,7 +122,7 @@ class Shell:
         children = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
         for child in children:
-            if child.is_running():
+            with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         self._process.communicate()
         os.close(self._terminal)

@@ -17,7 +17,10 @@ from urllib.parse import quote
 
 import psutil
 
+from store.database import open_reader
+from store.runs import get_run
 from supervisor.root.cgroups import Cgroup, Cgroups, name_of_cgroup
+from tests.ports import free_port
 from tests.waiting import until
 
 RINGWARD = Path(sys.executable).parent / "ringward"
@@ -172,14 +175,24 @@ class Daemon:
                     until(Cgroup(f"{place.directory}/{run}").remove, f"the processes of {run} to end")
         shutil.rmtree(self._socket_dir, ignore_errors=True)
         (self.data / "reserve").unlink(missing_ok=True)  # pytest keeps the directories of some tests
-        identity = self.data / "id"
-        if identity.exists():
-            for base in (
-                "/run/ringward",
-                f"/dev/shm/ringward-{os.getuid()}",
-                f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward",
-            ):
-                shutil.rmtree(f"{base}/{identity.read_text().strip()}", ignore_errors=True)
+        if (self.data / "id").exists():
+            for directory in self.runtime_dirs():
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def runtime_dirs(self) -> list[Path]:
+        """Where its rings, sockets and the like can be."""
+        identity = (self.data / "id").read_text().strip()
+        bases = ("/run/ringward", f"/dev/shm/ringward-{os.getuid()}", f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward")
+        return [Path(base, identity) for base in bases]
+
+    def holding(self, text: str) -> list[str]:
+        """Names of the files in its directories that have `text` in them."""
+        found = []
+        for path in (path for place in (self.data, *self.runtime_dirs()) for path in place.rglob("*")):
+            with contextlib.suppress(FileNotFoundError):  # while it runs, some come and go
+                if path.is_file() and text.encode() in path.read_bytes():
+                    found.append(path.name)
+        return found
 
     # HTTP over the Unix socket, where the tests' own user is trusted.
 
@@ -218,6 +231,13 @@ class Daemon:
         """Wait until a run has ended, and return it."""
         return until(lambda: (run := self.run(run_id))["status"] == "ended" and run, f"run {run_id} to end")
 
+    def stored_end(self, run_id: str) -> tuple[str | None, int]:
+        """End reason and exit code of a run, out of the database of a daemon that has ended."""
+        with contextlib.closing(open_reader(str(self.data / "ringward.db"))) as database:
+            run = get_run(database, run_id)
+        assert run is not None
+        return run.end_reason, run.exit_code
+
     def runs(self, task: str) -> list[dict[str, Any]]:
         """All runs of a task, oldest first."""
         answer = self.get(f"/api/tasks/{quote(task)}/runs?limit=1000&sortField=createdAt&sortDirection=asc")
@@ -238,6 +258,16 @@ class Daemon:
                 return found
             found += page["lines"]
 
+    def log_file(self, run_id: str) -> Path:
+        """The log file of a run that has printed something and ended: only then it is completed, and its ring goes."""
+
+        def complete() -> Path | None:
+            if any((place / f"{run_id}.ring").exists() for place in self.runtime_dirs()):
+                return None
+            return next(self.data.glob(f"logs/*/*/{run_id}.log"), None)
+
+        return until(complete, f"the log file of run {run_id}")
+
     def texts(self, run_id: str, stream: str = "stdout") -> list[str]:
         return [line["text"] for line in self.lines(run_id) if line["stream"] == stream]
 
@@ -255,6 +285,38 @@ class Daemon:
         until(look, f"the process {title}")
         return min(found, key=lambda one: (one.create_time(), one.pid))
 
+    def children(self, words: str, of: str = "") -> list[psutil.Process]:
+        """Child processes with `words` in their command lines: our own, or those `of` a helper."""
+        found = []
+        parent = self.helper(of) if of else psutil.Process(self.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in parent.children():
+                with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
+                    if words in " ".join(child.cmdline()):
+                        found.append(child)
+        return found
+
+    def kill_helper(self, title: str) -> None:
+        """SIGKILL a helper, and wait until its successor is at work."""
+        before = self.helper(title)
+        before.kill()
+        self.replaced(title, before.pid)
+
+    def replaced(self, title: str, before: int) -> None:
+        """Wait until the helper with the pid `before` has a successor that is at work.
+
+        What is said of readiness alone may be a second old, and so that of the dead.
+        """
+        until(lambda: before != self.helper(title).pid in self._at_work(), f"another {title}")
+        until(self.ready, "the daemon to be ready again")
+
+    def _at_work(self) -> set[int]:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer = self.get("/api/system")
+            if answer.status == 200:
+                return {process["pid"] for process in answer.json()["processes"]}
+        return set()
+
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [RINGWARD, *arguments, "--config", str(self.config)],
@@ -265,11 +327,12 @@ class Daemon:
         )
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+def gone(process: psutil.Process) -> bool:
+    """Whether it has ended; perhaps nobody has asked yet how."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def program(name: str, *arguments: object) -> str:

@@ -2,12 +2,14 @@
 
 import http.client
 import json
-import signal
 import ssl
 import subprocess
 from pathlib import Path
 
-from tests.e2e.daemon import PASSWORD, RINGWARD, Daemon, free_port
+import pytest
+
+from tests.e2e.daemon import PASSWORD, RINGWARD, Daemon
+from tests.ports import free_port
 from tests.waiting import until
 
 TLS = Path(__file__).parent.parent / "api" / "tls"
@@ -52,6 +54,7 @@ def test_the_life_of_a_token(daemon: Daemon) -> None:
     assert [path.name for path in kept if secret.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.lent
 def test_a_key_outlives_the_scheduler(daemon: Daemon) -> None:
     """The same key gives the same run, after the scheduler was killed and after the daemon was started again."""
     daemon.write(JOBS)
@@ -66,8 +69,7 @@ def test_a_key_outlives_the_scheduler(daemon: Daemon) -> None:
     run_id = trigger()
     assert trigger() == run_id
     daemon.ended(run_id)
-    daemon.helper("ringward scheduler").send_signal(signal.SIGKILL)
-    until(daemon.ready, "the next scheduler")
+    daemon.kill_helper("ringward scheduler")
     assert trigger() == run_id
     assert daemon.request("POST", "/api/tasks/other/run", headers=headers).status == 422
     daemon.stop()

@@ -75,7 +75,7 @@ def test_what_a_copy_has(daemon: Daemon, tmp_path: Path) -> None:
     copied = back_up(str(daemon.data), str(tmp_path / "copy"))
     assert {path.name for path in (tmp_path / "copy").iterdir()} <= {"ringward.db", "logs", "id", "config.last"}
     assert copied.logs >= 1
-    reader = open_reader(str(tmp_path / "copy" / "ringward.db"))
+    reader = open_reader(str(tmp_path / "copy" / "ringward.db"), limit_s=None)
     try:
         assert reader.rows("SELECT count(*) FROM runs")[0][0] == copied.runs
     finally:
@@ -88,7 +88,7 @@ def test_a_damaged_log_is_named(daemon: Daemon, tmp_path: Path) -> None:
     daemon.start()
     run = daemon.trigger("counts")
     daemon.ended(run)
-    log = next(daemon.data.glob(f"logs/counts/*/{run}.log"))
+    log = daemon.log_file(run)
     log.chmod(0o600)
     log.write_bytes(b"no log" * 1000)
     made = daemon.cli("backup", str(tmp_path / "copy"))

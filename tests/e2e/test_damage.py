@@ -1,6 +1,7 @@
 """A database that is damaged, gone, or locked by somebody else."""
 
 import contextlib
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -11,12 +12,13 @@ from tests.waiting import until
 TASK = '[tasks.t]\nrun = "echo hello"\n'
 
 
-def damage(path: Path, begin: int) -> bytes:
-    """Overwrite all from there on; returns what is in the file then."""
+def damage(path: Path, begin: int, end: int | None = None) -> bytes:
+    """Overwrite all from there on, or up to there; returns what is in the file then."""
     with contextlib.closing(sqlite3.connect(path)) as last:
         last.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is in the -wal would heal it
     content = path.read_bytes()
-    path.write_bytes(content[:begin] + b"\xa5" * (len(content) - begin))
+    end = len(content) if end is None else end
+    path.write_bytes(content[:begin] + b"\xa5" * (end - begin) + content[end:])
     return path.read_bytes()
 
 
@@ -53,6 +55,45 @@ def test_starting_again_from_the_copy(daemon: Daemon) -> None:
     assert daemon.stop() == 0
     daemon.start()
     assert len(daemon.runs("t")) == 4
+
+
+QUEUED = f"""{TASK}[tasks.q]
+run = '''echo first; until [ -e "$GATE" ]; do sleep 0.01; done'''
+env = {{GATE = "gate"}}
+[tasks.c]
+run = "echo $RINGWARD_SCHEDULED_AT >> $INSTANTS"
+env = {{INSTANTS = "instants"}}
+every = "1s"
+"""
+
+
+def test_what_is_younger_than_the_copy(daemon: Daemon) -> None:
+    """With the rows of runs whole: no end is lost, what waited starts, what nobody saw ending has crashed.
+
+    No instant is run twice, or forgotten.
+    """
+    instants = daemon.directory / "instants"
+    daemon.write(QUEUED.replace('"gate', f'"{daemon.directory}/gate').replace('"instants', f'"{instants}'))
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    make_copy(str(path))
+    after, runs, waits = daemon.ended(daemon.trigger("t")), daemon.trigger("q"), daemon.trigger("q")
+    until(lambda: daemon.texts(runs) == ["first"] and instants.exists(), "it to run, and an instant to come")
+    assert daemon.run(waits)["status"] == "pending"
+    daemon.stop(signal.SIGKILL)
+    damage(path, 0, 4096)
+    before = instants.read_text().split()
+    (daemon.directory / "gate").touch()
+    daemon.start()
+    assert daemon.run(after["id"]) == after
+    assert daemon.ended(runs)["endReason"] == "crashed"
+    assert daemon.ended(waits)["endReason"] == "succeeded"
+    until(lambda: len(instants.read_text().split()) > len(before), "the next instant")
+    run = instants.read_text().split()
+    assert sorted({*run}) == run
+    assert len(daemon.runs("c")) >= len(run)
+    told = "later runs and 0 changes of others were saved; the damaged one is"
+    assert told in daemon.output.read_text()
 
 
 WORK = f"""{TASK}[tasks.long]

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.daemon import Daemon
-from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
 
 pytestmark = pytest.mark.lent
@@ -54,7 +53,7 @@ def test_over_deaths(daemon: Daemon, tmp_path: Path) -> None:
     first, second = daemon.trigger("t"), daemon.trigger("u")
     until(lambda: daemon.texts(first), "its line")
     until(lambda: daemon.run(second)["status"] == "running", "the other one")
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()
     flag.touch()

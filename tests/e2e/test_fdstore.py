@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.daemon import program
+from tests.e2e.daemon import gone, program
 from tests.e2e.manager import Managed, Manager
 from tests.e2e.test_readiness import SAY, is_ready, on_flag
 from tests.e2e.test_upgrade import HALVES, raw, said, shown, upgrade
@@ -97,8 +97,7 @@ def test_what_runs_goes_on(daemon: Managed, manager: Manager, tmp_path: Path) ->
         assert f"ringward-{run}" in manager.removed
     assert daemon.stop() == 0
     until(lambda: not manager.stored, "the store to be empty")
-    daemon.start()
-    assert daemon.run(service)["endReason"] == "daemon_stopped"
+    assert daemon.stored_end(service)[0] == "daemon_stopped"
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
@@ -123,7 +122,7 @@ def test_ends_in_progress(daemon: Managed, manager: Manager, cgroups: str) -> No
         assert (daemon.ended(run)["endReason"], daemon.ended(run)["exitCode"]) == (reason, 128 + signal.SIGKILL)
         assert daemon.texts(run, "system").count("did not end in time: sending SIGKILL") == 1
     assert daemon.texts(stopped) == ["ready", "SIGTERM"]
-    assert not [one for one in tree if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert all(map(gone, tree))
     os.kill(main_processes(daemon)[left], signal.SIGTERM)
     assert daemon.ended(left)["exitCode"] == 0
     assert [text for text in daemon.texts(left, "system") if text.startswith("killed what outlived the main process")]
@@ -173,7 +172,7 @@ def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Pat
     Lost is what was in the hands of the one that was killed, and no more.
     """
     daemon.write(
-        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, tmp_path / 'steady')}\n"
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"
         f"[tasks.flood]\nrun = {program('numbered', 200_000, 0, tmp_path / 'flood')}\n"
         f"[services.s]\nrun = {program('obeys_term')}\n"
     )
@@ -249,6 +248,6 @@ def test_a_run_that_nobody_knows(daemon: Managed, manager: Manager) -> None:
     assert (daemon.run(partly)["endReason"], daemon.run(partly)["exitCode"]) == ("crashed", -2)
     until(lambda: not manager.stored, "both to be removed from the store")
     for one in processes:
-        until(lambda one=one: not one.is_running() or one.status() == psutil.STATUS_ZOMBIE, "both to end")  # type: ignore[misc]
+        until(partial(gone, one), "both to end")
     assert "the database does not know it" in daemon.output.read_text()
     assert "cannot be gone on with" in daemon.output.read_text()

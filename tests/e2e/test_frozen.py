@@ -123,7 +123,7 @@ def test_what_cannot_be_looked_at(daemon: FrozenLogs, tmp_path: Path) -> None:
         assert daemon.ended(daemon.trigger("other"))["endReason"] == "succeeded"
         assert daemon.request("POST", "/api/tasks/s/stop").status == 204
         until(lambda: daemon.task("s")["state"] == "stopped", "the service")
-        assert f"({pid}) cannot be looked at" in daemon.output.read_text()
+        until(lambda: f"({pid}) cannot be looked at" in daemon.output.read_text(), "a word about it")
     finally:
         daemon.thaw()
     until(lambda: not psutil.pid_exists(pid), "it to end")

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.e2e.daemon import program
+from tests.e2e.daemon import gone, program
 from tests.e2e.frozen import FrozenLogs, why_not
 from tests.waiting import until
 
@@ -23,20 +22,6 @@ def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
         one.clean()
 
 
-def instances(daemon: FrozenLogs) -> list[psutil.Process]:
-    """What runs of our programs."""
-    children = psutil.Process(daemon.pid).children(recursive=True)
-    return [one for one in children if any("/programs/" in argument for argument in one.cmdline())]
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Also while the end of its log waits for the disk."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_frozen_data(daemon: FrozenLogs, tmp_path: Path) -> None:
     """A stop acts, nobody waits for ever, what cannot be stored is refused and said; thawed, all is as it should be."""
     side = tmp_path / "side"
@@ -51,8 +36,8 @@ def test_frozen_data(daemon: FrozenLogs, tmp_path: Path) -> None:
     until(lambda: daemon.run(talks)["status"] == "running", "the run")
     until(lambda: daemon.run(stays)["status"] == "running", "the other run")
     until(lambda: daemon.task("s")["state"] == "running", "the service")
-    programs = instances(daemon)
-    assert len(programs) == 3
+    until(lambda: len(daemon.children("/programs/")) == 3, "all of them")
+    programs = daemon.children("/programs/")
     daemon.freeze()
     try:
         # The first of them may be on its way to the database already: all that come after it are refused.
@@ -67,7 +52,7 @@ def test_frozen_data(daemon: FrozenLogs, tmp_path: Path) -> None:
         assert daemon.get("/healthz").status == 200
         assert daemon.request("POST", f"/api/runs/{stays}/stop").status == 204
         assert daemon.request("POST", "/api/tasks/s/stop").status == 204
-        until(lambda: all(map(has_ended, programs)), "all of them to end")
+        until(lambda: all(map(gone, programs)), "all of them to end")
     finally:
         daemon.thaw()
     until(lambda: daemon.get("/readyz").status == 200, "it to recover")

@@ -66,7 +66,8 @@ def test_the_reserve(daemon: SmallDisk) -> None:
     assert not reserve.exists()
     until(lambda: "disk.full" in daemon.kinds(), "the notification")
     until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "the probe to say so")
-    assert "has no room for the 16 MiB that are kept for the database" in daemon.output.read_text()
+    told = "has no room for the 16 MiB that are kept for the database"
+    until(lambda: told in daemon.output.read_text(), "a word about it")
     # More is stored than the reserve holds: nothing is done then that cannot be stored.
     more = daemon.fill("more")
     until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 503, "the disk to be full again")
@@ -75,7 +76,7 @@ def test_the_reserve(daemon: SmallDisk) -> None:
     ballast.unlink()
     more.unlink()
     until(lambda: daemon.get("/readyz").json()["status"] == "ok", "it to recover")
-    assert daemon.kinds()[0] == "disk.recovered"
+    until(lambda: daemon.kinds()[0] == "disk.recovered", "everybody to hear of it")
     assert "database.failing" in daemon.kinds()
     assert reserve.stat().st_size == BYTES
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"

@@ -211,7 +211,7 @@ def test_under_a_scanner(init: Runit | S6, daemon: Daemon) -> None:
     """
     init.start()
     init.ready()
-    assert daemon.get("/api/tasks/old").status == 200
+    until(lambda: daemon.get("/api/tasks/old").status == 200, "the task")
     first = init.pid()
     os.kill(first, 9)
     until(lambda: init.pid() not in (0, first), "another daemon")

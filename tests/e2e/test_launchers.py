@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.daemon import Daemon
-from tests.e2e.test_survival import kill_helper
 from tests.slurm import Slurm
 from tests.sshd import Sshd
 from tests.waiting import until
@@ -130,7 +129,7 @@ def test_stopping(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
     second = daemon.trigger("t")
     until(lambda: daemon.texts(second) == ["here"], "its first line")
     other = named(daemon, second)
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     run = daemon.run(second)
     assert (run["status"], run["executionId"]) == ("running", other)
     assert stopped(daemon, second)["endReason"] == "stopped"

@@ -7,7 +7,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.daemon import Daemon, free_port
+from tests.e2e.daemon import Daemon
+from tests.ports import free_port
 from tests.receivers import Mail, Web, mail_server, web_server
 from tests.waiting import until
 
@@ -38,8 +39,7 @@ def hook(port: int, path: str = "token-of-the-hook") -> str:
 
 
 def notifier(daemon: Daemon) -> psutil.Process | None:
-    children = daemon.helper("ringward scheduler").children()
-    return next((child for child in children if " ".join(child.cmdline()) == "ringward notifier"), None)
+    return next(iter(daemon.children("ringward notifier", of="ringward scheduler")), None)
 
 
 def notifiers(daemon: Daemon) -> dict[str, dict[str, Any]]:
@@ -172,6 +172,7 @@ def test_heartbeats(daemon: Daemon, web: Web) -> None:
     assert "secret-of-the-ping" not in daemon.output.read_text() + daemon.get("/api/tasks").body.decode()
 
 
+@pytest.mark.lent
 def test_slow_and_silent(daemon: Daemon, web: Web) -> None:
     """While it goes on, people hear that a run takes long and that it prints nothing."""
     daemon.write(
@@ -193,21 +194,23 @@ silence_alert = "1s"
     assert [message["title"] for message in web.messages] == ["t takes long", "t is silent"]
     assert "once" in web.messages[1]["message"]
     assert daemon.run(run_id)["status"] == "running"
-    listed = until(lambda: len(found := daemon.get("/api/notifications").json()["items"]) == 3 and found, "the service")
-    assert {(one["kind"], one["taskName"]) for one in listed} == {
-        ("run.slow", "t"),
-        ("run.silent", "t"),
-        ("run.silent", "s"),
-    }
+
+    def listed() -> set[tuple[str, str]]:
+        items = daemon.get("/api/notifications").json()["items"]
+        return {(one["kind"], one["taskName"]) for one in items if one["kind"] in ("run.slow", "run.silent")}
+
+    until(lambda: listed() == {("run.slow", "t"), ("run.silent", "t"), ("run.silent", "s")}, "the service")
 
 
 def test_together(daemon: Daemon, web: Web) -> None:
     """With a digest, what comes within its time is one message, with each in a line of its own."""
     daemon.write(
         f"""[tasks.a]
-run = "false"
+run = "until test -e a.ends; do sleep 0.02; done; false"
+working_dir = "."
 [tasks.b]
-run = "false"
+run = "until test -e b.ends; do sleep 0.02; done; false"
+working_dir = "."
 [notify]
 digest = "2s"
 [notifiers.hook]
@@ -219,6 +222,13 @@ notify = "hook"
     )
     daemon.start()
     first, second = daemon.trigger("a"), daemon.trigger("b")
+    until(lambda: daemon.children("a.ends") and daemon.children("b.ends"), "both to run")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()  # it hears of both ends at the same time
+    for name in ("a.ends", "b.ends"):
+        (daemon.directory / name).touch()
+        until(lambda name=name: not daemon.children(name), "its end")  # type: ignore[misc]
+    scheduler.resume()
     until(lambda: web.messages, "the message")
     (message,) = web.messages
     assert message["title"] == "2 notifications"
@@ -244,15 +254,14 @@ notify = "hook"
     daemon.start()
     daemon.ended(daemon.trigger("t"))
     daemon.ended(daemon.trigger("t"))
-    before = daemon.helper("ringward scheduler")
-    before.kill()
-    until(lambda: not before.is_running(), "the scheduler to end")
-    until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 201, "the next scheduler")
+    daemon.kill_helper("ringward scheduler")
+    daemon.trigger("t")
     until(lambda: web.messages, "the message")
     (message,) = web.messages
     assert daemon.runs("t")[2]["id"] in message["message"]
 
 
+@pytest.mark.lent
 def test_a_reload(daemon: Daemon, web: Web) -> None:
     """Brings other notifiers into force at once, and what waited for one that is gone is dropped."""
     daemon.write(f'[tasks.t]\nrun = "false"\n[notifiers.hook]\n{hook(free_port())}\n[[routes]]\nnotify = "hook"\n')

@@ -58,7 +58,7 @@ def test_a_compressed_log_is_the_same_log(daemon: Daemon) -> None:
     run_id = daemon.trigger("t")
     daemon.ended(run_id)
     before = shown(daemon, "t", run_id)
-    size = log_files(daemon)[run_id].stat().st_size
+    size = daemon.log_file(run_id).stat().st_size
     assert daemon.stop() == 0
     daemon.write(f'[tasks.t]\n{NUMBERED}\n{TINY}[storage]\ncompress_after = "0s"\n')
     daemon.start()
@@ -77,7 +77,8 @@ def test_a_log_is_compressed_soon_after_its_end(daemon: Daemon) -> None:
     daemon.start()
     live, run_id = daemon.trigger("live"), daemon.trigger("t")
     daemon.ended(run_id)
-    until(lambda: is_packed(log_files(daemon)[run_id]), "the log to be compressed")
+    path = daemon.log_file(run_id)
+    until(lambda: is_packed(path), "the log to be compressed")
     until(lambda: not janitors(daemon), "the janitor to end")
     until(lambda: live in log_files(daemon), "the log of the run that goes on")
     assert not is_packed(log_files(daemon)[live])
@@ -99,8 +100,8 @@ def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:
     daemon.start()
     ids = [daemon.trigger("t") for _ in range(6)]
     lines = [daemon.ended(run_id) and len(daemon.lines(run_id)) for run_id in ids]
-    sizes = {run_id: path.stat().st_blocks * 512 for run_id, path in log_files(daemon).items()}
     assert daemon.stop() == 0
+    sizes = {run_id: path.stat().st_blocks * 512 for run_id, path in log_files(daemon).items()}
     budget = sum(sizes[run_id] for run_id in ids[4:]) + 16384
     daemon.write(f'[tasks.t]\n{NUMBERED}\n{TINY}[storage]\nmax_log_bytes = "{budget}b"\n')
     daemon.start()

@@ -140,8 +140,7 @@ def test_the_same_again(daemon: Daemon) -> None:
     assert [run["params"] for run in ends] == [{"DAY": "friday", "a": "x"}] * 2
     assert shown(daemon, first) == shown(daemon, again)
     waiting = [given(daemon, "waits", "", DAY=day, a=day).json()["id"] for day in ("one", "two")]
-    daemon.helper("ringward scheduler").kill()
-    until(lambda: daemon.get("/readyz").status == 200, "another scheduler")
+    daemon.kill_helper("ringward scheduler")
     (daemon.config.parent / "go").touch()
     for run_id, day in zip(waiting, ("one", "two"), strict=True):
         assert daemon.ended(run_id)["params"] == {"DAY": day, "a": day}
@@ -194,8 +193,7 @@ def test_a_secret_parameter(daemon: Daemon) -> None:
     for process in psutil.Process(daemon.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # the sleep of the command
             assert SECRET not in " ".join(process.cmdline())
-    daemon.helper("ringward scheduler").kill()
-    until(lambda: daemon.get("/readyz").status == 200, "another scheduler")
+    daemon.kill_helper("ringward scheduler")
     (daemon.config.parent / "go").touch()
     assert daemon.ended(first)["params"] == {"A": "x"}
     again = until(lambda: (found := daemon.runs("login"))[1:] and found[1]["id"], "the retry")
@@ -211,10 +209,7 @@ def test_a_secret_parameter(daemon: Daemon) -> None:
     assert (wrong.status, SECRET.encode() in wrong.body) == (422, False)
     paths = ("/api/tasks", "/api/tasks/login", f"/api/runs/{first}", f"/api/runs/{first}/ending", "/api/audit")
     assert not any(SECRET.encode() in daemon.get(path).body for path in paths)
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/run") / "ringward"
-    places = [daemon.data, runtime] if runtime.exists() else [daemon.data]
-    files = [path for place in places for path in place.rglob("*") if path.is_file()]
-    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert daemon.holding(SECRET) == []
     assert daemon.stop() == 0
     assert SECRET not in daemon.output.read_text()
 

@@ -1,5 +1,6 @@
 """The whole daemon on a real PostgreSQL server."""
 
+import contextlib
 import json
 import signal
 from collections.abc import Iterator
@@ -38,13 +39,29 @@ class OnPostgres(Daemon):
         self.start()
 
 
+@contextlib.contextmanager
+def on_postgres(directory: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
+    one = OnPostgres(directory)
+    one.url = postgres.create()
+    try:
+        yield one
+    finally:
+        one.clean()
+        postgres.drop(one.url)
+
+
 @pytest.fixture
 def daemon(tmp_path: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
-    one = OnPostgres(tmp_path)
-    one.url = postgres.create()
-    yield one
-    one.clean()
-    postgres.drop(one.url)
+    with on_postgres(tmp_path, postgres) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[OnPostgres]:
+    """One that runs already, for tests that leave it so, without runs that go on."""
+    with on_postgres(tmp_path_factory.mktemp("standing"), postgres) as one:
+        one.begin()
+        yield one
 
 
 def page(daemon: Daemon, **query: str | int) -> tuple[list[str], int]:
@@ -53,70 +70,76 @@ def page(daemon: Daemon, **query: str | int) -> tuple[list[str], int]:
     return [run["id"] for run in found["items"] or []], found["total"]
 
 
-def restart_scheduler(daemon: Daemon) -> None:
-    before = daemon.helper("ringward scheduler")
-    before.kill()
-    until(lambda: daemon.helper("ringward scheduler").pid != before.pid, "another scheduler")
-    until(daemon.ready, "the daemon to be ready again")
-
-
-def test_runs_lists_logs_and_deletion(daemon: OnPostgres) -> None:
+def test_runs_lists_logs_and_deletion(standing: OnPostgres) -> None:
     """Triggered runs are listed, filtered, sorted, deleted and restored, with exact totals and whole logs."""
-    daemon.begin()
-    assert daemon.get("/api/daemon").json()["store"] == "postgresql"
-    assert not (daemon.data / "ringward.db").exists()
-    ids = [daemon.ended(daemon.trigger("hello"))["id"] for _ in range(5)]
-    failed = daemon.ended(daemon.trigger("fails"))
+    assert standing.get("/api/daemon").json()["store"] == "postgresql"
+    assert not (standing.data / "ringward.db").exists()
+    ids = [standing.ended(standing.trigger("hello"))["id"] for _ in range(5)]
+    failed = standing.ended(standing.trigger("fails"))
     assert (failed["endReason"], failed["exitCode"]) == ("failed", 3)
-    assert daemon.texts(ids[0]) == ["hello"]
+    assert standing.texts(ids[0]) == ["hello"]
     for field in ("taskName", "status", "startedAt", "exitCode", "createdAt"):
-        assert page(daemon, sortField=field, sortDirection="asc") == (ids, 5)
-        assert page(daemon, sortField=field, sortDirection="desc") == (ids[::-1], 5)
-    assert sorted(page(daemon, sortField="duration")[0]) == ids
-    assert page(daemon, limit=2, offset=3, sortField="createdAt", sortDirection="asc") == (ids[3:], 5)
-    assert page(daemon, status="failed") == ([], 0)
-    assert page(daemon, status="succeeded", exitCodeMin=0, triggeredBy="api", search="hel")[1] == 5
-    assert page(daemon, search=ids[2][-8:]) == ([ids[2]], 1)
+        assert page(standing, sortField=field, sortDirection="asc") == (ids, 5)
+        assert page(standing, sortField=field, sortDirection="desc") == (ids[::-1], 5)
+    assert sorted(page(standing, sortField="duration")[0]) == ids
+    assert page(standing, limit=2, offset=3, sortField="createdAt", sortDirection="asc") == (ids[3:], 5)
+    assert page(standing, status="failed") == ([], 0)
+    assert page(standing, status="succeeded", exitCodeMin=0, triggeredBy="api", search="hel")[1] == 5
+    assert page(standing, search=ids[2][-8:]) == ([ids[2]], 1)
     chosen = {"match_all": False, "ids": ids[:3]}
-    assert daemon.request("POST", "/api/runs/bulk/delete", chosen).json()["affected"] == 3
-    assert page(daemon) == (ids[:2:-1], 2)
-    assert daemon.get("/api/runs/summary").json()["total"] == 3
-    assert daemon.request("POST", "/api/runs/bulk/restore", chosen).json()["affected"] == 3
-    assert page(daemon) == (ids[::-1], 5)
-    summary = daemon.get("/api/runs/summary").json()
+    assert standing.request("POST", "/api/runs/bulk/delete", chosen).json()["affected"] == 3
+    assert page(standing) == (ids[:2:-1], 2)
+    assert standing.get("/api/runs/summary").json()["total"] == 3
+    assert standing.request("POST", "/api/runs/bulk/restore", chosen).json()["affected"] == 3
+    assert page(standing) == (ids[::-1], 5)
+    summary = standing.get("/api/runs/summary").json()
     assert (summary["total"], summary["failed"]) == (6, 1)
 
 
-def test_nothing_shows_the_password(daemon: OnPostgres) -> None:
+def test_nothing_shows_the_password(standing: OnPostgres) -> None:
     """Neither the environment of a run, nor arguments, nor the daemon's log, nor its API."""
-    daemon.begin()
-    run = daemon.ended(daemon.trigger("env"))
-    texts = daemon.texts(run["id"])
+    run = standing.ended(standing.trigger("env"))
+    texts = standing.texts(run["id"])
     assert any(line.startswith("PATH=") for line in texts)
     assert not [line for line in texts if line.startswith(("DATABASE_URL=", "PGPASSWORD="))]
-    family = [psutil.Process(daemon.pid), *psutil.Process(daemon.pid).children(recursive=True)]
+    family = [psutil.Process(standing.pid), *psutil.Process(standing.pid).children(recursive=True)]
     shown = "\n".join(
         [
             *texts,
             *(" ".join(one.cmdline()) for one in family),
-            daemon.get("/api/daemon").body.decode(),
-            daemon.output.read_text(),
+            standing.get("/api/daemon").body.decode(),
+            standing.output.read_text(),
         ]
     )
     assert not [secret for secret in (PASSWORD, PASSWORD.replace(" ", "%20")) if secret in shown]
 
 
-def test_a_killed_scheduler(daemon: OnPostgres) -> None:
+def test_a_killed_scheduler(standing: OnPostgres) -> None:
     """The next scheduler takes over: what ran goes on, what was stored is there."""
-    daemon.begin()
-    long = daemon.trigger("long")
-    until(lambda: daemon.texts(long), "its first line")
-    done = daemon.ended(daemon.trigger("hello"))
-    restart_scheduler(daemon)
-    assert daemon.run(long)["status"] == "running"
-    assert daemon.run(done["id"]) == done
-    daemon.request("POST", f"/api/runs/{long}/stop")
-    assert daemon.ended(long)["endReason"] == "stopped"
+    long = standing.trigger("long")
+    until(lambda: standing.texts(long), "its first line")
+    done = standing.ended(standing.trigger("hello"))
+    standing.kill_helper("ringward scheduler")
+    assert standing.run(long)["status"] == "running"
+    assert standing.run(done["id"]) == done
+    standing.request("POST", f"/api/runs/{long}/stop")
+    assert standing.ended(long)["endReason"] == "stopped"
+
+
+def test_two_daemons(standing: OnPostgres, tmp_path: Path) -> None:
+    """A second daemon on the same database does not start, and says why; the first goes on."""
+    other = OnPostgres(tmp_path / "other")
+    other.directory.mkdir()
+    other.url = standing.url
+    try:
+        other.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
+        other.launch()
+        assert other.process is not None
+        assert other.process.wait(60) == 73
+        assert "belongs to another daemon" in other.output.read_text()
+    finally:
+        other.clean()
+    assert standing.ended(standing.trigger("hello"))["endReason"] == "succeeded"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shutdown", "crash"])
@@ -160,23 +183,6 @@ def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer
     finally:
         postgres.start()
     until(daemon.ready, "the daemon to begin")
-    assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
-
-
-def test_two_daemons(daemon: OnPostgres, tmp_path: Path) -> None:
-    """A second daemon on the same database does not start, and says why; the first goes on."""
-    daemon.begin()
-    other = OnPostgres(tmp_path / "other")
-    other.directory.mkdir()
-    other.url = daemon.url
-    try:
-        other.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
-        other.launch()
-        assert other.process is not None
-        assert other.process.wait(60) == 73
-        assert "belongs to another daemon" in other.output.read_text()
-    finally:
-        other.clean()
     assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
 
 

@@ -6,7 +6,7 @@ import sys
 import psutil
 import pytest
 
-from tests.e2e.daemon import PROGRAMS, Daemon, program
+from tests.e2e.daemon import PROGRAMS, Daemon, gone, program
 from tests.waiting import until
 
 
@@ -83,5 +83,5 @@ def test_many_silent_runs_cost_nothing_afterwards(daemon: Daemon) -> None:
         lambda: all(one.num_fds() < count + 20 for one, count in zip(processes, before, strict=True)),
         "the descriptors to be closed",
     )
-    assert not [child for child in psutil.Process(daemon.pid).children() if child.status() == psutil.STATUS_ZOMBIE]
+    until(lambda: not any(map(gone, psutil.Process(daemon.pid).children())), "all to be reaped")
     assert not list(daemon.data.glob("logs/t/*/*"))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.exposition import parse
-from tests.e2e.daemon import Daemon, free_port, program
+from tests.e2e.daemon import Daemon, program
+from tests.ports import free_port
 from tests.prometheus import Prometheus, prometheus
 from tests.waiting import until
 

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.daemon import Daemon, free_port
-from tests.e2e.test_survival import kill_helper
+from tests.e2e.daemon import Daemon, gone
+from tests.ports import free_port
 from tests.waiting import until
 
 QUICK = 'restart_delay = "1ms"\nhealthy_after = "0s"\nrestart_attempts = 1\n'
@@ -29,8 +29,7 @@ def is_ready(daemon: Daemon, name: str = "s", index: int = 0) -> bool:
 
 
 def watcher(daemon: Daemon) -> psutil.Process | None:
-    children = daemon.helper("ringward scheduler").children()
-    return next((child for child in children if " ".join(child.cmdline()) == "ringward watcher"), None)
+    return next(iter(daemon.children("ringward watcher", of="ringward scheduler")), None)
 
 
 def script(*lines: str) -> str:
@@ -76,6 +75,7 @@ def configured(flag: Path, kind: str, more: str, name: str = "s") -> str:
     return f'[services.{name}]\nrun = {run}\nready = {{ {probe}, every = "50ms", {more} }}\n{QUICK}'
 
 
+@pytest.mark.lent
 def test_ready(daemon: Daemon, tmp_path: Path) -> None:
     """By a probe of any kind an instance is starting until that succeeds, whatever dies meanwhile; then it runs."""
     flags = {kind: tmp_path / kind for kind in KINDS}
@@ -92,7 +92,7 @@ def test_ready(daemon: Daemon, tmp_path: Path) -> None:
     first = until(lambda: watcher(daemon), "the watcher")
     first.kill()
     until(lambda: (watcher(daemon) or first).pid != first.pid, "another watcher")
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     assert all_wait()
     for kind, flag in flags.items():
         flag.touch()
@@ -100,7 +100,7 @@ def test_ready(daemon: Daemon, tmp_path: Path) -> None:
     assert [len(daemon.runs(kind)) for kind in KINDS] == [1] * len(KINDS)
     for flag in flags.values():
         flag.unlink()
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     assert [kind for kind in KINDS if not is_ready(daemon, kind)] == []
 
 
@@ -118,6 +118,7 @@ def test_never_ready(daemon: Daemon, tmp_path: Path) -> None:
         assert not daemon.task(kind)["instances"][0]["ready"], kind
 
 
+@pytest.mark.lent
 def test_ready_while_the_scheduler_is_away(daemon: Daemon, tmp_path: Path) -> None:
     """What a run says by sd_notify is not lost."""
     flag = tmp_path / "flag"
@@ -219,7 +220,7 @@ def test_many_probes(daemon: Daemon) -> None:
     until(lambda: all(is_ready(daemon, "s", index) for index in range(64)), "all of them", 120)
     children = psutil.Process(daemon.pid).children(recursive=True)
     assert daemon.stop() == 0
-    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert all(map(gone, children))
 
 
 def test_a_probe_leaves_nothing(daemon: Daemon) -> None:
@@ -258,6 +259,7 @@ def alive(flag: Path, port: int) -> dict[str, tuple[str, str]]:
 LIVE_KINDS = ("notify", "tcp", "http", "exec")
 
 
+@pytest.mark.lent
 def test_not_alive(daemon: Daemon, tmp_path: Path) -> None:
     """One that is not alive any more so many times in a row is restarted; its run has failed, and its log says why."""
     flag = tmp_path / "flag"
@@ -271,7 +273,7 @@ def test_not_alive(daemon: Daemon, tmp_path: Path) -> None:
     daemon.start()
     for kind in LIVE_KINDS:
         until(lambda kind=kind: instance(daemon, kind)["state"] == "running", f"the process of {kind}")  # type: ignore[misc]
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     flag.unlink()
     for kind in LIVE_KINDS:
         until(lambda kind=kind: daemon.runs(kind)[0]["status"] == "ended", f"the end of {kind}")  # type: ignore[misc]

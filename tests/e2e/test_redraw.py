@@ -5,11 +5,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from logring.paths import frames_path, log_path
-from tests.e2e.daemon import Daemon, Event
+from tests.e2e.daemon import Daemon, Event, gone
 from tests.waiting import until
 
 
@@ -63,8 +62,7 @@ def test_a_progress_bar(daemon: Daemon, program: Program) -> None:
     count = line.data["frameCount"]
     assert count >= 2
     history = f"/api/runs/{run_id}/log/line/1/history"
-    frames = until(lambda: daemon.get(history).json()["frames"], "the history")
-    assert len(frames) == count
+    frames = until(lambda: len(found := daemon.get(history).json()["frames"]) == count and found, "the history")
     assert frames[-1] == ["100 %"]
     assert [" 60 %"] in frames
     program.end()
@@ -103,13 +101,10 @@ def test_a_killed_supervisor_leaves_what_was_on_the_screen(daemon: Daemon, progr
     shows(events, [" 20 %"])
     history = f"/api/runs/{run_id}/log/line/0/history"
     frames = until(lambda: daemon.get(history).json()["frames"], "the history")
-    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    helpers = daemon.children("ringward")
     daemon.stop(signal.SIGKILL)
     stream.close()
-    until(
-        lambda: not [one for one in helpers if one.is_running() and one.status() != "zombie" and one.name() != "cat"],
-        "our helpers to end",
-    )
+    until(lambda: all(map(gone, helpers)), "our helpers to end")
     daemon.start()
     assert daemon.run(run_id)["endReason"] == "crashed"
     assert daemon.texts(run_id) == ["2 %", " 20 %"]

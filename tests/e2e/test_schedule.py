@@ -35,7 +35,7 @@ def test_an_instant_fires(daemon: Daemon) -> None:
 def test_intervals_and_single_times(daemon: Daemon) -> None:
     """``every`` runs one interval after the other, exactly; ``at`` waits for its time, or says that it is past."""
     daemon.write(
-        '[tasks.often]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\n'
+        '[tasks.often]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\nmax_concurrent = 100\ncatch_up = 100\n'
         '[tasks.once]\nrun = "true"\ntimezone = "UTC"\nat = 2126-01-01T00:00:00+01:00\n'
         '[tasks.never]\nrun = "true"\nat = 2026-01-01T00:00:00Z\n'
     )
@@ -57,7 +57,9 @@ def test_what_passed_while_the_daemon_was_down(daemon: Daemon) -> None:
 
     A task that is new has missed nothing, nor has one that was not configured meanwhile.
     """
-    back = '[tasks.back]\nrun = "true"\ncron = "*/10 * * * *"\n'
+    minute = datetime.now().minute  # noqa: DTZ005 - as a schedule has it: none is due before long
+    minutes = ",".join(str((minute - ago) % 60) for ago in (10, 20, 30))
+    back = f'[tasks.back]\nrun = "true"\ncron = "{minutes} * * * *"\n'
     daemon.write(f"{back}{back.replace('back', 't')}{back.replace('back', 'new')}")
     complete = daemon.config.read_text()
     daemon.start()

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.e2e.daemon import Daemon, program
-from tests.e2e.test_survival import kill_helper
 from tests.waiting import until
 
 pytestmark = pytest.mark.lent
@@ -71,7 +70,7 @@ def test_a_cursor_goes_on_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> N
         found += [(item["runId"], item["n"]) for item in body["items"]]
         calls += 1
         if calls in (1, 3):
-            kill_helper(daemon, "ringward gunicorn")
+            daemon.kill_helper("ringward gunicorn")
     numbers = [number for number in range(5000) if "77" in str(number)]
     assert calls > 3
     assert found == [(run_id, number) for run_id in reversed(ids) for number in numbers]

@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.daemon import Daemon, program
-from tests.e2e.test_survival import kill_helper
+from tests.e2e.daemon import Daemon, gone, program
 from tests.waiting import until
 
 pytestmark = pytest.mark.lent
@@ -114,7 +113,7 @@ def test_a_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
     children = psutil.Process(daemon.pid).children(recursive=True)
     runtime = [name for name in os.listdir("/dev/shm") if name.startswith("ringward")]
     assert daemon.stop() == 0
-    assert not [child for child in children if child.is_running()]
+    assert all(map(gone, children))
     identity = (daemon.data / "id").read_text().strip()
     assert not [base for base in runtime if os.path.exists(f"/dev/shm/{base}/{identity}")]
     assert not os.path.exists(daemon.socket)
@@ -140,7 +139,7 @@ def test_a_stopped_service_stays_down(daemon: Daemon) -> None:
     assert [ask(daemon, "stop"), ask(daemon, "stop")] == [204, 204]
     reaches(daemon, "stopped")
     assert {daemon.run(one)["endReason"] for one in first} == {"stopped"}
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     assert daemon.task("s")["state"] == "stopped"
     assert ask(daemon, "start") == 204
     until(lambda: running(daemon, "s"), "the service after its start")
@@ -172,10 +171,11 @@ def test_a_scheduler_that_dies_between_a_stop_and_its_end(daemon: Daemon) -> Non
     first, late, other = (until(lambda one=name: running(daemon, one), name)[0] for name in names)  # type: ignore[misc]
     assert ask(daemon, "stop") == ask(daemon, "stop", "late") == ask(daemon, "restart", "again") == 204
     assert {daemon.task(name)["state"] for name in names} == {"stopping"}
-    daemon.helper("ringward scheduler").kill()
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.kill()
     for process in processes(daemon, first, other):
         process.kill()
-    until(daemon.ready, "the next scheduler")
+    daemon.replaced("ringward scheduler", scheduler.pid)
     assert daemon.ended(first)["endReason"] == daemon.ended(other)["endReason"] == "stopped"
     assert daemon.task("late")["state"] == "stopping"
     for process in processes(daemon, late):
@@ -211,7 +211,7 @@ def test_a_stop_reaches_deaf_children(daemon: Daemon) -> None:
     assert children
     assert ask(daemon, "stop") == 204
     reaches(daemon, "stopped")
-    assert not [one for one in children if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert all(map(gone, children))
 
 
 def environment(process: psutil.Process) -> dict[str, str]:
@@ -221,25 +221,25 @@ def environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-@pytest.mark.own
 def test_fatal_and_back(daemon: Daemon, tmp_path: Path) -> None:
     """A service that is given up is tried again after fatal_retry; people hear of it and of its end, once each."""
     flag = tmp_path / "repaired"
     daemon.write(
-        f"[services.s]\nrun = \"test -e '{flag}' && exec sleep 1000; exit 1\"\n"
+        f"[services.mended]\nrun = \"test -e '{flag}' && exec sleep 1000; exit 1\"\n"
         'restart_delay = "1ms"\nrestart_attempts = 1\nfatal_retry = "20ms"\nhealthy_after = "3s"\n'
     )
     daemon.start()
-    until(lambda: len(daemon.runs("s")) > 4, "more attempts than it has")
+    until(lambda: len(daemon.runs("mended")) > 4, "more attempts than it has")
     flag.touch()
-    until(lambda: "service.recovered" in kinds(daemon), "it to be back")
-    assert kinds(daemon) == ["service.recovered", "service.fatal"]
-    assert daemon.task("s")["state"] == "running"
-    assert daemon.get("/api/notifications").json()["items"][1]["count"] == 1
+    until(lambda: told(daemon, "mended")[1:], "it to be back")
+    assert told(daemon, "mended") == [("service.recovered", 1), ("service.fatal", 1)]
+    assert daemon.task("mended")["state"] == "running"
 
 
-def kinds(daemon: Daemon) -> list[str]:
-    return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+def told(daemon: Daemon, service: str) -> list[tuple[str, int]]:
+    """Kinds of the notifications about it, and how often each came; the newest first."""
+    items = daemon.get("/api/notifications").json()["items"]
+    return [(one["kind"], one["count"]) for one in items if one.get("taskName") == service]
 
 
 ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
@@ -253,7 +253,7 @@ def test_a_rolling_restart(daemon: Daemon) -> None:
     assert ask(daemon, "restart?rolling=true") == 204
     assert ask(daemon, "restart") == 409
     until(lambda: daemon.task("s").get("rolling", {}).get("done"), "the first one")
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
 
     def done() -> bool:
         task = daemon.task("s")
@@ -270,15 +270,17 @@ def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
     """At the second instance: the third one goes on as it was, and people are told."""
     flag = tmp_path / "broken"
     daemon.write(
-        f"[services.s]\nrun = \"echo up; test $RINGWARD_INSTANCE = 1 && test -e '{flag}' && exit 1; exec sleep 1000\"\n"
+        "[services.rolled]\n"
+        f"run = \"echo up; test $RINGWARD_INSTANCE = 1 && test -e '{flag}' && exit 1; exec sleep 1000\"\n"
         f"{ROLLING}healthy_after = '3s'\n"
     )
     daemon.start()
-    before = until(lambda: running(daemon, "s"), "the service")
+    before = until(lambda: running(daemon, "rolled"), "the service")
     flag.touch()
-    assert ask(daemon, "restart?rolling=true") == 204
-    until(lambda: "rolling" not in daemon.task("s") and "service.rolling" in kinds(daemon), "it to end")
-    task = daemon.task("s")
+    assert ask(daemon, "restart?rolling=true", "rolled") == 204
+    until(lambda: "rolling" not in daemon.task("rolled"), "it to end")
+    until(lambda: ("service.rolling", 1) in told(daemon, "rolled"), "people to be told")
+    task = daemon.task("rolled")
     assert [one["state"] for one in task["instances"]] == ["running", "fatal", "running"]
     assert task["instances"][2]["runId"] == before[2]
     assert "rolling" not in task
@@ -313,7 +315,7 @@ def test_a_paused_schedule(daemon: Daemon) -> None:
     daemon.start()
     assert "nextRunAt" in daemon.task("t")
     assert ask(daemon, "pause", "t") == 204
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     daemon.stop()
     daemon.start()
     task = daemon.task("t")

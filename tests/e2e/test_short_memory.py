@@ -13,8 +13,8 @@ from tests.e2e.daemon import Daemon
 from tests.e2e.frozen import in_namespace
 from tests.waiting import until
 
-RUNS = 160
-MEGABYTES = 20
+RUNS = 80
+MEGABYTES = 10
 ECHOES = 300
 PAD = "\n".join(["x" * 99] * 9)
 PROGRAM = f"""\
@@ -83,7 +83,7 @@ def has_printed(daemon: Daemon, run_id: str) -> bool:
 
 
 def test_many_chatty_runs(daemon: ShortMemory, tmp_path: Path) -> None:
-    """160 runs print more than shared memory holds, at once: nobody is killed, and every line is there."""
+    """80 runs print more than shared memory holds, at once: nobody is killed, and every line is there."""
     gate = Gate(tmp_path / "gate")
     program = PROGRAM.format(gate=tmp_path / "gate")
     daemon.write(f"[tasks.t]\nrun = '''\n{program}'''\nmax_concurrent = {RUNS}\n[tasks.t.env]\nPAD = '''\n{PAD}'''\n")

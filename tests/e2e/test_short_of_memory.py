@@ -77,9 +77,10 @@ def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
         refused = daemon.ended(daemon.trigger("t"))
         assert refused["endReason"] == "start_failed"
         assert daemon.texts(refused["id"], "system") == ["cannot be started: Cannot allocate memory"]
-        assert "there is no memory left: nothing is started until there is" in daemon.output.read_text()
+        told = "there is no memory left: nothing is started until there is"
+        until(lambda: told in daemon.output.read_text(), "a word about it")
         until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
-        assert "memory.short" in kinds(daemon)
+        until(lambda: "memory.short" in kinds(daemon), "the notification")
         large = [asked(daemon, "POST", "/api/tasks/large/run") for _ in range(5)]
     until(daemon.ready, "the daemon to be ready")
     for answer in large:
@@ -87,7 +88,7 @@ def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
             assert daemon.ended(answer.json()["id"])["endReason"] in ("start_failed", "succeeded")
     all_is_well(daemon, long, side)
     assert root.is_running()
-    until(lambda: "memory.recovered" in kinds(daemon), "the notification")
+    until(lambda: "memory.recovered" in kinds(daemon), "the other notification")
     until(lambda: daemon.get("/readyz").json()["status"] == "ok", "/readyz to say so")
 
 

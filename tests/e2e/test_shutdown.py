@@ -23,8 +23,7 @@ def test_a_leftover_that_will_not_go(daemon: Daemon) -> None:
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "the child")
     assert daemon.stop() == 0
-    daemon.start()
-    assert daemon.run(run_id)["endReason"] == "daemon_stopped"
+    assert daemon.stored_end(run_id)[0] == "daemon_stopped"
 
 
 def test_a_log_that_cannot_be_written(daemon: Daemon) -> None:
@@ -65,8 +64,7 @@ def test_a_scheduler_that_is_not_at_work(daemon: Daemon) -> None:
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
     assert daemon.process.wait(60) == 0
-    daemon.start()
-    assert (daemon.run(run_id)["endReason"], daemon.run(run_id)["exitCode"]) == ("daemon_stopped", 5)
+    assert daemon.stored_end(run_id) == ("daemon_stopped", 5)
 
 
 def _is_waiting(pid: int) -> bool:
@@ -106,11 +104,10 @@ def test_a_suspended_child(daemon: Daemon) -> None:
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its first line")
-    child = next(one for one in psutil.Process(daemon.pid).children() if "obeys_term" in " ".join(one.cmdline()))
+    (child,) = daemon.children("obeys_term")
     child.suspend()
     assert daemon.stop() == 0
-    daemon.start()
-    assert daemon.run(run_id)["exitCode"] == 5
+    assert daemon.stored_end(run_id)[1] == 5
 
 
 def test_a_second_signal_hurries(daemon: Daemon) -> None:
@@ -123,5 +120,4 @@ def test_a_second_signal_hurries(daemon: Daemon) -> None:
     daemon.process.send_signal(signal.SIGTERM)
     until(lambda: "shutting down" in daemon.output.read_text(), "the shutdown")
     assert daemon.stop() == 0
-    daemon.start()
-    assert (daemon.run(run_id)["endReason"], daemon.run(run_id)["exitCode"]) == ("daemon_stopped", 137)
+    assert daemon.stored_end(run_id) == ("daemon_stopped", 137)

@@ -12,16 +12,8 @@ import psutil
 import pytest
 
 from supervisor.root.cgroups import Cgroups
-from tests.e2e.daemon import Daemon, program
+from tests.e2e.daemon import Daemon, gone, program
 from tests.waiting import until
-
-
-def kill_helper(daemon: Daemon, title: str) -> None:
-    """SIGKILL a helper and wait for its successor."""
-    before = daemon.helper(title)
-    before.kill()
-    until(lambda: daemon.helper(title).pid != before.pid, f"another {title}")
-    until(daemon.ready, "the daemon to be ready again")
 
 
 @pytest.mark.lent
@@ -33,6 +25,7 @@ def test_the_process_tree(daemon: Daemon) -> None:
     assert daemon.helper("ringward scheduler").ppid() == daemon.helper("ringward gunicorn").ppid() == daemon.pid
 
 
+@pytest.mark.lent
 def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> None:
     """Runs go on while the scheduler is away, and what ended meanwhile is stored exactly when it is back."""
     side = tmp_path / "side"
@@ -46,7 +39,7 @@ def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> Non
     service = services[0]
     long, short = daemon.trigger("long"), daemon.trigger("short")
     until(lambda: daemon.texts(long), "its first line")
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     assert (daemon.ended(short)["endReason"], daemon.ended(short)["exitCode"]) == ("failed", 9)
     assert daemon.ended(long)["endReason"] == "succeeded"
     assert daemon.texts(long) == [f"line {number}" for number in range(200)]
@@ -77,7 +70,7 @@ def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
         until(partial(replaced, daemon, spawner), "another spawner")
     spawner = daemon.helper("ringward spawner")
     daemon.stop()
-    assert not spawner.is_running()
+    assert gone(spawner)
 
 
 def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
@@ -89,7 +82,7 @@ def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
     daemon.start()
     for number in range(4):
         until(lambda number=number: len(daemon.runs("t")) > 2 * number, "more runs")  # type: ignore[misc]
-        kill_helper(daemon, "ringward scheduler")
+        daemon.kill_helper("ringward scheduler")
     last = daemon.task("t")["nextRunAt"]
     until(lambda: daemon.task("t")["nextRunAt"] > last, "one more run")
     runs = [daemon.ended(run["id"]) for run in daemon.runs("t")]
@@ -98,23 +91,33 @@ def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
     assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}
 
 
+@pytest.mark.lent
 def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:
     """Stop ladders and time-outs belong to the supervisor and go on while the scheduler is away."""
-    daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ntimeout = "500ms"\ngraceful_stop = "100ms"\n')
+    daemon.write('[tasks.t]\nrun = "exec sleep 1000"\ntimeout = "1s"\n')
     daemon.start()
-    run_id = daemon.trigger("t")
-    until(lambda: daemon.texts(run_id), "its first line")
     scheduler = daemon.helper("ringward scheduler")
-    scheduler.suspend()
+
+    def left_alone() -> tuple[str, list[psutil.Process]] | None:  # in its time, which begins before we know
+        run_id = daemon.trigger("t")
+        until(lambda: daemon.run(run_id)["status"] != "pending", "its start")
+        scheduler.suspend()
+        found = daemon.children("sleep 1000")
+        if found:
+            return run_id, found
+        scheduler.resume()
+        daemon.ended(run_id)
+        return None
+
+    run_id, (child,) = until(left_alone, "a run that the scheduler does not see end")
     try:
-        child = next(one for one in psutil.Process(daemon.pid).children() if "ignores_term" in " ".join(one.cmdline()))
         until(lambda: not child.is_running(), "the time-out to strike")
     finally:
         scheduler.kill()
-    until(daemon.ready, "the next scheduler")
     assert daemon.ended(run_id)["endReason"] == "timeout"
 
 
+@pytest.mark.lent
 def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
     """What waits for a slot or for its retry delay is there after the scheduler is back, in order."""
     daemon.write(
@@ -125,7 +128,7 @@ def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
     until(lambda: daemon.texts(ids[0]), "the first to run")
     daemon.trigger("r")
     until(lambda: len(daemon.runs("r")) == 2, "the retry to wait")
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     assert [run["status"] for run in daemon.runs("q")] == ["running", "pending", "pending"]
     for one in ids:
         until(partial(daemon.texts, one), "its turn")
@@ -134,6 +137,7 @@ def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
     assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
 
 
+@pytest.mark.lent
 def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
     """By Last-Event-ID alone, a stream goes on after gunicorn was killed: no line twice, none missing."""
     daemon.write(f"[tasks.t]\nrun = {program('numbered', 400, 0.005, tmp_path / 'side')}\n")
@@ -152,7 +156,7 @@ def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> N
             done = done or event.kind == "done"
             if kills < 2 and len(seen) >= 100 * (kills + 1):
                 kills += 1
-                kill_helper(daemon, "ringward gunicorn")
+                daemon.kill_helper("ringward gunicorn")
         stream.close()
     assert seen == [f"line {number}" for number in range(400)]
 
@@ -167,13 +171,12 @@ def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
     first = daemon.trigger("t")
     daemon.ended(first)
     if killed:
-        kill_helper(daemon, "ringward scheduler")
+        daemon.kill_helper("ringward scheduler")
     else:
         before = daemon.helper("ringward scheduler").pid
         daemon.config.write_text(f'{daemon.config.read_text()}[storage]\ndurability = "power"\n')
         assert daemon.request("POST", "/api/daemon/reload").status == 200
-        until(lambda: daemon.helper("ringward scheduler").pid != before, "another scheduler")
-        until(daemon.ready, "the daemon to be ready again")
+        daemon.replaced("ringward scheduler", before)
     second = daemon.trigger("t")
     daemon.ended(second)
     expected = [(run, kind) for run in (first, second) for kind in ("run.created", "run.started", "run.ended")]
@@ -196,14 +199,14 @@ def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
 @pytest.mark.lent
 def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_path: Path) -> None:
     """After SIGKILL of the supervisor its helpers end, the next start marks runs as crashed and has their lines."""
-    daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.001, tmp_path / 'side')}\n")
+    daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.01, tmp_path / 'side')}\n")
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: len(daemon.texts(run_id)) > 50, "some lines")
     seen = daemon.texts(run_id)
     helpers = psutil.Process(daemon.pid).children(recursive=True)
     daemon.stop(signal.SIGKILL)
-    until(lambda: not [one for one in helpers if one.is_running() and one.status() != "zombie"], "everything to end")
+    until(lambda: all(map(gone, helpers)), "everything to end")
     daemon.start()
     run = daemon.run(run_id)
     assert (run["status"], run["endReason"], run["exitCode"]) == ("ended", "crashed", -2)
@@ -213,12 +216,13 @@ def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_pa
     assert run_id not in {one["id"] for one in daemon.runs("t") if one["status"] != "ended"}
 
 
+@pytest.mark.lent
 def test_a_broken_file_does_not_stop_a_restarted_scheduler(daemon: Daemon) -> None:
     """A scheduler that dies while the file is being edited goes on with the configuration of before, and says so."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     daemon.config.write_text("[tasks.t\n")
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     run = daemon.ended(daemon.trigger("t"))
     assert daemon.texts(run["id"]) == ["hello"]
     warnings = until(lambda: daemon.get("/api/daemon").json()["configWarnings"], "a warning")
@@ -230,7 +234,7 @@ def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:
     daemon.write('[services.s]\nrun = ["sleep", "1000"]\n', daemon='cgroups = "off"')
     daemon.start()
     run_id = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
-    (left,) = [one for one in psutil.Process(daemon.pid).children() if one.name() == "sleep"]
+    (left,) = until(lambda: daemon.children("sleep 1000"), "its process")
     daemon.stop(signal.SIGKILL)
     assert left.is_running()
     with sqlite3.connect(daemon.data / "ringward.db") as db:
@@ -238,7 +242,7 @@ def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:
         db.execute(f"UPDATE runs SET {later} WHERE id = ?", [run_id])
     db.close()
     daemon.start()
-    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+    assert gone(left)
 
 
 @pytest.mark.lent
@@ -253,10 +257,11 @@ def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_pa
     assert first.is_running()
     daemon.start()
     second = until(lambda: pids.read_text().split()[1:], "the next service")
-    assert not first.is_running() or first.status() == psutil.STATUS_ZOMBIE
+    assert gone(first)
     assert psutil.Process(int(second[0])).is_running()
 
 
+@pytest.mark.lent
 def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
     """What was fatal or had ended for good stays so, and running instances keep their state, run and age."""
     daemon.write(
@@ -269,6 +274,6 @@ def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
     until(lambda: all(daemon.task(name)["state"] == state for name, state in wanted.items()), "the services")
     until(lambda: daemon.task("s")["instances"][0].get("ready"), "the instance to have run for long enough")
     before = [daemon.task(name)["instances"] for name in wanted]
-    kill_helper(daemon, "ringward scheduler")
+    daemon.kill_helper("ringward scheduler")
     assert [daemon.task(name)["instances"] for name in wanted] == before
     assert [len(daemon.runs(name)) for name in wanted] == [1, 1, 1]

@@ -144,7 +144,7 @@ def test_under_systemd(systemd: Systemd, daemon: Daemon) -> None:
     All with the hardening, in which tasks still have users. After the end nothing is left.
     """
     systemd.call("systemctl", "start", "ringward")
-    assert daemon.get("/api/tasks/long").status == 200
+    until(lambda: daemon.get("/api/tasks/long").status == 200, "the task")
     run = daemon.trigger("long")
     until(lambda: daemon.texts(run), "its first line")
     until(lambda: systemd.show("NFileDescriptorStore") != "0", "its descriptors to be stored")
@@ -168,5 +168,4 @@ def test_under_systemd(systemd: Systemd, daemon: Daemon) -> None:
     assert systemd.show("ActiveState") == "inactive"
     assert systemd.show("Result") == "success"
     assert systemd.show("ControlGroup") == ""
-    daemon.start()
-    assert daemon.run(run)["endReason"] == "daemon_stopped"
+    assert daemon.stored_end(run)[0] == "daemon_stopped"

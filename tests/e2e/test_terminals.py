@@ -91,7 +91,7 @@ def test_what_is_left_behind_does_not_hold_up_the_end(daemon: Daemon, deaf: bool
     assert run["exitCode"] == 0
     child, *rest = daemon.texts(run["id"], "stdout")
     assert rest == [str(n) for n in range(1, 10001)]
-    assert not psutil.pid_exists(int(child))
+    until(lambda: not psutil.pid_exists(int(child)), "it to be gone")
 
 
 def test_a_service_under_a_terminal(daemon: Daemon) -> None:

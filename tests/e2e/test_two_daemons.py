@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, gone
 from tests.waiting import until
 
 SLEEPS = '[tasks.t]\nrun = "exec sleep 1000"\n'
@@ -28,7 +28,7 @@ def started(daemon: Daemon) -> tuple[str, psutil.Process]:
     until(lambda: daemon.run(run)["status"] == "running", "the run")
 
     def sleeping() -> list[psutil.Process]:
-        return [one for one in psutil.Process(daemon.pid).children() if one.cmdline()[1:] == ["1000"]]
+        return daemon.children("sleep 1000")
 
     return run, until(sleeping, "its process")[0]
 
@@ -47,7 +47,7 @@ def test_a_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: st
     assert daemon.run(run)["status"] == "running"
     theirs, their_process = started(other)
     assert other.stop() == 0
-    assert not their_process.is_running() or their_process.status() == psutil.STATUS_ZOMBIE
+    assert gone(their_process)
     assert process.is_running()
     other.start()
     assert other.run(theirs)["endReason"] == "daemon_stopped"
@@ -68,4 +68,4 @@ def test_a_directory_that_was_moved(daemon: Daemon, other: Daemon) -> None:
     other.start()
     assert other.texts(said["id"]) == ["hello"]
     assert other.run(run)["endReason"] == "crashed"
-    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    assert gone(process)

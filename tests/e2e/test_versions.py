@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from supervisor.version import VERSION
-from tests.e2e.daemon import program
+from tests.e2e.daemon import gone, program
 from tests.e2e.installation import Installation
 from tests.waiting import until
 
@@ -29,7 +28,7 @@ def begin(daemon: Installation) -> str:
     """Start it with a run that goes on."""
     side = daemon.directory / "side"
     daemon.write(
-        f'[tasks.t]\nrun = {program("numbered", 1_000_000, 0.002, side)}\n[tasks.quick]\nrun = "echo hello; exit 3"\n'
+        f'[tasks.t]\nrun = {program("numbered", 1_000_000, 0.01, side)}\n[tasks.quick]\nrun = "echo hello; exit 3"\n'
     )
     daemon.start()
     run = daemon.trigger("t")
@@ -116,9 +115,8 @@ def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
     daemon.add("half", {**NEWER, CONTROL: ("class Control:", "class Control")})
     run = begin(daemon)
     daemon.install("half")
-    daemon.helper("ringward scheduler").kill()
+    daemon.kill_helper("ringward scheduler")
     until(lambda: "of another version than 99.0 and stays so" in daemon.output.read_text(), "the warning")
-    until(daemon.ready, "the scheduler")
     assert_unharmed(daemon, run)
 
 
@@ -140,7 +138,7 @@ def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
     """That is the end of a supervisor as any other: the next start ends what it left, and has its lines."""
     daemon.add("dying", {CONTROL: ("        table = found.table\n", "        os._exit(1)\n")})
     run = begin(daemon)
-    (left,) = [one for one in psutil.Process(daemon.pid).children() if "numbered" in " ".join(one.cmdline())]
+    (left,) = daemon.children("numbered")
     daemon.install("dying")
     assert daemon.cli("upgrade").returncode == 69
     assert daemon.process is not None
@@ -148,7 +146,7 @@ def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
     daemon.install("first")
     daemon.start()
     assert daemon.run(run)["endReason"] == "crashed"
-    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+    assert gone(left)
     texts = daemon.texts(run)
     assert texts == [f"line {number}" for number in range(len(texts))]
     assert texts
@@ -156,24 +154,22 @@ def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
 
 def test_an_end_in_the_moment_of_the_upgrade(daemon: Installation) -> None:
     """A run that ends while nobody is there to see it has its exit status, its time and its last lines."""
-    go, gone = daemon.directory / "go", daemon.directory / "gone"
+    go, seen = daemon.directory / "go", daemon.directory / "seen"
     waiting = f"""
         import time
         open({str(go)!r}, "w").close()
-        while not os.path.exists({str(gone)!r}):
+        while not os.path.exists({str(seen)!r}):
             time.sleep(0.01)
 """
     daemon.add("slow", {CONTROL: ("        table = found.table\n", f"        table = found.table{waiting}")})
     daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'first half, ', 'second half', 42)}\n")
     daemon.start()
     run = daemon.trigger("t")
-    child = until(
-        lambda: [one for one in psutil.Process(daemon.pid).children() if "in_parts" in str(one.cmdline())], "it"
-    )
+    (child,) = until(lambda: daemon.children("in_parts"), "it")
     daemon.install("slow")
     os.kill(daemon.pid, signal.SIGUSR2)
-    until(lambda: child[0].status() == psutil.STATUS_ZOMBIE, "its end")
-    gone.touch()
+    until(lambda: gone(child), "its end")
+    seen.touch()
     ended = daemon.ended(run)
     assert (ended["endReason"], ended["exitCode"]) == ("failed", 42)
     assert daemon.texts(run) == ["first half, second half"]

@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.e2e.daemon import program
@@ -68,7 +67,7 @@ def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> Non
     (stopping,) = [said for said in manager.told if "STOPPING" in said]
     assert int(stopping["EXTEND_TIMEOUT_USEC"]) > 120_000_000
     more()
-    (left,) = [one for one in psutil.Process(daemon.pid).children() if "ignores_term" in " ".join(one.cmdline())]
+    (left,) = daemon.children("ignores_term")
     assert daemon.stop(signal.SIGABRT) == -signal.SIGABRT
     left.kill()
     said = daemon.output.read_text()

@@ -219,12 +219,18 @@ def test_a_ladder_of_signals(daemon: Daemon, cgroups: str) -> None:
     """Each signal of the list has its time, then comes SIGKILL."""
     steps = '[["SIGINT", "50ms"], ["HUP", "50ms"], ["SIGTERM", "50ms"]]'
     run = program("tells_signals", "SIGINT", "SIGHUP", "SIGTERM")
-    run_id = begin(daemon, cgroups, f"stop_signal = {steps}\nrun = {run}")
-    until(lambda: daemon.texts(run_id), "its line")
-    stop(daemon, run_id)
-    run_ended = daemon.ended(run_id)
-    assert (run_ended["endReason"], run_ended["exitCode"]) == ("stopped", 128 + signal.SIGKILL)
-    assert daemon.texts(run_id) == ["ready", "SIGINT", "SIGHUP", "SIGTERM"]
+    daemon.write(f"[tasks.t]\nstop_signal = {steps}\nrun = {run}\n", daemon=f'cgroups = "{cgroups}"')
+    daemon.start()
+
+    def told_all() -> bool:  # unless it was given no time on the processor between two of them
+        run_id = daemon.trigger("t")
+        until(lambda: daemon.texts(run_id), "its line")
+        stop(daemon, run_id)
+        run_ended = daemon.ended(run_id)
+        assert (run_ended["endReason"], run_ended["exitCode"]) == ("stopped", 128 + signal.SIGKILL)
+        return daemon.texts(run_id) == ["ready", "SIGINT", "SIGHUP", "SIGTERM"]
+
+    until(told_all, "a run that tells of each signal")
 
 
 def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:

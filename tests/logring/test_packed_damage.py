@@ -28,7 +28,7 @@ from tests.logring.support import T0, Log, read_all
 from tests.logring.test_packed import damage, walked
 
 MakeLog = Callable[..., Log]
-OF_FRAMES = 3
+OF_FRAMES = 8
 """A decompressor tells of the whole frame: every so many-th byte of it stands for those beside it."""
 
 

@@ -14,6 +14,7 @@ from logring.writer import RingWriter
 from supervisor.messages import Decoder, encode, receive_all
 from supervisor.notifier.order import Letter, Ping
 from supervisor.notifier.tail import last_lines
+from tests.ports import free_port
 from tests.receivers import web_server
 
 
@@ -60,9 +61,7 @@ def letter(url: str, key: str = "k", **more: Any) -> Letter:
 
 def test_results(notifier: Process) -> None:
     """Delivered; refused, with status and Retry-After; nobody there; no such service: all of them at once."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        dead = sock.getsockname()[1]
+    dead = free_port()
     with web_server() as web, web_server() as busy:
         busy.respond = lambda _number: (429, {"Retry-After": "17"})
         good, rests, gone, odd = notifier.ask(

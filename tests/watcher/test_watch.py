@@ -1,6 +1,7 @@
 """Orders carried out against real servers, commands and rings."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -22,6 +23,7 @@ from supervisor.messages import Decoder, encode, receive
 from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order
 from supervisor.watcher.watch import Watch
+from tests.ports import free_port
 from tests.waiting import until
 
 Word = dict[str, Any]
@@ -60,17 +62,39 @@ def command(*argv: str, **more: Any) -> Order:
     return order("exec", argv=list(argv), env=dict(os.environ), **more)
 
 
-async def answering(answer: bytes, context: ssl.SSLContext | None = None) -> tuple[asyncio.Server, int]:
-    """A server that answers everything with these bytes."""
+class Answering:
+    """A server that answers every request with these bytes, while its context lasts; nothing of it is left then."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
-        writer.write(answer)
-        await writer.drain()
-        writer.close()
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._talks: list[tuple[asyncio.StreamWriter, asyncio.Task[None]]] = []
+        self.server: asyncio.Server
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    return server, server.sockets[0].getsockname()[1]
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._talks.append((writer, asyncio.ensure_future(self._talk(reader, writer))))
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # who asked has gone
+            await reader.readuntil(b"\r\n\r\n")  # what nobody has read would reset the connection
+            writer.write(self._answer)
+            await writer.drain()
+            writer.close()
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+        for writer, talk in self._talks:
+            talk.cancel()
+            writer.transport.abort()
+        await asyncio.gather(*(talk for _, talk in self._talks), return_exceptions=True)
+
+
+async def answering(answer: bytes, context: ssl.SSLContext | None = None, port: int = 0) -> tuple[Answering, int]:
+    one = Answering(answer)
+    one.server = await asyncio.start_server(one.connected, "127.0.0.1", port, ssl=context)
+    return one, one.server.sockets[0].getsockname()[1]
 
 
 @pytest.mark.parametrize(
@@ -99,30 +123,20 @@ def test_http(answer: bytes, why: str | None) -> None:
     carried_out(scene)
 
 
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("kind", ["http", "tcp"])
 def test_refused_and_then_accepted(kind: str) -> None:
     """Why it failed is told once, and success when it comes."""
 
     async def scene(desk: Desk) -> None:
-        port = closed_port()
+        port = free_port()
         address = f"127.0.0.1:{port}"
         desk.watch.begin(order(kind, f"http://{address}/" if kind == "http" else address))
         word = await desk.next()
         assert word["op"] == "failing"
         assert word["why"].endswith("Connection refused")
 
-        async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-            writer.close()
-
-        async with await asyncio.start_server(serve, "127.0.0.1", port):
+        server, _ = await answering(b"HTTP/1.1 204 No Content\r\n\r\n", port=port)
+        async with server:
             assert (await desk.next())["op"] == "passed"
 
     carried_out(scene)
@@ -191,13 +205,15 @@ def test_a_command() -> None:
 def test_a_command_that_hangs_leaves_nothing(tmp_path: Path) -> None:
     """At its time-out, and when nobody wants it any more, everything of it is killed."""
     journal = tmp_path / "pids"
+    journal.touch()
 
     async def scene(desk: Desk) -> None:
         script = f"sleep 1000 & echo $! >> {journal}; echo $$ >> {journal}; wait"
         desk.watch.begin(command("/bin/sh", "-c", script, timeout_ms=300, every_ms=60_000))
         assert (await desk.next())["why"] == "/bin/sh: no answer within 300 ms"
+        before = len(journal.read_text().split())  # however far it came
         desk.watch.begin(command("/bin/sh", "-c", script, timeout_ms=600_000))
-        await asyncio.to_thread(until, lambda: len(journal.read_text().split()) == 4, "the second command")
+        await asyncio.to_thread(until, lambda: len(journal.read_text().split()) == before + 2, "the second command")
 
     carried_out(scene)
     for pid in map(int, journal.read_text().split()):
