@@ -144,6 +144,21 @@ PLAIN = Plain({Instance: ("ear",), Phase: (), Cgroup: (), Usage: (), Spawn: ()})
 """How instances, and what belongs to them, are handed to the next root."""
 
 
+def told(instance: Instance) -> dict[str, Any]:
+    """What a scheduler that begins hears of one that runs."""
+    return {
+        "run": instance.run,
+        "task": instance.spawn.task,
+        "pid": instance.pid,
+        "started_at": instance.started_at,
+        "cause": instance.cause,
+        "by": instance.by,
+        "recipe": instance.spawn.recipe,
+        "origin": instance.spawn.origin,
+        "heard": None if instance.ear is None else instance.ear.heard(),
+    }
+
+
 def take_down(instance: Instance, keep: Callable[[int], int]) -> dict[str, Any]:
     """For the next root; `keep` takes note of descriptors."""
     if instance.phase is Phase.RUNNING or instance.adopted:

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import heapq
 import os
 import time
 from collections.abc import Callable
@@ -15,13 +14,14 @@ from supervisor.root import leftovers, reaping, shim, stop
 from supervisor.root.adoption import Heir
 from supervisor.root.ears import Ears
 from supervisor.root.estate import Estate
-from supervisor.root.instances import Instance, Phase, take_down
+from supervisor.root.instances import Instance, Phase, take_down, told
 from supervisor.root.memory import Memory
 from supervisor.root.notices import Notices
 from supervisor.root.pump import Pump
 from supervisor.root.quarters import Quarters
 from supervisor.root.spawn import Started
 from supervisor.root.starts import Start, Starts
+from supervisor.root.timers import Timers
 from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
 
@@ -31,7 +31,6 @@ _GIVE_UP_S = 10.0
 """How long the killed may take to end before the run ends without them."""
 _LOOK_S = (0.001, 0.1)
 """Between two looks whether somebody is left: the first time, and at most."""
-_MIN_SWEEP = 256
 _UNKNOWN = (
     "its exit status is not known: the supervisor that started it was killed, "
     "and a kernel before Linux 6.15 tells nobody else"
@@ -63,11 +62,12 @@ class Lives:
         self._send = send
         self._trees = trees
         self._estate = estate
-        self._ears = Ears(watch, trees, self._on_notified, self._at)
         self.quarters = Quarters(daemon_id, log)
         self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, self._on_started, self._refuse)
         self.live: dict[str, Instance] = {}
         """By run id, as are the others."""
+        self._timers = Timers(self.live)
+        self._ears = Ears(watch, trees, self._on_notified, self._timers.add)
         self.exits: dict[str, Exited] = {}
         self.stillborn: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
@@ -76,8 +76,6 @@ class Lives:
         """The runs whose pipes are at their end, and whether they printed nothing."""
         self._noted: set[str] = set()
         """The runs in whose logs we have written."""
-        self._timers: list[tuple[float, str]] = []
-        self._sweep_at = _MIN_SWEEP
         self.notices = Notices(
             watch,
             send,
@@ -180,7 +178,7 @@ class Lives:
         resume_at_s = None if instance.ear is None else instance.ear.resume_at_s
         for at in (0.0, instance.deadline_s, instance.kill_at_s, resume_at_s):
             if at is not None:
-                self._at(at, instance.run)
+                self._timers.add(at, instance.run)
 
     def _on_notified(self, frame: Frame) -> None:
         self._send(frame)
@@ -197,23 +195,9 @@ class Lives:
 
     def snapshot(self) -> Frame:
         """What runs, and what ended unacknowledged."""
-        instances: list[dict[str, Any]] = [
-            {
-                "run": instance.run,
-                "task": instance.spawn.task,
-                "pid": instance.pid,
-                "started_at": instance.started_at,
-                "cause": instance.cause,
-                "by": instance.by,
-                "recipe": instance.spawn.recipe,
-                "origin": instance.spawn.origin,
-                "heard": None if instance.ear is None else instance.ear.heard(),
-            }
-            for instance in self.live.values()
-        ]
         return {
             "op": "snapshot",
-            "instances": instances,
+            "instances": [told(instance) for instance in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
             "cgroups": self.quarters.directory,
         }
@@ -231,8 +215,7 @@ class Lives:
 
     def next_s(self) -> float | None:
         """When :meth:`run_timers` is due (monotonic seconds)."""
-        timer_s = self._timers[0][0] if self._timers else None
-        times = (timer_s, self.starts.next_s(), self._trees.reap_at_s, self.memory.due_s)
+        times = (self._timers.next_s(), self.starts.next_s(), self._trees.reap_at_s, self.memory.due_s)
         return min((at for at in times if at is not None), default=None)
 
     def look_again(self) -> None:
@@ -241,7 +224,7 @@ class Lives:
         for instance in self.live.values():
             if instance.phase is Phase.RUNNING and instance.pidfd not in self._watch:
                 self._watch.add(instance.pidfd, lambda _mask, one=instance: self._on_exit(one))  # type: ignore[misc]
-            self._at(0.0, instance.run)
+            self._timers.add(0.0, instance.run)
 
     # Starting.
 
@@ -282,7 +265,7 @@ class Lives:
         self._trees.mains.add(started.pid)
         if wanted.timeout_ms is not None:
             instance.deadline_s = time.monotonic() + wanted.timeout_ms / 1000
-            self._at(instance.deadline_s, wanted.run)
+            self._timers.add(instance.deadline_s, wanted.run)
         record = self._estate.begin(instance, *started.pipes)
         self._pump.add(wanted, *started.pipes, record)
         for remark in start.remarks:
@@ -323,7 +306,7 @@ class Lives:
         self._estate.update(instance)
         self._settle(instance, now_s)
         if instance.phase is Phase.DRAINING:
-            self._at(instance.kill_at_s, instance.run)
+            self._timers.add(instance.kill_at_s, instance.run)
 
     def _on_pipes_ended(self, run: str, silent: bool) -> None:
         instance = self.live.get(run)
@@ -357,7 +340,7 @@ class Lives:
             self._seal(instance)
         elif not alone:
             instance.look_s = min(max(_LOOK_S[0], 2 * instance.look_s), _LOOK_S[1])
-            self._at(now_s + instance.look_s, run)
+            self._timers.add(now_s + instance.look_s, run)
 
     def _end_leftovers(self, instance: Instance, now_s: float) -> bool:
         """Kill who is left; returns True when that has been tried for long enough."""
@@ -425,7 +408,7 @@ class Lives:
         run = instance.run
         reaped = reaping.reap(instance)
         if reaped is None:  # whoever traces it (ptrace(2)) has its end first, and may take long to look at it
-            self._at(time.monotonic() + _LOOK_S[1], run)
+            self._timers.add(time.monotonic() + _LOOK_S[1], run)
             return
         del self.live[run]
         self._ended_pipes.pop(run, None)
@@ -479,26 +462,16 @@ class Lives:
             self._send({"op": "stopping", "run": instance.run})
         stop.begin(self._trees, instance, cause, by, time.monotonic(), force=force)
         if instance.kill_at_s is not None and instance.kill_at_s != before:
-            self._at(instance.kill_at_s, instance.run)
+            self._timers.add(instance.kill_at_s, instance.run)
         self._estate.update(instance)
-
-    def _at(self, when_s: float, run: str) -> None:
-        heapq.heappush(self._timers, (when_s, run))
-        if len(self._timers) >= self._sweep_at:  # mostly time-outs of runs that ended long ago
-            self._timers = [timer for timer in self._timers if timer[1] in self.live]
-            heapq.heapify(self._timers)
-            self._sweep_at = max(_MIN_SWEEP, 2 * len(self._timers))
 
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""
         self.starts.tend(now_s)
         self._trees.tend(now_s)
         self.memory.tend(now_s)
-        while self._timers and self._timers[0][0] <= now_s:
-            _, run = heapq.heappop(self._timers)
-            instance = self.live.get(run)
-            if instance is not None:
-                self._check_times(instance, now_s)
+        for run in self._timers.due(now_s):
+            self._check_times(self.live[run], now_s)
 
     def _check_times(self, instance: Instance, now_s: float) -> None:
         if instance.deadline_s is not None and now_s >= instance.deadline_s:
@@ -517,4 +490,4 @@ class Lives:
             if told:
                 self._log.error(f"{instance.spawn.task} {instance.run}: {text}")
             if instance.kill_at_s is not None:
-                self._at(instance.kill_at_s, instance.run)
+                self._timers.add(instance.kill_at_s, instance.run)

@@ -10,11 +10,9 @@ closely, the pump pauses for a millisecond, which lets the pipes fill.
 
 import collections
 import errno
-import fcntl
 import functools
 import os
 import select
-import termios
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +24,7 @@ from logring.writer import RingWriter
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Spawn
 from supervisor.osport import Wakeup
+from supervisor.root.channels import capacity, is_empty
 from supervisor.root.files import FileThread
 from supervisor.root.record import Record
 from supervisor.root.runlog import RunLog, Shape, Source, prepare
@@ -33,8 +32,6 @@ from supervisor.root.trouble import Trouble
 
 _ROUND_BYTES = 65536
 _BIG_READ_BYTES = 16384
-_TERMINAL_BYTES = 131072
-"""More than a pseudo-terminal holds: 64 KiB in the driver (drivers/tty/tty_buffer.c) and a line discipline's 4 KiB."""
 _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
 _TRICKLE_GAP_S = 0.0005
@@ -177,7 +174,7 @@ class Pump(threading.Thread):
         total = 0
         for fd, mask in events:
             source = self._by_fd.get(fd)
-            if source is not None and source.log.silent and mask == select.EPOLLHUP and _is_empty(fd):
+            if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
                 self._close(source, now_ms)
             elif source is not None:
                 total += self._read(source, now_ms)
@@ -436,7 +433,7 @@ class Pump(threading.Thread):
         """Read what the pipes hold now, and close them; when the ring is full, that goes on when it has room."""
         now_ms = time.time_ns() // 1_000_000
         for source in list(log.sources):
-            left = _capacity(source.fd)  # whoever still holds the other end may write without end
+            left = capacity(source.fd)  # whoever still holds the other end may write without end
             while left > 0 and (taken := self._read(source, now_ms)):
                 left -= taken
             if log.stalled:
@@ -487,18 +484,3 @@ class Pump(threading.Thread):
         self._touched.add(self._daemon)
         self._publish()
         self._ending = True
-
-
-def _is_empty(fd: int) -> bool:
-    """Whether a pipe without writers is at its end. Epoll cannot say: it looks for bytes first, then for writers."""
-    return not any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
-
-
-def _capacity(fd: int) -> int:
-    """Bytes that a pipe or pseudo-terminal can hold at most."""
-    try:
-        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
-    except OSError as err:
-        if err.errno != errno.EBADF:
-            raise
-        return _TERMINAL_BYTES  # EBADF: no pipe

@@ -24,6 +24,7 @@ from supervisor.root.instances import Instance, Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
 from supervisor.root.quarters import Quarters
+from supervisor.root.timers import Timers
 from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
 from tests.root.test_shortage import BOOT
@@ -76,12 +77,14 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
 
 def test_time_outs_of_the_past_take_no_memory() -> None:
     """Short runs with long time-outs: only the timers of those that live are kept."""
-    lives = Lives("D", Watch(), cast(Pump, _Pump()), _Log(), {}, lambda _frame: None, Trees("D", set, print), ESTATE)
+    live: set[str] = set()
+    timers = Timers(live)
     for number in range(10_000):
-        lives.live = {str(number): Instance(spawn(str(number)), 1, 1, 1, None)}
-        lives._at(1000.0 + number, str(number))
-    assert len(lives._timers) < 600
-    assert (10_999.0, "9999") in lives._timers
+        live.clear()
+        live.add(str(number))
+        timers.add(1000.0 + number, str(number))
+    assert len(timers) < 600
+    assert list(timers.due(20_000.0)) == ["9999"]
 
 
 def test_a_debugger_that_does_not_look() -> None:
