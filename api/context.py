@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
-from gevent.threadpool import ThreadPool
 
 from api.damage import DamageReport
 from api.errors import unavailable
 from api.rawlog import Layouts
 from api.samples import Samples
 from api.task_list import TaskList
+from api.threads import Threads
 from store.database import Database, open_reader
-from store.errors import Damaged, QueryTimeout, StoreError
+from store.errors import Damaged, QueryTimeout
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -48,7 +48,7 @@ class Reads:
     def __init__(self, path: str) -> None:
         self._path = path
         self._db: Database | None = None
-        self._pool = ThreadPool(_THREADS)
+        self._threads = Threads(_THREADS)
         self._hung = False
         """Nothing came for too long: a disk that hangs keeps the threads, whatever the limit of a query."""
         self.on_damage: Callable[[Damaged], None] = lambda _error: None
@@ -62,13 +62,11 @@ class Reads:
                 disk hangs; whatever `query` raises.
         """
 
-        def run() -> T | StoreError:
+        def run() -> T:
             try:
                 if self._db is None:
                     self._db = open_reader(self._path)
                 return query(self._db, *args, **kwargs)
-            except StoreError as err:  # gevent would write what a thread raises to the log, with all its frames
-                return err
             finally:
                 self._hung = False
 
@@ -76,34 +74,27 @@ class Reads:
         late = QueryTimeout(f"(nothing came for {limit_s} s: its disk does not answer, or is overloaded)")
         try:
             with gevent.Timeout(limit_s, late):
-                result: T | StoreError = self._pool.apply(run)
+                return self._threads(run)
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
-        if isinstance(result, Damaged):
-            self.on_damage(result)
-        if isinstance(result, StoreError):
-            raise result
-        return result
+        except Damaged as err:
+            self.on_damage(err)
+            raise
 
 
-class Files:
+class Files(Threads):
     """Log files, read in two other threads: a disk that hangs must not hold up the database as well."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPool(_THREADS)
-
-    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` in one of the threads and return what it returns."""
-        result: T = self._pool.apply(function, args, kwargs)
-        return result
+        super().__init__(_THREADS)
 
 
-class Searches:
-    """Log files, searched in a thread of their own: pages of logs and streams have theirs for themselves."""
+class Searches(Threads):
+    """Log files, searched in turns in a thread of their own: pages of logs and streams have theirs for themselves."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPool(1)
+        super().__init__(1)
         self._places = BoundedSemaphore(_SEARCHES)
 
     @contextlib.contextmanager
@@ -119,11 +110,6 @@ class Searches:
             yield
         finally:
             self._places.release()
-
-    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` in the thread and return what it returns: a search in turns, so that others get theirs."""
-        result: T = self._pool.apply(function, args, kwargs)
-        return result
 
 
 class SchedulerProbe:

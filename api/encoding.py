@@ -10,6 +10,7 @@ import falcon
 import gevent
 
 from api.conditional import is_known
+from api.threads import run_in
 
 _WORTH_BYTES = 2048
 _OFF_LOOP_BYTES = 65536
@@ -66,7 +67,7 @@ def _packed(data: bytes, coding: str) -> bytes:
     if len(data) < _OFF_LOOP_BYTES:
         return _zstd(data) if coding == "zstd" else _gzip(data, _THOROUGH)
     threads = gevent.get_hub().threadpool
-    packed: bytes = threads.apply(_zstd, (data,)) if coding == "zstd" else threads.apply(_gzip, (data, _FAST))
+    packed: bytes = run_in(threads, _zstd, data) if coding == "zstd" else run_in(threads, _gzip, data, _FAST)
     return packed
 
 

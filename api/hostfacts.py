@@ -13,12 +13,12 @@ import time
 import gevent
 import psutil
 from gevent.lock import BoundedSemaphore
-from gevent.threadpool import ThreadPool
 from msgspec import UNSET, UnsetType
 
 from api import schemas_informing as schemas
 from api.errors import unavailable
 from api.ownprocesses import named_pids
+from api.threads import Threads
 from api.times import rfc3339
 
 _KEEP_S = 1.0
@@ -189,7 +189,7 @@ class System:
     """See the module."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPool(1)
+        self._threads = Threads(1)
         self._asking = BoundedSemaphore()
         self._processes = Processes()
         self._disk_rates, self._network_rates = Rates(), Rates()
@@ -206,7 +206,7 @@ class System:
             known = self._known
             if known is None or time.monotonic() - self._known_s > _KEEP_S:
                 with gevent.Timeout(_PATIENCE_S, unavailable("The host does not tell, some file system hangs")):
-                    known = self._pool.apply(self._read, (root_pid, scheduler_pid))
+                    known = self._threads(self._read, root_pid, scheduler_pid)
                 self._known, self._known_s = known, time.monotonic()
         return known
 

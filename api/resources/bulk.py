@@ -11,6 +11,7 @@ from api.errors import unavailable
 from api.identity import Role
 from api.operation import Call, Content, Operation, json_of
 from api.params import Param, flag, instant
+from api.threads import run_in
 from api.times import rfc3339
 from store.ids import new_ulid
 from supervisor.client import Unavailable
@@ -18,7 +19,7 @@ from supervisor.client import Unavailable
 
 def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str, Any]:
     # In a thread: to go through half a million ids takes a second.
-    selected = gevent.get_hub().threadpool.apply(selector.arguments_of, (call.body, call.tasks))
+    selected = run_in(gevent.get_hub().threadpool, selector.arguments_of, call.body, call.tasks)
 
     def command() -> dict[str, Any]:
         try:

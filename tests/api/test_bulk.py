@@ -201,6 +201,7 @@ def test_invalid(daemon: Daemon, asked: list[dict[str, Any]], selector: Any, loc
     assert {error["location"] for error in answer.json["errors"]} == locations
     assert len(answer.json["errors"]) == len(locations)
     assert asked == []
+    assert "Traceback" not in daemon.log.read_text()
 
 
 def test_bodies(daemon: Daemon, asked: list[dict[str, Any]]) -> None:

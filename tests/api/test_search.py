@@ -134,9 +134,10 @@ def test_odd_bytes(daemon: Daemon) -> None:
 )
 @pytest.mark.usefixtures("three")
 def test_invalid(daemon: Daemon, query: str, location: str) -> None:
-    """422, which names the parameter."""
+    """422, which names the parameter, and leaves no traceback in the log, wherever it was found out."""
     answer = daemon.get(f"/api/tasks/three/log/search?{query}")
     assert (answer.status, [error["location"] for error in answer.json["errors"]]) == (422, [location])
+    assert "Traceback" not in daemon.log.read_text()
 
 
 def test_a_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> None:

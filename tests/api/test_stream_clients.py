@@ -43,7 +43,7 @@ def test_slow_readers(own: Daemon) -> None:
     slow = [slow_stream(own, run) for _ in range(3)]
     (worker,) = own.workers()
     before_kb = memory_kb(worker)
-    lines = 40_000
+    lines = 80_000
     for begin in range(0, lines, _LINES_EACH):
         log.write(b"".join(b"%049d\n" % number for number in range(begin, begin + _LINES_EACH)))
     assert memory_kb(worker) - before_kb < 6 * 1024

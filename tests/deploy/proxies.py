@@ -82,7 +82,6 @@ class Proxy:
     def __init__(self, name: str, place: Path, upstream: str) -> None:
         self.name = name
         self.port = free_port()
-        self.name = name
         self.output = place / "output"
         program = shutil.which(name)
         assert program is not None, f"{name} is not installed; .ci/run says how"
@@ -97,7 +96,12 @@ class Proxy:
                 stderr=output,
                 env={**os.environ, "HOME": str(place), "XDG_DATA_HOME": str(place), "XDG_CONFIG_HOME": str(place)},
             )
-        until(self._listens, f"{name} to listen")
+        try:
+            until(self._listens, f"{name} to listen")
+        except BaseException:  # whatever it is, nobody else ends it
+            self.process.kill()
+            self.process.wait()
+            raise
 
     @property
     def url(self) -> str:

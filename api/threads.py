@@ -1,0 +1,43 @@
+"""Threads beside gevent's loop, for what would hold it up.
+
+gevent writes what a thread raises, with all its frames, to standard error before it raises it where it was called: here
+it is raised there and that is all.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from gevent.threadpool import ThreadPool
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Raised(NamedTuple):
+    error: Exception
+
+
+class Threads:
+    """So many threads, started when there is work for them."""
+
+    def __init__(self, number: int) -> None:
+        self._pool = ThreadPool(number)
+
+    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `function` in one of them, when one is free; returns what it returns, and raises what it raises."""
+        return run_in(self._pool, function, *args, **kwargs)
+
+
+def run_in(pool: ThreadPool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same in a thread of `pool`."""
+    outcome: T | _Raised = pool.apply(_tried, (function, args, kwargs))
+    if isinstance(outcome, _Raised):
+        raise outcome.error
+    return outcome
+
+
+def _tried(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Exception as err:  # noqa: BLE001 - it is raised where the function was called
+        return _Raised(err)
