@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -287,14 +287,15 @@ class Daemon:
 
     def children(self, words: str, of: str = "") -> list[psutil.Process]:
         """Child processes with `words` in their command lines: our own, or those `of` a helper."""
-        found = []
         parent = self.helper(of) if of else psutil.Process(self.pid)
         with contextlib.suppress(psutil.NoSuchProcess):
-            for child in parent.children():
-                with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
-                    if words in " ".join(child.cmdline()):
-                        found.append(child)
-        return found
+            return [child for child, line in command_lines(parent.children()).items() if words in line]
+        return []
+
+    def family(self) -> list[psutil.Process]:
+        """The supervisor and all its descendants."""
+        root = psutil.Process(self.pid)
+        return [root, *root.children(recursive=True)]
 
     def kill_helper(self, title: str) -> None:
         """SIGKILL a helper, and wait until its successor is at work."""
@@ -325,6 +326,15 @@ class Daemon:
             env=self.environment(),
             timeout=120,
         )
+
+
+def command_lines(processes: Iterable[psutil.Process]) -> dict[psutil.Process, str]:
+    """The command lines of those that there still are: others come and go."""
+    found = {}
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found[process] = " ".join(process.cmdline())
+    return found
 
 
 def gone(process: psutil.Process) -> bool:

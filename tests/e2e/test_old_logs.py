@@ -1,6 +1,5 @@
 """Old logs through the real daemon: compressed, and kept within their budget."""
 
-import contextlib
 import os
 import signal
 from pathlib import Path
@@ -11,7 +10,7 @@ import psutil
 
 from logring.compress import SUFFIX
 from logring.layout import KIND_PACKED, Static
-from tests.e2e.daemon import Daemon, program
+from tests.e2e.daemon import Daemon, command_lines, program
 from tests.waiting import until
 
 NUMBERED = 'run = "seq 20000; echo error one >&2; printf half"'
@@ -86,12 +85,7 @@ def test_a_log_is_compressed_soon_after_its_end(daemon: Daemon) -> None:
 
 
 def janitors(daemon: Daemon) -> list[psutil.Process]:
-    found = []
-    for process in psutil.Process(daemon.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if "janitor" in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+    return [process for process, line in command_lines(daemon.family()).items() if "janitor" in line]
 
 
 def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
-import psutil
 import pytest
 
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, command_lines
 from tests.postgres import PASSWORD, PostgresServer
 from tests.waiting import until
 
@@ -102,11 +101,10 @@ def test_nothing_shows_the_password(standing: OnPostgres) -> None:
     texts = standing.texts(run["id"])
     assert any(line.startswith("PATH=") for line in texts)
     assert not [line for line in texts if line.startswith(("DATABASE_URL=", "PGPASSWORD="))]
-    family = [psutil.Process(standing.pid), *psutil.Process(standing.pid).children(recursive=True)]
     shown = "\n".join(
         [
             *texts,
-            *(" ".join(one.cmdline()) for one in family),
+            *command_lines(standing.family()).values(),
             standing.get("/api/daemon").body.decode(),
             standing.output.read_text(),
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.daemon import Daemon, gone
+from tests.e2e.daemon import Daemon, command_lines, gone
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -236,7 +236,7 @@ def test_a_probe_leaves_nothing(daemon: Daemon) -> None:
     one = watcher(daemon)
     assert one is not None
     until(lambda: not (one.is_running() and one.children(recursive=True)), "the end of what the command has left")
-    assert not [child for child in psutil.Process(daemon.pid).children(recursive=True) if "100000" in child.cmdline()]
+    assert "100000" not in " ".join(command_lines(daemon.family()).values())
     assert daemon.stop() == 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.daemon import Daemon, gone, program
+from tests.e2e.daemon import Daemon, command_lines, gone, program
 from tests.e2e.test_reload import edit, reload
 from tests.waiting import until
 
@@ -52,9 +52,9 @@ def test_a_damaged_ring(daemon: Daemon) -> None:
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its first line")
-    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    helpers = [one for one, line in command_lines(daemon.family()).items() if line.startswith("ringward")]
     daemon.stop(signal.SIGKILL)
-    until(lambda: not [one for one in helpers if one.is_running() and one.name() == "ringward"], "its helpers to end")
+    until(lambda: all(map(gone, helpers)), "its helpers to end")
     identity = (daemon.data / "id").read_text().strip()
     bases = [Path("/run/ringward"), Path(f"/dev/shm/ringward-{os.getuid()}")]
     (ring,) = [path for base in bases for path in base.glob(f"{identity}/{run_id}.ring")]
@@ -98,8 +98,7 @@ def test_runs_end_as_they_began(daemon: Daemon) -> None:
     daemon.start()
     runs = {name: daemon.trigger(name) for name in ("codes", "gone", "ends", "tried", "says")}
     until(lambda: all(daemon.run(run)["status"] == "running" for run in runs.values()), "all to run")
-    children = psutil.Process(daemon.pid).children()
-    [ending] = [one for one in children if one.environ().get("RINGWARD_RUN_ID") == runs["ends"]]
+    (ending,) = daemon.children(waits_less)
     daemon.write("".join(f'[tasks.{name}]\nrun = "true"\n' for name in ("codes", "ends", "tried", "says")))
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()
@@ -123,10 +122,8 @@ def test_services_that_left_and_come_back(daemon: Daemon) -> None:
     daemon.start()
 
     def living() -> dict[str, int]:
-        children = (one for one in psutil.Process(daemon.pid).children() if one.status() != psutil.STATUS_ZOMBIE)
-        found = [
-            (one.environ().get("RINGWARD_TASK"), one.pid) for one in children if "ignores_term" in str(one.cmdline())
-        ]
+        children = (one for one in daemon.children("ignores_term") if not gone(one))
+        found = [(one.environ().get("RINGWARD_TASK"), one.pid) for one in children]
         assert len(dict(found)) == len(found)
         return {name: pid for name, pid in found if name is not None}
 
