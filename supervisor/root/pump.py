@@ -373,8 +373,8 @@ class Pump(threading.Thread):
         log.sources = {Source(fd, stream, log) for stream, fd in fds.items()}
         self._by_fd.update({source.fd: source for source in log.sources})
         self._by_run[spawn.run] = log
-        for source in log.sources:
-            self._epoll.register(source.fd, select.EPOLLIN)
+        for fd in fds.values():  # what stands in both already is read in the order in which they are watched
+            self._epoll.register(fd, select.EPOLLIN)
 
     def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
         shape = Shape.of(spawn.log_max_bytes, self._memory_bytes() // (2 * len(self._by_run) + 2))

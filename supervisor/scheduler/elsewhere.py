@@ -152,7 +152,7 @@ def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, u
     if umask is not None:
         lines.append(f"umask {umask:04o}")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items() if _IDENTIFIER.fullmatch(name)]
-    lines.append(f"exec {shlex.join([*(['env', *odd] if odd else []), *command])}")
+    lines.append(f"exec {shlex.join([*(['env', '--', *odd] if odd else []), *command])}")
     return "\n".join([*lines, "}"])
 
 

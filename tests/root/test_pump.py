@@ -5,6 +5,7 @@ import os
 import select
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Bench:
         self.files.connect(self.pump)
         pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
         self.out, self.err = (write_end for _, write_end in pipes)
-        spawn = Spawn(
+        self.spawn = Spawn(
             run="R",
             task="t",
             argv=[],
@@ -80,7 +81,7 @@ class Bench:
             grace_ms=0,
         )
         out, err = (read_end for read_end, _ in pipes)
-        self.pump.add(spawn, out, err)
+        self.pump.add(self.spawn, out, err)
         if start:
             self.pump.start()
             until(lambda: "R" in self.pump._by_run, "the run")
@@ -290,6 +291,27 @@ def test_a_run_that_prints_nothing_costs_no_log(tmp_path: Path, printed: bytes, 
         assert bench.files._queue.empty()
     else:
         assert bench.seal() == printed
+    bench.bell.close()
+
+
+def test_what_stands_in_both_pipes_at_first(tmp_path: Path) -> None:
+    """Standard output comes first then, in every run."""
+    bench = Bench(tmp_path)
+    spawn = bench.spawn
+    for run in "ABCDEFGH":
+        pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
+        for text, (_, end) in zip((b"error\n", b"output\n"), reversed(pipes), strict=True):
+            os.write(end, text)
+            os.close(end)
+        out, err = (ours for ours, _ in pipes)
+        bench.pump.add(replace(spawn, run=run, log=f"{tmp_path}/logs/{run}.log"), out, err)
+        bench.obey()
+        log = bench.pump._by_run[run]
+        while log.sources:
+            bench.pump._round()
+        reader = LogReader(ring_path(str(tmp_path), run), None)
+        assert [line.text for line in reader.read(0, 2).lines] == [b"output", b"error"], run
+        reader.close()
     bench.bell.close()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from store.ids import new_ulid
@@ -136,6 +136,7 @@ def test_no_secret_among_arguments(tmp_path: Path) -> None:
 
 
 @settings(max_examples=25, deadline=None)
+@example([], {"-": "", "-i": "-u", "a b": "$"})
 @given(
     st.lists(texts, max_size=4),
     st.dictionaries(texts.filter(lambda name: bool(name) and "=" not in name), texts, max_size=3),
