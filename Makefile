@@ -40,7 +40,7 @@ format: $(VENV)/.dev-installed
 
 fuzz: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.logring.fuzz $(SECONDS)
-	LOGRING_EXAMPLES=5000 $(BIN)/pytest tests/logring/test_machine.py
+	LOGRING_EXAMPLES=5000 $(BIN)/pytest tests/logring tests/config tests/scheduler/test_elsewhere.py
 	API_EXAMPLES=250 $(BIN)/pytest tests/fuzz
 
 soak: $(VENV)/.dev-installed
