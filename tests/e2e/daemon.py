@@ -105,6 +105,12 @@ class Daemon:
         self._socket_dir = tempfile.mkdtemp(prefix="rw-")
         self.socket = f"{self._socket_dir}/http.sock"
         self.process: subprocess.Popen[bytes] | None = None
+        self._said_before = 0
+        """How much of its output is of tests before this one."""
+
+    def said(self) -> str:
+        """What it has printed in this test."""
+        return self.output.read_bytes()[self._said_before :].decode()
 
     def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
         """Write the configuration: `text` after the daemon's own tables."""

@@ -65,7 +65,7 @@ def test_far_times(daemon: Daemon) -> None:
     run = daemon.ended(daemon.trigger("t"))
     assert daemon.texts(run["id"]) == ["hello"]
     assert daemon.helper("ringward scheduler").pid == scheduler
-    assert "Traceback" not in daemon.output.read_text()
+    assert "Traceback" not in daemon.said()
 
 
 def test_many_silent_runs_cost_nothing_afterwards(daemon: Daemon) -> None:

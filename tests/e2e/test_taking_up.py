@@ -61,8 +61,8 @@ def test_a_damaged_ring(daemon: Daemon) -> None:
     ring.write_bytes(b"this is no ring" * 1000)
     daemon.start()
     assert daemon.run(run_id)["endReason"] == "crashed"
-    assert "cannot be saved" in daemon.output.read_text()
-    assert "Traceback" not in daemon.output.read_text()
+    assert "cannot be saved" in daemon.said()
+    assert "Traceback" not in daemon.said()
 
 
 def test_services_that_left_the_file(daemon: Daemon) -> None:
