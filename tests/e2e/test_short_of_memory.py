@@ -78,7 +78,7 @@ def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
         assert refused["endReason"] == "start_failed"
         assert daemon.texts(refused["id"], "system") == ["cannot be started: Cannot allocate memory"]
         told = "there is no memory left: nothing is started until there is"
-        until(lambda: told in daemon.output.read_text(), "a word about it")
+        until(lambda: told in daemon.said(), "a word about it")
         until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
         until(lambda: "memory.short" in kinds(daemon), "the notification")
         large = [asked(daemon, "POST", "/api/tasks/large/run") for _ in range(5)]
