@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
 
 @dataclass
 class Request:
@@ -82,6 +84,24 @@ def event(name: str, data: Any, id_: int | None = None) -> bytes:
 
 def line(n: int, text: str, stream: str = "stdout", **more: Any) -> dict[str, Any]:
     return {"n": n, "ts": 1_700_000_000_000 + n, "stream": stream, "text": text, **more}
+
+
+def run(**more: Any) -> dict[str, Any]:
+    """A run as the API tells of it, with other values, or without what is None."""
+    base = {
+        "id": RUN,
+        "taskName": "job",
+        "status": "ended",
+        "endReason": "succeeded",
+        "exitCode": 0,
+        "instanceIndex": 0,
+        "retryAttempt": 0,
+        "triggeredBy": "cron",
+        "createdAt": "2026-11-21T03:00:00.000Z",
+        "startedAt": "2026-11-21T03:00:00.000Z",
+        "endedAt": "2026-11-21T03:00:01.500Z",
+    }
+    return {name: value for name, value in {**base, **more}.items() if value is not None}
 
 
 def events(*parts: bytes, broken: bool = False) -> Answer:

@@ -14,27 +14,9 @@ from supervisor.cli.follow import Follower
 from supervisor.cli.main import cli
 from supervisor.cli.tables import duration, relative, show_table
 from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon, Request, as_json, event, events, line, problem
+from tests.cli.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, event, events, line, problem, run
 
-RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 OTHER = "01ARZ3NDEKTSV4RRFFQ69G5FAW"
-
-
-def run(**more: Any) -> dict[str, Any]:
-    base = {
-        "id": RUN,
-        "taskName": "job",
-        "status": "ended",
-        "endReason": "succeeded",
-        "exitCode": 0,
-        "instanceIndex": 0,
-        "retryAttempt": 0,
-        "triggeredBy": "cron",
-        "createdAt": "2026-11-21T03:00:00.000Z",
-        "startedAt": "2026-11-21T03:00:00.000Z",
-        "endedAt": "2026-11-21T03:00:01.500Z",
-    }
-    return {name: value for name, value in {**base, **more}.items() if value is not None}
 
 
 def runs_page(*items: dict[str, Any]) -> Any:

@@ -9,23 +9,10 @@ import pytest
 
 from supervisor.cli import exit_codes
 from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon, Request, event, events, line
+from tests.cli.fake_daemon import RUN, Answer, FakeDaemon, Request, event, events, line, run
 
-RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 AT = "2026-11-21T03:00:00.000Z"
-RECORD = {
-    "id": RUN,
-    "taskName": "job",
-    "status": "ended",
-    "endReason": "succeeded",
-    "exitCode": 0,
-    "instanceIndex": 0,
-    "retryAttempt": 1,
-    "triggeredBy": "cron",
-    "createdAt": AT,
-    "startedAt": AT,
-    "endedAt": AT,
-}
+RECORD = run(retryAttempt=1)
 TASK = {
     "name": "job",
     "kind": "task",

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
 from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import FakeDaemon, problem
-from tests.cli.test_clients import OTHER, RUN, run
+from tests.cli.fake_daemon import RUN, FakeDaemon, problem, run
+from tests.cli.test_clients import OTHER
 
 DELETE, RESTORE, RERUN = (f"/api/runs/bulk/{name}" for name in ("delete", "restore", "rerun"))
 TRIGGERED = {"triggered": [{"run_id": OTHER, "task_name": "job"}]}
