@@ -1,3 +1,4 @@
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -49,6 +50,13 @@ def _place(item: pytest.Item) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Units | None:
     """How `make test` shares the tests out among its processes."""
     return Units(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """Whoever ends with an error has the garbage collector as it was: else all that tests leave would pile up."""
+    yield
+    assert gc.isenabled()
 
 
 @pytest.fixture(scope="session")

@@ -44,13 +44,21 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
+    gc.disable()  # the root soon takes the place of this process
+    try:
+        _prepare(settings, listen, ready_fd)
+    finally:
+        gc.enable()
+
+
+def _prepare(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
+    """Settle all that can be wrong, and become the root process."""
     from supervisor.cli.boot import datadir, descriptors, exposure, runtimedir, secret
     from supervisor.cli.boot.rival import refuse_rival
     from supervisor.config.load import load
     from supervisor.config.lookup import SOCKET_NAME, data_dir, require_config
     from supervisor.messages import Boot
 
-    gc.disable()  # the root soon takes the place of this process
     refuse_rival()
     descriptors.require()
     addresses = _addresses(listen)
