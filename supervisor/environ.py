@@ -6,6 +6,7 @@ dead disk. So a thread of its own reads, and the caller waits for that only a li
 Standard library only: the root process loads this.
 """
 
+import contextlib
 import os
 import signal
 import threading
@@ -16,22 +17,36 @@ _MAX_WAITING = 32
 
 
 class _Read(threading.Thread):
-    def __init__(self, path: str) -> None:
+    def __init__(self, directory: str) -> None:
         super().__init__(daemon=True)
-        self._path = path
+        self._directory = directory
         self.done = threading.Event()
         self.content = b""
 
     def run(self) -> None:
         # What is sent to the process must not wait for, or end with, a thread that hangs: the root is executed anew.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            with open(self._path, "rb", buffering=0) as file:
-                while len(self.content) < _MAX_BYTES and (part := file.read(_MAX_BYTES)):
-                    self.content += part
-        except OSError:  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's; EMFILE, ENOMEM
-            pass
+        self.content = _content(self._directory)
+        if not self.content:  # the first thread may have ended before the others, and has let go of the memory
+            self.content = self._of_another_thread()
         self.done.set()
+
+    def _of_another_thread(self) -> bytes:
+        tasks = os.path.join(self._directory, "task")
+        with contextlib.suppress(OSError):  # ENOENT: it has ended
+            for thread in os.listdir(tasks):
+                if content := _content(os.path.join(tasks, thread)):
+                    return content
+        return b""
+
+
+def _content(directory: str) -> bytes:
+    content = b""
+    # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's; EMFILE, ENOMEM
+    with contextlib.suppress(OSError), open(os.path.join(directory, "environ"), "rb", buffering=0) as file:
+        while len(content) < _MAX_BYTES and (part := file.read(_MAX_BYTES)):
+            content += part
+    return content
 
 
 class Environments:
@@ -61,7 +76,7 @@ class Environments:
             self._waiting = {key: read for key, read in self._waiting.items() if not read.done.is_set()}
             if len(self._waiting) >= _MAX_WAITING:
                 return None
-            one = _Read(os.path.join(self._proc, str(pid), "environ"))
+            one = _Read(os.path.join(self._proc, str(pid)))
             try:
                 one.start()
             except RuntimeError:  # no more threads may be had

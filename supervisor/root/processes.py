@@ -25,6 +25,8 @@ class Process(NamedTuple):
     session: int
     start: int
     """In clock ticks since the host was booted."""
+    memory: int
+    """Its address space in bytes; 0: its first thread has let go of it, as all do a moment before they have ended."""
 
     def __str__(self) -> str:
         """For a log."""
@@ -32,15 +34,16 @@ class Process(NamedTuple):
 
 
 def look(pid: int) -> Process | None:
-    """The process of this id; None when there is none, or a zombie."""
+    """The process of this id; None when there is none, or a zombie of which no thread lives."""
     data = read(pid, "stat")
     # Field 2, the name, may hold blanks and parentheses (proc_pid_stat(5)).
     head, _, tail = data.rpartition(b")")
     fields = tail.split()
-    if len(fields) < 20 or fields[0][0] in _GONE:
+    # The first thread may have ended alone; as a zombie it counts among the threads.
+    if len(fields) < 21 or (fields[0][0] in _GONE and int(fields[17]) <= 1):
         return None
     name = head.partition(b"(")[2].decode(errors="replace")
-    return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), int(fields[20]))
 
 
 def read(pid: int, name: str) -> bytes:

@@ -23,6 +23,8 @@ _REAP_S = 0.01
 """How long strangers stay zombies: all that end in that time are looked for together."""
 _PATIENCE_S = 0.05
 """How long an orphan that cannot be looked at holds up everything else, once."""
+_DYING_S = 1.0
+"""How long one that is about to end, so that nobody can tell any more whose it is, keeps runs from being over."""
 _PASSES = 20
 """Sweeps of one call; what forks faster than that is met again at the next one."""
 
@@ -39,10 +41,12 @@ class Trees:
         self._environments = Environments(_PATIENCE_S)
         self._unread: set[tuple[int, int]] = set()
         """Orphans, by id and start, that could not be looked at yet."""
+        self._dying: dict[tuple[int, int], float] = {}
+        """Those that have no memory any more, and since when we know (monotonic seconds)."""
         self.reap_at_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
         self._ended = False
-        """Somebody was met who had ended, perhaps after it had made another one."""
+        """Somebody was met who had ended, perhaps after it had made another one, or is about to."""
         self.mains: set[int] = set()
         """Ids of the main processes that are not reaped."""
         self._owners: dict[tuple[int, int], str] = {}
@@ -137,7 +141,18 @@ class Trees:
             self._warn(f"{process} cannot be looked at (uninterruptible?): whether it belongs to a run is not known")
         elif found is not None:
             self._unread.discard(key)
+        if not (found or process.memory):
+            self._wait_for(*key)
         return found or {}
+
+    def _wait_for(self, pid: int, start: int) -> None:
+        """Have nobody be over as long as one that is about to end may be theirs, within bounds: it may hang in that."""
+        now_s = time.monotonic()
+        if (pid, start) not in self._dying:
+            there = {(one.pid, one.start) for pid, _ in self._dying if (one := look(pid)) is not None}
+            self._dying = {key: since_s for key, since_s in self._dying.items() if key in there}
+        if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
+            self._ended = True
 
     def _owner(self, process: Process, instance: Instance) -> str:
         if instance.pid in (process.session, process.group) and self._main_lives(instance):

@@ -180,6 +180,16 @@ def test_a_traced_child(daemon: Daemon, cgroups: str, pids: Path) -> None:
     assert not alive(pid_in(pids))
 
 
+def test_a_process_without_its_first_thread(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """It looks like a zombie, but lives, and is killed."""
+    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('loses_its_leader', pids)}")
+    until(lambda: daemon.texts(run_id), "its first thread to end")
+    pid = pid_in(pids)
+    stop(daemon, run_id)
+    assert daemon.ended(run_id)["endReason"] == "stopped"
+    until(lambda: not Path(f"/proc/{pid}").exists(), "it to be reaped")
+
+
 def test_zombies_of_a_run_are_nobodys_leftovers(daemon: Daemon, cgroups: str) -> None:
     """Children for which nobody waited are reaped, and not called leftovers."""
     run_id = begin(daemon, cgroups, f"run = {program('makes_zombies')}")

@@ -1,13 +1,16 @@
-"""Which processes get a signal that is meant for a run."""
+"""Which processes belong to a run, and get a signal that is meant for it."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from supervisor.root.instances import Instance
+from supervisor.root import tree
+from supervisor.root.instances import Instance, Phase
+from supervisor.root.processes import Process, look
 from supervisor.root.tree import Trees
 from tests.root.test_control import spawn
 
@@ -35,3 +38,28 @@ def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch
         Trees("D", set, print).signal(instance, signal.SIGTERM, signal.SIGCONT)
         os.close(instance.pidfd)
         assert late.wait(60) == -signal.SIGTERM
+
+
+def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its variables are gone before it is: for a moment nobody is over, since it may be theirs; then that is enough."""
+    now_s = 1000.0
+
+    def without_memory(pid: int) -> Process | None:
+        process = look(pid)
+        return None if process is None else process._replace(memory=0)
+
+    with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
+        monkeypatch.setattr(tree, "own_children", lambda: [child.pid])
+        monkeypatch.setattr(time, "monotonic", lambda: now_s)
+        instance = Instance(spawn("R"), os.getpid(), os.pidfd_open(os.getpid()), 1, None)
+        instance.phase = Phase.SEALING
+        trees = Trees("D", set, print)
+        assert trees.nobody(instance)
+        monkeypatch.setattr(tree, "look", without_memory)
+        assert not trees.nobody(instance)
+        now_s += 0.9
+        assert not trees.nobody(instance)
+        now_s += 0.2
+        assert trees.nobody(instance)
+        os.close(instance.pidfd)
+        child.kill()
