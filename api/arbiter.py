@@ -16,6 +16,7 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.sock import create_sockets
 
 from api.logformat import ApiLogger
 from api.pulse import Pulse
@@ -26,6 +27,8 @@ from supervisor.osport import set_title
 
 TITLE = "ringward gunicorn"
 _WORKER = "api.worker"
+_HELLO_BYTES = 65536
+_MAX_LISTENERS = 64
 _CONNECTIONS = 8000
 _NOFILE = 65536
 _KEEPALIVE_S = 75
@@ -70,9 +73,10 @@ class Seed:
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """Gunicorn's configuration, and what its workers need of ours."""
 
-    def __init__(self, boot: Boot, hello: socket.socket) -> None:
+    def __init__(self, boot: Boot, hello: socket.socket, listeners: list[int]) -> None:
         self.boot = boot
         self.hello = hello
+        self.listeners = listeners
         self.daemon_pid = os.getppid()
         super().__init__()
 
@@ -119,6 +123,12 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     """Gunicorn's arbiter, which ends when the root is gone."""
 
+    def start(self) -> None:
+        """Listen where the root does, as if systemd had bound the sockets: they are not ours to remove."""
+        self.systemd = True
+        self.LISTENERS = create_sockets(self.cfg, self.log, self.app.listeners)
+        super().start()
+
     def init_signals(self) -> None:
         """SIGIO tells that the hello socket has something to say: only its end can be that."""
         super().init_signals()
@@ -145,16 +155,20 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().manage_workers()
 
 
-def _boot(hello: socket.socket) -> Boot:
+def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
+    """The settings, and the descriptors of the listeners."""
     decoder = Decoder()
-    frame: Frame | None = None
-    while frame is None and (data := hello.recv(65536)):
+    data, listeners, _, _ = socket.recv_fds(hello, _HELLO_BYTES, _MAX_LISTENERS)
+    frame: Frame | None = next(decoder.feed(data), None)
+    while frame is None and (data := hello.recv(_HELLO_BYTES)):
         frame = next(decoder.feed(data), None)
     if frame is None or frame.get("op") != "hello":
         raise SystemExit("api: the root process said no hello")
     if frame["protocol"] != PROTOCOL:
         raise SystemExit(f"api: the root process speaks protocol {frame['protocol']}, this is {PROTOCOL}")
-    return Boot.from_dict(frame["boot"])
+    for fd in listeners:
+        os.set_inheritable(fd, False)
+    return Boot.from_dict(frame["boot"]), listeners
 
 
 def run(fd: int) -> None:
@@ -166,12 +180,10 @@ def run(fd: int) -> None:
     set_title(TITLE)
     hello = socket.socket(fileno=fd)
     hello.set_inheritable(False)
-    boot = _boot(hello)
-    # systemd's notification is the root's business, and the sockets are ours whatever LISTEN_PID says. Gunicorn would
-    # take the base path from the environment.
+    boot, listeners = _told(hello)
+    # systemd's notification is the root's business, and gunicorn would take the base path from the environment.
     for name in ("NOTIFY_SOCKET", "SCRIPT_NAME"):
         os.environ.pop(name, None)
-    os.environ["LISTEN_PID"] = str(os.getpid())
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
@@ -184,4 +196,4 @@ def run(fd: int) -> None:
     # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.
     gc.freeze()
     gc.enable()
-    ApiArbiter(Server(boot, hello)).run()
+    ApiArbiter(Server(boot, hello, listeners)).run()

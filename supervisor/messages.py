@@ -13,8 +13,9 @@ A frame is a length (4 bytes, big-endian, the body only) and a JSON object with 
     +----------------+---------------------------+
 
 The first frame on an inherited socketpair is ``hello``, from the root: the versions of the protocol and of Ringward,
-the epoch (how many helpers of this kind the root has started) and the :class:`Boot` settings. In every version,
-``hello`` has ``protocol`` and ``version``, and ``upgrade`` with its answer is understood.
+the epoch (how many helpers of this kind the root has started) and the :class:`Boot` settings. To the API server the
+listeners go with its first byte. In every version, ``hello`` has ``protocol`` and ``version``, and ``upgrade`` with its
+answer is understood.
 
 Root -> scheduler
     ``hello``     {protocol, version, epoch, boot}
@@ -54,6 +55,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from supervisor.dataclass import asdict, dataclass, field
+from supervisor.version import VERSION
 
 PROTOCOL = 1
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -232,6 +234,12 @@ class Boot:
     def from_dict(cls, data: dict[str, Any]) -> "Boot":
         """From a frame."""
         return cls(**{**data, "listen": [(host, port) for host, port in data["listen"]]})
+
+
+def hello(boot: Boot, epoch: int) -> bytes:
+    """The first frame to a helper of that epoch."""
+    frame = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch}
+    return encode({**frame, "boot": boot.to_dict()})
 
 
 @dataclass(frozen=True, kw_only=True)

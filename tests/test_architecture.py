@@ -45,7 +45,7 @@ ALLOWED = {
         "store.deliveries",
     },
     "supervisor.notifier": {"supervisor.notifier", "supervisor.messages", "supervisor.osport", "logring"},
-    "supervisor.messages": {"supervisor.dataclass"},
+    "supervisor.messages": {"supervisor.dataclass", "supervisor.version"},
     "supervisor.frames": {"supervisor.messages"},
     "supervisor.dataclass": {"supervisor.later"},
     "supervisor.later": set(),

@@ -36,7 +36,7 @@ from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 _CURRENT = "current"
-_MAIN = "import sys; sys.argv.pop(0); from supervisor.cli.main import main; main()"
+_MAIN = "import sys; sys.argv.pop(0); from supervisor.cli.entry import main; main()"
 """The archive is the name under which the program was called."""
 _REFUSED = 1
 _NO_PLACE = 73

@@ -1,14 +1,13 @@
-"""``python -m supervisor.root --boot FD --lock FD --place FD [--ready FD]``: what ``ringward up`` turns into.
+"""``python -m supervisor.root --start FD --lock FD --place FD [--ready FD]``: what ``ringward up`` turns into.
 
-The descriptor holds the boot settings as JSON. The locks of the data directory and of the runtime directory are
-inherited and held by simply staying open. The last one hears when the daemon is ready.
+The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (descriptors) and ``api``: what the API
+server is, which may run already (:class:`supervisor.root.offspring.Offspring`), or null. The locks of the data
+directory and of the runtime directory are inherited and held by simply staying open. The last one hears when the daemon
+is ready.
 With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.upgrade`), with ``--check FD`` it
 only tries whether it could.
-Exit statuses: 0 after a clean shutdown, 71 when an address cannot be bound, 73 when the scheduler
-cannot use the data directory, 70 after a defect of its own.
-
-Here is what it takes to start the API server, which needs longer than we do until it can answer; all else is loaded
-while that begins.
+Exit statuses: 0 after a clean shutdown, 73 when the scheduler cannot use the data directory, 70 after a defect of its
+own.
 """
 
 import contextlib
@@ -20,22 +19,15 @@ import socket
 import sys
 import time
 
-from logring.paths import DAEMON_RING, ring_path
 from supervisor.messages import Boot
+from supervisor.root import offspring
 from supervisor.root.cgroups import Cgroups
+from supervisor.root.daemon import run
 from supervisor.root.fdstore import handed_back
 from supervisor.root.helpers import Helper
-from supervisor.root.listeners import CannotListen, bind, inherited
-
-_EX_OSERR = 71
-_OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
-_SYSTEMD = ("NOTIFY_SOCKET", "FDSTORE")
-
-
-def _read_boot(fd: int) -> Boot:
-    with open(fd, "rb") as file:
-        file.seek(0)
-        return Boot.from_dict(json.load(file))
+from supervisor.root.inherited import Inherited, check
+from supervisor.root.listeners import inherited
+from supervisor.root.offspring import Offspring
 
 
 def _close_on_exec() -> None:
@@ -47,63 +39,34 @@ def _close_on_exec() -> None:
                 fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
 
 
-def _listen(boot: Boot) -> list[socket.socket]:
-    """The listeners of a new daemon, whose predecessor's own log goes."""
-    listeners = bind(boot)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(ring_path(boot.runtime_dir, DAEMON_RING))
-    return listeners
-
-
-def _start(api: Helper, boot: Boot, env: dict[str, str]) -> None:
-    """Start the API server; if that fails, the control thread says so and tries it again."""
-    if boot.cgroups:
-        Cgroups.find()  # moves us to where our own processes are to be: before there are any
-    now_s = time.monotonic()
-    try:
-        api.start(env, now_s)
-        api.flush()
-    except OSError:
-        api.kill()
-        api.ended(now_s)
-
-
 def main() -> int:
     """Run the root until it is shut down; returns the exit status."""
     arguments = dict(zip(sys.argv[1::2], map(int, sys.argv[2::2]), strict=True))
     if "--check" in arguments:
-        from supervisor.root.inherited import check
-
         return check(arguments["--check"])
     # Until the control thread takes them; the other threads never do.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    before, stored = None, {}
+    before, stored, server = None, {}, None
     if "--resume" in arguments:
-        from supervisor.root.inherited import Inherited
-
         before = Inherited.take_up(arguments["--resume"])
         boot, kept = before.boot, before.table["kept"]
     else:
-        boot, kept = _read_boot(arguments["--boot"]), {"lock": [arguments["--lock"], arguments["--place"]]}
+        with open(arguments["--start"], "rb") as file:
+            start = json.load(file)
+        boot, server = Boot.from_dict(start["boot"]), start["api"]
+        kept = {"lock": [arguments["--lock"], arguments["--place"]], "listeners": start["listeners"]}
         stored = handed_back(os.environ)
     _close_on_exec()
     umask = os.umask(0o077)
-    try:
-        listeners = _listen(boot) if before is None else inherited(kept["listeners"])
-    except CannotListen as err:
-        print(f"ringward: {err}", file=sys.stderr)
-        return _EX_OSERR
-    base_env = {
-        name: value for name, value in os.environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD
-    }
+    listeners = inherited(kept["listeners"])
     api = Helper("gunicorn", "api.serve", boot, listeners)
-    if before is None:
-        _start(api, boot, base_env)
-
-    from supervisor.root.daemon import run
-
+    if server is not None:
+        pid, pidfd, sock, output = server
+        api.take_on(Offspring(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
+    if before is None and boot.cgroups:
+        Cgroups.find(companion=api.pid)  # moves us to where our own processes are to be: before there are more
     kept = {"lock": kept["lock"], "listeners": [one.fileno() for one in listeners]}
-    return run(boot, base_env, api, kept, before, stored, arguments.get("--ready"), umask)
+    return run(boot, offspring.environment(os.environ), api, kept, before, stored, arguments.get("--ready"), umask)
 
 
 if __name__ == "__main__":

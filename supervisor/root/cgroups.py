@@ -135,8 +135,13 @@ class Cgroups:
         """Of memory, cpu and io those that runs have."""
 
     @classmethod
-    def find(cls, proc: str = "/proc") -> "Cgroups | None":
-        """Prepare our place in the hierarchy; None when there is no hierarchy, or we may not write in it."""
+    def find(cls, proc: str = "/proc", *, companion: int | None = None) -> "Cgroups | None":
+        """Prepare our place in the hierarchy; None when there is no hierarchy, or we may not write in it.
+
+        Args:
+            proc: where /proc is mounted.
+            companion: process group of ours that has begun already, and moves with us.
+        """
         own = _own_directory(proc)
         if own is None:
             return None
@@ -150,7 +155,7 @@ class Cgroups:
                 return None
         except OSError:  # EROFS, EACCES, EPERM: not ours to change
             return None
-        return cls(runs, _enable(own, runs))
+        return cls(runs, _enable(own, runs, companion))
 
     def make(self, name: str) -> Cgroup:
         """A new one.
@@ -233,7 +238,7 @@ def _own_directory(proc: str) -> str | None:
     return None
 
 
-def _enable(own: str, runs: str) -> frozenset[str]:
+def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
     """Have the controllers that limit runs and count for them, as far as they can be had."""
     try:
         there = set(_read(f"{own}/cgroup.controllers").split())
@@ -242,9 +247,23 @@ def _enable(own: str, runs: str) -> frozenset[str]:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{own}/{_LEAF}")
             _write(f"{own}/{_LEAF}/cgroup.procs", "0")
+            while companion is not None and (pids := _group(f"{own}/cgroup.procs", companion)):
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended
+                        _write(f"{own}/{_LEAF}/cgroup.procs", str(pid))
     except OSError:  # EACCES, EROFS, EPERM: not delegated; EBUSY: others made controllers of the leaf
         return frozenset()
     return frozenset(name for name in wanted if all(_enabled(directory, name) for directory in (own, runs)))
+
+
+def _group(procs: str, group: int) -> list[int]:
+    """Those of a process group that are in a cgroup."""
+    found = []
+    for pid in map(int, _read(procs).split()):
+        with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended
+            if os.getpgid(pid) == group:
+                found.append(pid)
+    return found
 
 
 def _enabled(directory: str, name: str) -> bool:

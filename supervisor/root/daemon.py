@@ -1,4 +1,4 @@
-"""The root's threads, put together and run: what :mod:`supervisor.root.__main__` goes on with."""
+"""The root's threads, put together and run."""
 
 import contextlib
 import faulthandler

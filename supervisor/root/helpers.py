@@ -3,21 +3,17 @@
 Each holds one end of a socketpair and ends when it closes, so none outlives the root.
 """
 
-import contextlib
-import fcntl
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.messages import PROTOCOL, Boot, Decoder, Frame, encode
-from supervisor.version import VERSION
+from supervisor.messages import Boot, Decoder, Frame, encode, hello
+from supervisor.root import offspring
+from supervisor.root.offspring import FIRST_EPOCH, Offspring
 
-_FIRST_FD = 3
-_HIGH_FD = 200
-"""Sources of inherited descriptors are moved above every target first, so that no move overwrites another."""
+_AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S = 10.0
 _REPLACED_S = 10.0
@@ -50,6 +46,8 @@ class Helper:
         self._module = module
         self._listeners = listeners
         self._unsent = bytearray()
+        self._unsent_fds: list[int] = []
+        """What goes with the first byte of that."""
         self._failures = 0
         self._started_s = 0.0
         self.replaced = False
@@ -64,55 +62,30 @@ class Helper:
         self.start_at_s = None
         self.epoch += 1
         self._started_s = now_s
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            sock, their_sock = socket.socketpair()
-            ours.callback(sock.close)
-            theirs.callback(their_sock.close)
-            output, output_end = os.pipe2(os.O_CLOEXEC)
-            ours.callback(os.close, output)
-            theirs.callback(os.close, output_end)
-            moved = []
-            for one in (*self._listeners, their_sock):
-                moved.append(fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD))
-                theirs.callback(os.close, moved[-1])
-            self.pid = self._spawn(env, output_end, moved)
-            self.pidfd = os.pidfd_open(self.pid)
-            ours.pop_all()
-        os.set_blocking(output, False)
-        sock.setblocking(False)
-        self.sock = sock
+        self._have(offspring.start(self._module, env))
+        self._unsent = bytearray(hello(self.boot, self.epoch))
+        self._unsent_fds = [one.fileno() for one in self._listeners]
+
+    def take_on(self, started: Offspring, now_s: float) -> None:
+        """Be the first one, which was started before there was a root, and has heard ``hello``."""
+        self.start_at_s = None
+        self.epoch = FIRST_EPOCH
+        self._started_s = now_s
+        self._have(started)
+
+    def _have(self, started: Offspring) -> None:
+        self.pid, self.pidfd, self.sock, self.output = started
+        self.sock.setblocking(False)
+        os.set_blocking(self.output, False)
         self.decoder = Decoder()
-        self._unsent = bytearray()
         self.watched_backlog = False
-        hello = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": self.epoch}
-        self.output = output
-        self.send({**hello, "boot": self.boot.to_dict()})
+        self._unsent = bytearray()
+        self._unsent_fds = []
 
     def take_output(self) -> int | None:
         """What it prints, once after each start."""
         output, self.output = self.output, None
         return output
-
-    def _spawn(self, env: dict[str, str], output_end: int, inherited: list[int]) -> int:
-        """Start the process with these descriptors from 3 on, the socket to us last; returns its pid."""
-        targets = range(_FIRST_FD, _FIRST_FD + len(inherited))
-        argv = [sys.executable, "-I", "-m", self._module, "--fd", str(targets[-1])]
-        if self._listeners:
-            env = {**env, "LISTEN_FDS": str(len(self._listeners))}
-        return os.posix_spawn(
-            argv[0],
-            argv,
-            env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output_end, 1),
-                (os.POSIX_SPAWN_DUP2, output_end, 2),
-                *((os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(inherited, targets, strict=True)),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-        )
 
     def send(self, frame: Frame) -> None:
         """Queue a frame for the next :meth:`flush`; dropped when nobody is connected."""
@@ -124,7 +97,8 @@ class Helper:
         if self.sock is None or not self._unsent:
             return
         try:
-            sent = self.sock.send(self._unsent, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            sent = self.sock.sendmsg([self._unsent], offspring.rights(self._unsent_fds), _AT_ONCE)
+            self._unsent_fds = []
         except BlockingIOError:
             sent = 0
         except (BrokenPipeError, ConnectionResetError):  # it is ending; its pidfd tells

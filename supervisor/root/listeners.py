@@ -1,4 +1,4 @@
-"""The sockets of the HTTP API: bound by the root, handed to gunicorn, so that nobody is refused while it restarts."""
+"""The sockets of the HTTP API: ours, and lent to gunicorn, so that nobody is refused while it restarts."""
 
 import contextlib
 import errno
@@ -6,6 +6,7 @@ import json
 import os
 import socket
 
+from logring.paths import DAEMON_RING, ring_path
 from supervisor.messages import Boot
 
 _BACKLOG = 1024
@@ -66,16 +67,29 @@ def _somebody_listens(path: str) -> bool:
 
 
 def inherited(fds: list[int]) -> list[socket.socket]:
-    """The listeners that were bound before this process was executed anew; they are published already."""
+    """The listeners that were bound before this process was executed; they are published already."""
     return [socket.socket(fileno=fd) for fd in fds]
 
 
-def bind(boot: Boot) -> list[socket.socket]:
+def listen(boot: Boot) -> list[socket.socket]:
     """All listeners, the Unix socket last; their real addresses are published in ``listening.json``.
+
+    The log of the daemon that was here before goes.
 
     Raises:
         CannotListen: an address is taken, or not ours, or cannot be published.
     """
+    umask = os.umask(0o077)
+    try:
+        listeners = _bind(boot)
+    finally:
+        os.umask(umask)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(ring_path(boot.runtime_dir, DAEMON_RING))
+    return listeners
+
+
+def _bind(boot: Boot) -> list[socket.socket]:
     listeners: list[socket.socket] = []
     try:
         listeners = [_tcp(host, port) for host, port in boot.listen]

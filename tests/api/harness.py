@@ -22,7 +22,8 @@ from store import runs
 from store.database import open_writer
 from store.ids import new_ulid
 from store.runs import Run
-from supervisor.messages import PROTOCOL, Boot, encode
+from supervisor.messages import Boot, hello
+from supervisor.root.offspring import SOCKET_FD, rights
 from tests.api.bells import Bells
 from tests.api.client import DEADLINE_S, Answer, Stream, UnixConnection
 from tests.api.fake_scheduler import Scheduler
@@ -77,24 +78,22 @@ class Daemon:
         self.start()
 
     def start(self) -> None:
-        """Start the server as the root does: listeners from descriptor 3 on, then the socket for ``hello``."""
+        """Start the server as the root does, but with its log in a file."""
         ours, theirs = socket.socketpair()
-        inherited = [self.tcp, self.unix, theirs]
-        high = [fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, 200) for sock in inherited]
+        high = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 200)
         output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        actions: list[Any] = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)]
-        actions += [(os.POSIX_SPAWN_DUP2, fd, 3 + index) for index, fd in enumerate(high)]
+        moves = ((output, 1), (output, 2), (high, SOCKET_FD))
         self.pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-m", "api.serve", "--fd", "5"],
-            {**os.environ, "LISTEN_FDS": "2"},
-            file_actions=actions,
+            [sys.executable, "-I", "-m", "api.serve", "--fd", str(SOCKET_FD)],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in moves],
             setsid=True,
         )
-        for fd in (*high, output):
+        for fd in (high, output):
             os.close(fd)
         theirs.close()
-        ours.sendall(encode({"op": "hello", "protocol": PROTOCOL, "epoch": 1, "boot": self.boot.to_dict()}))
+        ours.sendmsg([hello(self.boot, 1)], rights([self.tcp.fileno(), self.unix.fileno()]))
         self.hello = ours
 
     def signal(self, number: int) -> None:

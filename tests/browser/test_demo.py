@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.conftest import watched
 from tests.browser.site import choose_statuses
 
-PROGRAM = [sys.executable, "-c", "from supervisor.cli.main import main; main()", "demo"]
+PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "demo"]
 DESK = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "color_scheme": "dark"}
 

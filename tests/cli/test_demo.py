@@ -28,7 +28,7 @@ from supervisor.demo.seed import LOGS, seed
 from tests.cli.conftest import Ringward
 from tests.logring.support import read_all
 
-PROGRAM = [sys.executable, "-c", "from supervisor.cli.main import main; main()", "demo"]
+PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "demo"]
 NOW_MS = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()) * 1000
 
 

@@ -23,7 +23,7 @@ from tests.cli.conftest import Ringward
 from tests.cli.fake_daemon import Answer, FakeDaemon, Request, problem
 from tests.waiting import until
 
-PROGRAM = [sys.executable, "-c", "from supervisor.cli.main import main; main()"]
+PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()"]
 
 
 def test_help_names_every_command_and_exit_code(ringward: Ringward) -> None:
@@ -260,7 +260,7 @@ def test_output_that_goes_nowhere(
 
 def test_closed_descriptors_are_not_taken_by_files() -> None:
     """Else the daemon's log, which goes to standard error, would go into a file of its data directory."""
-    code = "import os, supervisor.cli.main as main; main._open_what_is_closed()\n"
+    code = "import os, supervisor.cli.entry as main; main._open_what_is_closed()\n"
     code += "print(*(f'{os.readlink(f\"/proc/self/fd/{fd}\")} {os.get_inheritable(fd)}' for fd in (0, 2)))"
     command = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh", sys.executable, "-c", code]
     assert subprocess.check_output(command, text=True) == "/dev/null True /dev/null True\n"

@@ -129,7 +129,7 @@ def test_scripts_of_shells(ringward: Ringward, shell: str) -> None:
 def test_the_program_answers_a_shell() -> None:
     """As the script of bash asks it."""
     environ = os.environ | {"_RINGWARD_COMPLETE": "bash_complete", "COMP_WORDS": "ringward dem", "COMP_CWORD": "1"}
-    code = "from supervisor.cli.main import main; main()"
+    code = "from supervisor.cli.entry import main; main()"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
     assert done.stdout.split(",")[1].strip() == "demo"
 

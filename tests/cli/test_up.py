@@ -20,6 +20,7 @@ from supervisor.cli.failure import Failure
 from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
 from supervisor.messages import Boot
+from supervisor.root import listeners
 
 CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
 
@@ -54,17 +55,18 @@ def shared_memory() -> Iterator[Path]:
 
 @pytest.fixture
 def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
-    """Call ``ringward up`` with a configuration; nothing is executed."""
+    """Call ``ringward up`` with a configuration; nothing is bound or executed."""
     locks: list[int] = []
 
     def execv(program: str, arguments: list[str]) -> None:
         said = dict(zip(arguments[4::2], arguments[5::2], strict=True))
-        with open(int(said["--boot"]), "rb") as memory:
-            boot = Boot.from_dict(json.load(memory))
+        with open(int(said["--start"]), "rb") as memory:
+            boot = Boot.from_dict(json.load(memory)["boot"])
         locks.extend((int(said["--place"]), int(said["--lock"])))
         raise Executed(program, arguments, boot, locks[-1], locks[-2], dict(os.environ))
 
     monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(listeners, "listen", lambda _boot: [])
     monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: [str(shared_memory / "ringward")])
 
     def call(*args: str, config: str = CONFIG) -> Outcome:
@@ -90,7 +92,7 @@ def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory
     outcome = up()
     boot = boot_of(outcome)
     assert outcome.executed
-    assert outcome.executed.arguments[1:5] == ["-I", "-m", "supervisor.root", "--boot"]
+    assert outcome.executed.arguments[1:5] == ["-I", "-m", "supervisor.root", "--start"]
     assert boot.data_dir == str(tmp_path / "data")
     assert boot.config_path == str(tmp_path / "ringward.toml")
     assert boot.http_socket == str(tmp_path / "data/ringward.sock")
@@ -177,6 +179,7 @@ def test_what_is_asked_for_on_the_way_waits_for_the_root(up: Up, monkeypatch: py
         execute(program, arguments)
 
     monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(listeners, "listen", lambda _boot: [])
     assert up().executed
     assert blocked >= {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -48,7 +48,7 @@ class HandsDaemon(Daemon):
         return {**super().environment(), "HANDS_PYTHON": str(self._python)}
 
     def command(self) -> list[str]:
-        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
         return [sys.executable, "-I", "-c", code]
 
 

@@ -38,7 +38,7 @@ class StepsDaemon(Daemon):
         return {**super().environment(), "STEPS_PYTHON": str(self._python)}
 
     def command(self) -> list[str]:
-        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
         return [sys.executable, "-I", "-c", code]
 
     def plan(self, *labels: str, number: int = 1) -> None:

@@ -91,7 +91,7 @@ class FailingDaemon(Daemon):
         return {**super().environment(), **seam}
 
     def command(self) -> list[str]:
-        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
         return [sys.executable, "-I", "-c", code]
 
     def write(self, text: str, *, daemon: str = "", http: str = "") -> None:

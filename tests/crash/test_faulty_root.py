@@ -30,7 +30,7 @@ class FaultyDaemon(Daemon):
         return {**super().environment(), "FAULTY_PYTHON": str(self._python)}
 
     def command(self) -> list[str]:
-        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
         return [sys.executable, "-I", "-c", code]
 
     def trial(self) -> psutil.Process:

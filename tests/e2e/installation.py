@@ -44,7 +44,7 @@ class Installation(Daemon):
         os.replace(link, self.directory / "installed")
 
     def command(self) -> list[str]:
-        return [str(self.python), "-I", "-c", "from supervisor.cli.main import main; main()"]
+        return [str(self.python), "-I", "-c", "from supervisor.cli.entry import main; main()"]
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

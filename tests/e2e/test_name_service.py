@@ -40,7 +40,7 @@ class FarNames(Daemon):
         self._python.chmod(0o700)
 
     def command(self) -> list[str]:
-        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.main import main; main()"
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
         return [sys.executable, "-I", "-c", code]
 
     def answer(self) -> None:

@@ -113,6 +113,33 @@ def test_a_delegated_unit(fake: Fake) -> None:
         assert asked_for(directory) == ["+memory", "+cpu", "+io"]
 
 
+def test_what_began_before_us_moves_with_us(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its process group, also those that it makes meanwhile: beside others there would be no controllers."""
+    groups = {1001: 1001, 1002: 1001, 1003: 77, 1004: 1001}
+    procs, leaf = fake.unit / "cgroup.procs", fake.unit / "ringward" / "cgroup.procs"
+    procs.write_text("1001\n1002\n1003\n1005\n")
+    forks = ["1004"]
+
+    def group_of(pid: int) -> int:
+        if pid not in groups:
+            raise ProcessLookupError
+        return groups[pid]
+
+    def moving(path: str, text: str) -> None:
+        write(path, text)
+        if path == str(leaf):
+            there = procs.read_text().split()
+            procs.write_text("\n".join([one for one in there if one != text] + [forks.pop() for _ in forks[:]]))
+
+    write = cgroups._write
+    monkeypatch.setattr(cgroups, "_write", moving)
+    monkeypatch.setattr(os, "getpgid", group_of)
+    place = Cgroups.find(str(fake.proc), companion=1001)
+    assert place is not None
+    assert leaf.read_text().split() == ["0", "1001", "1002", "1004"]
+    assert procs.read_text().split() == ["1003", "1005"]
+
+
 def test_a_controller_that_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are to be had all the same: the kernel takes a line of several as a whole, or not at all."""
 

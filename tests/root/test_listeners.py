@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.root.listeners import CannotListen, bind
+from supervisor.root.listeners import CannotListen, listen
 from tests.root.test_shortage import BOOT
 
 
 def mode_of(tmp_path: Path, gid: int | None) -> os.stat_result:
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"), socket_gid=gid)
-    (listener,) = bind(boot)
+    (listener,) = listen(boot)
     listener.close()
     return os.stat(boot.http_socket)
 
@@ -49,14 +49,14 @@ def test_a_group_that_cannot_be_given(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_socket_of_somebody_who_lives(tmp_path: Path) -> None:
     """It is left to them; that of a dead process is replaced."""
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
-    (living,) = bind(boot)
+    (living,) = listen(boot)
     with pytest.raises(CannotListen, match="another process does"):
-        bind(boot)
+        listen(boot)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(boot.http_socket)
     living.close()
     assert os.path.exists(boot.http_socket)
-    (next_one,) = bind(boot)
+    (next_one,) = listen(boot)
     next_one.close()
 
 
@@ -64,7 +64,7 @@ def test_ipv6_is_only_that(tmp_path: Path) -> None:
     """An IPv6 address takes no IPv4 connections in disguise, whose addresses would look like others."""
     boot = replace(BOOT, listen=[("::1", 0)], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     try:
-        tcp, unix = bind(boot)
+        tcp, unix = listen(boot)
     except CannotListen:
         pytest.skip("this host has no IPv6")
     with tcp, unix:

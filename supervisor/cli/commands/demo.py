@@ -124,7 +124,7 @@ def _serve(directory: str, listen: str, password: str, runs: int, *, kept: bool)
         Failure: it does not start.
     """
     config, log = os.path.join(directory, "ringward.toml"), os.path.join(directory, "daemon.log")
-    arguments = ["-I", "-c", "from supervisor.cli.main import main; main()", "up", "-c", config, "--listen", listen]
+    arguments = ["-I", "-c", "from supervisor.cli.entry import main; main()", "up", "-c", config, "--listen", listen]
     with open(log, "wb") as output:
         daemon = subprocess.Popen(
             [sys.executable, *arguments],

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,13 +46,13 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -
     """
     gc.disable()  # the root soon takes the place of this process
     try:
-        _prepare(settings, listen, ready_fd)
+        _begin(settings, listen, ready_fd)
     finally:
         gc.enable()
 
 
-def _prepare(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
-    """Settle all that can be wrong, and become the root process."""
+def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
+    """Settle everything, have the API server serve, and become the root."""
     from supervisor.cli.boot import datadir, descriptors, exposure, runtimedir, secret
     from supervisor.cli.boot.rival import refuse_rival
     from supervisor.config.load import load
@@ -228,24 +228,45 @@ def _url(boot: "Boot", host: str, port: int) -> str:
 
 
 def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None:
-    """Execute the root process in place of this one. Settings travel in memory: they hold secrets."""
-    import json
+    """Listen, and execute the root process in place of this one. Settings travel in memory: they hold secrets.
 
+    Raises:
+        Failure: an address cannot be bound.
+    """
+    from supervisor.cli.boot import ahead
     from supervisor.cli.boot.secret import VARIABLE
+    from supervisor.root.listeners import CannotListen, listen
 
-    memory = os.memfd_create("ringward-boot", 0)  # without MFD_CLOEXEC: the root reads it
-    os.write(memory, json.dumps(boot.to_dict()).encode())
-    os.lseek(memory, 0, os.SEEK_SET)
-    os.environ.pop(VARIABLE, None)
-    arguments = ["-I", "-m", "supervisor.root", "--boot", str(memory), "--lock", str(lock)]
-    arguments += ["--place", str(place)]
-    if ready is not None:
-        os.set_inheritable(ready, True)
-        arguments += ["--ready", str(ready)]
     # What is asked for now waits for the root, instead of ending it, or Python with a traceback, before it can hear it.
     asked = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)
     try:
+        listeners = listen(boot)
+        api = ahead.started()
+        if api is not None:
+            ahead.say_hello(api, boot, listeners)
+        fds = [sock.fileno() for sock in listeners]
+        server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
+        memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})
+        os.environ.pop(VARIABLE, None)
+        arguments = ["-I", "-m", "supervisor.root", "--start", str(memory), "--lock", str(lock), "--place", str(place)]
+        if ready is not None:
+            arguments += ["--ready", str(ready)]
+        for fd in (memory, *fds, *(server or ())[1:], *([] if ready is None else [ready])):
+            os.set_inheritable(fd, True)
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
+    except CannotListen as err:
+        raise Failure(str(err), exit_codes.OS_ERROR) from err
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _in_memory(what: dict[str, Any]) -> int:
+    """A descriptor to read this from, as JSON."""
+    import json
+
+    fd = os.memfd_create("ringward-start")
+    with open(fd, "w", encoding="utf-8", closefd=False) as file:
+        json.dump(what, file)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,0 +1,59 @@
+"""The API server, started before anything else is done: it loads its modules on another core meanwhile.
+
+It takes longer than all else until it can answer. What it is to serve, and where, it hears in ``hello``.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from supervisor.root import offspring
+from supervisor.root.offspring import FIRST_EPOCH, Offspring
+
+if TYPE_CHECKING:
+    import socket
+
+    from supervisor.messages import Boot
+
+_HELP = {"-h", "--help"}
+_started: Offspring | None = None
+
+
+def started() -> Offspring | None:
+    """The server, which the root takes over; None: it has to start one."""
+    return _started
+
+
+@contextlib.contextmanager
+def starting(arguments: Sequence[str], environ: Mapping[str, str]) -> Iterator[None]:
+    """Start it, if this command line wants a daemon; it goes with the block, which the root never leaves."""
+    global _started  # noqa: PLW0603 - a program has one command line
+    if arguments[:1] == ["up"] and _HELP.isdisjoint(arguments):
+        with contextlib.suppress(OSError):  # EAGAIN, ENOMEM, EMFILE: the root tries it again, and says why
+            _started = offspring.start("api.serve", offspring.environment(environ))
+    try:
+        yield
+    finally:
+        if _started is not None:
+            _end(_started)
+            _started = None
+
+
+def _end(server: Offspring) -> None:
+    os.killpg(server.pid, signal.SIGKILL)
+    os.waitpid(server.pid, 0)
+    server.sock.close()
+    for fd in (server.pidfd, server.output):
+        os.close(fd)
+
+
+def say_hello(server: Offspring, boot: "Boot", listeners: "list[socket.socket]") -> None:
+    """Have it serve. One that has ended already is the root's to see."""
+    from supervisor.messages import hello
+
+    frame = hello(boot, FIRST_EPOCH)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        sent = server.sock.sendmsg([frame], offspring.rights([sock.fileno() for sock in listeners]))
+        server.sock.sendall(frame[sent:])

@@ -1,0 +1,31 @@
+"""Where the program ``ringward`` begins, before anything is loaded that takes long."""
+
+import os
+import sys
+
+from supervisor.cli.boot import ahead
+
+
+def _open_what_is_closed() -> None:
+    """Give the standard descriptors that the caller has closed to /dev/null.
+
+    Else the next file that is opened would have their number, and what is printed would go there: for the daemon that
+    is a file of its data directory.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:  # EBADF: then the next one that is opened has this number
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    _open_what_is_closed()
+    with ahead.starting(sys.argv[1:], os.environ):
+        from supervisor.cli.main import cli
+
+        cli(prog_name="ringward")

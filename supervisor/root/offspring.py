@@ -1,0 +1,81 @@
+"""A process of our own, and what joins us to it: a socketpair for frames, and a pipe for what it prints.
+
+The process has the socket as descriptor 3, and ends when our end closes. What else it needs comes with ``hello``.
+"""
+
+import array
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+SOCKET_FD = 3
+FIRST_EPOCH = 1
+_HIGH_FD = 200
+"""Sources of inherited descriptors are moved above every target first, so that no move overwrites another."""
+_OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
+_SYSTEMD = ("NOTIFY_SOCKET", "FDSTORE")
+
+
+class Offspring(NamedTuple):
+    """One that was started, which nobody has reaped."""
+
+    pid: int
+    """Its process group is its own, and has its id."""
+    pidfd: int
+    sock: socket.socket
+    output: int
+    """Read end of the pipe."""
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the daemon's environment our own processes and runs have."""
+    return {name: value for name, value in environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD}
+
+
+def start(module: str, env: Mapping[str, str]) -> Offspring:
+    """Start the main module `module`.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        sock, their_sock = socket.socketpair()
+        ours.callback(sock.close)
+        theirs.callback(their_sock.close)
+        output, output_end = os.pipe2(os.O_CLOEXEC)
+        ours.callback(os.close, output)
+        theirs.callback(os.close, output_end)
+        moved = fcntl.fcntl(their_sock, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
+        theirs.callback(os.close, moved)
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-m", module, "--fd", str(SOCKET_FD)],
+            env,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output_end, 1),
+                (os.POSIX_SPAWN_DUP2, output_end, 2),
+                (os.POSIX_SPAWN_DUP2, moved, SOCKET_FD),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        )
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        ours.pop_all()
+    return Offspring(pid, pidfd, sock, output)
+
+
+def rights(fds: list[int]) -> list[tuple[int, int, bytes]]:
+    """What goes with a message so that its reader has these descriptors, too (SCM_RIGHTS, unix(7))."""
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
