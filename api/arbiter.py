@@ -166,6 +166,8 @@ def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
         raise SystemExit("api: the root process said no hello")
     if frame["protocol"] != PROTOCOL:
         raise SystemExit(f"api: the root process speaks protocol {frame['protocol']}, this is {PROTOCOL}")
+    if not listeners:  # gunicorn would listen somewhere by itself
+        raise SystemExit("api: the root process sent no listeners")
     for fd in listeners:
         os.set_inheritable(fd, False)
     return Boot.from_dict(frame["boot"]), listeners

@@ -1,11 +1,10 @@
 """A made-up history: a million runs of some hundred tasks, stored as fast as the database can."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import apsw
-
+from store.connection import Connection
 from store.database import Database
 from store.ids import new_ulid
 from store.lasting import bucket
@@ -63,19 +62,14 @@ def _rows(n: int, tasks: int) -> Iterator[tuple[Any, ...]]:
 def fill(writer: Database, n: int, tasks: int) -> None:
     """Store n ended runs of so many tasks without triggers and indexes, then make up for both."""
     with writer.transaction() as db:
-        assert isinstance(db, SqliteConnection)
-        raw: apsw.Connection = db._raw  # noqa: SLF001 - the driver's executemany
-        made = db.rows("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
+        made = db.rows(_INDEXES[isinstance(db, SqliteConnection)])
         for name, _ in made:
             db.execute(f"DROP INDEX {name}")
         with db.without_triggers():
-            columns = ", ".join((*COLUMNS, "duration"))
-            raw.executemany(
-                f"INSERT INTO runs ({columns}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})", _rows(n, tasks)
-            )
+            _insert(db, (*COLUMNS, "duration"), _rows(n, tasks))
             for _, sql in made:
                 db.execute(sql)
-            keys = "state, exit_code, triggered_by, retry_attempt > 0"
+            keys = "state, exit_code, triggered_by, CASE WHEN retry_attempt > 0 THEN 1 ELSE 0 END"
             numbers = "count(*), count(started_at), count(duration), min(started_at), max(started_at)"
             source = f"{keys}, {numbers} FROM runs GROUP BY 1, 2, 3, 4, 5, 6, 7"
             for scope, width in (("''", 27), ("''", 22), ("task_name", 27)):
@@ -85,4 +79,24 @@ def fill(writer: Database, n: int, tasks: int) -> None:
             db.execute("INSERT INTO run_ids SELECT created_at >> 22, min(id), max(id) FROM runs GROUP BY 1")
         for i in range(tasks):
             upsert_task(writer, task_name(i), "task", "{}")
-    writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    writer.rows("PRAGMA wal_checkpoint(TRUNCATE)" if isinstance(db, SqliteConnection) else "VACUUM ANALYZE")
+
+
+_INDEXES = {
+    True: "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
+    False: "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename = 'runs'"
+    " AND indexname NOT IN (SELECT conname FROM pg_constraint)",
+}
+"""Names of the indexes and what makes them again; by whether the database is SQLite."""
+
+
+def _insert(db: Connection, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """The fastest way that the driver has."""
+    names = ", ".join(columns)
+    raw: Any = db._raw  # type: ignore[attr-defined]  # noqa: SLF001 - the driver's own connection
+    if isinstance(db, SqliteConnection):
+        raw.executemany(f"INSERT INTO runs ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
+        return
+    with raw.cursor().copy(f"COPY runs ({names}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)

@@ -1,4 +1,6 @@
-"""Latencies of the store, at a million runs: `python -m bench.store_micro [--runs N] [--part PART]`.
+"""Latencies of the store, at a million runs: `python -m bench.store_micro [--runs N] [--part PART] [--database URL]`.
+
+The database of the URL is an empty one of PostgreSQL; else it is one of SQLite in a temporary directory.
 
 Prints p50 and worst of each beside its bar, in ms, and as a multiple of the floor: a bare `SELECT 1` through the same
 reader for reads, a bare INSERT through the same writer for writes, both measured in the same run.
@@ -16,8 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
-
-import apsw
 
 from bench.history import DAY, SPAN_DAYS, T0, fill, task_name
 from store import events
@@ -335,17 +335,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000_000)
     parser.add_argument("--part", action="append", choices=PARTS, help="only this; repeatable")
+    parser.add_argument("--database", metavar="URL", help="an empty database of PostgreSQL")
     arguments = parser.parse_args()
     n, parts = arguments.runs, arguments.part or PARTS
     with tempfile.TemporaryDirectory() as where:
-        path = os.path.join(where, "ringward.db")
+        path = arguments.database or os.path.join(where, "ringward.db")
         writer = open_writer(path)
         start = time.perf_counter()
         fill(writer, n, TASKS)
         for i in range(60):
             insert_run(writer, new_run(task_name(i % 20), NOW - 5_000 + i, status="running" if i % 2 else "pending"))
-        print(f"{n:,} runs, {os.path.getsize(path) / 1e6:,.0f} MB, made in {time.perf_counter() - start:.0f} s")
-        print(f"load before: {os.getloadavg()[0]:.2f}, SQLite {apsw.sqlite_lib_version()}")
+        print(f"{n:,} runs, made in {time.perf_counter() - start:.0f} s")
+        made = f"PostgreSQL {writer.rows('SHOW server_version')[0][0]}" if arguments.database else "SQLite"
+        print(f"load before: {os.getloadavg()[0]:.2f}, {made}")
         reader = open_reader(path)
         floor = statistics.median(timed(lambda: reader.rows("SELECT 1"), 5000))
         if "reads" in parts:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.messages import PROTOCOL, encode
 from tests.api.harness import Daemon
 from tests.api.records import make_run
 from tests.api.streaming import connect, request
@@ -196,8 +197,16 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
         assert daemon.boot.token.encode() not in shown
 
 
-@pytest.mark.parametrize("hello", [b"", b"\0\0\0\x02{}"])
-def test_without_a_hello(hello: bytes) -> None:
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        (b"", b"said no hello"),
+        (encode({}), b"said no hello"),
+        (encode({"op": "hello", "protocol": PROTOCOL + 1}), f"speaks protocol {PROTOCOL + 1}".encode()),
+        (encode({"op": "hello", "protocol": PROTOCOL}), b"sent no listeners"),
+    ],
+)
+def test_without_a_hello(hello: bytes, why: bytes) -> None:
     """Whoever starts it without being the root learns why it does not run, also in a directory that is gone."""
     ours, theirs = socket.socketpair()
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
@@ -211,4 +220,4 @@ def test_without_a_hello(hello: bytes) -> None:
     ours.close()
     _, text = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert b"said no hello" in text
+    assert why in text

@@ -2,6 +2,8 @@
 
     failing.py PLAN -I -m MODULE ARGUMENTS     MODULE, with a look at PLAN at each step
 
+``ringward up`` patches itself, since its process becomes the root.
+
 A step is one call that creates, extends or replaces a file of the data directory or the runtime directory. Its label is
 the process, the call, and the file without what differs from run to run: ``root pwritev logs/TASK/X/RUN.log``. SQLite's
 calls go through a VFS of ours, all others through :mod:`os`.
@@ -25,7 +27,7 @@ _RUN = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _TASK = re.compile(r"logs/[^/]+")
 _LOG = re.compile(r"logs/TASK/[^/]+")
 _RUNTIME = re.compile(r"/(?:run|dev/shm)/ringward[^/]*/[^/]+/")
-_NAMES = {"supervisor.root": "root", "supervisor.scheduler": "scheduler", "api.serve": "api", "up": "up"}
+_NAMES = {"supervisor.root": "root", "supervisor.scheduler": "scheduler", "api.serve": "api"}
 _open, _write, _close = os.open, os.write, os.close
 
 

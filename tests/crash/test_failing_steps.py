@@ -1,6 +1,7 @@
 """Each single step of writing fails once: the daemon stays, says so where something is lost, and goes on by itself."""
 
 import errno
+import os
 import re
 import shutil
 import sys
@@ -70,7 +71,7 @@ BEGINNING = (
     "scheduler xWrite ringward.db-wal",
 )
 """Steps of a scheduler that begins."""
-UNPUBLISHED = ("root open listening.json.new", "root replace listening.json")
+UNPUBLISHED = ("up open listening.json.new", "up replace listening.json")
 """Without which nobody finds the daemon."""
 ALONE = ("root open upgrade.json.new", "root create daemon.ring", "root ftruncate daemon.ring")
 """Without which it does."""
@@ -91,7 +92,12 @@ class FailingDaemon(Daemon):
         return {**super().environment(), **seam}
 
     def command(self) -> list[str]:
-        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
+        directory = os.path.dirname(failing.__file__)
+        code = (
+            f"import sys; sys.executable = {str(self._python)!r}; sys.path.append({directory!r}); import failing;"
+            f" failing.patch(failing.Steps({str(self.planned)!r}, 'up')); sys.path.pop();"
+            " from supervisor.cli.entry import main; main()"
+        )
         return [sys.executable, "-I", "-c", code]
 
     def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
