@@ -1,8 +1,8 @@
 """Watches for the end of runs.
 
 A stream may say ``done`` only after the run's row says ended; the events ring announces that after it is stored, so
-every id of a watched run that appears there makes the row be read, and so does a sealed ring. Rows of watched runs are
-read in one batch, off the loop.
+what appears there of a watched run makes the row be read, except its beginning, and so does a sealed ring. Rows of
+watched runs are read in one batch, off the loop.
 """
 
 import logging
@@ -27,12 +27,13 @@ EVENTS = "events"
 
 _LOOK_S = 0.25
 _ROW_POLL_S = 2.0
+_BEGINNING = re.compile(rb'\{"seq":[0-9]+,"kind":"run\.(created|started)"')
 _ULID = re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}")
 
 
-def _plain(record: Any) -> bytes:
+def _news(record: Any) -> bytes:
     text: bytes = record.text
-    return text
+    return b"" if _BEGINNING.match(text) else text
 
 
 class Rings(Protocol):
@@ -48,14 +49,14 @@ class Rings(Protocol):
 class Watch:
     """Somebody waits for the end of one run."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, *, urgent: bool) -> None:
         self.run_id = run_id
         self.users = 0
         self.outcome: str | None = None
         """ended or deleted, once it is so."""
         self.seen = False
         """Whether the run had a row."""
-        self.urgent = True
+        self.urgent = urgent
         self.looked_s = 0.0
         self.waiters: set[Event] = set()
 
@@ -81,22 +82,29 @@ class Ends:
         self._due = Event()
 
     @contextmanager
-    def watch(self, run_id: str) -> Iterator[Watch]:
-        """Watch a run, which need not exist yet."""
-        watch = self.enter(run_id)
+    def watch(self, run_id: str, *, urgent: bool = True) -> Iterator[Watch]:
+        """Watch a run, which need not exist yet; see :meth:`enter`."""
+        watch = self.enter(run_id, urgent=urgent)
         try:
             yield watch
         finally:
             self.leave(watch)
 
-    def enter(self, run_id: str) -> Watch:
-        """Begin to watch a run, which need not exist yet; :meth:`leave` has to follow."""
+    def enter(self, run_id: str, *, urgent: bool = True) -> Watch:
+        """Begin to watch a run, which need not exist yet; :meth:`leave` has to follow.
+
+        Its row is read at once if that is `urgent`: it may have ended already. Whoever reads the row after this need
+        not have that: what happens later is announced later.
+        """
         watch = self._watches.get(run_id)
         if watch is None:
-            watch = self._watches[run_id] = Watch(run_id)
+            watch = self._watches[run_id] = Watch(run_id, urgent=urgent)
+            watch.looked_s = time.monotonic()
         watch.users += 1
         self._rings.start()
-        self._due.set()
+        if urgent:
+            watch.urgent = True
+            self._due.set()
         return watch
 
     def leave(self, watch: Watch) -> None:
@@ -128,7 +136,7 @@ class Ends:
                 woken.clear()
 
     def _note(self, feed: Feed, position: int) -> int:
-        text, following = feed.chunk(position, _plain) or (b"", position)
+        text, following = feed.chunk(position, _news) or (b"", position)
         for match in _ULID.finditer(text):
             watch = self._watches.get(match.group().decode())
             if watch is not None:

@@ -81,9 +81,17 @@ class Feed:
             self._head = self._reader.head()
         return self._head
 
+    @property
+    def has_ring(self) -> bool:
+        """Whether the ring was there at the last look at the head; it comes with the first line, goes at the end."""
+        return self._reader.has_ring
+
     def head_now(self) -> Head:
         """Where it stands at this moment, for who begins: what a client has seen already can be ahead of our bells."""
-        if self._reader.head() != self._head:
+        head = self._reader.head()
+        if self._head is None:  # those who wait have been woken since it was read
+            self._head = head
+        elif head != self._head:
             self.rang()
         return self.head()
 

@@ -40,6 +40,9 @@ _PAGE_BYTES = 64 * 1024
 _SETTLE_S = 0.05
 _REGION_S = 0.1
 _ROTATED_S = 1.0
+_COMING_S = 0.25
+"""How long a log of which there is nothing yet may take to come before it is looked for on the disk as well."""
+_NOTHING = Head(0, 0, 0, sealed=False, region_epoch=0)
 _INTEGER = re.compile("-?[0-9]{1,19}")
 
 
@@ -198,10 +201,16 @@ class LogStream(EventStream):
         self._replay_limit: int = call.query["replayLimit"]
         self._first_shown = 0
         self._rotated_s = 0.0
+        self._preamble = sse.RETRY
 
     def fetch(self, position: int, limit: int) -> Chunk:
         """Rendered lines from `position` on, wherever they are."""
         raise NotImplementedError
+
+    def preamble(self) -> bytes:
+        """What every stream begins with, once."""
+        preamble, self._preamble = self._preamble, b""
+        return preamble
 
     def _start(self, lines: int) -> int:
         if self._last_event_id is not None:
@@ -215,12 +224,12 @@ class LogStream(EventStream):
         for all who come at that time.
         """
         position = self._start(lines)
-        head = sse.RETRY
+        begin = self.preamble()
         if position < first:
-            head += sse.dropped(position - 1, first - position)
+            begin += sse.dropped(position - 1, first - position)
             position = first
         self._first_shown = first
-        yield head, position
+        yield begin, position
         end = min(position + self._replay_limit, lines)
         while position < end and not self.over:
             if live and end == lines and lines - position <= _FEED_LINES:
@@ -251,7 +260,7 @@ class LogStream(EventStream):
 
 
 class RunLogStream(LogStream):
-    """The log of a run."""
+    """The log of a run, whose row was read while its end was watched for already."""
 
     def __init__(self, context: Context, call: Call, run: Run) -> None:
         super().__init__(context, call)
@@ -262,12 +271,17 @@ class RunLogStream(LogStream):
         self._reader = LogReader(*context.hub.paths(run))
 
     def _hold(self) -> None:
+        self._head: Head | None = None
         if self._live:
             watch = self._watch = self.context.hub.ends.enter(self._run_id)
             watch.seen = True
             watch.waiters.add(self.woken)
-            self.follow(self._run_id)
-        self._head = self._whole_head()
+            feed = self.follow(self._run_id)
+            head = feed.head_now()
+            if feed.has_ring:
+                self._head = head
+        else:
+            self._head = self._whole_head()
 
     def close(self) -> None:
         """Let go of the log, too."""
@@ -285,6 +299,14 @@ class RunLogStream(LogStream):
         except (LogError, OSError) as err:
             raise unreadable(self._run_id, err) from err
 
+    def _head_that_came(self) -> Head:
+        """Where a live log stood that had no ring: at its beginning, if it has one now or the run has ended."""
+        if self._feed is not None and self._watch is not None:
+            self._feed.head_now()
+            if self._feed.has_ring or self._watch.outcome is not None:
+                return _NOTHING
+        return self._whole_head()
+
     def fetch(self, position: int, limit: int) -> Chunk:
         """Read in a thread: it may come from the disk."""
         return self.context.files(_rendered, self._reader, position, min(limit, _PAGE_LINES))
@@ -292,6 +314,12 @@ class RunLogStream(LogStream):
     def events(self) -> Iterator[bytes]:
         """Replay, then what is new, then ``done``."""
         head = self._head
+        if head is None:
+            yield self.preamble()
+            yield self.sleep(_COMING_S)
+            if self.over:
+                return
+            head = self._head_that_came()
         lines = head.lines if self._live else max(head.lines, self._lines)
         position = 0
         for data, position in self.replay(  # noqa: B007
@@ -315,7 +343,7 @@ class RunLogStream(LogStream):
             # In this order: lines that came before the end are then in the head that is read after it.
             outcome = watch.outcome
             head = feed.head() if outcome is None else self._whole_head()
-            if outcome is None and not head.lines:
+            if outcome is None and not feed.has_ring:
                 # The ring of a run that ends at once may have come and gone between two looks.
                 head = self._whole_head()
             if position < head.lines:

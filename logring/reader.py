@@ -102,6 +102,11 @@ class LogReader:
         self._seq = -1
         self._hint = (-1, -1)  # a line and its block
 
+    @property
+    def has_ring(self) -> bool:
+        """Whether there was a ring at the last look."""
+        return self._ring is not None
+
     def head(self) -> Head:
         """How far the log has come, now; cheap."""
         publication = self._refresh(check=True)

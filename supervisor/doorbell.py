@@ -7,10 +7,10 @@ writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then
     reader -> writer   "+name" or "-name", several joined by newlines
     writer -> reader   names with news, joined by newlines
 
-A reader subscribes first, *then* reads the head of the ring, then waits: so nothing falls between. A name may be
-subscribed before its ring exists. A packet that does not fit the reader's buffer stays in the dirty set and goes
-with a later one; bells of one reader are at least 2 ms apart except the first after quiet. Readers keep a slow
-poll as well, so a lost bell costs time, never lines.
+A reader subscribes first, *then* reads the head of the ring, then waits. What had news within a second before a
+subscription arrives rings at once, so nothing falls between. A name may be subscribed before its ring exists. A packet
+that does not fit the reader's buffer stays in the dirty set and goes with a later one; bells of one reader are at least
+2 ms apart except the first after quiet. Readers keep a slow poll as well, so a lost bell costs time, never lines.
 
 Standard library only: the root process loads this.
 """
@@ -18,8 +18,9 @@ Standard library only: the root process loads this.
 import os
 import socket
 import threading
+import time
 from _operator import _compare_digest as compare_digest  # as in hmac, which loads OpenSSL
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import islice
 
 from supervisor.osport import UnixListener
@@ -30,6 +31,31 @@ _NAMES_PER_PACKET = 512
 _INTERVAL_S = 0.002
 _DEAF_INTERVAL_S = 0.05
 """For a reader whose buffer is full: it has bells to hear."""
+_RECENT_S = 1.0
+"""How long a subscription may take to arrive."""
+
+
+class _Recent:
+    """Names of what had news within the last second, and perhaps within the one before."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._older: set[str] = set()
+        self._since_s = 0.0
+
+    def add(self, names: Collection[str], now_s: float) -> None:
+        self._turn(now_s)
+        self._names.update(names)
+
+    def has(self, name: str, now_s: float) -> bool:
+        self._turn(now_s)
+        return name in self._names or name in self._older
+
+    def _turn(self, now_s: float) -> None:
+        age_s = now_s - self._since_s
+        if age_s >= _RECENT_S:
+            self._older, self._names = self._names if age_s < 2 * _RECENT_S else set(), set()
+            self._since_s = now_s
 
 
 class _Reader:
@@ -57,6 +83,7 @@ class DoorbellServer:
         self._lock = threading.Lock()
         self._readers: dict[int, _Reader] = {}
         self._counts: dict[str, int] = {}
+        self._recent = _Recent()
         self._due_s: float | None = None
         self.listener = UnixListener(path, socket.SOCK_SEQPACKET, 64)
 
@@ -88,12 +115,16 @@ class DoorbellServer:
         with self._lock:
             for line in packet.decode("ascii", "replace").split("\n"):
                 self._change(reader, line[:1], line[1:])
+            if reader.dirty:
+                self._send(reader)
         return True
 
     def _change(self, reader: _Reader, sign: str, name: str) -> None:
         if sign == "+" and name not in reader.names:
             reader.names.add(name)
             self._counts[name] = self._counts.get(name, 0) + 1
+            if self._recent.has(name, time.monotonic()):
+                reader.dirty.add(name)
         elif sign == "-" and name in reader.names:
             reader.names.discard(name)
             reader.dirty.discard(name)
@@ -108,13 +139,13 @@ class DoorbellServer:
                 self._change(reader, "-", name)
         reader.sock.close()
 
-    def ring(self, names: Iterable[str], now_s: float) -> None:
+    def ring(self, names: Collection[str], now_s: float) -> None:
         """There is news in these rings (monotonic time in seconds)."""
-        counts = self._counts
-        wanted = [name for name in names if name in counts]
-        if not wanted and self._due_s is None:
-            return
         with self._lock:
+            self._recent.add(names, now_s)
+            wanted = self._counts.keys() & names
+            if not wanted and self._due_s is None:
+                return
             for reader in self._readers.values():
                 reader.dirty |= reader.names.intersection(wanted)
             self._flush(now_s)

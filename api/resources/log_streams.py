@@ -32,8 +32,10 @@ def send_events(call: Call, make: Callable[[], EventStream]) -> None:
 
 def stream_run_log(context: Context, call: Call) -> None:
     """Replay from the anchor, then follow until the run has ended."""
-    run = the_run(context, call.path["runId"])
-    send_events(call, lambda: RunLogStream(context, call, run))
+    run_id = call.path["runId"]
+    with context.hub.ends.watch(run_id, urgent=False):
+        run = the_run(context, run_id)
+        send_events(call, lambda: RunLogStream(context, call, run))
 
 
 def stream_daemon_log(context: Context, call: Call) -> None:

@@ -103,6 +103,7 @@ class Request:
         self.terminal = terminal
         self.direct = direct
         self.direct_env = self.env
+        self.direct_argv = _texts([] if direct is None else direct.argv)
         if direct is not None:  # as cd leaves it in a shell
             place = [] if direct.cwd is None else [b"PWD=" + direct.cwd]
             gone = (b"OLDPWD=", b"PWD=") if place else b"OLDPWD="
@@ -191,49 +192,66 @@ def _stand_by(channel: socket.socket) -> None:
     _rehearse()
     own = os.getpid()
     socket.send_fds(channel, [str(own).encode()], [os.pidfd_open(own)], socket.MSG_NOSIGNAL)
+    _become(channel)
+
+
+def _become(channel: socket.socket) -> None:
+    """Hear what to become, make ready for that, and when the word comes, execute it; returns when it does not."""
     telling = channel.fileno()
+    outputs: list[int] = []
     try:
         data, outputs = _receive(channel)
         if not data:
             return
         request = Request.decode(data)
-        if not _receive(channel)[0]:
-            return
         for fd, target in zip(outputs, (1, 2, 0), strict=False):
             os.dup2(fd, target)
             telling = 0 if target == 0 else telling
         if request.terminal:
             fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+        direct = request.direct is not None and _enter(request.direct)
+        if not _receive(channel)[0]:
+            return
         if request.direct is not None:
-            with contextlib.suppress(OSError, ValueError):  # ValueError: a limit above the hard one
-                _execute(request.direct, request.direct_env)
+            if direct:
+                for path in request.direct.paths:
+                    _libc.execve(path, request.direct_argv, request.direct_env)
             os.dup2(outputs[-1], 0)
         _libc.execve(request.path, request.argv, request.env)
         raise _error()
     except OSError as err:
         os.write(telling, f"start {err.errno}".encode())
+    finally:
+        for fd in outputs:
+            os.close(fd)
 
 
 def _rehearse() -> None:
-    """Do what is going to be done, as far as that can be done in advance: the first time takes longer in a copy."""
-    direct = Direct([b"/"], [b"/"], b"/", 0, 0)
-    Request.decode(Request.encode([b"/"], [b"A=1"], terminal=False, direct=direct))
+    """Fail to become a directory: what is done for the first time in a copy, the kernel has to copy a page for."""
+    direct = Direct([b"/"], [b"/"], b".", None, None)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, contextlib.suppress(OSError):  # EBADF: nobody is to be told
+        request = Request.encode([b"/"] * 4, [b"A=1"] * 40, terminal=False, direct=direct)
+        socket.send_fds(ours, [request], [1, 2, 0])
+        ours.send(b"\0")
+        _become(theirs)
 
 
-def _execute(direct: Direct, env: "ctypes.Array[ctypes.c_char_p]") -> None:
-    """Become the command; returns, or raises OSError, when that is not possible."""
+def _enter(direct: Direct) -> bool:
+    """Make this process what a shell would make of it before it executes the command; False when that cannot be."""
     empty = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(empty, 0)
     os.close(empty)
-    if direct.cwd is not None:
-        os.chdir(direct.cwd)
-    if direct.umask is not None:
-        os.umask(direct.umask)
-    if direct.nofile is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (direct.nofile, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    argv = _texts(direct.argv)
-    for path in direct.paths:
-        _libc.execve(path, argv, env)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a limit above the hard one
+        if direct.cwd is not None:
+            os.chdir(direct.cwd)
+        if direct.umask is not None:
+            os.umask(direct.umask)
+        if direct.nofile is not None:
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (direct.nofile, hard))
+        return True
+    return False
 
 
 def main() -> int:

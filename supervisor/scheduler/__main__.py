@@ -113,6 +113,7 @@ class Scheduler:
         bell = DoorbellServer(boot.scheduler_bell, boot.token)
         self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
         self._announcer.announce(first_number, events)
+        self._announcer.ring_last()
         self._committer = Committer(self._loop, store, self._announcer, log)
         notices = Notices(config)
         self._engine = Engine(self._loop, boot, root, self._committer, notices, log)

@@ -63,17 +63,24 @@ class Announcer:
         self._writer = RingWriter(path, daemon_id, file_blocks=0, first_line=first_number - 1)
         self._loop = loop
         self._bell = bell
+        self._news = False
         loop.watch(bell.listener.fileno(), self._accept)
 
     def announce(self, first: int, events: Sequence[Draft]) -> None:
-        """Append events, numbered from `first` on, with the time of the newest, and ring."""
+        """Append events, numbered from `first` on, with the time of the newest; :meth:`ring_last` has to follow."""
         if events:
             lines = [_line(number, event) for number, event in enumerate(events, first)]
             self._writer.append(SYSTEM, b"".join(lines), events[-1].created_at)
+            self._news = True
+
+    def ring_last(self) -> None:
+        """Tell the readers at the end of this round, if there is news."""
+        if self._news:
             self._loop.last(self.ring)
 
     def ring(self) -> None:
         """Tell the readers, again later when one of them was told a moment ago."""
+        self._news = False
         before = self._bell.due_s()
         self._bell.ring([EVENTS_RING], self._loop.now_s())
         due_s = self._bell.due_s()

@@ -183,6 +183,7 @@ class Committer:
             for change in changes:
                 for effect in change.effects:
                     effect()
+            self._announcer.ring_last()  # whoever waits for an answer has it before others hear of it
         elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)

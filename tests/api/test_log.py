@@ -269,8 +269,10 @@ def test_a_damaged_log(daemon: Daemon) -> None:
 
 
 def test_a_foreign_file(daemon: Daemon) -> None:
-    """500 that says why, for page, raw and stream alike."""
-    run = running(daemon)
+    """500 that says why, for page, raw and stream alike; while a run is active its stream needs no file."""
+    run = daemon.insert(
+        make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2)
+    )
     path = Path(log_path(daemon.boot.data_dir, run.task_name, run.id))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"something else" * 1000)

@@ -311,8 +311,10 @@ def test_a_trial_that_cannot_even_be_killed() -> None:
 @pytest.mark.usefixtures("endless")
 def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a descriptor for it there is none: nothing of it stays, and the reason is told."""
+    tried = []
 
-    def full(_pid: int) -> int:
+    def full(pid: int) -> int:
+        tried.append(pid)
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(os, "pidfd_open", full)
@@ -322,5 +324,5 @@ def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="Too many open files"):
         Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
     assert set(os.listdir("/proc/self/fd")) <= before
-    assert os.wait()[1] == signal.SIGKILL
+    assert os.waitpid(tried[0], 0)[1] == signal.SIGKILL
     assert not answers

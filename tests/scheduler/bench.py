@@ -71,6 +71,9 @@ class _Announcer:
     def announce(self, *_: object) -> None:
         pass
 
+    def ring_last(self) -> None:
+        pass
+
 
 class Root:
     """Keeps what was sent to the root."""

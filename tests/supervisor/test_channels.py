@@ -102,6 +102,22 @@ def test_the_bell_rings_for_what_was_subscribed(bell: DoorbellServer, tmp_path: 
     assert bell.readable(fd) is False
 
 
+def test_news_that_came_before_a_subscription_arrived(
+    bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has read the ring before that hears of it; what is older was read."""
+    client, fd = connect(bell, tmp_path)
+    os.set_blocking(client.fileno(), False)
+    bell.ring(["old"], 100.0)
+    bell.ring(["new"], 102.1)
+    monkeypatch.setattr(time, "monotonic", lambda: 102.2)
+    for name, heard in (("new", ["new"]), ("never", []), ("old", [])):
+        client.subscribe(name)
+        bell.readable(fd)
+        assert client.heard() == heard
+    client.close()
+
+
 def test_a_bell_is_heard_without_waiting(bell: DoorbellServer, tmp_path: Path) -> None:
     """On a loop: the names of one bell at a time, nothing when there is none, and that the writer has hung up."""
     client, fd = connect(bell, tmp_path)
