@@ -38,7 +38,8 @@ _HELPER_END_S = 3.0
 _AFTER_SHUTDOWN_MS = 20_000
 """How long all of that, and the threads, take at most; the service manager is asked to wait for it."""
 _EX_CANTCREAT = 73
-_READ_BYTES = 262_144
+_READ_BYTES = 8192
+"""Of frames in one round: what a dozen of them start is looked after before more is started."""
 _SHORT_S = 0.1
 """From one attempt to the next, when there is no memory left. Nothing tells when there is some, and nothing else could
 be done meanwhile."""

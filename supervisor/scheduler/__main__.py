@@ -355,7 +355,8 @@ class Scheduler:
             self._shut_down(change)
         else:
             raise ProtocolError(f"the root sent {op}")
-        self._engine.commit(change)
+        # A start is known to the root until its end is stored, and nobody waits for it.
+        self._engine.commit(change, can_wait=op == "started")
 
     def _shut_down(self, change: Change) -> None:
         for unit in self._units.values():

@@ -25,6 +25,8 @@ from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.loop import Loop
 
 _RETRY_MS = 1000
+_LINGER_MS = 5
+"""How long what can wait waits for others: a transaction for itself would be in the way of what somebody waits for."""
 _SLOW_MS = 5000
 _MAX_TOGETHER = 1000
 """Bounds how long the first one waits for its acknowledgement."""
@@ -98,6 +100,8 @@ class Committer:
         """How many of those that wait have to go one by one, because together they failed."""
         self._stuck = False
         """The first one that waits could not be stored when it was tried last."""
+        self._lingers = False
+        """Something waits for others to be stored with."""
         self._hung = False
         """The store has not answered for :data:`_SLOW_MS`: its disk hangs, say."""
         self._watched: list[Change] | None = None
@@ -124,13 +128,22 @@ class Committer:
     def _drain(self) -> None:
         self._store.drain()
 
-    def commit(self, change: Change) -> None:
-        """Store a change, announce its events, run its effects."""
+    def commit(self, change: Change, *, can_wait: bool = False) -> None:
+        """Store a change, announce its events, run its effects; one that `can_wait` may be stored with the next."""
         if change.empty or (not self.storing and self._given_up(change, StoreStuck())):
             return
         self._waiting.append(change)
         if not self._stuck:
-            self._loop.last(self._feed)  # with all else of this round
+            if not can_wait:
+                self._loop.last(self._feed)  # with all else of this round
+            elif not self._lingers:
+                self._lingers = True
+                self._loop.after(_LINGER_MS, self._linger_no_more)
+
+    def _linger_no_more(self) -> None:
+        self._lingers = False
+        if not self._stuck:
+            self._feed()
 
     def _feed(self) -> None:
         """Give the store what waits, unless it is busy."""

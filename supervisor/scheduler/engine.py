@@ -87,9 +87,9 @@ class Engine:
         """See :class:`Committer`."""
         return self._committer.storing
 
-    def commit(self, change: Change) -> None:
-        """Store, announce, act."""
-        self._committer.commit(change)
+    def commit(self, change: Change, *, can_wait: bool = False) -> None:
+        """Store, announce, act; see :meth:`Committer.commit`."""
+        self._committer.commit(change, can_wait=can_wait)
 
     # Creating.
 

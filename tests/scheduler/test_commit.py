@@ -22,7 +22,9 @@ class Recorder:
         self.done: list[str] = []
         self.refused: list[tuple[str, BaseException]] = []
 
-    def commit(self, name: str, *, awaited: bool = False, error: Exception | None = None) -> None:
+    def commit(
+        self, name: str, *, awaited: bool = False, error: Exception | None = None, can_wait: bool = False
+    ) -> None:
         def write(_db: Database) -> None:
             if error is not None:
                 raise error
@@ -35,7 +37,7 @@ class Recorder:
         change = Change(1, on_failed if awaited else None)
         change.write(write)
         change.then(lambda: self.done.append(name))
-        self.one.committer.commit(change)
+        self.one.committer.commit(change, can_wait=can_wait)
 
 
 def test_what_comes_together_is_stored_together(bench: Make) -> None:
@@ -62,6 +64,28 @@ def test_what_comes_in_one_round_is_stored_together(bench: Make) -> None:
     one.store.work()
     assert changes.done == ["a", "b", "c"]
     assert one.committer.idle
+
+
+def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
+    """In its order; when nothing else comes for a moment, by itself."""
+    clock = _SlowClock()
+    one = Bench(tmp_path, "", clock)
+    changes = Recorder(one)
+    for name in "ab":
+        changes.commit(name, can_wait=True)
+    assert one.store.jobs == []
+    changes.commit("c")
+    one.store.work()
+    assert changes.done == ["a", "b", "c"]
+    changes.commit("d", can_wait=True)
+    one.loop.round(0)
+    assert one.store.jobs == []
+    clock.now += 0.005
+    one.loop.round(0)
+    one.store.work()
+    assert changes.done == ["a", "b", "c", "d"]
+    assert one.committer.idle
+    one.close()
 
 
 def test_nothing_overtakes(bench: Make) -> None:
