@@ -268,18 +268,15 @@ class RunLogStream(LogStream):
         # The lines of an ended run are counted in its row, also when nothing is left of its log.
         self._lines = run.lines
         self._live = run.status != "ended"
+        self._head: Head | None = None
         self._reader = LogReader(*context.hub.paths(run))
 
     def _hold(self) -> None:
-        self._head: Head | None = None
         if self._live:
             watch = self._watch = self.context.hub.ends.enter(self._run_id)
             watch.seen = True
             watch.waiters.add(self.woken)
-            feed = self.follow(self._run_id)
-            head = feed.head_now()
-            if feed.has_ring:
-                self._head = head
+            self._head = self._ring_head(self.follow(self._run_id))
         else:
             self._head = self._whole_head()
 
@@ -299,11 +296,26 @@ class RunLogStream(LogStream):
         except (LogError, OSError) as err:
             raise unreadable(self._run_id, err) from err
 
+    def _ring_head(self, feed: Feed) -> Head | None:
+        """Where the log stands by its ring; None: it has none.
+
+        Raises:
+            ApiError: 500 it cannot be read.
+        """
+        try:
+            head = feed.head_now()
+        except (LogError, OSError) as err:
+            raise unreadable(self._run_id, err) from err
+        return head if feed.has_ring else None
+
     def _head_that_came(self) -> Head:
-        """Where a live log stood that had no ring: at its beginning, if it has one now or the run has ended."""
+        """Where a live log stood that had no ring: at its beginning, unless the client knows more of it."""
+        knows = self._last_event_id is not None or self._anchor > 0
         if self._feed is not None and self._watch is not None:
-            self._feed.head_now()
-            if self._feed.has_ring or self._watch.outcome is not None:
+            head = self._ring_head(self._feed)
+            if head is not None:
+                return head if knows else _NOTHING
+            if self._watch.outcome is not None and not knows:
                 return _NOTHING
         return self._whole_head()
 

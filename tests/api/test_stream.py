@@ -251,6 +251,19 @@ def test_from_beyond_the_end_of_a_live_run(daemon: Daemon) -> None:
         stream.close()
 
 
+def test_a_log_that_had_not_begun(daemon: Daemon) -> None:
+    """Whoever was there before its first line gets all of it, however little of a log was asked for."""
+    run = running(daemon)
+    tail, resumed = daemon.stream(path(run, "?from=-2")), daemon.stream(path(run), {"Last-Event-ID": "6"})
+    log = daemon.log_of(run)
+    log.write(b"".join(b"line %d\n" % number for number in range(10)))
+    finish(daemon, run, log)
+    assert brief([event for event in tail.events() if event.name == "line"]) == [range(10)]
+    assert brief([event for event in resumed.events() if event.name == "line"]) == [range(7, 10)]
+    tail.close()
+    resumed.close()
+
+
 def test_replay_limit_of_a_live_run(daemon: Daemon) -> None:
     """The first replayLimit lines, the hole up to the head at opening, then live lines."""
     run = running(daemon)
