@@ -259,9 +259,14 @@ def test_histories_are_asked_for_one_after_the_other(page: Page, site: Site) -> 
 def test_the_focus_comes_back(page: Page, site: Site) -> None:
     """Who works by keyboard is after a question where they were before."""
     site.see(page, "#/task/web")
-    more = page.get_by_role("main").get_by_role("button", name="More for web")
+    main = page.get_by_role("main")
+    expect(main.get_by_role("button", name="Restart")).to_be_enabled()  # who we are is known
+    more = main.get_by_role("button", name="More for web")
     more.press("Enter")
-    page.get_by_role("menuitem", name="Stop").press("Enter")
+    expect(page.get_by_role("menuitem", name="Restart one by one")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("menuitem", name="Stop")).to_be_focused()
+    page.keyboard.press("Enter")
     page.get_by_role("dialog").get_by_role("button", name="Cancel").press("Enter")
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(more).to_be_focused()

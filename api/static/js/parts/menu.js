@@ -1,12 +1,13 @@
 // A button that opens a list of further things to do.
-import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { Icon } from "./icon.js";
 
 /** `items`: [{label, run, disabled, title}]; those that are falsy are left out. */
 export function Menu({ label, items }) {
   const [open, setOpen] = useState(false);
   const box = useRef(null);
-  useEffect(() => {
+  // Before anything else can happen: who works by keyboard goes on at once.
+  useLayoutEffect(() => {
     if (!open) return undefined;
     box.current.querySelector(".menu-list button:not(:disabled)")?.focus();
     const outside = (event) => !box.current.contains(event.target) && setOpen(false);
