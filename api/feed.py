@@ -76,7 +76,10 @@ class Feed:
         self._timer: Any = None
 
     def head(self) -> Head:
-        """Where the log stands, as far as the ring tells: read once after each bell, for all streams."""
+        """Where the log stood, as far as the ring tells, when the streams were woken: read once, for all of them.
+
+        Those who come to it last would else find more, send that at once, and again find more: nobody kept the pace.
+        """
         if self._head is None:
             self._head = self._reader.head()
         return self._head
@@ -93,7 +96,7 @@ class Feed:
             self._head = head
         elif head != self._head:
             self.rang()
-        return self.head()
+        return head
 
     def chunk(self, start: int, render: Render) -> Chunk | None:
         """Rendered lines from `start` on and the line to go on with, shared by all who stand there.
@@ -124,7 +127,8 @@ class Feed:
 
     def rang(self) -> None:
         """There is news: wake the streams now, or in time."""
-        self._head = self._unfinished = None
+        if self.hasty or not self.waiters:
+            self._look_again()
         for waiter in self.hasty:
             waiter.set()
         if self._timer is not None or not self.waiters:
@@ -143,8 +147,12 @@ class Feed:
             self._timer.close()
             self._timer = None
         self._woken_s = time.monotonic()
+        self._look_again()
         for waiter in self.waiters:
             waiter.set()
+
+    def _look_again(self) -> None:
+        self._head = self._unfinished = None
 
     def poll(self) -> None:
         """Ring when something changed without a bell."""

@@ -363,7 +363,7 @@ class RunLogStream(LogStream):
                 yield data
                 if position < head.lines:
                     gevent.sleep(0)
-                continue
+                    continue
             if outcome is not None:
                 yield regions.events({}, head.region_epoch)[0] + _done(outcome, position)
                 return

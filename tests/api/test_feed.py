@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gevent.event import Event
 
 from api import sse
 from api.feed import LIVE_BYTES, Feed
@@ -60,6 +61,21 @@ def test_each_line_is_rendered_once(ring: RingWriter, feed: Feed) -> None:
     assert rendered == Counter(range(1000))
     assert len(set(sent)) == 1
     assert sent[0].count(b"event: line\n") == 1000
+
+
+def test_all_keep_one_pace(ring: RingWriter, feed: Feed) -> None:
+    """What comes while followers are served is for the next time, for all of them; who begins sees it at once."""
+    woken = Event()
+    feed.waiters.add(woken)
+    for _ in range(2):
+        ring.append(STDOUT, b"line\n", 1000)
+        feed.rang()
+        assert woken.is_set()
+        assert feed.head().lines == 1
+    assert feed.head_now().lines == 2
+    woken.clear()
+    assert woken.wait(30)
+    assert feed.head().lines == 2
 
 
 def test_what_is_kept_is_bounded(ring: RingWriter, feed: Feed) -> None:
