@@ -16,9 +16,10 @@ def damage(path: Path, begin: int, end: int | None = None) -> bytes:
     """Overwrite all from there on, or up to there; returns what is in the file then."""
     with contextlib.closing(sqlite3.connect(path)) as last:
         last.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is in the -wal would heal it
-    content = path.read_bytes()
-    end = len(content) if end is None else end
-    path.write_bytes(content[:begin] + b"\xa5" * (end - begin) + content[end:])
+    end = path.stat().st_size if end is None else end
+    with path.open("r+b") as file:  # in its place: a daemon that looks meanwhile would find an empty one to be well
+        file.seek(begin)
+        file.write(b"\xa5" * (end - begin))
     return path.read_bytes()
 
 
