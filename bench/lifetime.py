@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psutil
 
-from bench.client import Client, Failed
+from bench.client import Failed
 from bench.daemon import DISK, Daemon, toml
 from bench.measure import Row, latency_rows, limit_row
 from supervisor.cli.boot.runtimedir import places
@@ -37,6 +37,17 @@ def _is_root(pid: int) -> bool:
     return b"supervisor.root" in text or text.startswith(b"ringward supervisor")
 
 
+def _until(daemon: Daemon, condition: Callable[[], bool], what: str) -> None:
+    """Poll, as long as the daemon runs and no longer than 30 s."""
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while not condition():
+        if daemon.process is None or daemon.process.poll() is not None:
+            raise Failed("the daemon ended")
+        if time.monotonic() > deadline_s:
+            raise Failed(f"still waiting for {what}")
+        time.sleep(_POLL_S)
+
+
 def _bell(daemon: Daemon) -> str:
     """Path of the doorbell of a daemon that has made its directories."""
     daemon_id = (daemon.directory / "data" / "id").read_text().strip()
@@ -55,21 +66,12 @@ def cold_start(quick: bool) -> list[Row]:
         with Daemon("[tasks.t]\nrun = 'true'\n", start=False) as daemon:
             start_s = time.monotonic()
             daemon.launch()
-            while not _is_root(daemon.pid):
-                time.sleep(_POLL_S)
+            _until(daemon, lambda: _is_root(daemon.pid), "the supervisor")
             root_s = time.monotonic()
             bell = _bell(daemon)
-            while not os.path.exists(bell):
-                time.sleep(_POLL_S)
+            _until(daemon, lambda: os.path.exists(bell), "its doorbell")
             alone_s = time.monotonic() - root_s
-            while True:
-                try:
-                    client: Client = daemon.client()
-                    break
-                except ConnectionRefusedError:
-                    if daemon.process is None or daemon.process.poll() is not None:
-                        raise Failed("the daemon ended") from None
-                    time.sleep(_POLL_S)
+            client = daemon.client()  # the listeners are there before the supervisor
             client.send("GET", "/healthz")
             status, _ = client.answer()
             took_s = time.monotonic() - start_s

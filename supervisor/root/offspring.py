@@ -5,7 +5,6 @@ The process has the socket as descriptor 3, and ends when our end closes. What e
 
 import array
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -15,8 +14,6 @@ from typing import NamedTuple
 
 SOCKET_FD = 3
 FIRST_EPOCH = 1
-_HIGH_FD = 200
-"""Sources of inherited descriptors are moved above every target first, so that no move overwrites another."""
 _OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
 _SYSTEMD = ("NOTIFY_SOCKET", "FDSTORE")
 
@@ -50,22 +47,7 @@ def start(module: str, env: Mapping[str, str]) -> Offspring:
         output, output_end = os.pipe2(os.O_CLOEXEC)
         ours.callback(os.close, output)
         theirs.callback(os.close, output_end)
-        moved = fcntl.fcntl(their_sock, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
-        theirs.callback(os.close, moved)
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", "-m", module, "--fd", str(SOCKET_FD)],
-            env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output_end, 1),
-                (os.POSIX_SPAWN_DUP2, output_end, 2),
-                (os.POSIX_SPAWN_DUP2, moved, SOCKET_FD),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-        )
+        pid = execute(["-I", "-m", module], env, their_sock.fileno(), output_end, [signal.SIGPIPE, signal.SIGXFSZ])
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
@@ -74,6 +56,35 @@ def start(module: str, env: Mapping[str, str]) -> Offspring:
             raise
         ours.pop_all()
     return Offspring(pid, pidfd, sock, output)
+
+
+def execute(program: list[str], env: Mapping[str, str], sock: int, output: int, defaulted: list[signal.Signals]) -> int:
+    """Start a Python with these arguments, and where its socket is; returns its pid.
+
+    Args:
+        program: what it is to run.
+        env: its environment.
+        sock: becomes its descriptor 3.
+        output: becomes its standard output and standard error.
+        defaulted: signals that are to have their default effect.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, *program, "--fd", str(SOCKET_FD)],
+        env,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+            (os.POSIX_SPAWN_DUP2, sock, SOCKET_FD),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=defaulted,
+    )
 
 
 def rights(fds: list[int]) -> list[tuple[int, int, bytes]]:

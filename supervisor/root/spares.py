@@ -9,13 +9,13 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from errno import E2BIG, EACCES, EINVAL, ENOSYS, EPERM
 
 from supervisor.logline import Log
 from supervisor.osport import receive_fds
+from supervisor.root import offspring
 from supervisor.root.cgroups import Cgroup
 from supervisor.root.quarters import Quarters
 from supervisor.root.spawn import Plan, Started
@@ -32,7 +32,6 @@ _NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
 """Why the kernel will not make processes in cgroups: too old, or a filter of system calls, or not delegated."""
 _WORD_BYTES = 64
 _PROGRAM = ["-I", "-m", "supervisor.root.spawner"]
-_SPAWNER_FD = 3
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
@@ -259,7 +258,7 @@ class Spares:
                 output, output_end = os.pipe2(os.O_CLOEXEC)
                 ours.callback(os.close, output)
                 theirs.callback(os.close, output_end)
-                self._spawner = self._execute(output_end, their_sock.fileno())
+                self._spawner = offspring.execute(_PROGRAM, self._env, their_sock.fileno(), output_end, _SIGNALS)
                 self._pidfd = os.pidfd_open(self._spawner)
                 ours.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
@@ -283,23 +282,6 @@ class Spares:
             self._listening = bool(sock.recv(1))
         if self._ordered and self._spare is None:
             self.order()
-
-    def _execute(self, output_end: int, sock: int) -> int:
-        argv = [sys.executable, *_PROGRAM, "--fd", str(_SPAWNER_FD)]
-        return os.posix_spawn(
-            argv[0],
-            argv,
-            self._env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output_end, 1),
-                (os.POSIX_SPAWN_DUP2, output_end, 2),
-                (os.POSIX_SPAWN_DUP2, sock, _SPAWNER_FD),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=_SIGNALS,
-        )
 
     def _on_exit(self) -> None:
         self._disconnect()
