@@ -1,5 +1,7 @@
 """One ring that any number of streams of this worker follow: one reader, one rendering of what is new, one pace.
 
+Streams that stand at its end are given new lines here and now, the others are woken.
+
 The first bell after quiet wakes the streams at once; while bells keep coming they are woken after pauses that double
 from 5 ms (more with many streams) to 20 ms, and always once more after the last bell.
 """
@@ -8,14 +10,15 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 from gevent.event import Event
 
+from api.sending import frame
 from api.sse import Render
 from api.sse import page as render_page
-from logring.errors import Corrupt
+from logring.errors import Corrupt, LogError
 from logring.reader import Head, LogReader, Page
 
 log = logging.getLogger("gunicorn.error")
@@ -51,6 +54,15 @@ def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page
             return Page([], err.next, err.next - start)
 
 
+class Tail(Protocol):
+    """A stream that stands at the end of a feed and waits."""
+
+    woken: Event
+
+    def take(self, feed: "Feed", head: Head) -> bool:
+        """Send what is new, without waiting; whether there is nothing left to do for it."""
+
+
 class Feed:
     """One ring that streams follow.
 
@@ -62,6 +74,7 @@ class Feed:
         self.name = name
         self.users = 0
         self.waiters: set[Event] = set()
+        self.tails: set[Tail] = set()
         self.hasty: set[Event] = set()
         """Woken by every bell, without a pause."""
         self._ring = ring
@@ -71,6 +84,7 @@ class Feed:
         self._head: Head | None = None
         self._unfinished: dict[int, Rows] | None = None
         self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
+        self._framed = b"", b""
         self._woken_s = 0.0
         self._gap_s = 0.0
         self._timer: Any = None
@@ -116,6 +130,12 @@ class Feed:
             self._chunks.popitem(last=False)
         return made
 
+    def framed(self, data: bytes) -> bytes:
+        """Rendered lines as a chunk of a body, made once for all who are sent the same."""
+        if self._framed[0] is not data:
+            self._framed = data, frame(data)
+        return self._framed[1]
+
     def unfinished(self) -> dict[int, Rows]:
         """The unfinished lines by stream, and what is drawn, read once after each bell."""
         if self._unfinished is None:
@@ -127,20 +147,27 @@ class Feed:
 
     def rang(self) -> None:
         """There is news: wake the streams now, or in time."""
-        if self.hasty or not self.waiters:
+        followers = len(self.waiters) + len(self.tails)
+        if self.hasty or not followers:
             self._look_again()
         for waiter in self.hasty:
             waiter.set()
-        if self._timer is not None or not self.waiters:
+        if self._timer is not None or not followers:
             return
         wait_s = self._woken_s + self._gap_s - time.monotonic()
         if wait_s <= 0:
-            self._gap_s = min(PACE_S, GAP_S + GAP_EACH_S * len(self.waiters))
+            self._gap_s = min(PACE_S, GAP_S + GAP_EACH_S * followers)
             self._wake()
         else:
             self._gap_s = min(PACE_S, 2 * self._gap_s)
             self._timer = gevent.get_hub().loop.timer(wait_s)
             self._timer.start(self._wake)
+
+    def expect(self) -> None:
+        """There will be news: perhaps they are here when we look. This is no bell, and takes no part in the pace."""
+        if self.tails and self._timer is None:
+            self._look_again()
+            self._serve()
 
     def _wake(self) -> None:
         if self._timer is not None:
@@ -150,6 +177,23 @@ class Feed:
         self._look_again()
         for waiter in self.waiters:
             waiter.set()
+        if self.tails:
+            self._serve()
+
+    def _serve(self) -> None:
+        """Give those at the end what is new; wake them for anything else, and to meet what goes wrong themselves."""
+        left = dict.fromkeys(self.tails)
+        try:
+            head = self.head()
+            for tail in self.tails:
+                if tail.take(self, head):
+                    del left[tail]
+            if head.sealed or not self.has_ring or self.unfinished():
+                left = dict.fromkeys(self.tails)
+        except (LogError, OSError) as err:
+            log.debug("the ring %s: %s", self.name, err)
+        for tail in left:
+            tail.woken.set()
 
     def _look_again(self) -> None:
         self._head = self._unfinished = None

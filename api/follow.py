@@ -1,24 +1,15 @@
-"""One response that is a stream of events: its life, and the loop that sends.
-
-Gunicorn iterates it in the request's greenlet and closes it. It ends when the client hangs up (a watcher on the socket
-notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out) or its machine does
-not confirm for as long what was sent to it, be it a heartbeat (TCP's own time-out, 15 minutes, is for others), when its
-session ends or its token is revoked, when the worker ends, and, for a run, with ``done``.
-"""
+"""What the streams of logs and of events say, and when: replay, holes, what is new, the end."""
 
 import re
-import socket
-import ssl
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import gevent
-from gevent.event import Event
 
 from api import sse
 from api.context import Context
 from api.ends import EVENTS, Watch
+from api.event_stream import EventStream
 from api.feed import Chunk, Feed, Rows, read_page
 from api.operation import Call
 from api.params import INT64_MAX
@@ -29,8 +20,6 @@ from logring.layout import STDERR, STDOUT
 from logring.reader import Head, LogReader
 from store.runs import Run
 
-HEARTBEAT_S = 15.0
-SILENT_MS = 30_000
 DONE_RETRY_MS = 3_600_000
 
 _FEED_LINES = 4000
@@ -46,113 +35,6 @@ _NOTHING = Head(0, 0, 0, sealed=False, region_epoch=0)
 _INTEGER = re.compile("-?[0-9]{1,19}")
 
 
-class EventStream:
-    """A stream of one request; subclasses say what it sends.
-
-    There may be thousands that have nothing to send, so each keeps as little as it can.
-    """
-
-    beat = sse.HEARTBEAT
-
-    def __init__(self, context: Context, call: Call) -> None:
-        self.woken = Event()
-        self.revoked = False
-        self.credential = call.identity.credential if call.identity else None
-        self.context = context
-        self.beat_s = time.monotonic() + HEARTBEAT_S
-        self._environ: dict[str, Any] = call.req.env
-        self._gone = False
-        self._feed: Feed | None = None
-        self._watch: Watch | None = None
-        self._client: Any = None
-
-    def open(self) -> None:
-        """Take hold of what it needs; if that fails, of nothing.
-
-        Raises:
-            ApiError: 500 the log cannot be read.
-        """
-        try:
-            self.context.hub.start()
-            self.context.hub.streams.add(self)
-            sock = self._environ["gunicorn.socket"]
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
-            self._client = gevent.get_hub().loop.io(sock.fileno(), 1)
-            # The plain socket: gevent's own would wait.
-            self._client.start(self._readable, sock._sock, isinstance(sock, ssl.SSLSocket))  # noqa: SLF001
-            self._hold()
-        except BaseException:  # also the end of its greenlet: nobody else lets go of it
-            self.close()
-            raise
-
-    def _hold(self) -> None:
-        """Take hold of what a kind of stream needs."""
-        raise NotImplementedError
-
-    def follow(self, name: str) -> Feed:
-        """Follow a ring, and be woken by it."""
-        feed = self._feed = self.context.hub.enter(name)
-        feed.waiters.add(self.woken)
-        return feed
-
-    def _readable(self, sock: Any, tls: bool) -> None:
-        try:
-            data = sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError:  # ECONNRESET
-            data = b""
-        # Under TLS a farewell comes before the end, and is not to be told from anything else without reading it.
-        self._gone = tls or not data
-        # What a client sends during a stream is its next request: it stays for later.
-        self._client.stop()
-        self.woken.set()
-
-    @property
-    def over(self) -> bool:
-        """Whether to send nothing more."""
-        return self._gone or self.revoked or self.context.stopping.is_set()
-
-    def sleep(self, at_most_s: float | None = None) -> bytes:
-        """Wait for news; returns the heartbeat when one is due."""
-        self.woken.wait(at_most_s)
-        return self.beat if time.monotonic() >= self.beat_s else b""
-
-    def __iter__(self) -> Iterator[bytes]:
-        # Nobody looks at the request any more, and it is a third of what an idle stream would keep.
-        self._environ.clear()
-        for data in self.events():
-            if data:
-                yield data
-                self.beat_s = time.monotonic() + HEARTBEAT_S
-
-    def events(self) -> Iterator[bytes]:
-        """What to send, in batches.
-
-        Whoever has more to send at once lets the others have a turn first: a client that reads as fast as we send
-        would never.
-        """
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Let go of everything; called by gunicorn in any case."""
-        hub = self.context.hub
-        hub.streams.discard(self)
-        if self._client is not None:
-            self._client.stop()
-            self._client.close()
-            self._client = None
-        if self._feed is not None:
-            self._feed.waiters.discard(self.woken)
-            hub.leave(self._feed)
-            self._feed = None
-        if self._watch is not None:
-            self._watch.waiters.discard(self.woken)
-            hub.ends.leave(self._watch)
-            self._watch = None
-
-
 class Regions:
     """The unfinished lines and the drawings that a stream shows.
 
@@ -164,9 +46,14 @@ class Regions:
         self._shown: dict[int, Rows] = {}
         self._due_s: dict[int, float] = {}
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is shown, nor soon will be."""
+        return not self._shown and not self._due_s
+
     def events(self, drawn: dict[int, Rows], epoch: int) -> tuple[bytes, float | None]:
         """What to send, and after how many seconds to look again if nothing comes."""
-        if not drawn and not self._shown and not self._due_s:
+        if not drawn and self.idle:
             return b"", None
         now_s = time.monotonic()
         parts: list[bytes] = []
@@ -373,7 +260,11 @@ class RunLogStream(LogStream):
             data += self.rotation(head)
             if data:
                 yield data
-            yield self.sleep(again_s)
+            if regions.idle and feed.has_ring and not head.sealed:
+                beat, position = self.wait_at_end(feed, position, self._first_shown)
+                yield beat
+            else:
+                yield self.sleep(again_s)
 
 
 class DaemonLogStream(LogStream):
@@ -405,7 +296,8 @@ class DaemonLogStream(LogStream):
                 gevent.sleep(0)
             else:
                 yield self.rotation(head)
-                yield self.sleep()
+                beat, position = self.wait_at_end(self._ring, position, self._first_shown)
+                yield beat
 
 
 def _done(status: str, position: int) -> bytes:
@@ -436,7 +328,7 @@ class EventsStream(EventStream):
         super().__init__(context, call)
         if types and "ping" not in types:
             self.beat = sse.HEARTBEAT
-        self._render = sse.EventLines(types, call.tasks)
+        self.render = sse.EventLines(types, call.tasks)
         # About the whole host: not for those who may see only some tasks.
         self._samples = call.tasks is None and (not types or "system" in types)
         self._last_event_id = last_event_id(call)
@@ -472,10 +364,13 @@ class EventsStream(EventStream):
                 begun = True
                 position = head.first_available if self._follows_all else min(position, head.lines)
             # None: the ring is gone, and the next one tells what it has.
-            chunk = self._ring.chunk(position, self._render) if begun and position < head.lines else None
+            chunk = self._ring.chunk(position, self.render) if begun and position < head.lines else None
             if chunk is not None:
                 data, position = chunk
                 yield data
                 gevent.sleep(0)
+            elif begun:
+                beat, position = self.wait_at_end(self._ring, position, INT64_MAX)
+                yield beat
             else:
                 yield self.sleep()

@@ -14,6 +14,11 @@ from gunicorn.http import wsgi
 PIECE_BYTES = 65536
 
 
+def frame(data: bytes) -> bytes:
+    """A chunk of a body that is sent in chunks (RFC 9112, 7.1); nothing, for nothing: that would end the body."""
+    return b"%X\r\n%b\r\n" % (len(data), data) if data else b""
+
+
 def write(sock: Any, data: bytes, chunked: bool = False) -> None:
     """Stands in for ``gunicorn.util.write``."""
     framed = b"%X\r\n%b\r\n" % (len(data), data) if chunked else data

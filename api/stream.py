@@ -24,7 +24,7 @@ from logring.errors import LogError
 from logring.paths import log_path, ring_path
 from store.errors import StoreError
 from store.runs import Run
-from supervisor.doorbell import DoorbellClient
+from supervisor.doorbell import HERALD, DoorbellClient
 from supervisor.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
@@ -112,6 +112,10 @@ class Bell:
         feed = self._feeds.get(name)
         if feed is not None:
             feed.rang()
+        elif name.startswith(HERALD):
+            feed = self._feeds.get(name[len(HERALD) :])
+            if feed is not None:
+                feed.expect()
 
 
 class Follower(Protocol):

@@ -6,11 +6,16 @@ writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then
     reader -> writer   token
     reader -> writer   "+name" or "-name", several joined by newlines
     writer -> reader   names with news, joined by newlines
+    writer -> reader   "?name": a herald, there will be news of this name in a moment
 
 A reader subscribes first, *then* reads the head of the ring, then waits. What had news within a second before a
 subscription arrives rings at once, so nothing falls between. A name may be subscribed before its ring exists. A packet
 that does not fit the reader's buffer stays in the dirty set and goes with a later one; bells of one reader are at least
 2 ms apart except the first after quiet. Readers keep a slow poll as well, so a lost bell costs time, never lines.
+
+A reader that has slept needs about as long to be awake as the writer needs to read a pipe and publish the line. So that
+they do it at the same time, a writer sends a herald to who has heard nothing for 10 ms. It promises nothing: a bell
+comes all the same, and nothing at all when there was nothing to read.
 
 Standard library only: the root process loads this.
 """
@@ -21,6 +26,7 @@ import threading
 import time
 from _operator import _compare_digest as compare_digest  # as in hmac, which loads OpenSSL
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import islice
 
 from supervisor.osport import UnixListener
@@ -31,8 +37,12 @@ _NAMES_PER_PACKET = 512
 _INTERVAL_S = 0.002
 _DEAF_INTERVAL_S = 0.05
 """For a reader whose buffer is full: it has bells to hear."""
+_QUIET_S = 0.01
 _RECENT_S = 1.0
 """How long a subscription may take to arrive."""
+
+HERALD = "?"
+"""Before the name of a ring in which there will be news."""
 
 
 class _Recent:
@@ -150,6 +160,16 @@ class DoorbellServer:
                 reader.dirty |= reader.names.intersection(wanted)
             self._flush(now_s)
 
+    def herald(self, name: str, now_s: float) -> None:
+        """There will be news in this ring in a moment (monotonic time in seconds), and then a bell."""
+        if name not in self._counts:
+            return
+        with self._lock:
+            for reader in self._readers.values():
+                if name in reader.names and now_s > reader.next_s + _QUIET_S:
+                    with suppress(OSError):  # EAGAIN, EPIPE: the bell will tell
+                        reader.sock.send((HERALD + name).encode(), _AT_ONCE)
+
     def due_s(self) -> float | None:
         """When :meth:`ring` wants to be called again (monotonic seconds); None when nothing waits."""
         return self._due_s
@@ -223,7 +243,7 @@ class DoorbellClient:
         self._sock.sendall(b"-" + name.encode())
 
     def receive(self) -> list[str] | None:
-        """Wait for the next bell: names of rings with news; None when the writer is gone."""
+        """Wait for the next bell: names of rings with news, or a herald; None when the writer is gone."""
         try:
             packet = self._sock.recv(_MAX_PACKET)
         except ConnectionResetError:

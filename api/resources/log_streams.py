@@ -5,7 +5,8 @@ from typing import Any
 
 from api import schemas
 from api.context import Context
-from api.follow import DaemonLogStream, EventStream, RunLogStream
+from api.event_stream import EventStream
+from api.follow import DaemonLogStream, RunLogStream
 from api.identity import Role
 from api.operation import Call, Content, Operation
 from api.params import integer

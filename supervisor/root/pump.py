@@ -168,6 +168,7 @@ class Pump(threading.Thread):
         if self._short:
             self._look_again()
         events = self._epoll.poll(self._timeout_s())
+        self._herald(events)
         self.wakeup.clear()
         self._obey()
         now_ms = time.time_ns() // 1_000_000
@@ -182,6 +183,13 @@ class Pump(threading.Thread):
                 self._read_helper(fd)
         self._publish()
         return total
+
+    def _herald(self, events: list[tuple[int, int]]) -> None:
+        """Have who follows the first of these get ready while we read."""
+        fd, mask = events[0] if events else (-1, 0)
+        source = self._by_fd.get(fd)
+        if source is not None and mask & select.EPOLLIN:
+            self._bell.herald(source.log.name, time.monotonic())
 
     def _obey(self) -> None:
         """Carry out what was asked for; what there was no memory for is begun again in the next round."""

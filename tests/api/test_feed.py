@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from gevent.event import Event
 
 from api import sse
 from api.feed import LIVE_BYTES, Feed
 from logring.layout import STDOUT
+from logring.reader import Head
 from logring.writer import RingWriter
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -76,6 +78,68 @@ def test_all_keep_one_pace(ring: RingWriter, feed: Feed) -> None:
     woken.clear()
     assert woken.wait(30)
     assert feed.head().lines == 2
+
+
+class Standing:
+    """A stream at the end of the feed, without a client."""
+
+    def __init__(self) -> None:
+        self.woken = Event()
+        self.position = 0
+        self.error: Exception | None = None
+
+    def take(self, feed: Feed, head: Head) -> bool:
+        if self.error is not None:
+            raise self.error
+        _sent, self.position = catch_up(feed, self.position, sse.log_line)
+        return self.position == head.lines
+
+
+def test_a_herald_takes_no_part_in_the_pace(ring: RingWriter, feed: Feed) -> None:
+    """Who stands at the end gets what is there when it comes; the bell after it is not late because of that."""
+    tail = Standing()
+    feed.tails.add(tail)
+    feed.expect()
+    assert tail.woken.is_set()  # there is no ring yet
+    tail.woken.clear()
+    for lines in (1, 3):
+        ring.append(STDOUT, b"line\n", 1000)
+        feed.expect()
+        assert tail.position == lines
+        ring.append(STDOUT, b"line\n", 1000)
+        feed.rang()
+        if lines == 1:
+            assert tail.position == 2
+    assert tail.position == 3  # the second bell comes too early after the first
+    assert not tail.woken.is_set()
+    with gevent.Timeout(30):
+        while tail.position < 4:
+            gevent.sleep(0.001)
+
+
+def test_who_stands_at_the_end_is_woken_for_all_but_lines(ring: RingWriter, feed: Feed) -> None:
+    """Unfinished lines, the end of the log, and what goes wrong; whoever is served before is woken too."""
+    tails = [Standing(), Standing()]
+    feed.tails.update(tails)
+    ring.append(STDOUT, b"line\n", 1000)
+    feed.expect()
+    assert [tail.woken.is_set() for tail in tails] == [False, False]
+    ring.append(STDOUT, b"unfinished", 1000)
+    ring.mirror_pending()
+    feed.expect()
+    assert [tail.woken.is_set() for tail in tails] == [True, True]
+    tails[1].woken.clear()
+    tails[1].error = OSError("the disk")
+    ring.append(STDOUT, b"\n", 1000)
+    ring.mirror_pending()
+    feed.expect()
+    assert tails[1].woken.is_set()
+    tails[1].error = None
+    for tail in tails:
+        tail.woken.clear()
+    ring.seal(1000)
+    feed.expect()
+    assert [tail.woken.is_set() for tail in tails] == [True, True]
 
 
 def test_what_is_kept_is_bounded(ring: RingWriter, feed: Feed) -> None:

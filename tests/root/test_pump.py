@@ -16,7 +16,7 @@ from logring.layout import BLOCK_SIZE
 from logring.paths import ring_path
 from logring.reader import LogReader
 from logring.writer import RingWriter
-from supervisor.doorbell import DoorbellServer
+from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root import files, pump
@@ -161,6 +161,26 @@ def test_a_full_ring_stops_both_pipes(bench: Bench) -> None:
         assert not bench.stalled()
         taken += bench.read()
     assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: Bench, tmp_path: Path) -> None:
+    """A herald goes out before the pipe is read, the bell after the line is in the ring; an end has no herald."""
+    client = DoorbellClient(str(tmp_path / "bell"), "token")
+    client._sock.settimeout(30)
+    fd = until(bench.bell.accept, "a connection").fileno()
+    until(lambda: bench.bell.readable(fd) and bench.bell._readers[fd].trusted, "the token")
+    client.subscribe("R")
+    assert bench.bell.readable(fd)
+    bench.pump.wakeup.clear()
+    os.write(bench.out, LINE)
+    assert bench.pump._round() == len(LINE)
+    assert [client.receive(), client.receive()] == [[f"{HERALD}R"], ["R"]]
+    os.close(bench.out)
+    bench.bell._readers[fd].next_s = 0.0
+    bench.pump._round()
+    assert client.receive() == ["R"]
+    client.close()
+    bench.out = os.open(os.devnull, os.O_WRONLY)
 
 
 def test_room_that_was_made_before_the_stall_counts(bench: Bench) -> None:

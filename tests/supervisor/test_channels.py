@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from supervisor import frames, messages
 from supervisor.client import ControlClient, Refused, Unavailable
-from supervisor.doorbell import DoorbellClient, DoorbellServer
+from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.logline import Log, printable, stamp
 from supervisor.messages import Decoder, Frame, ProtocolError, encode
 from supervisor.scheduler.control import ControlServer, Operation, Reply, done, refused
@@ -133,6 +133,24 @@ def test_a_bell_is_heard_without_waiting(bell: DoorbellServer, tmp_path: Path) -
     assert stranger.heard() is None
     client.close()
     stranger.close()
+
+
+def test_a_herald_comes_before_the_bell(bell: DoorbellServer, tmp_path: Path) -> None:
+    """To who has heard nothing for ten milliseconds and asked for that name; whoever is awake hears the bell alone."""
+    client, fd = connect(bell, tmp_path)
+    os.set_blocking(client.fileno(), False)
+    client.subscribe("a")
+    bell.readable(fd)
+    bell.herald("b", 10.0)
+    assert client.heard() == []
+    bell.herald("a", 10.0)
+    bell.ring(["a"], 10.001)
+    assert [client.heard(), client.heard()] == [[f"{HERALD}a"], ["a"]]
+    bell.herald("a", 10.01)
+    bell.ring(["a"], 10.011)
+    assert [client.heard(), client.heard()] == [["a"], []]
+    client.close()
+    bell.herald("a", 20.0)
 
 
 def test_bells_close_together_are_one(bell: DoorbellServer, tmp_path: Path) -> None:
