@@ -6,6 +6,8 @@ little.
 
 Parts are measured by ``python -m bench.ring_micro`` (ring and log file alone) and ``python -m bench.store_micro`` (the
 database at a million runs), searching by ``python -m bench.search``.
+
+``peers`` puts other process managers that are found on this machine in the floor's place, see bench/peers/rows.py.
 """
 
 import argparse
@@ -34,6 +36,7 @@ from bench import (
 )
 from bench.client import Failed
 from bench.measure import Row, table
+from bench.peers import rows as peers
 
 ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "ingest": ingest.ingest,
@@ -61,6 +64,7 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "demo": demo.demo,
     "endpoints": endpoints.endpoints,
     "filters": endpoints.filters,
+    "peers": peers.peers,
 }
 
 

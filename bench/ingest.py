@@ -18,7 +18,7 @@ from bench.measure import Row, between, in_turn, rate_row, ratio_row
 
 _LINE = "x" * 199
 _WAIT_S = 240
-_WRITERS = 8
+WRITERS = 8
 
 
 @dataclass(frozen=True)
@@ -122,31 +122,37 @@ def eight(quick: bool) -> list[Row]:
     """Eight fast writers at once; the second row tells whether one of them starves."""
     source = wide(2 if quick else 50)
     fairness: list[float] = []
-    with Daemon(source.definition(_WRITERS)) as daemon:
-        clients = [daemon.client() for _ in range(_WRITERS)]
+    with Daemon(source.definition(WRITERS)) as daemon:
+        clients = [daemon.client() for _ in range(WRITERS)]
 
         def ours() -> float:
             daemon.remove_logs()
-            times: list[float] = []
-
-            def one(client: Client) -> None:
-                times.append(through_daemon(client, source))
-
-            threads = [threading.Thread(target=one, args=[client]) for client in clients]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            if len(times) != _WRITERS:
-                raise Failed("not all of the eight writers came through")
+            times = at_once(clients, source)
             fairness.append(min(times) / max(times))
             return max(times)
 
-        pairs = in_turn(2 if quick else 5, ours, lambda: through_cat(source, _WRITERS))
+        pairs = in_turn(2 if quick else 5, ours, lambda: through_cat(source, WRITERS))
     return [
         ratio_row("8 writers at once", pairs, "{:.2f} s", 3.0),
         Row("8 writers: first to end / last", f"{min(fairness):.2f}", "", "", "", None, between(fairness, "{:.2f}")),
     ]
+
+
+def at_once(clients: Sequence[Client], source: Source) -> list[float]:
+    """Seconds of each of as many writers as there are connections, all through the daemon at once."""
+    times: list[float] = []
+
+    def one(client: Client) -> None:
+        times.append(through_daemon(client, source))
+
+    threads = [threading.Thread(target=one, args=[client]) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if len(times) != len(clients):
+        raise Failed(f"{len(times)} of {len(clients)} writers came through")
+    return times
 
 
 def line_by_line(quick: bool) -> list[Row]:

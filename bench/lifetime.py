@@ -14,12 +14,14 @@ import psutil
 
 from bench.client import Failed
 from bench.daemon import DISK, Daemon, toml
-from bench.measure import Row, latency_rows, limit_row
+from bench.measure import Row, in_turn, latency_rows, limit_row
 from supervisor.cli.boot.runtimedir import places
 
-_SLEEP = ["/bin/sleep", "1000000"]
-_SERVICES = "".join(f"[services.s{n}]\nrun = {toml(_SLEEP)}\nhealthy_after = '1s'\n" for n in range(10))
-_TASKS = "".join(f"[tasks.t{n}]\nrun = 'true'\ncron = '{n} 3 1 1 *'\n" for n in range(10))
+SLEEP = ["/bin/sleep", "1000000"]
+SERVICES = "".join(f"[services.s{n}]\nrun = {toml(SLEEP)}\nhealthy_after = '1s'\n" for n in range(10))
+TASKS = "".join(f"[tasks.t{n}]\nrun = 'true'\ncron = '{n} 3 1 1 *'\n" for n in range(10))
+SETTLE_S = 4.0
+"""Until all services are healthy, and the collector rests."""
 _DEADLINE_S = 30.0
 _POLL_S = 0.002
 """Between two looks; more of them would take what is measured a core away."""
@@ -60,33 +62,34 @@ def cold_start(quick: bool) -> list[Row]:
 
     That is bound when all of it is loaded; the listeners are there before.
     """
-    alone: list[tuple[float, float]] = []
-
-    def ours() -> float:
-        with Daemon("[tasks.t]\nrun = 'true'\n", start=False) as daemon:
-            start_s = time.monotonic()
-            daemon.launch()
-            _until(daemon, lambda: _is_root(daemon.pid), "the supervisor")
-            root_s = time.monotonic()
-            bell = _bell(daemon)
-            _until(daemon, lambda: os.path.exists(bell), "its doorbell")
-            alone_s = time.monotonic() - root_s
-            client = daemon.client()  # the listeners are there before the supervisor
-            client.send("GET", "/healthz")
-            status, _ = client.answer()
-            took_s = time.monotonic() - start_s
-            client.close()
-            if status != 200:
-                raise Failed(f"/healthz: {status}")
-            daemon.wait_ready()
-        alone.append((alone_s, _python()))
-        return took_s
-
-    pairs = [(ours(), alone[-1][1]) for _ in range(2 if quick else 9)]
+    rounds = [(first_answer(), _python()) for _ in range(2 if quick else 9)]
+    whole = [(took_s, floor_s) for (took_s, _), floor_s in rounds]
+    alone = [(alone_s, floor_s) for (_, alone_s), floor_s in rounds]
     return [
-        limit_row("cold start to the first API answer", pairs, "{:.3f} s", 0.4),
+        limit_row("cold start to the first API answer", whole, "{:.3f} s", 0.4),
         limit_row("cold start: supervisor alone", alone, "{:.3f} s", 0.1),
     ]
+
+
+def first_answer() -> tuple[float, float]:
+    """Start a daemon: seconds to its first answer, and those of the supervisor alone."""
+    with Daemon("[tasks.t]\nrun = 'true'\n", start=False) as daemon:
+        start_s = time.monotonic()
+        daemon.launch()
+        _until(daemon, lambda: _is_root(daemon.pid), "the supervisor")
+        root_s = time.monotonic()
+        bell = _bell(daemon)
+        _until(daemon, lambda: os.path.exists(bell), "its doorbell")
+        alone_s = time.monotonic() - root_s
+        client = daemon.client()  # the listeners are there before the supervisor
+        client.send("GET", "/healthz")
+        status, _ = client.answer()
+        took_s = time.monotonic() - start_s
+        client.close()
+        if status != 200:
+            raise Failed(f"/healthz: {status}")
+        daemon.wait_ready()
+    return took_s, alone_s
 
 
 def cpu_ns(process: psutil.Process) -> int:
@@ -109,15 +112,11 @@ def _pss_mb(pid: int) -> float:
 def idle(quick: bool) -> list[Row]:
     """Processor time and memory of our own processes while ten services run and ten tasks wait."""
     span_s = 2.0 if quick else 20.0
-    with Daemon(_SERVICES + _TASKS) as daemon:
+    with Daemon(SERVICES + TASKS) as daemon:
         wait_running(daemon, 10)
-        time.sleep(1.0 if quick else 4.0)  # let them become healthy, and the collector rest
+        time.sleep(1.0 if quick else SETTLE_S)
         processes = daemon.processes()
-        before, start_s = [cpu_ns(one) for one in processes], time.monotonic()
-        time.sleep(span_s)
-        took_s = time.monotonic() - start_s
-        used = [(cpu_ns(one) - old) / 1e9 / took_s * 100 for one, old in zip(processes, before, strict=True)]
-        memory = [_pss_mb(one.pid) for one in processes]
+        used, memory = idling(processes, span_s)
         parts = [" ".join(one.cmdline()).removeprefix("ringward ") for one in processes]
     with _sleeping_python() as pid:
         floor = _pss_mb(pid)
@@ -142,6 +141,15 @@ def idle(quick: bool) -> list[Row]:
             memory[0] <= 15,
         ),
     ]
+
+
+def idling(processes: list[psutil.Process], span_s: float) -> tuple[list[float], list[float]]:
+    """Of each process over that span: its share of a core in %, and its memory (PSS) in MB at the end."""
+    before, start_s = [cpu_ns(one) for one in processes], time.monotonic()
+    time.sleep(span_s)
+    took_s = time.monotonic() - start_s
+    used = [(cpu_ns(one) - old) / 1e9 / took_s * 100 for one, old in zip(processes, before, strict=True)]
+    return used, [_pss_mb(one.pid) for one in processes]
 
 
 def _shares(names: list[str], values: list[float], unit: str) -> str:
@@ -176,7 +184,7 @@ def wait_running(daemon: Daemon, count: int) -> None:
     raise Failed(f"there are no {count} running services")
 
 
-class _Fifo:
+class Fifo:
     """Where a service says that it runs: it writes its process id there."""
 
     def __init__(self) -> None:
@@ -184,13 +192,30 @@ class _Fifo:
         self.path = f"{self._directory}/fifo"
         os.mkfifo(self.path)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)  # for writing too: never at end of file
-        self.command = ["/bin/sh", "-c", f"echo $$ > {self.path}; exec {' '.join(_SLEEP)}"]
+        self.command = ["/bin/sh", "-c", f"echo $$ > {self.path}; exec {' '.join(SLEEP)}"]
 
     def next(self) -> int:
         """Wait for the next process id."""
         if not select.select([self._fd], [], [], _DEADLINE_S)[0]:
             raise Failed("the service did not start")
         return int(os.read(self._fd, 64))
+
+    def definition(self) -> str:
+        """The service, to be restarted at once and always."""
+        return f"[services.s]\nrun = {toml(self.command)}\nrestart_delay = '0s'\nrestart_attempts = 10000\n"
+
+    def kills(self, count: int, wait_running: Callable[[], None]) -> list[float]:
+        """Kill the service that has just been started so many times: seconds to each first write of the next one."""
+        took_s = []
+        pid = self.next()
+        for _ in range(count):
+            wait_running()
+            time.sleep(0.03)
+            start_s = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            pid = self.next()
+            took_s.append(time.monotonic() - start_s)
+        return took_s
 
     def close(self) -> None:
         """Remove it."""
@@ -202,8 +227,8 @@ class _Fifo:
 def revive(quick: bool) -> list[Row]:
     """From the death of a service's process to its next one's first write; floor: reap and spawn."""
     count = 10 if quick else 100
-    fifo = _Fifo()
-    floor, ours = [], []
+    fifo = Fifo()
+    floor = []
     try:
         for _ in range(count):
             child = subprocess.Popen(fifo.command)
@@ -212,23 +237,15 @@ def revive(quick: bool) -> list[Row]:
             floor.append(time.monotonic() - start_s)
             os.kill(pid, signal.SIGKILL)
             child.wait()
-        options = "restart_delay = '0s'\nrestart_attempts = 10000\n"
-        with Daemon(f"[services.s]\nrun = {toml(fifo.command)}\n{options}") as daemon:
-            pid = fifo.next()
-            for _ in range(count):
-                wait_running(daemon, 1)
-                time.sleep(0.03)
-                start_s = time.monotonic()
-                os.kill(pid, signal.SIGKILL)
-                pid = fifo.next()
-                ours.append(time.monotonic() - start_s)
+        with Daemon(fifo.definition()) as daemon:
+            ours = fifo.kills(count, lambda: wait_running(daemon, 1))
     finally:
         fifo.close()
     return latency_rows("service killed -> running again", ours, floor, (6, None))
 
 
 def _ten_sleeps() -> float:
-    children = [subprocess.Popen(_SLEEP) for _ in range(10)]
+    children = [subprocess.Popen(SLEEP) for _ in range(10)]
     start_s = time.monotonic()
     for child in children:
         child.terminate()
@@ -239,17 +256,22 @@ def _ten_sleeps() -> float:
 
 def clean_stop(quick: bool) -> list[Row]:
     """From SIGTERM to the end of the supervisor, after which nothing is left; floor: ending ten processes."""
-
-    def ours() -> float:
-        with Daemon(_SERVICES) as daemon:
-            wait_running(daemon, 10)
-            children = psutil.Process(daemon.pid).children(recursive=True)
-            took_s = daemon.stop()
-            left = [one for one in children if one.is_running()]
-            identity = (daemon.directory / "data" / "id").read_text().strip()
-            if left or any(os.path.exists(f"{base}/{identity}") for base in ("/run/ringward", "/dev/shm/ringward-0")):
-                raise Failed(f"left behind: {left}")
-        return took_s
-
-    pairs = [(ours(), _ten_sleeps()) for _ in range(2 if quick else 7)]
+    pairs = in_turn(2 if quick else 7, stopped, _ten_sleeps)
     return [limit_row("clean stop, 10 services", pairs, "{:.3f} s", 0.3)]
+
+
+def stopped() -> float:
+    """Seconds that the stop of a daemon with ten services takes.
+
+    Raises:
+        Failed: it left something behind.
+    """
+    with Daemon(SERVICES) as daemon:
+        wait_running(daemon, 10)
+        children = psutil.Process(daemon.pid).children(recursive=True)
+        took_s = daemon.stop()
+        left = [one for one in children if one.is_running()]
+        identity = (daemon.directory / "data" / "id").read_text().strip()
+        if left or any(os.path.exists(f"{base}/{identity}") for base in ("/run/ringward", "/dev/shm/ringward-0")):
+            raise Failed(f"left behind: {left}")
+    return took_s

@@ -2,6 +2,7 @@
 
 A *floor* is the least that the operating system needs for the same work (``... | cat > file``, a bare spawn, a bare
 pipe). It is measured in the same run, in turn with ours, and the ratio of the two is what travels between machines.
+A *peer* is another process manager that does the same work; it takes the floor's place in the rows that name it.
 """
 
 import statistics
@@ -16,7 +17,7 @@ class Row:
     what: str
     figure: str
     floor: str
-    """What the operating system alone needs, in the unit of `figure`."""
+    """What the operating system alone needs, or the peer that `what` names, in the unit of `figure`."""
     ratio: str
     bar: str
     ok: bool | None
@@ -28,7 +29,7 @@ class Row:
 def table(rows: Sequence[Row]) -> str:
     """Aligned plain text."""
     verdicts = {True: "ok", False: "MISSED", None: ""}
-    cells = [("what", "figure", "floor", "ratio", "rounds", "bar", "")]
+    cells = [("what", "figure", "floor/peer", "ratio", "rounds", "bar", "")]
     cells += [(row.what, row.figure, row.floor, row.ratio, row.spread, row.bar, verdicts[row.ok]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -96,8 +97,24 @@ def rate_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: fl
     )
 
 
+def peer_row(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Row:
+    """A row that has a peer in the place of the floor, and no bar; less is better."""
+    return Row(
+        what,
+        unit.format(statistics.median(ours for ours, _ in pairs)),
+        unit.format(statistics.median(peer for _, peer in pairs)),
+        f"{statistics.median(ratios(pairs)):.2f} x",
+        "",
+        None,
+        between(ratios(pairs), "{:.2f} x"),
+    )
+
+
 def latency_rows(
-    what: str, ours_s: Sequence[float], floor_s: Sequence[float], bars_ms: tuple[float, float | None]
+    what: str,
+    ours_s: Sequence[float],
+    floor_s: Sequence[float],
+    bars_ms: tuple[float | None, float | None] = (None, None),
 ) -> list[Row]:
     """Rows for p50 and p99."""
     rows = []
@@ -108,7 +125,7 @@ def latency_rows(
                 f"{what}, {name}",
                 f"{ours:.2f} ms",
                 f"{floor:.2f} ms",
-                f"{ours / floor:.1f} x",
+                f"{ours / floor:.2f} x",
                 "" if bar is None else f"<= {bar:g} ms",
                 None if bar is None else ours <= bar,
                 f"max {max(ours_s) * 1000:.1f} ms" if q > 0.5 else "",

@@ -5,15 +5,15 @@ import subprocess
 import sys
 import time
 
-from bench.client import Failed
+from bench.client import Client, Failed
 from bench.daemon import Daemon, toml
 from bench.measure import Row, latency_rows
 
 _PAUSE_S = 0.02
-_COMMAND = ["/bin/echo", "here"]
+ECHO = ["/bin/echo", "here"]
 
 
-def _clock(count: int) -> list[str]:
+def clock(count: int) -> list[str]:
     """A program that prints the monotonic clock, line by line, with pauses."""
     code = (
         "import os, time\n"
@@ -27,24 +27,26 @@ def output_to_stream(quick: bool) -> list[Row]:
     count = 50 if quick else 500
     floor: list[float] = []
     ours: list[float] = []
-    with Daemon(f"[tasks.clock]\nrun = {toml(_clock(count))}\n") as daemon:
+    with Daemon(f"[tasks.clock]\nrun = {toml(clock(count))}\n") as daemon:
         for _ in range(1 if quick else 2):
-            reader = subprocess.Popen(_clock(count), stdout=subprocess.PIPE, bufsize=0)
+            reader = subprocess.Popen(clock(count), stdout=subprocess.PIPE, bufsize=0)
             assert reader.stdout is not None
             while line := reader.stdout.read(64):
                 floor.append((time.monotonic_ns() - int(line)) / 1e9)
             reader.wait()
             client = daemon.client()
-            run = client.trigger("clock")
-            received = 0
-            for event in client.stream(f"/api/runs/{run['id']}/log/stream?from=0"):
-                if event.name == b"line":
-                    received += 1
-                    ours.append((event.at_ns - int(json.loads(event.data)["text"])) / 1e9)
+            ours += ticks(client, count)
             client.close()
-            if received != count:
-                raise Failed(f"{received} lines of {count}")
     return latency_rows("output -> SSE client", ours, floor, (0.5, 5))
+
+
+def ticks(client: Client, count: int) -> list[float]:
+    """Run the task named clock, which prints so many lines: seconds from the write of each to its receipt."""
+    run = client.trigger("clock")
+    lines = [one for one in client.stream(f"/api/runs/{run['id']}/log/stream?from=0") if one.name == b"line"]
+    if len(lines) != count:
+        raise Failed(f"{len(lines)} lines of {count}")
+    return [(one.at_ns - int(json.loads(one.data)["text"])) / 1e9 for one in lines]
 
 
 def trigger_to_line(quick: bool) -> list[Row]:
@@ -52,21 +54,26 @@ def trigger_to_line(quick: bool) -> list[Row]:
     count = 20 if quick else 200
     floor: list[float] = []
     ours: list[float] = []
-    with Daemon(f"[tasks.echo]\nrun = {toml(_COMMAND)}\n") as daemon:
+    with Daemon(f"[tasks.echo]\nrun = {toml(ECHO)}\n") as daemon:
         trigger, stream = daemon.client(), daemon.client()
         stream.get("/api/tasks")
         for _ in range(count):
             start_ns = time.monotonic_ns()
-            child = subprocess.Popen(_COMMAND, stdout=subprocess.PIPE, bufsize=0)
+            child = subprocess.Popen(ECHO, stdout=subprocess.PIPE, bufsize=0)
             assert child.stdout is not None
             child.stdout.read(64)
             floor.append((time.monotonic_ns() - start_ns) / 1e9)
             child.wait()
             child.stdout.close()
-            start_ns = time.monotonic_ns()
-            run = trigger.trigger("echo")
-            lines = [one for one in stream.stream(f"/api/runs/{run['id']}/log/stream?from=0") if one.name == b"line"]
-            if len(lines) != 1:
-                raise Failed(f"{len(lines)} lines instead of one")
-            ours.append((lines[0].at_ns - start_ns) / 1e9)
+            ours.append(first_line(trigger, stream))
     return latency_rows("trigger -> first line on a stream", ours, floor, (4, 15))
+
+
+def first_line(trigger: Client, stream: Client) -> float:
+    """Run the task named echo: seconds from the request on one connection to its only line on the other."""
+    start_ns = time.monotonic_ns()
+    run = trigger.trigger("echo")
+    lines = [one for one in stream.stream(f"/api/runs/{run['id']}/log/stream?from=0") if one.name == b"line"]
+    if len(lines) != 1:
+        raise Failed(f"{len(lines)} lines instead of one")
+    return (lines[0].at_ns - start_ns) / 1e9

@@ -1,5 +1,6 @@
 """The benchmarks run; what they measure is not judged here."""
 
+import os
 import re
 import subprocess
 import sys
@@ -8,9 +9,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "bench", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
 
 
@@ -30,6 +36,18 @@ def test_an_unknown_row_is_refused() -> None:
     done = bench("speed")
     assert done.returncode == 2
     assert "no such row: speed; there are: ingest" in done.stderr
+
+
+def test_peers_that_are_not_there_are_skipped() -> None:
+    """Each is named, with how to get it; that is no failure, and no row."""
+    done = bench("peers", BENCH_PEERS="", PATH="/var/empty")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^(\w+) is skipped: .*; to have it: (?:pip|npm) install", done.stderr, re.MULTILINE) == [
+        "supervisord",
+        "circus",
+        "pm2",
+    ]
+    assert done.stdout.splitlines()[2:3] == [""]
 
 
 def test_memory_has_a_row_for_each_load() -> None:

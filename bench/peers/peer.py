@@ -1,0 +1,277 @@
+"""What a process manager has to offer to be measured, and what is the same for all of them."""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import psutil
+
+from bench.client import Failed
+from bench.daemon import DISK
+
+DEADLINE_S = 60.0
+_POLL_S = 0.002
+_LOOK_S = 0.01
+_STALLED_S = 5.0
+_MARK = "BENCH_PEER"
+
+
+class Lost(Failed):
+    """Output did not come to the log."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a peer runs."""
+
+    name: str
+    argv: list[str]
+    service: bool
+    """Started at once, and again whenever it ends; else only on demand, and once."""
+
+
+class Peer(ABC):
+    """A process manager with a configuration, logs and sockets of its own, in a directory of its own.
+
+    Use it as a context: it runs, with its programs, at the beginning, and is gone, with all that it started, at the
+    end. Each program's output is in :meth:`log`.
+    """
+
+    name: ClassVar[str]
+    program: ClassVar[str]
+    """What it is started with."""
+    install: ClassVar[str]
+    """How to get it."""
+
+    def __init__(self, executable: str, programs: Sequence[Program], *, start: bool = True) -> None:
+        self.executable = executable
+        self.directory = Path(tempfile.mkdtemp(prefix="ringward-bench-", dir=DISK))
+        self.programs = [Program(one.name, self._plain(one), one.service) for one in programs]
+        for one in programs:
+            self.log(one.name).touch()
+        self.environment = {**os.environ, _MARK: str(self.directory)}
+        self._start = start
+        self._executed: list[subprocess.Popen[bytes]] = []
+
+    def _plain(self, program: Program) -> list[str]:
+        """With the code of ``-c CODE`` in a file: the quoting rules of configuration files are many."""
+        *words, option, code = ["", *program.argv]
+        if option != "-c":
+            return program.argv
+        path = self.directory / f"{program.name}.code"
+        path.write_text(code)
+        return [*words[1:], str(path)]
+
+    def __enter__(self) -> Self:
+        if self._start:
+            try:
+                self.launch()
+                self.wait_answer()
+                self.load()
+            except BaseException as err:
+                self.__exit__(type(err), err, None)
+                raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            print(f"{self.name} said:\n{self.said()}", file=sys.stderr)
+        self._clean()
+
+    @classmethod
+    def keen(cls) -> "type[Peer]":
+        """The same one, set to start again as soon as it can what has ended."""
+        return cls
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Execute it, without waiting for anything."""
+
+    @abstractmethod
+    def ask(self) -> None:
+        """Have one request answered that changes nothing.
+
+        Raises:
+            Failed: the answer is none.
+            OSError: nobody listens yet.
+        """
+
+    def load(self) -> None:  # noqa: B027  (most read their programs as they start)
+        """Tell it its programs, when it answers."""
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Of its only process."""
+
+    @abstractmethod
+    def running(self) -> int:
+        """How many programs run."""
+
+    @abstractmethod
+    def send_start(self, name: str) -> None:
+        """Send the request to start a program."""
+
+    @abstractmethod
+    def started(self) -> None:
+        """Wait for the answer to that request.
+
+        Raises:
+            Failed: it is an error.
+        """
+
+    @abstractmethod
+    def rest(self, name: str) -> None:
+        """Wait until a program whose last line was seen can be started again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Hang up."""
+
+    def start(self, name: str) -> None:
+        """Start a program, and wait until that is done."""
+        self.send_start(name)
+        self.started()
+
+    def log(self, name: str) -> Path:
+        """Where a program's output is; it can be truncated between two starts."""
+        return self.directory / f"{name}.log"
+
+    def said(self) -> str:
+        """What it printed itself."""
+        output = self.directory / "output"
+        return output.read_text(errors="replace") if output.exists() else ""
+
+    def execute(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Run its program in the background."""
+        with open(self.directory / "output", "ab") as output:
+            process = subprocess.Popen(
+                [self.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                env=self.environment,
+                start_new_session=True,
+            )
+        self._executed.append(process)
+        return process
+
+    def wait_answer(self) -> None:
+        """Until it answers.
+
+        Raises:
+            Failed: it ended, or does not within a minute.
+        """
+        for _ in self._looks(_POLL_S, "its first answer"):
+            with contextlib.suppress(OSError, Failed):
+                self.ask()
+                return
+
+    def wait_running(self, count: int) -> None:
+        """Until so many programs run.
+
+        Raises:
+            Failed: they do not within a minute.
+        """
+        for _ in self._looks(_LOOK_S, f"{count} running programs"):
+            if self.running() == count:
+                return
+
+    def wait_logged(self, name: str, size_bytes: int, last: str) -> None:
+        """Until a log has that size, and ends with that line.
+
+        Raises:
+            Lost: it has stopped growing.
+            Failed: it does not end within a minute, or its last line is another one.
+        """
+        path = self.log(name)
+        before_bytes, grown_s = 0, time.monotonic()
+        for _ in self._looks(_POLL_S, f"{size_bytes} bytes in {path.name}"):
+            now_bytes, now_s = path.stat().st_size, time.monotonic()
+            if now_bytes >= size_bytes:
+                break
+            if now_bytes != before_bytes:
+                before_bytes, grown_s = now_bytes, now_s
+            elif now_s - grown_s > _STALLED_S:
+                raise Lost(f"{self.name}: {now_bytes} of {size_bytes} bytes came to {path.name}")
+        with path.open("rb") as file:
+            file.seek(size_bytes - len(last) - 1)
+            if file.read() != f"{last}\n".encode():
+                raise Failed(f"the last line of {path.name} is another one")
+
+    def _looks(self, every_s: float, what: str) -> Iterator[None]:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline_s:
+            yield
+            if any(one.poll() for one in self._executed):
+                raise Failed(f"{self.name} ended before {what}")
+            time.sleep(every_s)
+        raise Failed(f"{self.name}: still waiting for {what}")
+
+    def stop(self) -> tuple[float, int]:
+        """End it with SIGTERM: how many seconds that takes, and how many processes it then leaves behind.
+
+        Raises:
+            Failed: it does not run, or does not end within a minute.
+        """
+        process = psutil.Process(self.pid)
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            children = process.children(recursive=True)
+            start_s = time.monotonic()
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            if not select.select([pidfd], [], [], DEADLINE_S)[0]:
+                raise Failed(f"{self.name} does not end")
+            took_s = time.monotonic() - start_s
+        finally:
+            os.close(pidfd)
+        return took_s, sum(map(_lives, children))
+
+    def _clean(self) -> None:
+        self.close()
+        with contextlib.suppress(OSError, Failed, psutil.Error):
+            self.stop()
+        deadline_s = time.monotonic() + DEADLINE_S
+        for process in self._executed:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(DEADLINE_S)
+        while (left := list(self._marked())) and time.monotonic() < deadline_s:
+            for one in left:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+            psutil.wait_procs(left, timeout=1.0)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _marked(self) -> Iterator[psutil.Process]:
+        """All processes with this one's environment: also those whose parents are gone."""
+        for one in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if self.owns(one):
+                    yield one
+
+    def owns(self, process: psutil.Process) -> bool:
+        """Whether it started that process, or is it, as far as the environment tells."""
+        return _lives(process) and process.environ().get(_MARK) == str(self.directory)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,297 @@
+"""Other process managers, each measured in turn with ours: ``python -m bench peers``.
+
+They are found in the directories that the environment variable ``BENCH_PEERS`` lists (as PATH does), then in PATH; who
+is not there is skipped. In the table their figures have the floor's place, and a ratio below 1 means that ours needs
+less. All have their least delays: ``startsecs = 0``, no pause before a restart; rows are:
+
+cold start      from the execution to the first answer: of ``/healthz``; of supervisord's ``getState`` in XML-RPC, of
+                circus' ``status``, of pm2's ``ping``. As ``ringward up`` does, ``pm2 ping`` starts the daemon.
+idle            processor and memory (PSS) of their own processes while ten services sleep; ours has ten tasks besides.
+killed          from the death of a service to the first write of its next process. circus only looks now and then
+                what has ended: here every 10 ms (``check_delay``), when it idles every 5 s, as it does by itself.
+stop            from SIGTERM to the end of the daemon, and how many processes are left then; all ten services obey.
+ingest          from the request to start until the last line can be read: ours through the API and with the run ended,
+                theirs in the log file; in units of ``| cat > file``, which is measured right after each. Who does not
+                get everything into the file has no figure ("loses output"). Of eight writers ours are started at
+                once, theirs one after the other: circus refuses a start while it is busy with another one.
+first line      from the request to start until its first line is seen: ours by an SSE client, theirs by who follows
+                the log file and is woken by the kernel. ``supervisorctl tail -f`` reads that file, so it comes later;
+                pm2's bus and circus' pubsub are not looked at.
+output          from the write of a line to the same.
+
+Theirs is raw text in a file; ours has numbers, times and an index by then. Short runs (``true``, many at a time, with a
+history) have no row: none of them has runs, one program is one process that is started again.
+"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import psutil
+
+from bench.client import Failed
+from bench.daemon import Daemon, toml
+from bench.ingest import WRITERS, Source, at_once, numbers, through_cat, through_daemon, wide
+from bench.lifetime import (
+    SERVICES,
+    SETTLE_S,
+    SLEEP,
+    TASKS,
+    Fifo,
+    first_answer,
+    idling,
+    stopped,
+    wait_running,
+)
+from bench.measure import Row, in_turn, latency_rows, peer_row
+from bench.peers.circus import Circus
+from bench.peers.peer import DEADLINE_S, Lost, Peer, Program
+from bench.peers.pm2 import Pm2
+from bench.peers.supervisord import Supervisord
+from bench.peers.tail import Tail
+from bench.streams import ECHO, clock, first_line, ticks
+
+_KINDS: tuple[type[Peer], ...] = (Supervisord, Circus, Pm2)
+_SLEEPS = [Program(f"s{number}", SLEEP, service=True) for number in range(10)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A peer that is on this machine."""
+
+    kind: type[Peer]
+    executable: str
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    def running(self, *programs: Program, start: bool = True) -> Peer:
+        """It with these programs, as a context."""
+        return self.kind(self.executable, programs, start=start)
+
+
+def peers(quick: bool) -> list[Row]:
+    """All rows of all peers that there are."""
+    found = list(_found())
+    rows = []
+    for measure in (_cold_start, _idle, _revive, _stop, _ingest, _eight, _trigger, _output) if found else ():
+        for peer in found:
+            try:
+                rows += measure(peer, quick)
+            except (Failed, OSError, psutil.Error) as err:
+                what = measure.__name__.removeprefix("_")
+                print(f"{what}, {peer.name}: {type(err).__name__}: {err}", file=sys.stderr)
+                rows.append(Row(f"{what}, {peer.name}", "failed", "", "", "", ok=False))
+    return rows
+
+
+def _found() -> Sequence[Found]:
+    path = os.pathsep.join(filter(None, (os.environ.get("BENCH_PEERS"), os.environ.get("PATH", os.defpath))))
+    found = []
+    for kind in _KINDS:
+        if executable := shutil.which(kind.program, path=path):
+            found.append(Found(kind, os.path.abspath(executable)))
+        else:
+            print(
+                f"{kind.name} is skipped: no {kind.program} in BENCH_PEERS or PATH; to have it: {kind.install}",
+                file=sys.stderr,
+            )
+    return found
+
+
+def _cold_start(peer: Found, quick: bool) -> list[Row]:
+    def theirs() -> float:
+        with peer.running(Program("t", ["/bin/true"], service=False), start=False) as running:
+            start_s = time.monotonic()
+            running.launch()
+            running.wait_answer()
+            return time.monotonic() - start_s
+
+    pairs = in_turn(2 if quick else 5, lambda: first_answer()[0], theirs)
+    return [peer_row(f"cold start to the first answer, {peer.name}", pairs, "{:.3f} s")]
+
+
+def _idle(peer: Found, quick: bool) -> list[Row]:
+    settle_s, span_s = (1.0, 2.0) if quick else (SETTLE_S, 20.0)
+
+    def used(processes: list[psutil.Process]) -> tuple[float, float]:
+        shares, memory = idling(processes, span_s)
+        return sum(shares), sum(memory)
+
+    with Daemon(SERVICES + TASKS) as daemon:
+        wait_running(daemon, 10)
+        time.sleep(settle_s)
+        ours = used(daemon.processes())
+    with peer.running(*_SLEEPS) as running:
+        running.wait_running(10)
+        time.sleep(settle_s)
+        theirs = used([psutil.Process(running.pid)])
+    return [
+        Row(
+            f"idle: {what}, {peer.name}",
+            unit.format(one),
+            unit.format(other),
+            f"{one / other:.2f} x" if other else "",
+            "",
+            None,
+        )
+        for what, unit, one, other in zip(
+            ("processor", "memory (PSS)"), ("{:.2f} %", "{:.1f} MB"), ours, theirs, strict=True
+        )
+    ]
+
+
+def _revive(peer: Found, quick: bool) -> list[Row]:
+    count = 5 if quick else 30
+    keen = Found(peer.kind.keen(), peer.executable)
+
+    def ours(fifo: Fifo) -> list[float]:
+        with Daemon(fifo.definition()) as daemon:
+            return fifo.kills(count, lambda: wait_running(daemon, 1))
+
+    def theirs(fifo: Fifo) -> list[float]:
+        with keen.running(Program("s", fifo.command, service=True)) as running:
+            return fifo.kills(count, lambda: running.wait_running(1))
+
+    def alone(measure: Callable[[Fifo], list[float]]) -> list[float]:
+        fifo = Fifo()
+        try:
+            return measure(fifo)
+        finally:
+            fifo.close()
+
+    one, other = _rounds(1 if quick else 3, lambda: alone(ours), lambda: alone(theirs))
+    return latency_rows(f"service killed -> running again, {peer.name}", one, other)
+
+
+def _stop(peer: Found, quick: bool) -> list[Row]:
+    left: list[int] = []
+
+    def theirs() -> float:
+        with peer.running(*_SLEEPS) as running:
+            running.wait_running(10)
+            took_s, count = running.stop()
+            left.append(count)
+        return took_s
+
+    pairs = in_turn(1 if quick else 5, stopped, theirs)
+    return [
+        peer_row(f"clean stop, 10 services, {peer.name}", pairs, "{:.3f} s"),
+        Row(f"clean stop: left behind, {peer.name}", "0", str(max(left)), "", "", None),
+    ]
+
+
+def _ingest(peer: Found, quick: bool) -> list[Row]:
+    source = numbers(100_000 if quick else 5_000_000)
+    return [_flood(peer, f"ingest: seq 1 {source.last}", source, 1, 2 if quick else 3)]
+
+
+def _eight(peer: Found, quick: bool) -> list[Row]:
+    return [_flood(peer, f"{WRITERS} writers at once", wide(1 if quick else 20), WRITERS, 2 if quick else 3)]
+
+
+def _flood(peer: Found, what: str, source: Source, writers: int, rounds: int) -> Row:
+    label = f"{what}, in cat's, {peer.name}"
+    size_bytes = _printed_bytes(source)
+    programs = [Program(f"flood{number}", source.argv, service=False) for number in range(writers)]
+    own: list[float] = []
+    with Daemon(source.definition(writers)) as daemon, peer.running(*programs) as running, ExitStack() as stack:
+        clients = [stack.enter_context(closing(daemon.client())) for _ in programs]
+
+        def ours() -> float:
+            daemon.remove_logs()
+            took_s = max(at_once(clients, source)) if writers > 1 else through_daemon(clients[0], source)
+            own.append(took_s / through_cat(source, writers))
+            return own[-1]
+
+        def theirs() -> float:
+            for one in programs:
+                os.truncate(running.log(one.name), 0)
+            start_s = time.monotonic()
+            for one in programs:
+                running.start(one.name)
+            for one in programs:
+                running.wait_logged(one.name, size_bytes, source.last)
+            took_s = time.monotonic() - start_s
+            for one in programs:
+                running.rest(one.name)
+            return took_s / through_cat(source, writers)
+
+        try:
+            return peer_row(label, in_turn(rounds, ours, theirs), "{:.2f} x")
+        except Lost as err:
+            print(err, file=sys.stderr)
+            return Row(label, f"{statistics.median(own):.2f} x", "loses output", "", "", None)
+
+
+def _printed_bytes(source: Source) -> int:
+    counted = subprocess.run(
+        ["/bin/sh", "-c", '"$@" | wc -c', "sh", *source.argv], stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S
+    )
+    return int(counted.stdout)
+
+
+def _trigger(peer: Found, quick: bool) -> list[Row]:
+    count = 5 if quick else 50
+    with (
+        Daemon(f"[tasks.echo]\nrun = {toml(ECHO)}\n") as daemon,
+        peer.running(Program("echo", ECHO, service=False)) as running,
+        Tail(running.log("echo")) as tail,
+        closing(daemon.client()) as trigger,
+        closing(daemon.client()) as stream,
+    ):
+
+        def ours() -> list[float]:
+            return [first_line(trigger, stream) for _ in range(count)]
+
+        def once() -> float:
+            start_ns = time.monotonic_ns()
+            running.send_start("echo")
+            _, at_ns = tail.next(DEADLINE_S)
+            running.started()
+            running.rest("echo")
+            return (at_ns - start_ns) / 1e9
+
+        one, other = _rounds(2 if quick else 4, ours, lambda: [once() for _ in range(count)])
+    return latency_rows(f"trigger -> first line, {peer.name}", one, other)
+
+
+def _output(peer: Found, quick: bool) -> list[Row]:
+    count = 25 if quick else 150
+    argv = clock(count)
+    with (
+        Daemon(f"[tasks.clock]\nrun = {toml(argv)}\n") as daemon,
+        peer.running(Program("clock", argv, service=False)) as running,
+        Tail(running.log("clock")) as tail,
+        closing(daemon.client()) as client,
+    ):
+
+        def theirs() -> list[float]:
+            times: list[float] = []
+            running.start("clock")
+            while len(times) < count:
+                lines, at_ns = tail.next(DEADLINE_S)
+                times += [(at_ns - int(line)) / 1e9 for line in lines]
+            running.rest("clock")
+            return times
+
+        one, other = _rounds(1 if quick else 2, lambda: ticks(client, count), theirs)
+    return latency_rows(f"output -> who follows, {peer.name}", one, other)
+
+
+def _rounds(
+    rounds: int, ours: Callable[[], list[float]], theirs: Callable[[], list[float]]
+) -> tuple[list[float], list[float]]:
+    """All times of ours and of theirs, measured in turn."""
+    one, other = [], []
+    for _ in range(rounds):
+        one += ours()
+        other += theirs()
+    return one, other
