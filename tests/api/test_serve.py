@@ -43,6 +43,25 @@ def test_terminate(own: Daemon) -> None:
     idle.close()
 
 
+def _pending(pid: int) -> set[int]:
+    """Signals that a process has not taken (proc_pid_status(5))."""
+    (mask,) = re.findall(r"^ShdPnd:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
+
+
+def test_a_worker_that_does_not_end_is_killed(own: Daemon) -> None:
+    """It gets its time, less when told to hurry; then the server ends without it, and it is gone."""
+    assert own.get("/healthz").status == 200
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGSTOP)
+    own.signal(signal.SIGTERM)
+    until(lambda: signal.SIGTERM in _pending(worker), "the worker to be told")
+    own.signal(signal.SIGINT)
+    until(lambda: signal.SIGQUIT in _pending(worker), "the worker to be hurried")
+    assert own.wait() == 0
+    until(lambda: not os.path.exists(f"/proc/{worker}"), "the end of the worker")
+
+
 def test_connections_wait_while_it_restarts(own: Daemon) -> None:
     """A request sent while nobody serves is answered by the next server, over both sockets."""
     own.signal(signal.SIGTERM)
