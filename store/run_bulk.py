@@ -146,13 +146,14 @@ def find_excess(db: Database, rules: Mapping[str, Retention], others: Retention,
 
 def mark_deleted(db: Database, rows: str, now_ms: int) -> int:
     """Delete a slice so that it can be restored; returns how many runs that were."""
-    insert = (
+    insert = (  # without the range PostgreSQL would go through all runs that are deleted
         f"INSERT INTO deleted_runs (run, deleted_at) SELECT seq, ? FROM runs WHERE seq IN {NUMBERS}"  # noqa: S608 - constants
-        f" AND {_ENDED} AND {VISIBLE} RETURNING run"
+        f" AND {_ENDED} AND seq NOT IN (SELECT run FROM deleted_runs WHERE run BETWEEN ? AND ?) RETURNING run"
     )
+    numbers = json.loads(rows)
     with db.transaction() as connection:
         with connection.without_triggers():
-            deleted = connection.rows(insert, [now_ms, rows])
+            deleted = connection.rows(insert, [now_ms, rows, min(numbers), max(numbers)])
         _count_slice(connection, _slice(deleted), "true", -1)
         return len(deleted)
 
@@ -341,15 +342,18 @@ def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
         " min(started_at) AS first, max(started_at) AS last"
     )
     sums = "SUM(n), SUM(started), SUM(timed), min(first), max(last)"
-    db.execute(
+    slice_ = f"runs WHERE seq IN {NUMBERS} AND {_ENDED} AND {which}"
+    parts = (
         "WITH chosen AS MATERIALIZED (SELECT task_name, created_at, state, exit_code, triggered_by,"  # noqa: S608 - constants
         " CASE WHEN retry_attempt > 0 THEN 1 ELSE 0 END AS retry, started_at, duration"
-        f" FROM runs WHERE seq IN {NUMBERS} AND {_ENDED} AND {which}),"
+        f" FROM {slice_}),"
         f" narrow AS MATERIALIZED (SELECT created_at >> 22 AS bucket, {by}, {numbers} FROM chosen GROUP BY 1, {by}),"
         f" counted AS (SELECT '' AS scope, 22 AS width, * FROM narrow"
         f" UNION ALL SELECT '', 27, bucket >> 5, {by}, {sums} FROM narrow GROUP BY 3, {by}"
         f" UNION ALL SELECT task_name, 27, created_at >> 27, {by}, {numbers} FROM chosen GROUP BY 1, 3, {by})"
-        f" INSERT INTO run_counts SELECT scope, width, bucket, {by},"
+    )
+    counts = (
+        f"INSERT INTO run_counts SELECT scope, width, bucket, {by},"  # noqa: S608 - constants
         f" {sign} * n, {sign} * started, {sign} * timed, first, last FROM counted WHERE true"
         " ON CONFLICT (task_name, width, bucket, state, exit_code, triggered_by, retry)"
         " DO UPDATE SET n = run_counts.n + excluded.n, started = run_counts.started + excluded.started,"
@@ -357,12 +361,15 @@ def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
         " first_start = CASE WHEN run_counts.first_start <= excluded.first_start OR excluded.first_start IS NULL"
         " THEN run_counts.first_start ELSE excluded.first_start END,"
         " last_start = CASE WHEN run_counts.last_start >= excluded.last_start OR excluded.last_start IS NULL"
-        " THEN run_counts.last_start ELSE excluded.last_start END",
-        [rows],
+        " THEN run_counts.last_start ELSE excluded.last_start END"
     )
-    db.execute(
-        f"INSERT INTO run_durations SELECT {bucket('duration')}, state, {sign} * count(*) FROM runs"  # noqa: S608 - constants
-        f" WHERE seq IN {NUMBERS} AND {_ENDED} AND duration IS NOT NULL AND {which} GROUP BY 1, 2"
-        " ON CONFLICT (bucket, state) DO UPDATE SET n = run_durations.n + excluded.n",
-        [rows],
+    durations = (
+        f"INSERT INTO run_durations SELECT {bucket('duration')}, state, {sign} * count(*)"  # noqa: S608 - constants
+        " FROM {} duration IS NOT NULL GROUP BY 1, 2"
+        " ON CONFLICT (bucket, state) DO UPDATE SET n = run_durations.n + excluded.n"
     )
+    if db.sqlite:
+        db.execute(f"{parts} {counts}", [rows])
+        db.execute(durations.format(f"{slice_} AND"), [rows])
+    else:  # a statement can be part of another one: the slice is read once
+        db.execute(f"{parts}, counts AS ({counts}) {durations.format('chosen WHERE')}", [rows])
