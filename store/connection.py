@@ -6,7 +6,7 @@ The SQL of this package is one text for both databases (store.sqlite, store.post
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, TypeVar
 
 Value = str | int | float | bytes | None
@@ -136,6 +136,10 @@ class Connection(ABC):
     @abstractmethod
     def without_triggers(self) -> AbstractContextManager[None]:
         """Statements inside fire no trigger; whoever runs them does the triggers' work, in the same transaction."""
+
+    def scanning(self) -> AbstractContextManager[None]:
+        """Statements inside have to look at every row of a table; called within a transaction."""
+        return nullcontext()
 
     def has_backlog(self) -> bool:
         """Whether much of what was committed has still to be moved to its place; called within a transaction.

@@ -297,7 +297,8 @@ def _page_by_id(
 
 def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> list[_Found]:
     """All matches that have ended, in no order, up to a limit."""
-    return _matches(db, selection, "runs_created", order.column, [], "", limit, 0)
+    with db.scanning():
+        return _matches(db, selection, "runs_created", order.column, [], "", limit, 0)
 
 
 def _matches(
