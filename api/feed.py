@@ -190,7 +190,7 @@ class Feed:
                     del left[tail]
             if head.sealed or not self.has_ring or self.unfinished():
                 left = dict.fromkeys(self.tails)
-        except (LogError, OSError) as err:
+        except (LogError, OSError, MemoryError) as err:
             log.debug("the ring %s: %s", self.name, err)
         for tail in left:
             tail.woken.set()

@@ -11,6 +11,7 @@ from gevent.event import Event
 
 from api import sse
 from api.feed import LIVE_BYTES, Feed
+from logring.errors import Corrupt
 from logring.layout import STDOUT
 from logring.reader import Head
 from logring.writer import RingWriter
@@ -128,12 +129,13 @@ def test_who_stands_at_the_end_is_woken_for_all_but_lines(ring: RingWriter, feed
     ring.mirror_pending()
     feed.expect()
     assert [tail.woken.is_set() for tail in tails] == [True, True]
-    tails[1].woken.clear()
-    tails[1].error = OSError("the disk")
     ring.append(STDOUT, b"\n", 1000)
     ring.mirror_pending()
-    feed.expect()
-    assert tails[1].woken.is_set()
+    for error in (OSError("the disk"), Corrupt("the ring"), MemoryError()):
+        tails[1].woken.clear()
+        tails[1].error = error
+        feed.expect()
+        assert tails[1].woken.is_set()
     tails[1].error = None
     for tail in tails:
         tail.woken.clear()
