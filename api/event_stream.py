@@ -7,7 +7,7 @@ session ends or its token is revoked, when the worker ends, and, for a run, with
 
 A stream that has sent all there is and waits for more needs its greenlet only for what is not a new line: those its
 feed gives it on the loop, made ready for sending once for all streams, and it hands them to the socket at once. To
-wake a greenlet, and have a line go through all of gunicorn, takes three times as long.
+wake a greenlet for each, and have a line go through all of gunicorn, costs the processor twice as much.
 """
 
 import socket

@@ -97,15 +97,16 @@ def rate_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: fl
     )
 
 
-def peer_row(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Row:
-    """A row that has a peer in the place of the floor, and no bar; less is better."""
+def peer_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float | None = None) -> Row:
+    """A row that has a peer in the place of the floor; less is better, and `bar` is for the ratio."""
+    middle = statistics.median(ratios(pairs))
     return Row(
         what,
         unit.format(statistics.median(ours for ours, _ in pairs)),
         unit.format(statistics.median(peer for _, peer in pairs)),
-        f"{statistics.median(ratios(pairs)):.2f} x",
-        "",
-        None,
+        f"{middle:.2f} x",
+        "" if bar is None else f"<= {bar:.2f} x",
+        None if bar is None else middle <= bar,
         between(ratios(pairs), "{:.2f} x"),
     )
 
