@@ -31,6 +31,8 @@ _REGION_S = 0.1
 _ROTATED_S = 1.0
 _COMING_S = 0.25
 """How long a log of which there is nothing yet may take to come before it is looked for on the disk as well."""
+_CLOCK_MS = 1000
+"""By so much a first line may seem to be older than it is."""
 _NOTHING = Head(0, 0, 0, sealed=False, region_epoch=0)
 _INTEGER = re.compile("-?[0-9]{1,19}")
 
@@ -155,6 +157,7 @@ class RunLogStream(LogStream):
         # The lines of an ended run are counted in its row, also when nothing is left of its log.
         self._lines = run.lines
         self._live = run.status != "ended"
+        self._opened_ms = time.time_ns() // 1_000_000 - _CLOCK_MS
         self._head: Head | None = None
         self._reader = LogReader(*context.hub.paths(run))
 
@@ -196,7 +199,10 @@ class RunLogStream(LogStream):
         return head if feed.has_ring else None
 
     def _head_that_came(self) -> Head:
-        """Where a live log stood that had no ring: at its beginning, unless the client knows more of it."""
+        """Where a live log stood that had no ring: at its beginning, unless the client knows more of it.
+
+        Its ring may have come and gone since; only one whose first line is older had begun before.
+        """
         knows = self._last_event_id is not None or self._anchor > 0
         if self._feed is not None and self._watch is not None:
             head = self._ring_head(self._feed)
@@ -204,7 +210,13 @@ class RunLogStream(LogStream):
                 return head if knows else _NOTHING
             if self._watch.outcome is not None and not knows:
                 return _NOTHING
-        return self._whole_head()
+        head = self._whole_head()
+        return head if knows or self._began_before(head) else _NOTHING
+
+    def _began_before(self, head: Head) -> bool:
+        """Whether the log had lines when this stream was opened."""
+        page = self.context.files(read_page, self._reader, head.first_available, 1, _PAGE_BYTES)
+        return any(line.ts < self._opened_ms for line in page.lines)
 
     def fetch(self, position: int, limit: int) -> Chunk:
         """Read in a thread: it may come from the disk."""

@@ -1,6 +1,7 @@
 """The live stream of a run's log, and the daemon's."""
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -262,6 +263,30 @@ def test_a_log_that_had_not_begun(daemon: Daemon) -> None:
     assert brief([event for event in resumed.events() if event.name == "line"]) == [range(7, 10)]
     tail.close()
     resumed.close()
+
+
+def test_a_log_that_came_and_went(daemon: Daemon) -> None:
+    """While the worker had no time to look, and before the row says so: whoever was there before gets all of it."""
+    other = running(daemon)
+    daemon.log_of(other).write(b"line\n")
+    first = daemon.stream(path(other))
+    assert first.take(1)[0].id == 0  # the worker is connected to the doorbell, which rings for all streams then
+    run = running(daemon)
+    before = daemon.stream(path(run, "?from=-2"))
+    (worker,) = daemon.workers()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        log = daemon.log_of(run)
+        log.write(b"".join(b"line %d\n" % number for number in range(10)))
+        log.finish()
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert brief(before.take(10)) == [range(10)]
+    daemon.end(run.id, lines=10)
+    assert brief(list(before.events())) == [done(9)]
+    before.close()
+    first.close()
+    daemon.end(other.id, lines=1)
 
 
 def test_replay_limit_of_a_live_run(daemon: Daemon) -> None:

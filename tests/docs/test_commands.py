@@ -15,6 +15,7 @@ NOT_RUN = {
     "changes the host": 11,
     "installs": 1,
     "needs a container engine": 1,
+    "other people's programs": 1,
     "reads what this host may not have": 1,
     "sends to others": 1,
     "starts another daemon": 3,

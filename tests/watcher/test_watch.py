@@ -85,6 +85,8 @@ class Answering:
 
     async def __aexit__(self, *_: object) -> None:
         self.server.close()
+        # A connection that was accepted in this moment is among the talks when that is done.
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task.get_coro())))
         for writer, talk in self._talks:
             talk.cancel()
             writer.transport.abort()
