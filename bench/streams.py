@@ -31,8 +31,9 @@ def output_to_stream(quick: bool) -> list[Row]:
         for _ in range(1 if quick else 2):
             reader = subprocess.Popen(clock(count), stdout=subprocess.PIPE, bufsize=0)
             assert reader.stdout is not None
-            while line := reader.stdout.read(64):
-                floor.append((time.monotonic_ns() - int(line)) / 1e9)
+            while lines := reader.stdout.read(4096):
+                at_ns = time.monotonic_ns()
+                floor += [(at_ns - int(line)) / 1e9 for line in lines.split()]
             reader.wait()
             client = daemon.client()
             ours += ticks(client, count)
