@@ -13,6 +13,7 @@ wake a greenlet for each, and have a line go through all of gunicorn, costs the 
 import socket
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ _TAIL_LINES = 2000
 """Up to so many new lines a stream is sent on the loop."""
 
 
-class EventStream:
+class EventStream(ABC):
     """A stream of one request; subclasses say what it sends.
 
     There may be thousands that have nothing to send, so each keeps as little as it can.
@@ -85,9 +86,9 @@ class EventStream:
             self.close()
             raise
 
+    @abstractmethod
     def _hold(self) -> None:
         """Take hold of what a kind of stream needs."""
-        raise NotImplementedError
 
     def follow(self, name: str) -> Feed:
         """Follow a ring, and be woken by it."""
@@ -184,13 +185,13 @@ class EventStream:
                 yield data
                 self.beat_s = time.monotonic() + HEARTBEAT_S
 
+    @abstractmethod
     def events(self) -> Iterator[bytes]:
         """What to send, in batches.
 
         Whoever has more to send at once lets the others have a turn first: a client that reads as fast as we send
         would never.
         """
-        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of everything; called by gunicorn in any case."""

@@ -2,6 +2,7 @@
 
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Iterator
 
 import gevent
@@ -92,9 +93,9 @@ class LogStream(EventStream):
         self._rotated_s = 0.0
         self._preamble = sse.RETRY
 
+    @abstractmethod
     def fetch(self, position: int, limit: int) -> Chunk:
         """Rendered lines from `position` on, wherever they are."""
-        raise NotImplementedError
 
     def preamble(self) -> bytes:
         """What every stream begins with, once."""
@@ -211,7 +212,7 @@ class RunLogStream(LogStream):
             if self._watch.outcome is not None and not knows:
                 return _NOTHING
         head = self._whole_head()
-        return head if knows or self._began_before(head) else _NOTHING
+        return head if knows or not head.lines or self._began_before(head) else _NOTHING
 
     def _began_before(self, head: Head) -> bool:
         """Whether the log had lines when this stream was opened."""
