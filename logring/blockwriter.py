@@ -23,8 +23,10 @@ from logring.layout import (
     STATE_SEALED,
     max_line,
 )
-from logring.lines import LONG_LINE, has_long_line, newlines, utf8_cut
+from logring.lines import LONG_LINE, count_lines, has_long_line, utf8_cut
 from logring.ring import Ring
+
+_CALM_BYTES = 1 << 20
 
 
 class BlockWriter:
@@ -155,9 +157,8 @@ class BlockWriter:
         if end - before > self._max_line and has_long_line(mm, before, cut, end, self._max_line):
             self._split(stream, end, now_ms)
         elif cut:
-            text = mm[start:cut]
-            lines = newlines(text, self._lines_long)
-            self._lines_long = lines * LONG_LINE < len(text)
+            lines = count_lines(mm, start, cut, self._lines_long)
+            self._lines_long = lines * LONG_LINE < cut - start
             self._commit(cut, lines, stream, 0, now_ms)
         if end > head.start:
             self._tail_ms[stream] = now_ms
@@ -244,6 +245,8 @@ class BlockWriter:
         """
         ring = self.ring
         number = self.closed_blocks
+        if number * self.block_size == _CALM_BYTES and self.written_blocks and number == ring.taken:
+            ring.wrap()  # the first block had the time to reach the file: there is no flood that needs more
         ring.take_slot(number)
         if not self._block_free():
             raise BlockingIOError(errno.EAGAIN, "no free slot in the ring")

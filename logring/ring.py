@@ -240,10 +240,14 @@ class Ring:
         if number < self.taken or self.taken == self.slots:
             return True
         if not is_roomy(self.fd) or not self._take("slot", self.slot_at(number), self.block_size):
-            self.slots = self.taken
+            self.wrap()
             return False
         self.taken = number + 1
         return True
+
+    def wrap(self) -> None:
+        """Have no more slots than there are; before any of them is used again."""
+        self.slots = self.taken
 
     def grow_text(self) -> bool:
         """Take more text pages of the first block: twice as many as there are, or one more."""

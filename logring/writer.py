@@ -32,7 +32,8 @@ from logring.region import Rows, last_rows
 from logring.ring import Ring, read_pending, read_publication
 
 _CREATE_AGAIN_MS = 1000
-_READ_BYTES = 65536
+_READ_BYTES = 131072
+_PRIVATE_READ_BYTES = 65536
 
 
 class RingWriter(BlockWriter):
@@ -204,7 +205,7 @@ class RingWriter(BlockWriter):
         """Read once from `fd`, straight into the head block, and publish the lines that are complete now.
 
         Returns:
-            Bytes read, at most 64 KiB; 0 at end of file.
+            Bytes read, at most 128 KiB; 0 at end of file.
 
         Raises:
             BlockingIOError: nothing to read, or no place for it as long as `writable` is False.
@@ -222,7 +223,7 @@ class RingWriter(BlockWriter):
                 or self._swallow[stream]
                 or not self._try_prepare(stream, now_ms)
             ):
-                data = os.read(fd, _READ_BYTES)
+                data = os.read(fd, _PRIVATE_READ_BYTES)
                 self.append(stream, data, now_ms)
                 return len(data)
         head = self._head

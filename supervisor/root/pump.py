@@ -1,8 +1,8 @@
 """The pump thread: from pipes to rings.
 
-Each readable pipe gives at most 64 KiB a round, so that one flood starves nobody. A run whose ring is full because
+Each readable pipe gives at most 128 KiB a round, so that one flood starves nobody. A run whose ring is full because
 its log file is slow is not read until there is room; its writer then waits as on any full pipe. After each round the
-doorbells ring for what changed.
+doorbells ring for what changed. Pipes of busy runs are made to hold more, so that their writers go on meanwhile.
 
 Writers that print line by line would make us read line by line. When rounds bring little and follow each other
 closely, the pump pauses for a millisecond, which lets the pipes fill.
@@ -24,13 +24,17 @@ from logring.writer import RingWriter
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Spawn
 from supervisor.osport import Wakeup
-from supervisor.root.channels import capacity, is_empty
+from supervisor.root.channels import capacity, is_empty, is_wide, widen
 from supervisor.root.files import FileThread
 from supervisor.root.record import Record
-from supervisor.root.runlog import RunLog, Shape, Source, prepare
+from supervisor.root.runlog import RunLog, Shape, Source, free_bytes, prepare
 from supervisor.root.trouble import Trouble
 
-_ROUND_BYTES = 65536
+_ROUND_BYTES = 131072
+_HELPER_READ_BYTES = 65536
+_BUSY_BYTES = 32768
+_WIDE_PIPES = 32
+"""8 MiB of the 64 MiB that the pipes of a user who is not root may hold; who has more gets small ones."""
 _BIG_READ_BYTES = 16384
 _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
@@ -77,6 +81,8 @@ class Pump(threading.Thread):
         self._helpers: dict[int, bytearray] = {}
         self._touched: set[RunLog] = set()
         self._ending = False
+        self._wide = 0
+        """Pipes that were widened and are not closed yet."""
         self._short = False
         """There was no memory left in the round before."""
         self._trouble = Trouble()
@@ -248,6 +254,8 @@ class Pump(threading.Thread):
                 self._trouble.stalled(log, state["since_s"])
             for source in log.sources:
                 self._by_fd[source.fd] = source
+                source.wide = is_wide(source.fd) or None
+                self._wide += source.wide is True
                 if not log.stalled:
                     self._epoll.register(source.fd, select.EPOLLIN)
             self._touched.add(log)
@@ -294,6 +302,9 @@ class Pump(threading.Thread):
                 self._close(source, now_ms)
                 break
             taken += size
+            if size >= _BUSY_BYTES and source.wide is None and self._wide < _WIDE_PIPES:
+                source.wide = widen(source.fd)
+                self._wide += source.wide
             if size < _BIG_READ_BYTES:  # most likely empty now; epoll tells when not
                 break
         self._touched.add(log)
@@ -329,6 +340,7 @@ class Pump(threading.Thread):
         if not log.stalled:
             self._epoll.unregister(source.fd)
         del self._by_fd[source.fd]
+        self._wide -= source.wide is True
         log.sources.discard(source)
         os.close(source.fd)
 
@@ -385,7 +397,7 @@ class Pump(threading.Thread):
             self._epoll.register(fd, select.EPOLLIN)
 
     def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
-        shape = Shape.of(spawn.log_max_bytes, self._memory_bytes() // (2 * len(self._by_run) + 2))
+        shape = Shape.of(spawn.log_max_bytes, free_bytes(self._runtime_dir) // (2 * len(self._by_run) + 2))
         writer = RingWriter(
             ring_path(self._runtime_dir, spawn.run),
             spawn.run,
@@ -397,14 +409,6 @@ class Pump(threading.Thread):
         prepare(writer, spawn, streams)
         return writer
 
-    def _memory_bytes(self) -> int:
-        """Shared memory that is free; 0 when somebody removed the directory: making the ring will tell."""
-        try:
-            found = os.statvfs(self._runtime_dir)
-        except OSError:  # ENOENT
-            return 0
-        return found.f_bavail * found.f_frsize
-
     def _add_helper(self, fd: int) -> None:
         self._helpers[fd] = bytearray()
         self._epoll.register(fd, select.EPOLLIN)
@@ -412,11 +416,11 @@ class Pump(threading.Thread):
     def _read_helper(self, fd: int) -> None:
         buffer = self._helpers[fd]
         try:
-            data = os.read(fd, _ROUND_BYTES)
+            data = os.read(fd, _HELPER_READ_BYTES)
         except BlockingIOError:  # EAGAIN: woken for nothing
             return
         buffer += data
-        whole = buffer.rfind(b"\n") + 1 or (len(buffer) if len(buffer) > _ROUND_BYTES else 0)
+        whole = buffer.rfind(b"\n") + 1 or (len(buffer) if len(buffer) > _HELPER_READ_BYTES else 0)
         if not data:
             whole = len(buffer)
             self._epoll.unregister(fd)

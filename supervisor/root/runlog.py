@@ -14,7 +14,7 @@ from supervisor.messages import Spawn
 from supervisor.root.record import Record
 
 _LARGE_BLOCK = 4 * BLOCK_SIZE
-_LARGE_RING = 4
+_LARGE_RINGS = range(4, 17)
 _LARGE_FROM_BYTES = 32 * _LARGE_BLOCK
 _MIN_FILE_BLOCKS = 2
 _CARRIED = ("stalled", "state", "told_overflow", "told_blocks", "cut_off", "sealing", "sealed", "frames_failed")
@@ -23,8 +23,9 @@ _CARRIED = ("stalled", "state", "told_overflow", "told_blocks", "cut_off", "seal
 class Shape(NamedTuple):
     """Blocks of a log.
 
-    Large ones cost a busy writer half as much. A log that may not become large has small ones, so that what gives way
-    at once stays a small part of it, and so have all while shared memory is short.
+    Large ones cost a busy writer half as much, and many of them keep pump and file thread from waiting for each other.
+    A log that may not become large has small ones, so that what gives way at once stays a small part of it, and so have
+    all while shared memory is short.
     """
 
     block_size: int
@@ -34,20 +35,23 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, log_max_bytes: int, memory_bytes: int) -> "Shape":
         """For a log file of this size at most, and a ring that may have so much memory."""
-        if log_max_bytes >= _LARGE_FROM_BYTES and memory_bytes >= _LARGE_RING * _LARGE_BLOCK:
-            return cls(_LARGE_BLOCK, _LARGE_RING, log_max_bytes // _LARGE_BLOCK)
+        slots = min(memory_bytes // _LARGE_BLOCK, _LARGE_RINGS[-1])
+        if log_max_bytes >= _LARGE_FROM_BYTES and slots in _LARGE_RINGS:
+            return cls(_LARGE_BLOCK, slots, log_max_bytes // _LARGE_BLOCK)
         return cls(BLOCK_SIZE, RING_BLOCKS, max(_MIN_FILE_BLOCKS, log_max_bytes // BLOCK_SIZE))
 
 
 class Source:
     """One pipe of a run."""
 
-    __slots__ = ("fd", "log", "stream")
+    __slots__ = ("fd", "log", "stream", "wide")
 
     def __init__(self, fd: int, stream: int, log: "RunLog") -> None:
         self.fd = fd
         self.stream = stream
         self.log = log
+        self.wide: bool | None = None
+        """Whether the pipe was made to hold more than pipes do; None: nobody tried."""
 
 
 class RunLog:
@@ -163,6 +167,15 @@ class RunLog:
         for name in _CARRIED:
             setattr(self, name, found[name])
         return self
+
+
+def free_bytes(runtime_dir: str) -> int:
+    """Shared memory that is free; 0 when somebody removed the directory: making the ring will tell."""
+    try:
+        found = os.statvfs(runtime_dir)
+    except OSError:  # ENOENT
+        return 0
+    return found.f_bavail * found.f_frsize
 
 
 def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:

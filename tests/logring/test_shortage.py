@@ -50,6 +50,21 @@ def test_pages_are_taken_as_they_are_needed(make_log: MakeLog, monkeypatch: pyte
     assert os.stat(log.ring_path).st_size == RING_BLOCKS_AT + 8 * 65536
 
 
+@pytest.mark.parametrize(("calm", "slots"), [(True, 4), (False, 16)])
+def test_only_a_flood_takes_a_large_ring(make_log: MakeLog, calm: bool, slots: int) -> None:
+    """Whose first block is in the file when the fourth is full needs no more slots than these; nothing is lost."""
+    log = make_log(blocks=16, block_size=262144)
+    assert log.file is not None
+    line = b"x" * 99 + b"\n"
+    for number in range(60):
+        log.feed(STDOUT, line * 1000, T0 + number)
+        if calm:
+            log.file.write_closed()
+    assert log.writer.ring.slots == log.writer.ring.taken == slots
+    log.finish(T0 + 60)
+    assert b"".join(log.reader.raw()) == line * 60_000
+
+
 @pytest.mark.parametrize("pages", [*range(3, 36), 60, 100])
 def test_ring_wraps_at_what_there_is(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
     """With any number of pages from three on, nothing is lost: the ring has less blocks, or smaller ones."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from logring import logfile
+from logring.layout import STDOUT
 from logring.reader import LogReader
 from supervisor.logline import Log
 from supervisor.messages import Exited, Spawn
@@ -86,6 +87,23 @@ def test_a_log_that_waits_for_room(bench: Bench) -> None:
         bench.write_files()
         bench.obey()
         taken += bench.read()
+    assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_pipes_that_hold_more_are_counted(bench: Bench) -> None:
+    """The next root knows which pipes it must not make larger again, and how many there are."""
+    total = bench.fill(bench.out)
+    taken = bench.read()
+    assert bench.pump._wide == 1
+    next_root(bench)
+    assert [source.wide for source in bench.log.sources if source.stream == STDOUT] == [True]
+    assert bench.pump._wide == 1
+    while taken < total:
+        taken += bench.read()
+    os.close(bench.out)
+    bench.read()
+    assert bench.pump._wide == 0
+    bench.out = os.open(os.devnull, os.O_WRONLY)
     assert bench.seal() == LINE * (total // len(LINE))
 
 

@@ -1,6 +1,7 @@
 """The pump's steps, one by one, without its thread."""
 
 import errno
+import fcntl
 import os
 import select
 import time
@@ -20,6 +21,7 @@ from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root import files, pump
+from supervisor.root.channels import capacity
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
 from supervisor.root.pump import Pump
@@ -181,6 +183,42 @@ def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: Bench, tmp_path: 
     assert client.receive() == ["R"]
     client.close()
     bench.out = os.open(os.devnull, os.O_WRONLY)
+
+
+def test_pipes_of_busy_runs_hold_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What brings much is made to hold 256 KiB, as long as there are not too many such pipes."""
+    monkeypatch.setattr(pump, "_WIDE_PIPES", 1)
+    usual = capacity(bench.out)
+    os.write(bench.out, LINE)
+    bench.read()
+    assert capacity(bench.out) == usual
+    while capacity(bench.out) != 262144:
+        bench.fill(bench.out)
+        assert bench.read()
+    bench.fill(bench.err)
+    bench.read()
+    assert capacity(bench.err) == usual
+    os.close(bench.out)
+    bench.read()
+    bench.fill(bench.err)
+    bench.read()
+    assert capacity(bench.err) == 262144
+    bench.out = os.open(os.devnull, os.O_WRONLY)
+
+
+def test_a_user_whose_pipes_may_hold_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe stays as it is, and is read as before."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    total = bench.fill(bench.out)
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "fcntl", refuse)
+        taken = bench.read()
+    while taken < total:
+        taken += bench.read()
+    assert bench.seal() == LINE * (total // len(LINE))
 
 
 def test_room_that_was_made_before_the_stall_counts(bench: Bench) -> None:
@@ -447,7 +485,8 @@ def test_room_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_shape_of_a_log() -> None:
     """The blocks of large logs are large, unless many share little memory."""
-    assert Shape.of(100 << 20, 1 << 30) == (262144, 4, 400)
+    assert Shape.of(100 << 20, 1 << 30) == (262144, 16, 400)
+    assert Shape.of(100 << 20, 1 << 21) == (262144, 8, 400)
     assert Shape.of(100 << 20, 1 << 19) == (65536, 8, 1600)
     assert Shape.of(512 << 10, 1 << 30) == (65536, 8, 8)
     assert Shape.of(0, 0) == (65536, 8, 2)
