@@ -1,13 +1,17 @@
 """How fast output goes from a pipe into a ring and its log file, in units of ``... | cat > file``.
 
-Both are measured in turn in the same run, on the same disk; the table shows the medians, and beside the
+All are measured in turn in the same run, on the same disk; the table shows the medians, and beside the
 ratio of the times that of the CPU times (with one core too few for program, pump and file thread, the former cannot
-be better than the latter). Run as
+be better than the latter). "bare" is the same way, pipe to mapped memory in one thread and from there to the file in
+another, for bytes without lines, times, checksums and readers: what the rest costs is the ratio of the two. Run as
 ``python -m bench.ring_micro [--rounds N] [--dir DIRECTORY]``; the directory must be on a disk.
 """
 
 import argparse
+import itertools
+import mmap
 import os
+import queue
 import select
 import statistics
 import subprocess
@@ -19,8 +23,12 @@ import time
 from logring.logfile import LogFileWriter
 from logring.reader import LogReader
 from logring.writer import RingWriter
+from supervisor.root.channels import widen
+from supervisor.root.runlog import Shape
 
 SHARED_MEMORY = "/dev/shm"
+SHAPE = Shape.of(1 << 30, 1 << 30)
+READ_BYTES = 131072
 PRINT = "import sys; w = sys.stdout.write\nfor i in range(2_000_000): w(f'{i:0199d}\\n')"
 WIDE = f"import os; b = {b'x' * 199 + bytes([10])!r} * 320\nfor i in range(6250): os.write(1, b)"
 # Command, lines, bar. The last one is the fastest source there can be: it shows the cost, no program is like it.
@@ -73,8 +81,8 @@ def ring(argv: list[str], ring_path: str, log_path: str) -> float:
     assert source.stdout is not None
     fd = source.stdout.fileno()
     os.set_blocking(fd, False)
-    writer = RingWriter(ring_path, "BENCH", file_blocks=1 << 14)
-    log = LogFileWriter(log_path, writer, 1 << 14)
+    writer = RingWriter(ring_path, "BENCH", blocks=SHAPE.ring_blocks, block_size=SHAPE.block_size, file_blocks=1 << 12)
+    log = LogFileWriter(log_path, writer, 1 << 12)
     files = FileThread(log)
     files.start()
     poll = select.epoll()
@@ -92,7 +100,7 @@ def ring(argv: list[str], ring_path: str, log_path: str) -> float:
                 continue
             total = 0
             now_ms = time.time_ns() // 1_000_000
-            while total < 65536 and writer.writable:
+            while total < READ_BYTES and writer.writable:
                 try:
                     count = writer.readv(fd, 0, now_ms)
                 except BlockingIOError:
@@ -101,7 +109,9 @@ def ring(argv: list[str], ring_path: str, log_path: str) -> float:
                     live = False
                     break
                 total += count
-                if count < 16384:  # most likely all there was; finding out costs as much as the next round
+                if count >= READ_BYTES // 4:
+                    widen(fd)
+                if count < READ_BYTES // 8:  # most likely all there was; finding out costs as much as the next round
                     break
             if writer.wants_writing and not files.work.is_set():
                 files.work.set()
@@ -120,6 +130,47 @@ def ring(argv: list[str], ring_path: str, log_path: str) -> float:
     writer.close()
     os.close(files.wake)
     return elapsed
+
+
+def bare(argv: list[str], log_path: str) -> float:
+    """The same without anything that makes it a log."""
+    start = time.perf_counter()
+    source = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert source.stdout is not None
+    fd = source.stdout.fileno()
+    os.set_blocking(fd, False)
+    free = threading.Semaphore(SHAPE.ring_blocks)
+    blocks: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
+
+    def write() -> None:
+        with open(log_path, "wb", buffering=0) as file:
+            while (block := blocks.get()) is not None:
+                file.write(block)
+                free.release()
+
+    files = threading.Thread(target=write)
+    files.start()
+    poll = select.epoll()
+    poll.register(fd, select.EPOLLIN)
+    slots = itertools.cycle(range(SHAPE.ring_blocks))
+    memory = memoryview(mmap.mmap(-1, SHAPE.ring_blocks * SHAPE.block_size))
+    live = True
+    while live:
+        free.acquire()
+        at = next(slots) * SHAPE.block_size
+        fill, end = at, at + SHAPE.block_size
+        while live and fill < end:
+            poll.poll()
+            count = os.readv(fd, [memory[fill:end][:READ_BYTES]])
+            live = count > 0
+            fill += count
+            if count >= READ_BYTES // 4:
+                widen(fd)
+        blocks.put(memory[at:fill])
+    blocks.put(None)
+    files.join()
+    assert source.wait() == 0
+    return time.perf_counter() - start
 
 
 def page_ms(ring_path: str, log_path: str, expected: int) -> float:
@@ -168,26 +219,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--dir", default="/var/tmp")
     args = parser.parse_args()
-    print("source                    cat > file  ring + log   ratio  CPU ratio   bar  page ms  raw MB/s")
+    print("source                    cat > file        bare  ring + log   ratio  to bare", end="")
+    print("  CPU ratio   bar  page ms  raw MB/s")
     with (
         tempfile.TemporaryDirectory(dir=args.dir) as disk,
         tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as shared,
     ):
         plain, log_path, ring_path = f"{disk}/plain", f"{disk}/run.log", f"{shared}/run.ring"
         for name, (argv, lines, bar) in SOURCES.items():
-            cats, rings, cat_cpu, ring_cpu = [], [], 0.0, 0.0
+            cats, bares, rings, cat_cpu, ring_cpu = [], [], [], 0.0, 0.0
             for _ in range(args.rounds):
                 _remove(log_path)
                 start = cpu_s()
                 cats.append(cat(argv, plain))
                 cat_cpu += cpu_s() - start
                 _remove(plain)
+                bares.append(bare(argv, plain))
+                _remove(plain)
                 start = cpu_s()
                 rings.append(ring(argv, ring_path, log_path))
                 ring_cpu += cpu_s() - start
-            one, other = statistics.median(cats), statistics.median(rings)
+            one, least, other = map(statistics.median, (cats, bares, rings))
             print(
-                f"{name:<24}{one:>10.3f} s{other:>10.3f} s{other / one:>8.2f}{ring_cpu / cat_cpu:>11.2f}{bar:>6}"
+                f"{name:<24}{one:>10.3f} s{least:>10.3f} s{other:>10.3f} s{other / one:>8.2f}{other / least:>9.2f}"
+                f"{ring_cpu / cat_cpu:>11.2f}{bar:>6}"
                 f"{page_ms(ring_path, log_path, lines):>9.2f}{raw_rate(ring_path, log_path):>10.0f}"
             )
         print(f"one line at a time: {append_rate(ring_path):,.0f} lines/s (bar 150,000)")
