@@ -72,9 +72,10 @@ class Route:
         call.query, errors = parse_query(operation.query, call.req.query_string)
         raise_all(misnamed + errors)
         permission.check_scope(self._context, operation, call)
-        if operation.body is not None:
+        schema = operation.accepts
+        if schema is not None:
             limit_bytes = operation.body_limit_bytes
-            call.body = body.decode(call.req, operation.body, required=operation.body_required, limit_bytes=limit_bytes)
+            call.body = body.decode(call.req, schema, required=operation.body_required, limit_bytes=limit_bytes)
         operation.handler(self._context, call)
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:

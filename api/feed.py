@@ -121,14 +121,20 @@ class Feed:
         known = self._chunks.get(key)
         if known is not None:
             return known
-        page = read_page(self._reader, start, LIVE_LINES, LIVE_BYTES)
-        if page.next == start or (page.skipped and not self._alone):
+        made = self.part(start, render, LIVE_LINES)
+        if made is None:
             return None
-        made = (render_page(page, start, render), page.next)
         self._chunks[key] = made
         if len(self._chunks) > _KEPT_CHUNKS:
             self._chunks.popitem(last=False)
         return made
+
+    def part(self, start: int, render: Render, limit: int) -> Chunk | None:
+        """The same of at most `limit` lines, for one alone."""
+        page = read_page(self._reader, start, limit, LIVE_BYTES)
+        if page.next == start or (page.skipped and not self._alone):
+            return None
+        return render_page(page, start, render), page.next
 
     def framed(self, data: bytes) -> bytes:
         """Rendered lines as a chunk of a body, made once for all who are sent the same."""

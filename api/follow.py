@@ -286,9 +286,9 @@ class DaemonLogStream(LogStream):
     def _hold(self) -> None:
         self._ring = self.follow(DAEMON)
 
-    def fetch(self, position: int, _limit: int) -> Chunk:
+    def fetch(self, position: int, limit: int) -> Chunk:
         """Everything there is stands in the ring."""
-        return self._ring.chunk(position, sse.log_line) or self._hole(position)
+        return self._ring.part(position, sse.log_line, min(limit, _PAGE_LINES)) or self._hole(position)
 
     def _hole(self, position: int) -> Chunk:
         lines = max(position, self._ring.head().lines)

@@ -33,8 +33,8 @@ def _structs(schema: Any) -> list[Any]:
 def _types() -> list[Any]:
     found: list[Any] = [Problem]
     for operation in OPERATIONS:
-        if operation.body is not None:
-            found.append(operation.body)
+        if operation.accepts is not None:
+            found.append(operation.accepts)
         for content in operation.answers.values():
             if content is not None:
                 found += _structs(content.schema)
@@ -126,10 +126,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
     parameters = _parameters(operation)
     if parameters:
         described["parameters"] = parameters
-    if operation.body is not None:
+    if operation.accepts is not None:
         described["requestBody"] = {
             "required": operation.body_required,
-            "content": {"application/json": {"schema": _schema(operation.body)}},
+            "content": {"application/json": {"schema": _schema(operation.accepts)}},
         }
     private = operation.access in (Access.PRIVATE, Access.METRICS)
     if not private:
@@ -140,7 +140,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
             answer["content"] = _content(content)
         described["responses"][str(status)] = answer
     common = _COMMON if private else _PUBLIC_COMMON
-    of_bodies = () if operation.body is None else _OF_BODIES
+    of_bodies = () if operation.accepts is None else _OF_BODIES
     for status in sorted({*common, *of_bodies, *operation.refusals}):
         described["responses"][str(status)] = {
             "description": title(status),

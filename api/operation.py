@@ -13,7 +13,7 @@ from api.conditional import tag_of
 from api.errors import base_url
 from api.identity import Identity, Role
 from api.params import Param
-from api.schemas import Document
+from api.schemas import Body, Document
 from supervisor.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Operation:
         handler: Carries it out.
         query: Query parameters.
         headers: Header parameters, for the document only: name, schema, description.
-        body: Struct of the request body; the body is optional unless `body_required`.
+        body: Struct of the request body, if it may say anything; the body is optional unless `body_required`.
         body_limit_bytes: How large it may be.
         answers: Status and body of success; None: no body.
         refusals: Statuses of errors that this operation has beyond the common ones.
@@ -139,3 +139,12 @@ class Operation:
     role: Role
     scoped: bool = False
     tag: str = "runs"
+
+    @property
+    def accepts(self) -> type[msgspec.Struct] | None:
+        """What a request body must be; None: what a GET carries is ignored.
+
+        Where a body has nothing to say it is empty: who writes ``{"force": true}`` there hears that nobody listens.
+        """
+        schema: type[msgspec.Struct] | None = self.body
+        return Body if schema is None and self.method != "GET" else schema

@@ -258,7 +258,7 @@ class Tasks(Document, kw_only=True):
 
 
 class Body(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a request may carry."""
+    """What every request may carry."""
 
     schema_link: SchemaLink | UnsetType = field(name="$schema", default=UNSET)
 

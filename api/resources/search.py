@@ -198,7 +198,7 @@ def search(context: Context, call: Call) -> None:
     """Search."""
     task, query = call.path["taskName"], call.query
     run_id: str | None = query["runId"]
-    same = (task, query["q"], query["regex"], query["case"], query["stream"], run_id)
+    same = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
     place = _place(same, query["cursor"])
     runs = _Runs(context, task, run_id, place)
     with context.searches.place():

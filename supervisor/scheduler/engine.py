@@ -11,7 +11,7 @@ from typing import Any
 from store.ids import new_ulid
 from store.runs import Run, insert_run, update_run
 from supervisor.config.model import Task
-from supervisor.logline import Log
+from supervisor.logline import Log, stamp
 from supervisor.messages import Boot, Exited
 from supervisor.scheduler import overlap, runs, secret_params
 from supervisor.scheduler.attendant import Attendant
@@ -390,7 +390,7 @@ class Engine:
         if run.id not in run.unit.active:
             self._take_slot(run)
         change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
-        change.announce("run.started", event_body(run, "running", startedAt=at))
+        change.announce("run.started", event_body(run, "running", startedAt=stamp(at)))
         self.attend(run, at)
         for one in self.attendants:
             one.run_began(run)

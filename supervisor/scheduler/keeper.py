@@ -439,7 +439,9 @@ class Keeper:
         ready, line = is_ready(instance), instance.line
         row = Instance(unit.name, index, state, run_id, instance.since, failures, ready, line)
         change.write(lambda db: set_instance(db, row))
-        body = {"taskName": unit.name, "instanceIndex": index, "state": state, "runId": run_id, "ready": ready}
+        body: dict[str, Any] = {"taskName": unit.name, "instanceIndex": index, "state": state, "ready": ready}
+        if run_id is not None:
+            body["runId"] = run_id
         if line is not None:
             body["detail"] = line
         change.announce("service.state", body)

@@ -151,7 +151,8 @@ def test_a_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> Non
         changed = packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
         query = {"q": "alpha", "cursor": base64.urlsafe_b64encode(changed).decode()}
         assert daemon.get(f"/api/tasks/three/log/search?{urlencode(query)}").status == 422
-    assert len(page(daemon, "three", q="alpha", limit=200, cursor=cursor)["items"]) == 7
+    for same in ({}, {"case": "false"}, {"regex": "0", "stream": ""}):
+        assert len(page(daemon, "three", q="alpha", limit=200, cursor=cursor, **same)["items"]) == 7
 
 
 @pytest.mark.usefixtures("three")

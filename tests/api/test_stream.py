@@ -444,4 +444,11 @@ def test_daemon_log(daemon: Daemon) -> None:
     resumed = daemon.stream("/api/daemon/log/stream", {"Last-Event-ID": "240"})
     assert brief(resumed.take(9)) == [range(241, 250)]
     resumed.close()
+    limited = daemon.stream("/api/daemon/log/stream?from=0&replayLimit=3")
+    found = limited.events()
+    opening = [next(found) for _ in range(4)]
+    ring.append(STDOUT, b"later\n", now_ms())
+    daemon.bells.ring("daemon")
+    assert brief([*opening, next(found)]) == [range(3), dropped(2, 247), range(250, 251)]
+    limited.close()
     ring.close()

@@ -54,6 +54,17 @@ def test_quick_failures_become_fatal(daemon: Daemon) -> None:
     assert [run["endReason"] for run in daemon.runs("s")] == ["failed"] * 3
 
 
+def test_one_that_ran_for_too_long(daemon: Daemon) -> None:
+    """It ends as timeout and comes back as after any end; when that is too soon, that is a quick failure."""
+    daemon.write(
+        '[services.s]\nrun = "exec sleep 1000"\ntimeout = "100ms"\nrestart_delay = "0s"\nrestart_attempts = 1\n'
+    )
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
+    assert [(run["endReason"], run["exitCode"]) for run in daemon.runs("s")] == [("timeout", 128 + signal.SIGTERM)] * 2
+    assert daemon.texts(daemon.runs("s")[0]["id"], "system") == ["timed out after 100 ms: stopping"]
+
+
 def test_delays(daemon: Daemon, tmp_path: Path) -> None:
     """They grow with each quick failure, but never beyond restart_max_delay; one that was healthy begins anew."""
     flag = tmp_path / "flag"
@@ -346,3 +357,17 @@ def test_the_commands(daemon: Daemon) -> None:
     assert (wrong.returncode, "t is a task" in wrong.stderr) == (1, True)
     unknown = daemon.cli("pause", "nothing")
     assert (unknown.returncode, "there is no task, service or run nothing" in unknown.stderr) == (1, True)
+
+
+def test_what_events_tell(daemon: Daemon) -> None:
+    """Times in events are RFC 3339, and what has no value is left out, as in records."""
+    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    (run,) = until(lambda: running(daemon, "s"), "the service")
+    stream = daemon.stream("/api/events/stream?types=run.started,service.state", "-1")
+    started = next(event for event in stream if event.data.get("runId") == run and event.kind == "run.started")
+    assert started.data["startedAt"] == daemon.run(run)["startedAt"]
+    assert daemon.request("POST", "/api/tasks/s/stop").status == 204
+    stopped = next(event for event in stream if event.data.get("state") == "stopped")
+    assert "runId" not in stopped.data
+    stream.close()
