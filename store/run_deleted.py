@@ -7,7 +7,9 @@ from store.run_filter import RunFilter, resolve
 from store.run_record import SELECT, Run, from_row
 
 
-def list_deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
+def list_deleted(
+    db: Database, wanted: RunFilter, limit: int, offset: int, deleted_after: int = 0
+) -> tuple[list[Run], int]:
     """One page of the deleted runs that match, those deleted last first, and how many match.
 
     Args:
@@ -15,6 +17,7 @@ def list_deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tu
         wanted: What they were like; of deleted ones, not of visible ones.
         limit: Runs of a page, 0 or more.
         offset: Runs before the page, 0 or more.
+        deleted_after: Unix milliseconds: those deleted then or before cannot be restored any more.
 
     Raises:
         ValueError: No such phase or end reason.
@@ -26,7 +29,8 @@ def list_deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tu
             return [], 0
         where, params = selection.conditions()
         # CROSS JOIN: SQLite goes through the few that are deleted, and looks up each of them.
-        source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND {where}"
+        source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND deleted_at > ? AND {where}"
+        params = [deleted_after, *params]
         counted = view.row(f"SELECT count(*) FROM {source}", params)  # noqa: S608 - ours
         order = "ORDER BY deleted_runs.deleted_at DESC, runs.id DESC LIMIT ? OFFSET ?"
         rows = view.rows(f"SELECT {SELECT} FROM {source} {order}", [*params, limit, offset])  # noqa: S608 - ours

@@ -1,15 +1,20 @@
 """Deleted runs, as long as they can be restored."""
 
+import time
 from typing import Any
 
 from api import runs_view
 from api.context import Context
 from api.identity import Role
 from api.operation import Call, Operation, json_of
+from api.resources.daemon import META_KEY as INFO_KEY
 from api.resources.runs import filter_of, list_params
 from api.schemas_runs import DeletedRun, DeletedRuns
 from api.times import rfc3339
+from store.database import Database
+from store.meta import get_meta
 from store.run_deleted import list_deleted
+from store.run_filter import RunFilter
 from store.runs import Run
 
 _OF_OTHER_LISTS = {"sort_field", "sort_direction", "naming"}
@@ -21,10 +26,18 @@ def _shown(run: Run) -> DeletedRun:
     return DeletedRun(**fields, deleted_at=rfc3339(run.deleted_at or 0))
 
 
+def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
+    """Without those whose time is over and that are still to be removed."""
+    info: dict[str, Any] = get_meta(db, INFO_KEY) or {}
+    window_ms = info.get("undo_window_ms")  # a scheduler of the release before does not tell
+    after = 0 if window_ms is None else time.time_ns() // 1_000_000 - window_ms
+    return list_deleted(db, wanted, limit, offset, after)
+
+
 def list_runs(context: Context, call: Call) -> None:
     """Deleted runs, the last deletion first."""
     wanted = filter_of(call, camel=False, folded=False, task=None)
-    found, total = context.reads(list_deleted, wanted, call.query["limit"], call.query["offset"])
+    found, total = context.reads(_deleted, wanted, call.query["limit"], call.query["offset"])
     call.answer(DeletedRuns(runs=[_shown(run) for run in found], total=total))
 
 

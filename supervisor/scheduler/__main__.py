@@ -268,6 +268,7 @@ class Scheduler:
             "timezone": config.daemon.timezone,
             "tasks": len(config.tasks),
             "services": len(config.services),
+            "undo_window_ms": config.storage.undo_window_ms,
         }
 
     def _store_configuration(self, change: Change) -> None:

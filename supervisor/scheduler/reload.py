@@ -273,6 +273,7 @@ class Reloader:
             timezone=config.daemon.timezone,
             tasks=len(config.tasks),
             services=len(config.services),
+            undo_window_ms=config.storage.undo_window_ms,
         )
         self._store_info(change)
         names = {kind: found[kind] for kind in ("added", "removed")}

@@ -12,6 +12,7 @@ from api.context import Context
 from api.operation import Call
 from api.resources import bulk
 from store.ids import is_ulid, new_ulid
+from store.meta import set_meta
 from tests.api.credentials import bearer, make_token
 from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon
@@ -88,6 +89,16 @@ def test_the_deleted(daemon: Daemon) -> None:
     }
     answer = daemon.get("/api/runs/deleted?sort_field=status")
     assert (answer.status, answer.json["errors"][0]["location"]) == (422, "query.sort_field")
+
+
+def test_what_cannot_be_restored_any_more(own: Daemon) -> None:
+    """It is not listed, though it may still be there."""
+    own.delete(own.insert(make_run(status="ended", end_reason="failed")).id)
+    assert own.get("/api/runs/deleted").json["total"] == 1
+    with own.lock:
+        set_meta(own.db, "info", {"undo_window_ms": 0})
+    page = own.get("/api/runs/deleted").json
+    assert (page["runs"], page["total"]) == ([], 0)
 
 
 def test_rerun(daemon: Daemon) -> None:

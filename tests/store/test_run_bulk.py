@@ -139,6 +139,8 @@ def test_what_was_deleted_last_is_listed_first(writer: Database, many: list[Run]
     listed, total = list_deleted(writer, RunFilter(), 10, 0)
     assert [(run.id, run.deleted_at) for run in listed] == [(some[2], T0 + 2), (some[0], T0)]
     assert total == 2
+    late, total = list_deleted(writer, RunFilter(), 10, 0, T0)
+    assert ([run.id for run in late], total) == ([some[2]], 1)
 
 
 def test_what_changed_since_the_read(writer: Database, many: list[Run]) -> None:
