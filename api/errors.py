@@ -139,7 +139,7 @@ def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _pa
 def write_error(sock: Any, status_int: int, reason: str, mesg: str) -> None:
     """Stands in for ``gunicorn.util.write_error``: what gunicorn refuses on its own is a problem document too."""
     document = problem(status_int, mesg or reason)
-    level = logging.ERROR if status_int >= 500 else logging.DEBUG
+    level = logging.ERROR if status_int == 500 else logging.DEBUG  # 501 is the client's doing
     log.log(level, "%s: a request was refused with %d %s", document.instance, status_int, reason)
     body = msgspec.json.encode(document)
     head = (

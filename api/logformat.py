@@ -1,6 +1,7 @@
 """Gunicorn's log in the form that all our processes use: ``2026-11-21T03:04:05.678Z INFO api: text``."""
 
 import logging
+import re
 import sys
 import time
 from collections import deque
@@ -12,6 +13,8 @@ from api.times import rfc3339
 
 _REFUSALS = 10
 _MINUTE_S = 60.0
+_QUOTED = re.compile("b?['\"]")
+"""Here begins what the client sent: perhaps a body that has lost its head, with a password in it."""
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
 
 
@@ -56,7 +59,13 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         if self._untold:
             super().warning("%d more invalid requests were not told of", self._untold)
             self._untold = 0
-        super().warning("%.500s", msg)
+        super().warning("%.500s", _QUOTED.split(str(msg), maxsplit=1)[0].rstrip(": "))
+
+    def debug(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """Of who hangs up in the middle of a request gunicorn would log what came of it, credentials among that."""
+        if str(msg).startswith("Ignored premature client disconnection"):
+            msg, args = "a client has hung up in the middle of a request", ()
+        super().debug(msg, *args, **kwargs)
 
     def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """A client that takes nothing for too long ends in a time-out, which gunicorn calls an error."""

@@ -26,7 +26,10 @@ from logring.reader import LogReader
 __all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
 
 _MEMORY_BYTES = 8 << 20
-"""What a compiled pattern may take: RE2 refuses larger ones, and begins its cache of states anew when that is full."""
+"""What a compiled pattern may take: RE2 begins its cache of states anew when that is full."""
+_PROGRAM_BYTES = 1 << 18
+"""What it may take besides these states. To compile ``a?`` behind one another takes time that grows with the square of
+their number, and meanwhile nothing else runs in this process: a fifth of a second for as many as this lets through."""
 
 _EVER = 2**63
 _STREAM_AT, _FLAGS_AT = 12, 13  # in an entry
@@ -62,7 +65,8 @@ class Pattern:
         self._regexp = None
         self._required = required(text) if regex and not ignore_case else ()
         if regex:
-            _compile(text, ignore_case=ignore_case)  # an error message then speaks of what was typed
+            # An error message then speaks of what was typed.
+            _compile(text, ignore_case=ignore_case, memory_bytes=_PROGRAM_BYTES)
             self._regexp = _compile(f"(?m){_line_anchors(text)}", ignore_case=ignore_case)
         elif ignore_case:
             self._regexp = _compile(text, ignore_case=True, literal=True)
@@ -89,13 +93,13 @@ class Pattern:
             pos = max(span[1], span[0] + 1)
 
 
-def _compile(text: str, *, ignore_case: bool, literal: bool = False) -> Any:
+def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_bytes: int = _MEMORY_BYTES) -> Any:
     import re2  # only for who searches by one: an idle process is smaller without
 
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.literal = literal
-    options.max_mem = _MEMORY_BYTES
+    options.max_mem = memory_bytes
     options.never_capture = True
     options.never_nl = True
     options.log_errors = False

@@ -32,7 +32,7 @@ def parse(body: bytes | bytearray) -> Frame:
     """
     try:
         frame: Frame = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return messages.parse(body)
     return frame
 

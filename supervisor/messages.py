@@ -86,6 +86,8 @@ def parse(body: bytes | bytearray) -> Frame:
         frame = json.loads(body.decode("utf-8", "surrogateescape"))
     except ValueError as err:
         raise ProtocolError("a frame that is no JSON") from err
+    except RecursionError as err:
+        raise ProtocolError("a frame that is nested too deeply") from err
     if not isinstance(frame, dict):
         raise ProtocolError("a frame that is no object")
     return frame

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from supervisor.messages import PROTOCOL, encode
@@ -54,6 +55,8 @@ def test_a_worker_that_does_not_end_is_killed(own: Daemon) -> None:
     assert own.get("/healthz").status == 200
     (worker,) = own.workers()
     os.kill(worker, signal.SIGSTOP)
+    # Of two signals that wait, the kernel would hand over SIGTERM first.
+    until(lambda: psutil.Process(worker).status() == psutil.STATUS_STOPPED, "the worker to stop")
     own.signal(signal.SIGTERM)
     until(lambda: signal.SIGTERM in _pending(worker), "the worker to be told")
     own.signal(signal.SIGINT)

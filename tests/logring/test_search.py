@@ -245,6 +245,7 @@ def test_both_sides_of_a_split_line(log: Log) -> None:
         (r"[\z]", True, "invalid escape"),
         ("(?-m)^a", True, "always mean a line"),
         (r"(\pL{100}){10}", True, "too large"),
+        ("a{0,1000}" * 110, True, "too large"),
         ("a\nb", False, "newline"),
         ("a\udcff", False, "UTF-8"),
     ],

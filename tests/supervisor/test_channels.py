@@ -23,6 +23,7 @@ from supervisor.scheduler.loop import Loop
 from tests.waiting import until
 
 WRITERS: list[Callable[[Frame], bytes]] = [messages.encode, frames.encode]
+DEEP = (10**6).to_bytes(4) + b'{"a":' * (10**6 // 5)
 READERS: list[Callable[[], Decoder]] = [Decoder, frames.decoder]
 
 
@@ -55,7 +56,7 @@ def test_what_is_not_utf8_survives(write: Callable[[Frame], bytes], read: Callab
 
 
 @pytest.mark.parametrize("read", READERS)
-@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01{", b"\x00\x00\x00\x02[]"])
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01{", b"\x00\x00\x00\x02[]", DEEP])
 def test_what_is_no_frame_is_refused(data: bytes, read: Callable[[], Decoder]) -> None:
     """A length beyond the limit, broken JSON and other values than objects are errors, not memory."""
     with pytest.raises(ProtocolError):

@@ -62,3 +62,32 @@ def test_every_entry_of_the_audit_is_one(own: Daemon) -> None:
     for text in (entry.who, entry.address, entry.target, entry.reason):
         assert text.isprintable()
         assert len(text) <= 300
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\n\r\n{"password": "pass-word"}\r\n',
+        b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization Bearer pass-word\r\n\r\n",
+        b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer pass-word",
+    ],
+    ids=["no-length", "no-colon", "half"],
+)
+def test_what_is_no_request_is_not_repeated(talkative: Daemon, data: bytes) -> None:
+    """What cannot be parsed may hold a credential."""
+    with socket.create_connection(("127.0.0.1", talkative.port)) as sock:
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(65536):
+            pass
+    until(lambda: re.search("Invalid request|hung up in", talkative.log.read_text()), "the log to tell of it")
+    assert "pass-word" not in talkative.log.read_text()
+
+
+def test_what_nobody_can_do_is_no_error_of_ours(own: Daemon) -> None:
+    """Anybody can send it, as often as they like: older lines of the log would have to go."""
+    for _ in range(30):
+        with socket.create_connection(("127.0.0.1", own.port)) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: new\r\n\r\n")
+            assert sock.recv(65536).startswith(b"HTTP/1.1 501 ")
+    assert " ERROR " not in own.log.read_text()
