@@ -18,7 +18,7 @@ from api.samples import Samples
 from api.task_list import TaskList
 from api.threads import Threads
 from store.database import Database, open_reader
-from store.errors import Damaged, QueryTimeout
+from store.errors import Away, Damaged, NotReady, QueryTimeout, StoreError
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -51,8 +51,8 @@ class Reads:
         self._threads = Threads(_THREADS)
         self._hung = False
         """Nothing came for too long: a disk that hangs keeps the threads, whatever the limit of a query."""
-        self.on_damage: Callable[[Damaged], None] = lambda _error: None
-        """Called with damage that a query has met; never waits."""
+        self.on_damage: Callable[[StoreError], None] = lambda _error: None
+        """Called with damage that a query has met, or when a database is gone that was there; never waits."""
 
     def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `query` with the database in one of the threads and return what it returns (never a lazy cursor).
@@ -78,8 +78,10 @@ class Reads:
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
-        except Damaged as err:
-            self.on_damage(err)
+        except Away:  # its server is, or the daemon looks after that itself
+            raise
+        except (Damaged, NotReady) as err:
+            self.on_damage(err)  # a scheduler that has not made it yet takes no reports
             raise
 
 

@@ -5,7 +5,7 @@ import time
 
 import gevent
 
-from store.errors import Damaged
+from store.errors import StoreError
 from supervisor.client import ControlClient, Refused, Unavailable
 
 _AGAIN_S = 5.0
@@ -19,7 +19,7 @@ class DamageReport:
         self._control = control
         self._not_before_s = 0.0
 
-    def send(self, error: Damaged) -> None:
+    def send(self, error: StoreError) -> None:
         """Report it, without waiting for anybody."""
         now_s = time.monotonic()
         if now_s >= self._not_before_s:

@@ -106,9 +106,11 @@ def check(path: str) -> None:
     """Read all of a database; when it is well, nobody suspects it any more.
 
     Raises:
-        Damaged: there is something wrong in it.
+        Damaged: there is something wrong in it, or it is gone.
         StoreError: it cannot be read.
     """
+    if not os.path.exists(path):
+        raise Damaged(f"({path} is gone)")
     _check(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{path}.suspect")

@@ -80,12 +80,10 @@ pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 @contextmanager
 def config_errors() -> Iterator[None]:
-    """Turn an invalid configuration into a failure that lists all of its problems, and an unusable one into another."""
-    from supervisor.config.problems import ConfigError, Unusable
+    """Turn an invalid configuration into a failure that lists all of its problems."""
+    from supervisor.config.problems import ConfigError
 
     try:
         yield
     except ConfigError as err:
         raise Failure(str(err), exit_codes.CONFIG, plain=True) from err
-    except Unusable as err:
-        raise Failure(str(err), exit_codes.CONFIG) from err

@@ -1,6 +1,7 @@
 """Where the state of the daemon is kept."""
 
-from urllib.parse import urlsplit
+import re
+from urllib.parse import parse_qsl, urlsplit
 
 from supervisor.config.model import DatabaseServer
 from supervisor.config.problems import Invalid
@@ -10,6 +11,8 @@ from supervisor.dataclass import dataclass
 SQLITE = "sqlite"
 _SCHEMES = ("postgresql://", "postgres://")
 _MAX_BYTES = 4096
+_LAST_PORT = 65535
+_BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class DatabaseUrl:
         if not value.isprintable() or " " in value or len(value.encode()) > _MAX_BYTES or not _is_url(value):
             remedy = "write characters of a password that have a meaning in URLs as %XX"
             raise Invalid("cannot be read as a URL", remedy, show=False)
+        if not all(_is_port(port) for port in _ports(value)):
+            raise Invalid(f"the port must be from 1 to {_LAST_PORT}", show=False)
         return DatabaseServer(str(value), tuple(sorted(variables_in(value))))
 
     def describe(self) -> str:
@@ -34,7 +39,24 @@ class DatabaseUrl:
 
 
 def _is_url(text: str) -> bool:
+    if _BAD_ESCAPE.search(text):
+        return False
     try:
         return not urlsplit(text).fragment
     except ValueError:  # brackets that are no IPv6 address
         return False
+
+
+def _ports(url: str) -> list[str]:
+    """What stands in the places of ports: there may be several hosts, each with its own."""
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    said = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
+    for name, value in parse_qsl(parts.query):
+        said += value.split(",") if name == "port" else []
+    return said
+
+
+def _is_port(text: str) -> bool:
+    """Empty: the default."""
+    return not text or (text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) <= _LAST_PORT)

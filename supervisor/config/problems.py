@@ -67,6 +67,12 @@ class ConfigError(Exception):
 class Unusable(Exception):
     """The configuration is valid, but what it names cannot be used on this host: a file, a certificate, a group."""
 
+    def __init__(self, message: str, remedy: str | None = None, *, path: KeyPath = ()) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.path = path
+        """Of the key that names it."""
+
 
 class Invalid(Exception):
     """A value is not what its key needs."""

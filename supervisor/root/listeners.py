@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import socket
+import stat
 
 from logring.paths import DAEMON_RING, ring_path
 from supervisor.messages import Boot
@@ -37,10 +38,10 @@ def _unix(path: str, gid: int | None) -> socket.socket:
     if _somebody_listens(path):
         raise CannotListen(f"cannot listen on {path}: another process does")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
     before = os.umask(0o177)
     try:
+        if _is_socket(path):
+            os.unlink(path)
         sock.bind(path)
         if gid is not None:
             os.chown(path, -1, gid)
@@ -52,6 +53,14 @@ def _unix(path: str, gid: int | None) -> socket.socket:
     finally:
         os.umask(before)
     return sock
+
+
+def _is_socket(path: str) -> bool:
+    """Whether a daemon that is dead left it: nothing else that stands there is ours to remove."""
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _somebody_listens(path: str) -> bool:

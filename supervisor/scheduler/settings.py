@@ -6,12 +6,12 @@ What ``ringward up`` settles before the daemon starts is settled here again for 
 import os
 from dataclasses import replace
 
-from supervisor.cli.boot import exposure, secret
+from supervisor.cli.boot import settling
 from supervisor.config.listen import check_exposed
 from supervisor.config.lookup import SOCKET_NAME, data_dir
 from supervisor.config.model import Config
 from supervisor.config.positions import KeyPath
-from supervisor.config.problems import ConfigError, Invalid, Problem, Unusable
+from supervisor.config.problems import ConfigError, Invalid, Problem
 from supervisor.config.reading import read_source
 from supervisor.messages import Boot
 
@@ -35,13 +35,11 @@ def settle(config: Config, boot: Boot) -> Boot:
     """
     http = config.http
     password, ephemeral = boot.password, boot.password_ephemeral
-    try:
-        exposed = exposure.settle(http)
-        if "password_file" not in boot.overridden and (http.password_file is not None or not ephemeral):
-            settled = secret.settle({}, http.password_file)
-            password, ephemeral = settled.value, settled.ephemeral
-    except Unusable as err:
-        raise ConfigError([Problem(config.path, None, "http", str(err))]) from err
+    again = "password_file" not in boot.overridden and (http.password_file is not None or not ephemeral)
+    asked = config if again else replace(config, http=replace(http, password_file=None))
+    settled = settling.settle(asked, {})
+    if again:
+        password, ephemeral = settled.password.value, settled.password.ephemeral
     directory = boot.data_dir
     if "data_dir" not in boot.overridden:
         directory = data_dir(None, config.daemon.data_dir, os.environ)
@@ -52,8 +50,8 @@ def settle(config: Config, boot: Boot) -> Boot:
         data_dir=directory,
         listen=boot.listen if "listen" in boot.overridden else list(http.listen),
         http_socket=http.socket or os.path.join(boot.data_dir, SOCKET_NAME),
-        socket_gid=exposed.socket_gid,
-        hosts=exposed.hosts,
+        socket_gid=settled.socket_gid,
+        hosts=settled.hosts,
         external_url=http.external_url,
         base_path=http.base_path,
         behind_proxy=list(http.behind_proxy),

@@ -419,6 +419,46 @@ class TestValidate:
         assert [one["line"] for one in json.loads(result.stdout)["problems"]] == [3, 4]
         assert ringward("validate").exit_code == exit_codes.CONFIG
 
+    @pytest.mark.parametrize(
+        ("text", "key", "message"),
+        [
+            ('[http]\npassword_file = "missing"\n', "http.password_file", "No such file"),
+            ('[http]\npassword_file = "short"\n', "http.password_file", "shorter than 8"),
+            ('[http]\npassword_file = "."\n', "http.password_file", "no regular file"),
+            ('[http]\ntls_cert = "short"\ntls_key = "missing"\n', "http.tls_cert", "cannot be used"),
+            ('[http]\nsocket = "x"\nsocket_group = "no such group"\n', "http.socket_group", "no group no such group"),
+            ('[http]\nsocket = "short"\n', "http.socket", "it is no socket"),
+            (f'[daemon]\ndata_dir = "{"d" * 120}"\n', "daemon.data_dir", "too long"),
+            ('[storage]\ndatabase = "postgresql://db/x?nobody=1"\n', "storage.database", "cannot be read as a URL"),
+        ],
+    )
+    def test_what_the_host_does_not_have(
+        self, ringward: Ringward, tmp_path: Path, text: str, key: str, message: str
+    ) -> None:
+        """It is what ``up`` refuses, in the same words, with the place of the key."""
+        (tmp_path / "short").write_text("seven77\n")
+        path = tmp_path / "ringward.toml"
+        path.write_text(text)
+        path.chmod(0o644)
+        result = ringward("validate", "--json", str(path), plain=True)
+        assert result.exit_code == exit_codes.CONFIG
+        found = json.loads(result.stdout)
+        line = 3 if key == "http.socket_group" else 2
+        assert [(one["key"], one["line"]) for one in found["problems"]] == [(key, line)]
+        assert message in found["problems"][0]["message"]
+        assert "\n" + ringward("up", "-c", str(path), plain=True).stderr in (
+            "\n" + ringward("validate", str(path), plain=True).stderr.replace("1 problem\n", "")
+        )
+        assert (tmp_path / "short").read_text() == "seven77\n"
+
+    def test_all_that_the_host_does_not_have(self, ringward: Ringward, tmp_path: Path) -> None:
+        """At once."""
+        path = tmp_path / "ringward.toml"
+        path.write_text('[http]\npassword_file = "a"\ntls_cert = "b"\ntls_key = "c"\n')
+        path.chmod(0o644)
+        result = ringward("validate", str(path), plain=True)
+        assert (result.exit_code, result.stderr.endswith("2 problems\n")) == (exit_codes.CONFIG, True)
+
 
 def test_the_configuration_names_the_socket(daemon: FakeDaemon, tmp_path: Path) -> None:
     """Where a configuration is found, the daemon is where it says."""

@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
 from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon
+from tests.cli.fake_daemon import Answer, FakeDaemon, problem
 
 DAEMON = {
     "version": "0.1.0",
@@ -40,6 +40,7 @@ def service(name: str, state: str) -> dict[str, Any]:
 
 
 def answering(fake: FakeDaemon, units: list[dict[str, Any]], **daemon: Any) -> None:
+    fake.on("GET", "/readyz", daemon.pop("readyz", {"status": "ok"}))
     fake.on("GET", "/api/daemon", DAEMON | daemon)
     fake.on("GET", "/api/tasks", {"items": units})
     fake.on("GET", "/api/runs/summary", {"total": 812, "success": 800, "failed": 3, "missed": 1})
@@ -66,6 +67,9 @@ def test_all_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
         ([], {"configStale": True}, "configuration"),
         ([], {"configWarnings": ["no such user"]}, "configuration"),
         ([], {"schedulerActive": False}, "scheduler"),
+        ([], {"schedulerActive": False, "readyz": problem(503, "Not ready")}, "scheduler"),
+        ([], {"readyz": problem(503, "Not ready")}, "database"),
+        ([], {"readyz": {"status": "degraded"}}, "daemon"),
     ],
 )
 def test_what_needs_attention(

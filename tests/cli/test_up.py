@@ -249,6 +249,18 @@ def test_a_path_that_is_no_text_is_told(up: Up, tmp_path: Path) -> None:
     assert up("-c", str(elsewhere)).result.exit_code == exit_codes.CONFIG
 
 
+def test_what_is_no_socket_is_not_removed(up: Up, tmp_path: Path) -> None:
+    """A file or a directory where the socket should be: it is told, and stays."""
+    (tmp_path / "precious").write_text("data")
+    (tmp_path / "directory").mkdir()
+    for name in ("precious", "directory"):
+        result = up(config=f'[http]\nsocket = "{name}"\n').result
+        assert (result.exit_code, "it is no socket" in result.stderr) == (exit_codes.CONFIG, True)
+    with pytest.raises(listeners.CannotListen, match="in use"):
+        listeners._unix(str(tmp_path / "precious"), None)
+    assert (tmp_path / "precious").read_text() == "data"
+
+
 class TestPassword:
     def test_the_file_is_read(self, tmp_path: Path) -> None:
         """Its first line."""

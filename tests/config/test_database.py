@@ -35,6 +35,20 @@ def test_variables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me@/runs?host=/run/postgresql",
+        "postgresql://me:a%3Ab@one:1,two,[::1]:65535/runs?port=5432",
+        "postgresql://%2Frun%2Fpostgresql/runs",
+        "postgresql://db:/runs",
+    ],
+)
+def test_what_libpq_takes(tmp_path: Path, url: str) -> None:
+    """Several hosts, some with ports; sockets; a port that is left to the default."""
+    assert loaded(tmp_path, f'"{url}"') == DatabaseServer(url, ())
+
+
+@pytest.mark.parametrize(
     ("value", "message"),
     [
         ('"postgres://me:geheim@db/x"', "write postgresql://"),
@@ -43,6 +57,12 @@ def test_variables(tmp_path: Path) -> None:
         ('"postgresql://me:geheim@[db/x"', "cannot be read as a URL"),
         ('"postgresql://me:geheim#@db/x"', "cannot be read as a URL"),
         ('["postgresql://me:geheim@db/x"]', 'must be "sqlite" or a URL'),
+        ('"postgresql://me:geheim@db:99999/x"', "the port must be from 1 to 65535"),
+        ('"postgresql://me:geheim@db:0/x"', "the port must be from 1 to 65535"),
+        ('"postgresql://me:geheim@db:abc/x"', "the port must be from 1 to 65535"),
+        ('"postgresql://me:geheim@one:5432,[::1]:65536/x"', "the port must be from 1 to 65535"),
+        ('"postgresql://me:geheim@/x?host=db&port=5432,65536"', "the port must be from 1 to 65535"),
+        ('"postgresql://me:geheim%zz@db/x"', "cannot be read as a URL"),
     ],
 )
 def test_refused(tmp_path: Path, value: str, message: str) -> None:

@@ -58,6 +58,21 @@ def test_starting_again_from_the_copy(daemon: Daemon) -> None:
     assert len(daemon.runs("t")) == 4
 
 
+def test_gone_while_it_runs(daemon: Daemon) -> None:
+    """Who reads it next finds that; what the copy has is there again, and what comes after is kept."""
+    daemon.write(TASK)
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    make_copy(str(path))
+    for part in ("", "-wal", "-shm"):
+        Path(f"{path}{part}").unlink()
+    until(lambda: "database.restored" in daemon.get("/api/notifications").body.decode(), "the database of before")
+    after = daemon.ended(daemon.trigger("t"))["id"]
+    assert [run["id"] for run in daemon.runs("t")] == [before, after]
+    assert daemon.stop() == 0
+
+
 QUEUED = f"""{TASK}[tasks.q]
 run = '''echo first; until [ -e "$GATE" ]; do sleep 0.01; done'''
 env = {{GATE = "gate"}}

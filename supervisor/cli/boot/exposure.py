@@ -5,24 +5,13 @@ from urllib.parse import urlsplit
 
 from supervisor.config.model import Http
 from supervisor.config.problems import Unusable
-from supervisor.dataclass import dataclass
 
 
-@dataclass(frozen=True)
-class Exposed:
-    """What the configuration comes down to on this host."""
-
-    hosts: list[str]
-    """Names under which clients may reach the API: configured, of the external address, of the certificate."""
-    socket_gid: int | None
-    """Group that may connect to the Unix socket."""
-
-
-def settle(http: Http) -> Exposed:
-    """Check what can be checked only here.
+def hosts_of(http: Http) -> list[str]:
+    """Names under which clients may reach the API: configured, of the external address, of the certificate.
 
     Raises:
-        Unusable: a certificate that cannot be used, an unknown group.
+        Unusable: the certificate cannot be used.
     """
     hosts = list(http.hosts)
     if http.external_url is not None:
@@ -31,13 +20,20 @@ def settle(http: Http) -> Exposed:
         from supervisor.cli.boot.tls import certificate_names  # with OpenSSL: 8 ms of every start
 
         hosts += certificate_names(http.tls_cert, http.tls_key)
-    return Exposed(list(dict.fromkeys(hosts)), _gid(http.socket_group))
+    return list(dict.fromkeys(hosts))
 
 
-def _gid(name: str | None) -> int | None:
+def socket_gid_of(http: Http) -> int | None:
+    """The group that may connect to the Unix socket; None: only its owner may.
+
+    Raises:
+        Unusable: there is no such group.
+    """
+    name = http.socket_group
     if name is None:
         return None
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
-        raise Unusable(f"socket_group: there is no group {name} on this host") from None
+        path = ("http", "socket_group")
+        raise Unusable(f"there is no group {name} on this host", f"run: groupadd {name}", path=path) from None

@@ -12,6 +12,7 @@ VARIABLE = "RINGWARD_PASSWORD"
 MIN_CHARS = 8
 _MAX_FILE_BYTES = 4096
 _RANDOM_BYTES = 18
+_KEY = ("http", "password_file")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,11 @@ def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
     if VARIABLE in environ:
         return _checked(environ[VARIABLE], f"set by {VARIABLE}", VARIABLE)
     if password_file:
-        return _checked(_first_line(password_file), f"from {password_file}", password_file)
+        try:
+            return _checked(_first_line(password_file), f"from {password_file}", password_file)
+        except Unusable as err:
+            err.path, err.remedy = _KEY, f"its first line has the password, at least {MIN_CHARS} characters"
+            raise
     return Password(base64.urlsafe_b64encode(os.urandom(_RANDOM_BYTES)).decode(), "made for this start", ephemeral=True)
 
 

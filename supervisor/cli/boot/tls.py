@@ -5,6 +5,8 @@ import ssl
 
 from supervisor.config.problems import Unusable
 
+_CERT, _KEY = ("http", "tls_cert"), ("http", "tls_key")
+
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of X509_VERIFY_PARAM_set_flags(3): an expired certificate has its names all the same."""
 
@@ -23,14 +25,15 @@ def certificate_names(cert: str, key: str) -> list[str]:
         client.load_verify_locations(cert)
     except OSError as err:  # ssl.SSLError is one
         message = f"tls_cert {cert} and tls_key {key} cannot be used: {err.strerror or err}"
-        raise Unusable(message) from err
+        raise Unusable(message, path=_CERT) from err
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
     return _names(_handshake(server, client, cert))
 
 
 def _no_passphrase() -> str:
-    raise Unusable("tls_key is locked with a passphrase, which the daemon does not have")
+    message = "tls_key is locked with a passphrase, which the daemon does not have"
+    raise Unusable(message, "unlock it: openssl pkey -in LOCKED -out KEY", path=_KEY)
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, cert: str) -> ssl.SSLObject:
@@ -47,7 +50,7 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, cert: str) -> ssl
             except ssl.SSLWantReadError:
                 continue
     except ssl.SSLError as err:
-        raise Unusable(f"no client will accept tls_cert {cert}: {err.reason or err}") from err
+        raise Unusable(f"no client will accept tls_cert {cert}: {err.reason or err}", path=_CERT) from err
     return ends[0]
 
 

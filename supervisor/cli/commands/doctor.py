@@ -61,13 +61,16 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
 
 def _configuration(settings: Settings) -> "tuple[Finding, Config | None]":
     """How it is, and what it says if it is valid. Who else may write it is looked at when it is read."""
+    from supervisor.cli.boot import settling
     from supervisor.config.load import load
-    from supervisor.config.lookup import require_config
+    from supervisor.config.lookup import data_dir, require_config
     from supervisor.config.problems import ConfigError
     from supervisor.doctor.finding import Finding
 
     try:
         config = load(require_config(settings.config, os.environ))
+        settling.settle(config, os.environ)
+        settling.check_places(config, data_dir(settings.data, config.daemon.data_dir, os.environ))
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""

@@ -45,6 +45,7 @@ def command(settings: Settings, as_json: bool) -> int:
 def _found(api: "Api") -> dict[str, Any]:
     """What is shown, as JSON has it."""
     daemon = api.get("/api/daemon")
+    health = _health(api)
     units = api.get("/api/tasks")["items"]
     since = (datetime.now(UTC) - _SPAN).isoformat(timespec="seconds")
     summary = api.get("/api/runs/summary", {"since": since})
@@ -67,7 +68,7 @@ def _found(api: "Api") -> dict[str, Any]:
             "missed": summary["missed"],
             "failedByTask": dict(Counter(run["taskName"] for run in runs)),
         },
-        "attention": [*_of_daemon(daemon), *_of_units(units)],
+        "attention": [*_of_daemon(daemon, health), *_of_units(units)],
     }
 
 
@@ -82,9 +83,23 @@ def _state(unit: Mapping[str, Any]) -> str:
     return "paused" if unit.get("paused") else "idle"
 
 
-def _of_daemon(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _health(api: "Api") -> str:
+    """As ``ringward health`` says it; empty: commands are refused."""
+    from supervisor.cli.client import Refused
+
+    try:
+        return str(api.get("/readyz")["status"])
+    except Refused:
+        return ""
+
+
+def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str]]:
     if not daemon["schedulerActive"]:
         yield {"what": "scheduler", "text": "does not work at the moment: nothing is started"}
+    elif not health:
+        yield {"what": "database", "text": "cannot be written at the moment: nothing is started; the log says why"}
+    elif health != "ok":
+        yield {"what": "daemon", "text": f"is {health}: its log says why"}
     if daemon["configStale"]:
         yield {"what": "configuration", "text": "was changed and is not in force: ringward reload"}
     for warning in daemon["configWarnings"]:

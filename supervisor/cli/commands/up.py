@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from supervisor.config.problems import Invalid
     from supervisor.messages import Boot
 
-_MAX_SOCKET_PATH_BYTES = 107
-
 
 @click.command("up", epilog="Example: ringward up --config examples/ringward.toml")
 @CONFIG
@@ -53,10 +51,10 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -
 
 def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
     """Settle everything, have the API server serve, and become the root."""
-    from supervisor.cli.boot import datadir, descriptors, exposure, runtimedir, secret
+    from supervisor.cli.boot import datadir, descriptors, runtimedir, secret, settling
     from supervisor.cli.boot.rival import refuse_rival
     from supervisor.config.load import load
-    from supervisor.config.lookup import SOCKET_NAME, data_dir, require_config
+    from supervisor.config.lookup import data_dir, require_config
     from supervisor.messages import Boot
 
     refuse_rival()
@@ -68,16 +66,11 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
         config = load(require_config(settings.config, os.environ))
     _check_exposed(addresses, config)
     with config_errors():
-        exposed = exposure.settle(config.http)
-        password = secret.settle(os.environ, config.http.password_file)
+        settled = settling.settle(config, os.environ)
     directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
-    http_socket = config.http.socket or os.path.join(directory, SOCKET_NAME)
-    if len(os.fsencode(http_socket)) > _MAX_SOCKET_PATH_BYTES:
-        message = f"the path of the Unix socket is too long: {http_socket}; set socket in [http] to a shorter one"
-        raise Failure(message, exit_codes.CONFIG)
-    _check_text(config.path, exit_codes.CONFIG)
+    with config_errors():
+        http_socket = settling.check_places(config, directory)
     _check_text(directory, exit_codes.DATA_DIR)
-    _check_driver(config)
     datadir.prepare(directory)
     lock = datadir.take_lock(directory)
     daemon_id = datadir.identity(directory)
@@ -94,8 +87,8 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
         config_path=config.path,
         listen=addresses or list(config.http.listen),
         http_socket=http_socket,
-        socket_gid=exposed.socket_gid,
-        hosts=exposed.hosts,
+        socket_gid=settled.socket_gid,
+        hosts=settled.hosts,
         external_url=config.http.external_url,
         base_path=config.http.base_path,
         behind_proxy=list(config.http.behind_proxy),
@@ -110,8 +103,8 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
         # What of our environment leads into the database.
         private_variables=[*config.storage.database.variables, "PGPASSWORD"] if config.storage.database else [],
         log_level=config.daemon.log_level,
-        password=password.value,
-        password_ephemeral=password.ephemeral,
+        password=settled.password.value,
+        password_ephemeral=settled.password.ephemeral,
         token=os.urandom(32).hex(),
         started_at=time.time_ns() // 1_000_000,
         overridden=[
@@ -124,7 +117,7 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
             if said
         ],
     )
-    _banner(boot, config, password)
+    _banner(boot, config, settled.password)
     _become_root(boot, lock, place.lock, ready_fd)
 
 
@@ -138,22 +131,6 @@ def _check_text(path: str, code: int) -> None:
         path.encode()
     except UnicodeEncodeError as err:
         raise Failure(f"{path}: its path is no UTF-8 text; take another one", code) from err
-
-
-def _check_driver(config: "Config") -> None:
-    """Do not start without what a database needs.
-
-    Raises:
-        Failure: it is not installed.
-    """
-    from importlib.util import find_spec
-
-    if config.storage.database is not None and find_spec("psycopg") is None:
-        raise Failure(
-            "database in [storage] is a PostgreSQL server, for which psycopg has to be installed: "
-            f"{sys.executable} -m pip install 'psycopg[binary]'",
-            exit_codes.CONFIG,
-        )
 
 
 def _check_open(fd: int) -> None:

@@ -15,14 +15,17 @@ from supervisor.cli.settings import CONFIG, Settings, pass_settings
 @pass_settings
 def command(settings: Settings, file: str | None, as_json: bool) -> int:
     """Check the configuration: everything that is wrong, with its place and what to do."""
+    from supervisor.cli.boot import settling
     from supervisor.cli.tables import show_json
     from supervisor.config.load import load
-    from supervisor.config.lookup import require_config
+    from supervisor.config.lookup import data_dir, require_config
     from supervisor.config.problems import ConfigError
 
     try:
         path = require_config(file or settings.config, os.environ)
         config = load(path)
+        settling.settle(config, os.environ)
+        settling.check_places(config, data_dir(None, config.daemon.data_dir, os.environ))
     except ConfigError as err:
         if as_json:
             show_json({"valid": False, "problems": [problem.to_dict() for problem in err.problems]})

@@ -1,0 +1,136 @@
+"""What a valid configuration asks of this host: one answer for ``up``, ``validate``, ``doctor`` and each reload."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from supervisor.cli.boot import exposure, secret
+from supervisor.cli.boot.secret import Password
+from supervisor.config.lookup import SOCKET_NAME
+from supervisor.config.model import Config
+from supervisor.config.problems import ConfigError, Problem, Unusable
+from supervisor.config.reading import read_source
+from supervisor.dataclass import dataclass
+
+MAX_SOCKET_PATH_BYTES = 107
+"""sun_path of unix(7), less the closing NUL."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the configuration comes down to on this host."""
+
+    hosts: list[str]
+    """Names under which clients may reach the API."""
+    socket_gid: int | None
+    """Group that may connect to the Unix socket."""
+    password: Password
+
+
+def settle(config: Config, environ: Mapping[str, str]) -> Settled:
+    """Look at every file and name that `config` leads to outside of itself.
+
+    Args:
+        config: one that is valid.
+        environ: where a password may be.
+
+    Raises:
+        ConfigError: some cannot be used; has all of them, each with its key.
+    """
+    wrong: list[Unusable] = []
+    with _told(wrong):
+        hosts = exposure.hosts_of(config.http)
+    with _told(wrong):
+        gid = exposure.socket_gid_of(config.http)
+    with _told(wrong):
+        password = secret.settle(environ, config.http.password_file)
+    if wrong:
+        raise _not_usable(config, wrong)
+    return Settled(hosts, gid, password)
+
+
+def check_places(config: Config, directory: str) -> str:
+    """Path of the Unix socket of a daemon that begins on a data directory.
+
+    Raises:
+        ConfigError: it or the database cannot be had; has all the reasons.
+    """
+    wrong: list[Unusable] = []
+    socket = config.http.socket or os.path.join(directory, SOCKET_NAME)
+    with _told(wrong):
+        _check_text(config.path)
+    with _told(wrong):
+        _check_socket(socket, configured=config.http.socket is not None)
+    with _told(wrong):
+        _check_driver(config)
+    if wrong:
+        raise _not_usable(config, wrong)
+    return socket
+
+
+def _not_usable(config: Config, wrong: list[Unusable]) -> ConfigError:
+    """Each reason as a problem of the main file, which alone names such things.
+
+    Raises:
+        ConfigError: the file cannot be read any more.
+    """
+    main = read_source(config.path)
+    return ConfigError(
+        main.problem(err.path, str(err), err.remedy)
+        if main.positions.line(err.path) is not None
+        else Problem(config.path, None, ".".join(map(str, err.path)), str(err), err.remedy)
+        for err in wrong
+    )
+
+
+@contextmanager
+def _told(wrong: list[Unusable]) -> Iterator[None]:
+    """Go on behind the block when something in it is not usable."""
+    try:
+        yield
+    except Unusable as err:
+        wrong.append(err)
+
+
+def _check_text(path: str) -> None:
+    """Neither the database nor the API could name such a place."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as err:
+        raise Unusable("its path is no UTF-8 text", "take another one") from err
+
+
+def _check_socket(path: str, *, configured: bool) -> None:
+    key = ("http", "socket") if configured else ("daemon", "data_dir")
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        message = f"the path of the Unix socket is too long: {path}; set socket in [http] to a shorter one"
+        raise Unusable(message, path=key)
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:  # ENOENT: as it should be; whatever else is wrong there, bind tells
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Unusable(f"{path} is there, and it is no socket", "name another path, or remove it", path=key)
+
+
+def _check_driver(config: Config) -> None:
+    """What the database needs is installed, and libpq can read its URL."""
+    from importlib.util import find_spec
+
+    if config.storage.database is None:
+        return
+    key = ("storage", "database")
+    if find_spec("psycopg") is None:
+        message = "database in [storage] is a PostgreSQL server, for which psycopg has to be installed"
+        raise Unusable(message, f"run: {sys.executable} -m pip install 'psycopg[binary]'", path=key)
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        conninfo_to_dict(config.storage.database.url)
+    except psycopg.Error:
+        remedy = "it is written postgresql://user:password@host:5432/database, with parameters that libpq knows"
+        # Without the reason, which quotes the URL, and that has the password.
+        raise Unusable("cannot be read as a URL", remedy, path=key) from None
