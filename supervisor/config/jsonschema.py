@@ -32,6 +32,7 @@ from supervisor.config.values import (
     Text,
     TimeZone,
     ValueType,
+    VariableName,
 )
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -177,6 +178,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             Signal,
             TimeZone,
             Url,
+            VariableName,
             launchers.Place,
             Name,
             notifying.NotifierUrl,

@@ -296,9 +296,11 @@ class _Loader:
             table = {}
         values = self._values(main, ("defaults",), table, keys_of("task", "service"))
         self._schedule(main, ("defaults",), table)
-        return {
+        given = {
             kind: {name: value for name, value in values.items() if name in keys_of(kind)} for kind in _UNITS.values()
         }
+        given["service"].pop("timeout", None)  # who limits how long runs take does not mean what is to run for ever
+        return given
 
     def _units(
         self,

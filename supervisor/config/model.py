@@ -239,6 +239,8 @@ class Task:
     env: dict[str, str]
     clean_env: bool
     """Without the daemon's environment."""
+    env_public: tuple[str, ...]
+    """Variables of `env` whose values may be shown."""
     secrets: dict[str, str]
     """Variables whose values are masked in the output."""
     user: str | None
@@ -318,6 +320,8 @@ class Service:
     env: dict[str, str]
     clean_env: bool
     """Without the daemon's environment."""
+    env_public: tuple[str, ...]
+    """Variables of `env` whose values may be shown."""
     secrets: dict[str, str]
     """Variables whose values are masked in the output."""
     user: str | None
@@ -348,6 +352,7 @@ class Service:
     autostart: bool
     priority: int
     """Lower ones start earlier and stop later."""
+    timeout_ms: int | None
     stop_signal: StopSignal
     grace_ms: int
     """How long SIGKILL follows after a `stop_signal` that is one number."""

@@ -35,6 +35,7 @@ from supervisor.config.values import (
     Text,
     TimeZone,
     ValueType,
+    VariableName,
     choice,
 )
 from supervisor.dataclass import dataclass
@@ -180,6 +181,7 @@ KEYS: Final = (
         "clean: without the daemon's variables",
         "clean_env",
     ),
+    Key("env_public", BOTH, ListOf(VariableName(), 1000), [], "variables of env whose values may be shown"),
     Key("secrets", BOTH, Secrets(), {}, "variables whose values are hidden wherever they appear in the output"),
     Key("secrets_file", BOTH, ListOf(FilePath(), 16, single=True), [], "files with secrets, which secrets may replace"),
     Key("user", BOTH, User(), None, "who runs it: a user, or a user and a group; default: the daemon's user"),
@@ -216,7 +218,7 @@ KEYS: Final = (
     Key("on_overlap", TASK, choice("queue", "skip", "terminate"), "queue", "when max_concurrent are running"),
     Key("queue_max", TASK, Integer(0, 100_000), 100, "runs waiting at most"),
     Key("coalesce", TASK, Flag(), True, "of its scheduled times at most one waits"),
-    Key("timeout", TASK, Duration(low_ms=1), None, "how long a run may take", "timeout_ms"),
+    Key("timeout", BOTH, Duration(low_ms=1), None, "how long a run may take", "timeout_ms"),
     Key("retry_attempts", TASK, Integer(0, 10_000), 0, "further attempts after a failure"),
     Key("retry_delay", TASK, Duration(), "5s", "before the first of them", "retry_delay_ms"),
     Key("retry_backoff", TASK, choice("constant", "linear", "exponential"), "exponential", "how the delay grows"),

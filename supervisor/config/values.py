@@ -287,6 +287,21 @@ def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
 
 
 @dataclass(frozen=True)
+class VariableName:
+    """The name of a variable for a command."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        name = Text().parse(value, directory)
+        _check_variable(name)
+        return name
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return "the name of a variable"
+
+
+@dataclass(frozen=True)
 class Environment:
     """Variables for a command."""
 

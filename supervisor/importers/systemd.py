@@ -193,7 +193,7 @@ def _carry(key: str, value: str, keys: dict[str, Any], path: str, outcome: Outco
                 keys["restart_delay"] = seconds(span(value))
             else:
                 keys["restart_attempts"] = int(value)
-        elif key in ("RuntimeMaxSec", "TimeoutStartSec") and is_task:
+        elif key == "RuntimeMaxSec" or (key == "TimeoutStartSec" and is_task):
             keys["timeout"] = seconds(span(value))
         elif key not in _DROPPED:
             outcome.note(path, f"{key}={value} is not carried over")

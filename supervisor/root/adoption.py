@@ -7,6 +7,7 @@ starts anything, as it does after the end of a root without such a store.
 import os
 import stat
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from logring.errors import LogError
@@ -155,3 +156,16 @@ def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
     log.record = record if spawn.secrets else None
     log.held = record.held()
     log.writer.hold(*log.held)
+
+
+def limit_again(instances: Iterable[Instance], log: Log) -> None:
+    """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
+    for instance in instances:
+        cgroup, limits = instance.cgroup, instance.spawn.limits
+        if not instance.adopted or cgroup is None:
+            continue
+        memory, cpu = (limits.get(name) if name in cgroup.limits else None for name in ("memory", "cpu"))
+        try:
+            cgroup.limit(None if memory is None else int(memory), cpu)
+        except OSError as err:
+            log.warning(f"the limits of {instance.run} do not hold any more: {err.strerror}")

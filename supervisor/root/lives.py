@@ -11,7 +11,7 @@ from typing import Any
 from supervisor.logline import Log
 from supervisor.messages import Exited, Frame, Spawn
 from supervisor.root import leftovers, reaping, shim, stop
-from supervisor.root.adoption import Heir
+from supervisor.root.adoption import Heir, limit_again
 from supervisor.root.ears import Ears
 from supervisor.root.estate import Estate
 from supervisor.root.instances import Instance, Phase, take_down, told
@@ -23,6 +23,7 @@ from supervisor.root.spawn import Started
 from supervisor.root.starts import Start, Starts
 from supervisor.root.timers import Timers
 from supervisor.root.tree import Trees
+from supervisor.root.waiting import Waiting
 from supervisor.root.watch import Watch
 
 _DRAIN_S = 0.25
@@ -68,6 +69,7 @@ class Lives:
         """By run id, as are the others."""
         self._timers = Timers(self.live)
         self._ears = Ears(watch, trees, self._on_notified, self._timers.add)
+        self._waiting = Waiting(log, self._begin)
         self.exits: dict[str, Exited] = {}
         self.stillborn: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
@@ -89,22 +91,10 @@ class Lives:
     def use_cgroups(self, wanted: bool) -> None:
         """Whether what is started from now on has cgroups, if there are some to be had."""
         if self.quarters.use(wanted):
-            self._limit_again()
+            limit_again(self.live.values(), self._log)
         if self.quarters.directory is None:
             self.starts.drop()
             self.starts.spares.drop()
-
-    def _limit_again(self) -> None:
-        """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
-        for instance in self.live.values():
-            cgroup, limits = instance.cgroup, instance.spawn.limits
-            if not instance.adopted or cgroup is None:
-                continue
-            memory, cpu = (limits.get(name) if name in cgroup.limits else None for name in ("memory", "cpu"))
-            try:
-                cgroup.limit(None if memory is None else int(memory), cpu)
-            except OSError as err:
-                self._log.warning(f"the limits of {instance.run} do not hold any more: {err.strerror}")
 
     def close(self) -> None:
         """End spawner and spare, and remove what we made for cgroups, and what the next root would go on with."""
@@ -194,7 +184,8 @@ class Lives:
     # What the scheduler wants to know.
 
     def snapshot(self) -> Frame:
-        """What runs, and what ended unacknowledged."""
+        """What runs, and what ended unacknowledged; what waits is ordered again by whoever hears this."""
+        self._waiting.clear()
         return {
             "op": "snapshot",
             "instances": [told(instance) for instance in self.live.values()],
@@ -211,11 +202,12 @@ class Lives:
     @property
     def over(self) -> bool:
         """True when nothing lives or is about to be reported."""
-        return not (self.live or self.stillborn or self.starts.under_way)
+        return not (self.live or self.stillborn or self._waiting or self.starts.under_way)
 
     def next_s(self) -> float | None:
         """When :meth:`run_timers` is due (monotonic seconds)."""
-        times = (self._timers.next_s(), self.starts.next_s(), self._trees.reap_at_s, self.memory.due_s)
+        starting = (self.starts.next_s(), self._waiting.due_s)
+        times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s)
         return min((at for at in times if at is not None), default=None)
 
     def look_again(self) -> None:
@@ -230,7 +222,7 @@ class Lives:
 
     def prepare(self, frame: Frame) -> None:
         """The scheduler is going to want an instance, unless it cannot be stored."""
-        if not self.starts.can_prepare:
+        if self._waiting or not self.starts.can_prepare:
             return
         wanted = Spawn(**frame["spawn"])
         if not self._knows(wanted.run) and wanted.refusal is None and self.memory.enough():
@@ -248,10 +240,14 @@ class Lives:
             self.starts.drop()
             self._refuse(wanted, os.strerror(errno.ENOMEM))
             return
-        self.starts.begin(wanted, len(self.live))
+        self._waiting.start(wanted)
+
+    def _begin(self, wanted: Spawn) -> bool:
+        return self.memory.enough() and self.starts.begin(wanted, len(self.live))
 
     def _knows(self, run: str) -> bool:
-        return any(run in known for known in (self.live, self.exits, self.stillborn, self.starts.under_way))
+        known = (self.live, self.exits, self.stillborn, self._waiting, self.starts.under_way)
+        return any(run in runs for runs in known)
 
     def expect_starts(self) -> None:
         """Something is going to be started soon."""
@@ -431,6 +427,11 @@ class Lives:
         if start is not None:
             start.stops.append(frame)
             return
+        if self._waiting.drop(frame["run"]):
+            self._exited(
+                Exited(run=frame["run"], status=None, cause=frame["cause"], by=frame.get("by"), ended_at=_now_ms())
+            )
+            return
         instance = self.live.get(frame["run"])
         if instance is not None:
             if frame.get("note") is not None and instance.cause is None:
@@ -452,6 +453,8 @@ class Lives:
         """Have everything end."""
         for instance in self.live.values():
             self.begin_stop(instance, cause, None)
+        for run in list(self._waiting):
+            self.stop({"run": run, "cause": cause})
         for start in self.starts.under_way.values():
             start.stops.append({"run": start.spawn.run, "cause": cause})
 
@@ -468,6 +471,7 @@ class Lives:
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""
         self.starts.tend(now_s)
+        self._waiting.tend(now_s)
         self._trees.tend(now_s)
         self.memory.tend(now_s)
         for run in self._timers.due(now_s):

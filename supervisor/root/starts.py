@@ -122,23 +122,25 @@ class Starts:
             held.drop()
             self._leave(start)
 
-    def begin(self, spawn: Spawn, others: int) -> None:
-        """Start an instance beside so many others; one of the two callbacks follows, mostly at once."""
+    def begin(self, spawn: Spawn, others: int) -> bool:
+        """Start an instance beside so many others; one of the two callbacks follows, mostly at once.
+
+        False: too few descriptors are left, nothing was done.
+        """
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, held = self._prepared
             if start.spawn == spawn and (started := held.go()) is not None:
                 self._prepared = self._drop_at_s = None
                 self._on_started(start, started)
-                return
+                return True
             self.drop()
         if not self.descriptors.reserve(others + len(self.under_way) + 1):
-            self._on_refused(spawn, "Too many open files")
-            return
+            return False
         try:
             start = Start(spawn, Ear(spawn) if spawn.notify is not None else None)
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
             self._on_refused(spawn, err.strerror or str(err))
-            return
+            return True
         if self.under_way:
             self.under_way[spawn.run] = start
         elif not self._by_spares(time.monotonic()):
@@ -149,6 +151,7 @@ class Starts:
             self.under_way[spawn.run] = start
         else:
             self._by_joining(start)
+        return True
 
     def next_s(self) -> float | None:
         """When :meth:`tend` is due (monotonic seconds)."""

@@ -101,7 +101,7 @@ class Scheduler:
         orderly = get_meta(database, _SHUT_DOWN) == earlier
         self._units = make_units(database, config, first=first, going_on=known.going_on)
         if first:
-            end_leftovers(database, boot.daemon_id, known.lost(self._units), known.cgroups, log)
+            end_leftovers(database, boot.daemon_id, known.lost(database), known.cgroups, log)
             save_leftover_rings(database, boot, known, log)
         first_number, events = left_over(database, boot.runtime_dir)
         unfinished = unfinished_job(database)

@@ -1,14 +1,15 @@
 """What the store and the root know when a scheduler starts, before it closes the gap between the two."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from store.database import Database
 from store.errors import InstantTaken
 from store.runs import Run, get_run, insert_run, unfinished_runs
+from store.tasks import get_task
 from supervisor.messages import Exited, Frame
 from supervisor.scheduler.records import row_of
-from supervisor.scheduler.units import Unit
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,20 @@ class Known:
         }
         return {run.id for run in self.unfinished if newest.get((run.task_name, run.instance_index), run.id) != run.id}
 
-    def lost(self, units: dict[str, Unit]) -> set[str]:
+    def lost(self, db: Database) -> set[str]:
         """Runs of which a dead root may have left processes that are to be ended.
 
-        Also of a pending one: the root may have died before it could say that it had started it.
+        Also of a pending one: the root may have died before it could say that it had started it. Whether they are to be
+        left says the definition of before, which is still in `db`, whatever the files say now.
         """
-        return {
-            run.id
-            for run in self.unfinished
-            if run.id not in self.held
-            and not (run.task_name in units and units[run.task_name].definition.leave_leftovers)
-        }
+        lost = [run for run in self.unfinished if run.id not in self.held]
+        to_leave = {name for name in {run.task_name for run in lost} if _leaves(db, name)}
+        return {run.id for run in lost if run.task_name not in to_leave}
+
+
+def _leaves(db: Database, name: str) -> bool:
+    task = get_task(db, name)
+    return task is not None and json.loads(task.definition).get("leftovers") == "leave"
 
 
 def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> Known:

@@ -31,11 +31,12 @@ def _param(param: Param) -> dict[str, Any]:
 def definition_text(unit: Task | Service) -> str:
     """The definition as JSON, names as in the configuration file's tables.
 
-    Values of ``env`` and ``secrets``, the defaults of secret parameters and ``heartbeat`` are masked.
+    Values of ``env`` but those of ``env_public``, those of ``secrets``, the defaults of secret parameters and
+    ``heartbeat`` are masked.
     """
     fields: dict[str, Any] = {name: getattr(unit, name) for name in unit.__dataclass_fields__ if name != "name"}
-    for key in ("env", "secrets"):
-        fields[key] = dict.fromkeys(fields[key], _MASK)
+    fields["env"] = {name: value if name in unit.env_public else _MASK for name, value in unit.env.items()}
+    fields["secrets"] = dict.fromkeys(unit.secrets, _MASK)
     steps = unit.stop_signal
     fields["stop_signal"] = signal_name(steps) if isinstance(steps, int) else [[signal_name(n), ms] for n, ms in steps]
     fields["graceful_stop_ms"] = fields.pop("grace_ms")

@@ -45,6 +45,7 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     working_dir=None,
     env={},
     clean_env=False,
+    env_public=(),
     secrets={},
     user=None,
     umask=None,

@@ -232,7 +232,7 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str, origin: dict[str, Any] | No
         log=log,
         log_max_bytes=definition.log_max_bytes,
         log_on_full=definition.log_on_full,
-        timeout_ms=definition.timeout_ms if isinstance(definition, Task) else None,
+        timeout_ms=definition.timeout_ms,
         refusal=refusal,
         clean_env=definition.clean_env,
         uid=account.uid if account is not None and not account.ours else None,

@@ -48,6 +48,8 @@ class Verdict:
     core_dumped: bool = False
     line: Line | None = None
     """The line of output by which it has failed."""
+    why: str | None = None
+    """What kept it from starting."""
 
     @property
     def succeeded(self) -> bool:
@@ -59,6 +61,8 @@ class Verdict:
         """For a log line."""
         if self.line is not None:
             return f"{self.reason} by its output: {self.line.text}"
+        if self.why is not None:
+            return f"{self.reason}, {self.why}"
         if self.signal is not None:
             return f"{self.reason} by {signal_name(self.signal)}"
         return f"{self.reason} with exit code {self.exit_code}" if self.exit_code > 0 else self.reason
@@ -73,7 +77,7 @@ def judge(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
     if exited.unknown:
         return Verdict("crashed", CRASHED_EXIT_CODE)
     if exited.cause == "start_failed" or exited.status is None:
-        return Verdict("start_failed", UNKNOWN_EXIT_CODE)
+        return Verdict(REASONS[exited.cause or "start_failed"], UNKNOWN_EXIT_CODE, why=exited.reason)
     if os.WIFSIGNALED(exited.status):
         number = os.WTERMSIG(exited.status)
         reason = REASONS.get(exited.cause or "", "failed")

@@ -152,6 +152,7 @@ def test_defaults_hold_for_what_a_unit_does_not_say(config: Load) -> None:
     assert (loaded.tasks["a"].timeout_ms, loaded.tasks["b"].timeout_ms) == (60_000, 120_000)
     assert (loaded.tasks["a"].env, loaded.tasks["b"].env) == ({"A": "1", "B": "1"}, {"A": "1", "B": "2"})
     assert (loaded.services["s"].instances, loaded.services["s"].grace_ms) == (2, 1000)
+    assert loaded.services["s"].timeout_ms is None  # it is meant for what ends
 
 
 def test_includes_add_tasks_and_services(write: Write, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Notifiers, routes, and what tasks say about being told of."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -76,6 +77,21 @@ def test_what_is_secret_is_not_shown(config: Load) -> None:
     text = definition_text(found.tasks["t"])
     assert '"heartbeat": "***"' in text
     assert "secret-" not in text + repr(found.daemon) + repr(found.tasks["t"]) + repr(found.notifiers)
+
+
+@pytest.mark.parametrize("kind", ["tasks", "services"])
+def test_variables_that_may_be_shown(config: Load, kind: str) -> None:
+    """Their values are; those of others and of secrets never, whatever they are named."""
+    variables = 'env = { A = "seen", B = "hidden-1" }\nsecrets = { C = "hidden-2" }\nenv_public = ["A", "C", "D"]\n'
+    found = config(f'[{kind}.u]\nrun = "true"\n{variables}')
+    shown = json.loads(definition_text(found.tasks.get("u") or found.services["u"]))
+    assert shown["env"] == {"A": "seen", "B": "***"}
+    assert shown["secrets"] == {"C": "***"}
+
+
+def test_what_is_no_name_of_a_variable(problems: Problems) -> None:
+    """Neither can it be shown."""
+    assert len(problems('[tasks.t]\nrun = "true"\nenv_public = ["A=B", "RINGWARD_RUN_ID", 1]\n')) == 3
 
 
 def test_a_reload(config: Load) -> None:

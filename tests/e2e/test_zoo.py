@@ -122,12 +122,17 @@ def test_what_is_to_be_left_is_left(daemon: Daemon, cgroups: str, pids: Path) ->
 
 
 @pytest.mark.own
-def test_what_is_to_be_left_survives_a_killed_supervisor(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """The next start does not take it for a leftover either, though its run was not over."""
+@pytest.mark.parametrize("configured", [True, False])
+def test_what_is_to_be_left_survives_a_killed_supervisor(
+    daemon: Daemon, cgroups: str, pids: Path, configured: bool
+) -> None:
+    """The next start does not take it for a leftover either, though its run was not over, and its task may be gone."""
     main = pids.with_name("main")
     begin(daemon, cgroups, f'leftovers = "leave"\nrun = "echo $$ >\'{main}\'; {words(pids)}; exec sleep 1000"')
     until(pids.exists, "the daemon of its own")
     daemon.stop(signal.SIGKILL)
+    if not configured:
+        daemon.write("")
     daemon.start()
     assert alive(pid_in(pids))
     os.kill(pid_in(main), signal.SIGKILL)

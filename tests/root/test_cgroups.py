@@ -10,9 +10,11 @@ from typing import cast
 
 import pytest
 
+from supervisor.logline import Log
 from supervisor.root import cgroups
+from supervisor.root.adoption import limit_again
 from supervisor.root.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
-from supervisor.root.lives import Lives
+from supervisor.root.instances import Instance
 from supervisor.root.processes import Process, look, send
 from tests.waiting import until
 
@@ -192,12 +194,11 @@ def test_limits_hold_again_for_what_was_adopted(filled: Cgroup, tmp_path: Path) 
     spawn = SimpleNamespace(limits={"memory": 64 << 20, "cpu": 0.5, "nice": 5})
     Path(filled.path, "memory.max").write_text("max\n")
     told: list[str] = []
-    instances = {
-        name: SimpleNamespace(run=name, adopted=True, cgroup=cgroup, spawn=spawn)
+    instances = [
+        SimpleNamespace(run=name, adopted=True, cgroup=cgroup, spawn=spawn)
         for name, cgroup in (("limited", filled), ("none", None), ("gone", gone))
-    }
-    lives = SimpleNamespace(live=instances, _log=SimpleNamespace(warning=told.append))
-    Lives._limit_again(cast("Lives", lives))
+    ]
+    limit_again(cast("list[Instance]", instances), cast("Log", SimpleNamespace(warning=told.append)))
     assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
     assert Path(filled.path, "cpu.max").read_text() == "max 100000\n"
     assert told == ["the limits of gone do not hold any more: No such file or directory"]

@@ -31,6 +31,7 @@ def exited(status: int | None, cause: str | None = None) -> Exited:
         (5 << 8, "timeout", OK, Verdict("timeout", 5)),
         (signal.SIGTERM, "shutdown", OK, Verdict("daemon_stopped", 143, signal.SIGTERM)),
         (None, "start_failed", OK, Verdict("start_failed", -1)),
+        (None, "stop", OK, Verdict("stopped", -1)),
         (126 << 8, "start_failed", OK, Verdict("start_failed", -1)),
     ],
 )
@@ -39,6 +40,12 @@ def test_the_verdict_on_an_exit(
 ) -> None:
     """Reason and exit code follow from the wait status and why we ended it."""
     assert judge(exited(status, cause), codes) == expected
+
+
+def test_what_kept_it_from_starting() -> None:
+    """Is told with the verdict: there may be no place for the log that says so, too."""
+    verdict = judge(Exited(run="R", status=None, cause="start_failed", reason="x cannot be executed", ended_at=1), OK)
+    assert verdict.text == "start_failed, x cannot be executed"
 
 
 def test_every_signal_has_words() -> None:
