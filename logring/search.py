@@ -13,7 +13,9 @@ start, ``$`` and ``\z`` its end, and nothing matches across lines. A line over 1
 is stored: what lies across the border of two parts is not found. Unfinished lines are not searched.
 """
 
+import math
 import re
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -31,6 +33,8 @@ _PROGRAM_BYTES = 1 << 18
 """What it may take besides these states. To compile ``a?`` behind one another takes time that grows with the square of
 their number, and meanwhile nothing else runs in this process: a fifth of a second for as many as this lets through."""
 
+_LEAST_BYTES = 1 << 12
+_LOOK_S = 0.005
 _EVER = 2**63
 _STREAM_AT, _FLAGS_AT = 12, 13  # in an entry
 _FINISHED = bytes(flags for flags in range(256) if not flags & NO_NEWLINE)
@@ -187,6 +191,7 @@ def search(
     limit: int,
     max_bytes: int,
     wanted: Wanted = ALL,
+    until_s: float = math.inf,
 ) -> Found:
     """Search lines from number `start` on.
 
@@ -197,6 +202,8 @@ def search(
         limit: most hits to return, at least 1.
         max_bytes: stop behind the block with which so much text was passed; damaged blocks count.
         wanted: which lines count.
+        until_s: stop when that time (of `time.monotonic`) is over and some text was passed. The slowest patterns pass
+            50 KB a second, so it is looked at within blocks, too.
 
     Raises:
         LogError: the log cannot be read at all. (Single blocks that cannot be read are counted.)
@@ -205,8 +212,9 @@ def search(
     hits: list[Hit] = []
     scanned = damaged = spent = 0
     following = start
+    pace = _Pace(until_s)
     for block in reader.blocks(start):
-        if scanned + spent >= max_bytes or len(hits) >= limit:
+        if scanned + spent >= max_bytes or len(hits) >= limit or (scanned and pace.is_over()):
             return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
         if isinstance(block, LogError):
             damaged += 1
@@ -218,7 +226,7 @@ def search(
         if block.header.end_line <= start:
             continue
         try:
-            finder = _InBlock(block, pattern, wanted, start)
+            finder = _InBlock(block, pattern, wanted, start, pace)
             hits += finder.hits(limit - len(hits))
         except Corrupt:
             damaged += 1
@@ -232,6 +240,29 @@ def search(
     return Found(hits, following, exhausted=True, scanned=scanned, damaged=damaged)
 
 
+class _Pace:
+    """How much to pass between two looks at the clock; patterns differ by a factor of ten thousand.
+
+    Attributes:
+        bytes: so much, and up to the end of the line.
+    """
+
+    def __init__(self, until_s: float) -> None:
+        self.bytes = _LEAST_BYTES
+        self._until_s = until_s
+        self._looked_s = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether it is time to stop."""
+        now_s = time.monotonic()
+        took_s, self._looked_s = now_s - self._looked_s, now_s
+        if took_s < _LOOK_S:
+            self.bytes *= 2
+        elif took_s > 2 * _LOOK_S:
+            self.bytes = max(_LEAST_BYTES, self.bytes // 2)
+        return now_s >= self._until_s
+
+
 class _InBlock:
     """The search of one block from line `start` on, or from its first one.
 
@@ -243,7 +274,8 @@ class _InBlock:
         Corrupt: the entries are not those of the text.
     """
 
-    def __init__(self, block: Block, pattern: Pattern, wanted: Wanted, start: int) -> None:
+    def __init__(self, block: Block, pattern: Pattern, wanted: Wanted, start: int, pace: _Pace) -> None:
+        self._pace = pace
         self._block = block
         self._pattern = pattern
         self._wanted = wanted
@@ -260,10 +292,8 @@ class _InBlock:
         if not self._block.header.lines or self._wanted.rules_out(self._block):
             return found
         for begin, end in self._stretches():
-            if end > self._begin:
-                self._search(found, begin, end, limit)
-                if len(found) >= limit:
-                    break
+            if end > self._begin and not self._search(found, begin, end, limit):
+                break
         return found
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
@@ -281,22 +311,33 @@ class _InBlock:
         if begin < len(block.text):
             yield begin, len(block.text)
 
-    def _search(self, found: list[Hit], begin: int, end: int, limit: int) -> None:
-        """Search one part, which ends with a line's end."""
+    def _search(self, found: list[Hit], begin: int, end: int, limit: int) -> bool:
+        """Search one part, which ends with a line's end; whether to go on behind it."""
         text, pattern = self._block.text, self._pattern
         last = end - text.endswith(b"\n", begin, end)  # no empty line follows the last newline
         pos = max(begin, self._begin)
         if not pattern.may_match(text, pos, last):
-            return
+            return True
+        looked_at = pos
         while pos <= last:
-            span = pattern.find(text, pos, begin, last)
+            if pos - looked_at >= self._pace.bytes:
+                looked_at = pos
+                if self._pace.is_over():
+                    self._entry_at(pos)
+                    self.next, self.passed = self._number(pos), pos - self._begin
+                    return False
+            cut = text.find(b"\n", pos + self._pace.bytes, last)
+            span = pattern.find(text, pos, begin, last if cut < 0 else cut)
             if span is None:
-                return
+                if cut < 0:
+                    return True
+                pos = cut + 1
+                continue
             at = min(span[0], end - 1)
             entry = self._entry_at(at)
             if not self._wanted.takes(entry):
                 if entry.end >= end:
-                    return
+                    return True
                 pos = max(entry.end, at + 1)
                 continue
             line_begin = text.rfind(b"\n", entry.begin, at) + 1 or entry.begin
@@ -312,7 +353,8 @@ class _InBlock:
             if len(found) >= limit:
                 self.next = number + 1
                 self.passed = min(pos, len(text)) - self._begin
-                return
+                return False
+        return True
 
     def _entry_at(self, offset: int) -> Entry:
         """The entry that has the text at `offset`, which never decreases."""

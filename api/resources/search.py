@@ -43,9 +43,8 @@ log = logging.getLogger("gunicorn.error")
 _CALL_S = 1.0
 _CALL_BYTES = 1 << 30
 _TURN_S = 0.05
-_STEP_BYTES = 1 << 16
-"""Passed between two looks at the clock, a block at least. The slowest expressions, such as ``[a-z].{1000}!`` at
-50 kB/s, overstay their turn by so much."""
+_STEP_BYTES = 1 << 20
+"""Passed between two looks at what was found."""
 _ANSWER_BYTES = 4 << 20
 """Text of hits with which an answer is full; lines can have 16 KiB."""
 _RUNS = 100
@@ -121,9 +120,9 @@ class _Scan:
         """Go on for a moment."""
         until_s = time.monotonic() + _TURN_S
         while self.waiting and not self.full and time.monotonic() < until_s:
-            self._step()
+            self._step(until_s)
 
-    def _step(self) -> None:
+    def _step(self, until_s: float) -> None:
         """Some of the first waiting run's log."""
         run = self.waiting[0]
         if self._reader is None:
@@ -137,6 +136,7 @@ class _Scan:
                 limit=self._limit - len(self.hits),
                 max_bytes=_STEP_BYTES,
                 wanted=self._wanted,
+                until_s=until_s,
             )
         except (LogError, OSError) as err:
             log.warning("a search passes over the log of %s, which cannot be read: %s", run.id, err)

@@ -1,6 +1,7 @@
 """Searching finds what a loop over all lines finds, and nothing harms it."""
 
 import gc
+import math
 import re
 import tempfile
 from pathlib import Path
@@ -66,13 +67,13 @@ def hit(line: Line) -> Hit:
 
 
 def collect(
-    reader: LogReader, pattern: Pattern, start: int, limit: int, max_bytes: int, wanted: Wanted
+    reader: LogReader, pattern: Pattern, start: int, limit: int, max_bytes: int, wanted: Wanted, until_s: float
 ) -> tuple[list[Hit], int]:
     """All hits, call by call; and the bytes passed."""
     found: list[Hit] = []
     scanned = 0
     for _ in range(100_000):
-        part = search(reader, pattern, start, limit=limit, max_bytes=max_bytes, wanted=wanted)
+        part = search(reader, pattern, start, limit=limit, max_bytes=max_bytes, wanted=wanted, until_s=until_s)
         assert len(part.hits) <= limit
         assert not part.damaged
         found += part.hits
@@ -99,6 +100,7 @@ def collect(
     since_ms=st.sampled_from([-(2**63), T0 + 3]),
     until_ms=st.sampled_from([2**63, T0 + 10]),
     start=st.integers(0, 40),
+    least_bytes=st.sampled_from([None, None, 1, 50]),
 )
 @example(
     steps=[("out", b"a\n\nb\n", 0), ("err", b"x" * 1500, 0), ("out", b"a\n", 0)],
@@ -114,6 +116,7 @@ def collect(
     since_ms=-(2**63),
     until_ms=2**63,
     start=0,
+    least_bytes=None,
 )
 def test_like_a_loop_over_all_lines(
     steps: list[tuple[str, bytes, int]],
@@ -129,8 +132,12 @@ def test_like_a_loop_over_all_lines(
     since_ms: int,
     until_ms: int,
     start: int,
+    least_bytes: int | None,
 ) -> None:
-    """Any log, pattern, filter and budget; live and sealed; the bytes add up to the text from the start on."""
+    """Any log, pattern, filter and budget; live and sealed; the bytes add up to the text from the start on.
+
+    With `least_bytes` each call is over as soon as it looks at the clock, behind so many.
+    """
     try:
         expected = oracle(text, regex=regex, ignore_case=ignore_case)
         pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
@@ -145,7 +152,10 @@ def test_like_a_loop_over_all_lines(
             for line in lines
             if stream in (None, line.stream) and since_ms <= line.ts <= until_ms and expected.search(decoded(line.text))
         ]
-        found, scanned = collect(log.reader, pattern, start, limit, max_bytes, wanted)
+        until_s = math.inf if least_bytes is None else -math.inf
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("logring.search._LEAST_BYTES", least_bytes or 1 << 12)
+            found, scanned = collect(log.reader, pattern, start, limit, max_bytes, wanted, until_s)
         assert found == hits
         total = sum(len(line.text) for line in lines)
         assert total <= scanned <= total + len(lines)
