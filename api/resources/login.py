@@ -9,19 +9,6 @@ from api.identity import Identity, Role
 from api.operation import Access, Call, Operation, json_of
 from store.sessions import MAX_AGE_MS
 
-
-def _set_cookie(context: Context, call: Call, secret: str, max_age_s: int) -> None:
-    call.resp.set_cookie(
-        context.auth.cookie,
-        secret,
-        max_age=max_age_s,
-        path=context.boot.base_path or "/",
-        secure=call.req.env["wsgi.url_scheme"] == "https",
-        http_only=True,
-        same_site="Strict",
-    )
-
-
 _WEB = Identity("session", "web")
 
 
@@ -29,7 +16,15 @@ def login(context: Context, call: Call) -> None:
     """Exchange the password for a session cookie."""
     context.auth.check_password(call.req, call.body.password)
     call.identity = _WEB
-    _set_cookie(context, call, context.auth.open_session(), MAX_AGE_MS // 1000)
+    call.resp.set_cookie(
+        context.auth.cookie,
+        context.auth.open_session(),
+        max_age=MAX_AGE_MS // 1000,
+        path=context.boot.base_path or "/",
+        secure=call.req.env["wsgi.url_scheme"] == "https",
+        http_only=True,
+        same_site="Strict",
+    )
     call.no_content()
 
 
@@ -37,7 +32,7 @@ def logout(context: Context, call: Call) -> None:
     """End the session; its streams end within seconds."""
     if context.auth.close_sessions(call.req):
         call.identity = _WEB
-    _set_cookie(context, call, "", 0)
+    call.resp.unset_cookie(context.auth.cookie, path=context.boot.base_path or "/", same_site="Strict")
     call.no_content()
 
 

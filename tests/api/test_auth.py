@@ -2,12 +2,15 @@
 
 import base64
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
@@ -111,7 +114,10 @@ def test_session(daemon: Daemon) -> None:
     session = cookie(answer)
     assert daemon.get("/api/auth/status", session, unix=False).json["method"] == "session"
     assert daemon.get("/api/runs", session, unix=False).status == 200
-    assert daemon.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
+    ended = daemon.ask("POST", "/api/auth/logout", headers=session, unix=False)
+    assert ended.status == 204
+    (expires,) = re.findall("expires=([^;]+)", ended.headers["Set-Cookie"])
+    assert parsedate_to_datetime(expires) < datetime.now(UTC)  # it is to be forgotten
     assert daemon.get("/api/runs", session, unix=False).status == 401
     assert daemon.get("/api/auth/status", session, unix=False).json["authenticated"] is False
 

@@ -88,6 +88,7 @@ def test_unknown_paths(daemon: Daemon, path: str) -> None:
         ("GET", "/api/tasks/job/run", "OPTIONS, POST"),
         ("HEAD", "/api/tasks/job/run", "OPTIONS, POST"),
         ("BREW", "/api/daemon", "GET, HEAD, OPTIONS"),
+        ("WEBSOCKET", "/api/daemon", "GET, HEAD, OPTIONS"),
         ("DELETE", "/", "GET, HEAD, OPTIONS"),
     ],
 )

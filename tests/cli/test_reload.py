@@ -42,6 +42,15 @@ def test_what_was_done(daemon: FakeDaemon, ringward: Ringward) -> None:
     assert daemon.requests[-1].query == {}
 
 
+def test_a_socket_that_is_another_one_now(ringward: Ringward, tmp_path: Path) -> None:
+    """Where the file says that the daemon is, none is: it may be one that began with another file."""
+    path = tmp_path / "ringward.toml"
+    path.write_text('[http]\nsocket = "other.sock"\n')
+    path.chmod(0o644)
+    result = ringward("reload", "--config", str(path), plain=True)
+    assert (result.exit_code, "which needs a restart" in result.stderr) == (69, True)
+
+
 def test_a_dry_run(daemon: FakeDaemon, ringward: Ringward) -> None:
     """The same, asked for as such, and it says that nothing was done."""
     daemon.on("POST", PATH, REPORT)

@@ -22,12 +22,16 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
 
     An invalid file changes nothing. What has not changed is not touched; running tasks end as they began.
     """
-    from supervisor.cli.client import Refused
+    from supervisor.cli.client import Refused, Unreachable
     from supervisor.cli.commands.validate import counted
     from supervisor.cli.tables import show_json
 
     try:
         found = settings.api().post("/api/daemon/reload", {"dry_run": "true"} if dry_run else None)
+    except Unreachable as err:
+        if not isinstance(err.__cause__, (FileNotFoundError, ConnectionRefusedError)):
+            raise
+        raise Unreachable(f"{err}; if it runs, socket or data_dir was changed, which needs a restart of it") from err
     except Refused as err:
         if not err.errors:
             raise
