@@ -5,6 +5,8 @@ import resource
 
 _PER_INSTANCE = 8
 """Pipes, pidfd, ring and log file of one instance, rounded up."""
+_LATER = 2
+"""Ring and log file: an instance that prints nothing at first has none yet."""
 _RESERVE = 128
 LEAST = 256
 """What our own processes have open themselves, and room for a few runs and connections."""
@@ -33,7 +35,9 @@ class Descriptors:
         while self._soft < wanted and self._soft < self._hard:
             self._soft = min(self._soft * 2, self._hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._soft, self._hard))
-        return wanted <= self._soft or self._soft - len(os.listdir("/proc/self/fd")) >= _SPARE
+        if wanted <= self._soft:
+            return True
+        return self._soft - len(os.listdir("/proc/self/fd")) - instances * _LATER >= _SPARE
 
     def restore(self) -> int | None:
         """The soft limit that a child has to set for itself; None while ours is still the original."""

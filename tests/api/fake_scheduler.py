@@ -65,6 +65,7 @@ class Scheduler:
             "task_pause": lambda _args: {},
             "task_resume": lambda _args: {},
             "reload": lambda _args: {"added": [], "changed": [], "removed": [], "warnings": []},
+            "database_damaged": lambda _args: {},
             "token_create": self._token_create,
             "token_delete": self._token_delete,
             "token_touch": lambda args: self._with_db(tokens.touch, args["hash"], now_ms()),

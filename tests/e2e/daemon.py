@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.waiting import until
 RINGWARD = Path(sys.executable).parent / "ringward"
 PROGRAMS = Path(__file__).parent.parent / "programs"
 PASSWORD = "correct horse battery"
+_NOTHING_S = 120.0
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -71,7 +73,10 @@ class Stream:
 
     def __iter__(self) -> Iterator[Event]:
         fields: dict[str, str] = {}
+        begin_s = time.monotonic()
         while True:
+            if time.monotonic() - begin_s > _NOTHING_S:
+                raise AssertionError(f"the stream has sent nothing but heartbeats for {_NOTHING_S:.0f} s")
             try:
                 raw = self._response.readline()
             except (http.client.IncompleteRead, ConnectionResetError):
@@ -87,6 +92,7 @@ class Stream:
                 if "event" in fields or "data" in fields:
                     yield Event(fields)
                 fields = {}
+                begin_s = time.monotonic()
 
     def close(self) -> None:
         self._response.close()

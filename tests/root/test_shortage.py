@@ -16,6 +16,7 @@ from supervisor.messages import Boot
 from supervisor.osport import UnixListener
 from supervisor.root import processes, spawn
 from supervisor.root.helpers import Helper
+from supervisor.root.limits import Descriptors
 from tests.root.test_spawn import wanted
 
 BOOT = Boot(
@@ -150,3 +151,14 @@ def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "open", hidden)
     assert processes.look(1) is None
     assert processes.look(os.getpid()) is not None
+
+
+def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that prints nothing yet has neither ring nor log file: with these, too, 64 are left for other things."""
+    monkeypatch.setattr("resource.getrlimit", lambda _which: (256, 256))
+    is_open = ["0"] * (256 - 64 - 2 * 20)
+    monkeypatch.setattr(os, "listdir", lambda _path: is_open)
+    descriptors = Descriptors()
+    assert descriptors.reserve(20)
+    is_open.append("0")
+    assert not descriptors.reserve(20)
