@@ -18,7 +18,6 @@ from api.app import Route
 from api.errors import ApiError
 from api.operations import OPERATIONS
 from api.stream import unreadable
-from tests.api.attacks.test_privilege_escalation import path_of
 from tests.api.client import DEADLINE_S, Answer
 from tests.api.harness import Daemon
 from tests.api.records import make_run
@@ -88,7 +87,6 @@ def test_unknown_paths(daemon: Daemon, path: str) -> None:
         ("GET", "/api/tasks/job/run", "OPTIONS, POST"),
         ("HEAD", "/api/tasks/job/run", "OPTIONS, POST"),
         ("BREW", "/api/daemon", "GET, HEAD, OPTIONS"),
-        ("WEBSOCKET", "/api/daemon", "GET, HEAD, OPTIONS"),
         ("DELETE", "/", "GET, HEAD, OPTIONS"),
     ],
 )
@@ -134,26 +132,6 @@ JSON = {"Content-Type": "application/json"}
 def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
     """400 no JSON, 413 too large (and the answer arrives), 415 not plain JSON, 422 not what is asked for."""
     assert_problem(daemon.ask("POST", LOGIN, body, headers), status)
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "status"),
-    [
-        (b'{"dry_run": true}', JSON, 422),
-        (b"{", JSON, 400),
-        (b"x", {"Content-Type": "text/plain"}, 415),
-        (b'{"more": "' + b"x" * (1 << 20) + b'"}', JSON, 413),
-    ],
-)
-def test_bodies_of_those_that_need_none(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
-    """Whoever says something to which nobody listens hears that, and nothing is done; an empty body is none."""
-    silent = [one for one in OPERATIONS if one.method != "GET" and one.body is None]
-    assert {"reloadDaemon", "stopRun", "restartService", "deleteRun", "logout"} <= {one.id for one in silent}
-    for operation in silent:
-        found = assert_problem(daemon.ask(operation.method, path_of(operation), body, headers), status)
-        assert status != 422 or [error["location"] for error in found["errors"]] == ["body.dry_run"]
-    assert not daemon.scheduler.calls
-    assert daemon.ask("POST", "/api/daemon/reload", b"{}", JSON).status == 200
 
 
 def test_body_fields_are_all_named(daemon: Daemon) -> None:

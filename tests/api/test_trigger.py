@@ -152,7 +152,7 @@ def test_a_run_that_cannot_be_read(own: Daemon) -> None:
         answer = own.ask("POST", "/api/tasks/job/run")
         assert answer.status == 500
         assert "Retry-After" not in answer.headers
-        (_, args) = own.scheduler.calls[-1]
+        (args,) = [args for op, args in own.scheduler.calls if op == "trigger"]
         assert args["run"] in answer.json["detail"]
     finally:
         os.rename(f"{own.boot.database}.away", own.boot.database)
