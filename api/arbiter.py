@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
@@ -21,10 +21,10 @@ from gunicorn.sock import close_sockets, create_sockets
 
 from api.logformat import ApiLogger
 from api.pulse import Pulse
-from api.tls import Contexts
+from api.tls import Contexts, Files, OnDisk
 from supervisor.later import load
 from supervisor.messages import PROTOCOL, Boot, Decoder, Frame
-from supervisor.osport import set_title
+from supervisor.osport import become, set_title
 
 TITLE = "ringward gunicorn"
 _WORKER = "api.worker"
@@ -72,6 +72,12 @@ class Seed:
         worker.init_process()
 
 
+def _files(boot: Boot) -> Files:
+    if boot.api_account is None:
+        return OnDisk(str(boot.tls_cert), str(boot.tls_key))
+    return cast(Files, importlib.import_module("api.lent_key").FromScheduler(boot))  # with gevent, which we are without
+
+
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """Gunicorn's configuration, and what its workers need of ours."""
 
@@ -80,6 +86,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         self.hello = hello
         self.listeners = listeners
         self.daemon_pid = os.getppid()
+        self._contexts: Contexts | None = None
         super().__init__()
 
     def load_config(self) -> None:
@@ -100,13 +107,20 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "secure_scheme_headers": {},
-            "certfile": self.boot.tls_cert,
-            "keyfile": self.boot.tls_key,
+            # That there are any: gunicorn does not start without, and these may be out of reach, or just renewed.
+            "certfile": os.devnull if self.boot.tls_cert else None,
+            "keyfile": os.devnull if self.boot.tls_key else None,
             "do_handshake_on_connect": True,
-            "ssl_context": Contexts().get,
+            "ssl_context": self._context,
         }
         for name, value in settings.items():
             self.cfg.set(name, value)
+
+    def _context(self, config: Any, make: Any) -> Any:
+        """In a worker, which asks with each connection."""
+        if self._contexts is None:
+            self._contexts = Contexts(_files(self.boot))
+        return self._contexts.get(config, make)
 
     def load(self) -> Any:
         """Not used: workers build the application themselves."""
@@ -201,6 +215,9 @@ def run(fd: int) -> None:
     hello = socket.socket(fileno=fd)
     hello.set_inheritable(False)
     boot, listeners = _told(hello)
+    if boot.api_account is not None:
+        become(*boot.api_account, boot.api_groups)
+        os.environ.pop("HOME", None)  # of another user: libpq would look for files there, and fail
     # systemd's notification is the root's business, and gunicorn would take the base path from the environment.
     for name in ("NOTIFY_SOCKET", "SCRIPT_NAME"):
         os.environ.pop(name, None)

@@ -28,7 +28,7 @@ class Spool:
     """The file of one worker, there while entries wait.
 
     Args:
-        directory: Where the files of all workers are.
+        directory: Where the files of all workers are, and nothing else.
         name: The worker's own, of letters and digits.
     """
 
@@ -71,6 +71,7 @@ class Spool:
     def take_over(self) -> Entries:
         """What workers left that are no more. Their entries are in this one's file before theirs is gone, or stays."""
         found: Entries = {}
+        os.makedirs(self._directory, 0o700, exist_ok=True)  # a daemon of before that was upgraded has not made it
         for name in sorted(os.listdir(self._directory)):
             if name.startswith(_BEGINNING) and name.endswith(_ENDING):
                 path = f"{self._directory}/{name}"

@@ -47,7 +47,7 @@ class Auditor:
 
     Args:
         control: To the scheduler.
-        directory: Where the files of all workers are.
+        directory: Where the files of all workers are, and nothing else.
     """
 
     def __init__(self, control: ControlClient, directory: str) -> None:

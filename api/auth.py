@@ -90,6 +90,8 @@ class Authenticator:
         self._passwords = Passwords(boot.password, control)
         self._tag: str | None = None
         self._overflow_uid = _overflow_uid()
+        # When we are another user than the daemon, that one is root.
+        self._trusted_uids = {0} if boot.api_account else {0, os.geteuid()}
         self._proven: WeakKeyDictionary[Any, tuple[str | None, str, Identity]] = WeakKeyDictionary()
         """By connection: what proved the password, and for whom. It need not be proven again with each request."""
         self._touched_ms: dict[str, int] = {}
@@ -133,7 +135,7 @@ class Authenticator:
         if not is_unix(req.env) or speaks_for_others(req):
             return False
         uid = self._peer_uid(req)
-        return uid != self._overflow_uid and uid in (0, os.geteuid())
+        return uid != self._overflow_uid and uid in self._trusted_uids
 
     def _peer_uid(self, req: falcon.Request) -> int:
         raw = req.env["gunicorn.socket"].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

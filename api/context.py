@@ -189,6 +189,6 @@ def open_context(boot: Boot, daemon_pid: int) -> Context:
     reads, files = Reads(boot.database), Files()
     control = ControlClient(boot.control_socket, boot.token)
     reads.on_damage = DamageReport(control).send
-    auditor = Auditor(control, boot.runtime_dir)
+    auditor = Auditor(control, boot.audit_dir)
     auth = Authenticator(boot, reads, files, control, auditor)
     return Context(boot, reads, files, control, auth, auditor, Hub(boot, reads, auth.valid), Event(), daemon_pid)

@@ -6,39 +6,68 @@ While the files are being renewed they may be absent or not belong together; the
 import logging
 import os
 import ssl
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 log = logging.getLogger("gunicorn.error")
 
-_Version = tuple[tuple[int, int, int], ...]
+
+class Files(Protocol):
+    """Where the certificate chain and its key come from."""
+
+    def version(self) -> object:
+        """Which they are now.
+
+        Raises:
+            OSError: they cannot be had.
+        """
+
+    def load(self, context: "ssl.SSLContext") -> None:
+        """Have a context use them.
+
+        Raises:
+            OSError: they cannot be used; :class:`ssl.SSLError` is one.
+        """
+
+
+class OnDisk:
+    """Files that this process can read."""
+
+    def __init__(self, cert: str, key: str) -> None:
+        self._cert, self._key = cert, key
+
+    def version(self) -> object:
+        """See :class:`Files`."""
+        found = [os.stat(path) for path in (self._cert, self._key)]
+        return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in found]
+
+    def load(self, context: "ssl.SSLContext") -> None:
+        """See :class:`Files`."""
+        context.load_cert_chain(self._cert, self._key)
 
 
 class Contexts:
     """The current context of one worker."""
 
-    def __init__(self) -> None:
-        self._version: _Version | None = None
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._version: object = None
         self._context: ssl.SSLContext | None = None
 
-    def get(self, config: Any, make: "Callable[[], ssl.SSLContext]") -> "ssl.SSLContext":
+    def get(self, _config: Any, make: Any) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
         """Gunicorn's hook `ssl_context`: the context for the files as they are now.
 
         Raises:
             OSError: the files cannot be used, and none could before.
         """
         try:
-            version = tuple(_version(path) for path in (config.certfile, config.keyfile))
+            version = self._files.version()
             if self._context is None or version != self._version:
                 self._version = version
-                self._context = make()
+                context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+                self._files.load(context)
+                self._context = context
         except OSError as err:  # ssl.SSLError is one
             if self._context is None:
                 raise
             log.error("the certificate cannot be renewed: %s", err)
         return self._context
-
-
-def _version(path: str) -> tuple[int, int, int]:
-    status = os.stat(path)
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -26,6 +26,7 @@ from logring.layout import (
     Publication,
 )
 from logring.packed import Index
+from logring.sharing import share_file
 from logring.stored import StoredFile
 
 LEVEL = 3
@@ -69,6 +70,7 @@ def compress(path: str, level: int = LEVEL) -> bool:
             if _pages(size) >= _pages(before.st_size):
                 return False
             file.flush()
+            share_file(file.fileno(), temporary)
             os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
             os.fsync(file.fileno())
         return _replace(path, before, temporary)

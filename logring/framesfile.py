@@ -19,6 +19,7 @@ from logring.frames import (
     parse_block,
 )
 from logring.logfile import make_directories
+from logring.sharing import share_file
 
 
 class FramesWriter:
@@ -90,6 +91,7 @@ class FramesWriter:
                 heads = (os.pread(fd, BLOCK_HEADER_SIZE, BLOCKS_AT + n * BLOCK_SIZE) for n in range(self._blocks))
                 self._block = max((found[0] for found in map(parse_block, heads) if found), default=-1)
             else:
+                share_file(fd, self.path)
                 os.ftruncate(fd, 0)
                 _write(fd, header, 0)
         except BaseException:  # whatever it is, nobody else closes it

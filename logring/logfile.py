@@ -25,6 +25,7 @@ from logring.layout import (
     Static,
 )
 from logring.ring import read_publication
+from logring.sharing import make_directory, share_file
 from logring.writer import RingWriter
 
 _ZEROS = bytes(65536)
@@ -273,6 +274,7 @@ class LogFileWriter:
         ).pack()
         try:
             if os.pread(fd, STATIC_SIZE, 0) != static:
+                share_file(fd, self.path)
                 os.ftruncate(fd, 0)
                 _write_all(fd, [static.ljust(PAGE, b"\0")], 0)
             else:
@@ -310,11 +312,11 @@ def _write_all(fd: int, parts: Sequence[bytes | memoryview], at: int) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make a directory and those above it that are missing, all of them for us alone (0700)."""
+    """Make a directory and those above it that are missing, for those for whom the first that is there is."""
     if not path:
         return
     try:
-        os.mkdir(path, 0o700)
+        make_directory(path)
     except FileExistsError:
         pass
     except FileNotFoundError:

@@ -37,6 +37,7 @@ from logring.layout import (
     parse_pending,
 )
 from logring.region import Rows, pack_region
+from logring.sharing import share_file
 
 _ATTEMPTS = 1000
 _PLENTY = 1 << 30
@@ -127,6 +128,7 @@ class Ring:
             os.unlink(path)
             fd = os.open(path, flags, 0o600)
         try:
+            share_file(fd, path)
             os.ftruncate(fd, size)
             fallocate("page", fd, 0, PAGE)
             fallocate("page", fd, RING_BLOCKS_AT, PAGE)

@@ -4,14 +4,16 @@ Why apsw: SQLite 3.7.0 to 3.51.2, which most distributions still ship, can damag
 write or checkpoint in the same moment. Besides that fixed version, only the writer checkpoints: a reader has
 `wal_autocheckpoint = 0` and does not checkpoint on close either.
 
-The file, its -wal and its -shm are 0600 under any umask: SQLite gives the latter two the mode of the first.
+The file, its -wal and its -shm are 0600 under any umask: SQLite gives the latter two the owner and mode of the first.
+In a directory of mode 0710 its group may read them (0640). Readers who cannot write the -shm look at it as it is, and
+while no writer has it open make an index of the WAL of their own (https://sqlite.org/wal.html#readonly).
 """
 
 import os
 import stat
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -41,6 +43,8 @@ _READER_STATEMENTS = 100
 _WRITER_STATEMENTS = 400
 """The driver keeps those that were among so many last executions: of the writer also the rarer ones, which are as many
 as there may be events in one transaction."""
+_FOR_READERS = 0o710
+"""Mode of a directory whose files its group may read; as :mod:`logring.sharing` has it."""
 PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
 
 _WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
@@ -278,6 +282,12 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
     try:
         _check_set_up(connection)
         check_readable(connection)
+    except Unusable as err:
+        connection.close()
+        first = not (os.path.exists(f"{path}-shm") or os.access(os.path.dirname(path) or ".", os.W_OK))
+        if first and not isinstance(err, Damaged):
+            raise NotReady(f"({path} is opened by its writer first)") from err
+        raise
     except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
@@ -305,25 +315,26 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _make_private(path: str) -> None:
-    """Create the file with mode 0600, or give that mode to what is there.
+    """Create the file, for those alone for whom its directory is, or have what is there be for them.
 
     An existing file is not opened: closing any descriptor of a file drops all of this process's POSIX locks on it,
     those of other SQLite connections too.
     """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        for name in (path, f"{path}-wal", f"{path}-shm"):
-            try:
-                if stat.S_IMODE(os.stat(name).st_mode) != 0o600:
-                    os.chmod(name, 0o600)
-            except FileNotFoundError:
-                continue
-    else:
-        try:
-            os.fchmod(fd, 0o600)  # the umask may have taken bits away
-        finally:
-            os.close(fd)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    directory = os.stat(os.path.dirname(path) or ".")
+    shared = stat.S_IMODE(directory.st_mode) == _FOR_READERS
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(FileNotFoundError):
+            status = os.stat(name)
+            mode = 0o600
+            if shared:
+                with suppress(PermissionError):  # not a group of ours: the file stays our own
+                    if status.st_gid != directory.st_gid:
+                        os.chown(name, -1, directory.st_gid)
+                    mode = 0o640
+            if stat.S_IMODE(status.st_mode) != mode:  # the umask may have taken bits away
+                os.chmod(name, mode)
 
 
 def _application_id(connection: Connection) -> int:

@@ -83,8 +83,13 @@ class DoorbellServer:
     One thread (the owner's loop) accepts and takes subscriptions; any thread may ring. Nothing blocks.
     """
 
-    def __init__(self, path: str, token: str) -> None:
+    def __init__(self, path: str, token: str, also: tuple[int, int] | None = None) -> None:
         """Listen at `path`, replacing a socket that an earlier process left there.
+
+        Args:
+            path: Of the socket.
+            token: That readers have to send.
+            also: Who may connect besides our own user, see :class:`supervisor.osport.UnixListener`.
 
         Raises:
             OSError: the path cannot be bound.
@@ -95,7 +100,7 @@ class DoorbellServer:
         self._counts: dict[str, int] = {}
         self._recent = _Recent()
         self._due_s: float | None = None
-        self.listener = UnixListener(path, socket.SOCK_SEQPACKET, 64)
+        self.listener = UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
 
     def accept(self) -> socket.socket | None:
         """Take one connection, or None when there is none; watch it for reading."""

@@ -166,7 +166,7 @@ class Boot:
     """ULID of the data directory."""
     data_dir: str
     runtime_dir: str
-    """Per-daemon directory on tmpfs, 0700: rings and internal sockets."""
+    """Per-daemon directory on tmpfs, 0700, or 1750 for API workers of another user: rings and internal sockets."""
     config_path: str
     listen: list[tuple[str, int]]
     """TCP addresses: loopback, or others when there is TLS or a trusted proxy."""
@@ -185,6 +185,12 @@ class Boot:
     tls_cert: str | None = None
     """Path of the certificate chain, with which all TCP addresses speak TLS."""
     tls_key: str | None = None
+    api_user: str | None = None
+    """User of the API workers as configured; None: the usual one, if there is one."""
+    api_account: tuple[int, int] | None = None
+    """Numbers of that user and its group; None: the workers are the daemon's user."""
+    api_groups: list[int] = field(default_factory=list)
+    """All groups of that user."""
     workers: int
     metrics_open: bool = False
     """``/metrics`` needs no authentication."""
@@ -224,6 +230,11 @@ class Boot:
         return f"{self.runtime_dir}/scheduler.bell"
 
     @property
+    def audit_dir(self) -> str:
+        """Where API workers keep what they cannot have stored yet."""
+        return f"{self.runtime_dir}/audit"
+
+    @property
     def database(self) -> str:
         """Path of the SQLite database, or URL of another one: what `store.database` opens."""
         return self.database_url or f"{self.data_dir}/ringward.db"
@@ -235,7 +246,9 @@ class Boot:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Boot":
         """From a frame."""
-        return cls(**{**data, "listen": [(host, port) for host, port in data["listen"]]})
+        account = data.get("api_account")
+        lists = {"listen": [(host, port) for host, port in data["listen"]], "api_account": account and tuple(account)}
+        return cls(**{**data, **lists})
 
 
 def hello(boot: Boot, epoch: int) -> bytes:

@@ -15,6 +15,7 @@ import threading
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _UCRED = struct.Struct("3i")
 _FD = struct.Struct("i")
 _ARG_START_FIELD = 48
@@ -81,6 +82,18 @@ def set_title(title: str) -> None:
     ctypes.memmove(start, text.ljust(size - 1, b"\0") + b".", size)
 
 
+def become(uid: int, gid: int, groups: list[int]) -> None:
+    """Be another user for good, who gains no rights by what it executes either (PR_SET_NO_NEW_PRIVS of prctl(2)).
+
+    Raises:
+        OSError: we are not root.
+    """
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
 def peer_uid(sock: socket.socket) -> int:
     """User id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
 
@@ -114,14 +127,20 @@ def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list
 
 
 class UnixListener:
-    """A listening Unix socket for processes of our own user and of root.
+    """A listening Unix socket for processes of our own user and of root, and of one more user if there is to be one.
 
     Without a free descriptor (EMFILE, ENFILE) a connection would stay in the backlog and wake its loop without end. So
     one descriptor is kept in reserve: it is given up for long enough to accept such a connection and hang up.
     """
 
-    def __init__(self, path: str, kind: socket.SocketKind, backlog: int) -> None:
+    def __init__(self, path: str, kind: socket.SocketKind, backlog: int, also: tuple[int, int] | None = None) -> None:
         """Listen at `path`, replacing a socket that an earlier process left there.
+
+        Args:
+            path: of the socket.
+            kind: of the connections.
+            backlog: how many may wait to be accepted.
+            also: numbers of a user and its group who may connect, too.
 
         Raises:
             OSError: the path cannot be bound.
@@ -131,6 +150,11 @@ class UnixListener:
         self._sock = socket.socket(socket.AF_UNIX, kind)
         self._sock.setblocking(False)
         self._sock.bind(path)
+        self._users = {os.geteuid(), 0}
+        if also is not None:
+            self._users.add(also[0])
+            os.chown(path, -1, also[1])
+            os.chmod(path, 0o660)
         self._sock.listen(backlog)
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -149,7 +173,7 @@ class UnixListener:
                 raise
             self._hang_up()
             return None
-        if peer_uid(sock) not in (os.geteuid(), 0):
+        if peer_uid(sock) not in self._users:
             sock.close()
             return None
         sock.setblocking(False)

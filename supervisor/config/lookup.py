@@ -8,6 +8,8 @@ from supervisor.config.problems import ConfigError, Problem
 NAME = "ringward.toml"
 SYSTEM_FILE = "/etc/ringward/ringward.toml"
 SYSTEM_DATA = "/var/lib/ringward"
+API_USER = "ringward"
+"""Of the API workers of a daemon that is root's, where there is such a user."""
 SOCKET_NAME = "ringward.sock"
 
 

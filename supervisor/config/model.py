@@ -50,6 +50,8 @@ class Http:
     """Absolute path of the Unix socket; None: in the data directory."""
     socket_group: str | None
     """Group that may connect to it, too."""
+    user: str | None
+    """As whom API workers run when the daemon is root's; None: the usual one, if there is one."""
     workers: int
     password_file: str | None
     """Absolute."""

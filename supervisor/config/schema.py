@@ -102,6 +102,13 @@ KEYS: Final = (
     ),
     Key("socket", HTTP, FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket; default: ringward.sock in data_dir"),
     Key("socket_group", HTTP, Text(limit=100, empty=False), None, "group that may connect to socket"),
+    Key(
+        "user",
+        HTTP,
+        Text(limit=100, empty=False),
+        None,
+        "of API workers, when the daemon is root's; default: ringward, if there is such a user",
+    ),
     Key("workers", HTTP, Integer(1, 64), 1, "API worker processes"),
     Key("password_file", HTTP, FilePath(), None, "file with the password; RINGWARD_PASSWORD overrides it"),
     Key("tls_cert", HTTP, FilePath(), None, "certificate chain, PEM; with it all TCP addresses speak TLS"),

@@ -4,6 +4,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from logring.sharing import FOR_READERS
 from supervisor.doctor.finding import Finding, size
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ _DATABASE = "ringward.db"
 _SECRET = stat.S_IRWXG | stat.S_IRWXO
 
 
-def directory(path: str) -> Finding:
-    """Whether the data directory is the daemon's alone and can be written."""
+def directory(path: str, readers: int | None = None) -> Finding:
+    """Whether the data directory can be written by the daemon alone, and read by these at most, who are a group."""
     what = "data directory"
     try:
         status = os.stat(path)
@@ -33,7 +34,7 @@ def directory(path: str) -> Finding:
         return Finding(what, "fail", text, "run this as the daemon's user, or as root; else chown it")
     if mode & stat.S_IWOTH:
         return Finding(what, "fail", f"{path} is writable by everybody (mode {mode:04o})", f"chmod 700 {path}")
-    if mode & _SECRET:
+    if mode & _SECRET and (mode, status.st_gid) != (FOR_READERS, readers):
         return Finding(what, "warn", f"others may enter {path} (mode {mode:04o})", f"chmod 700 {path}")
     return Finding(what, "ok", f"{path}, mode {mode:04o}")
 

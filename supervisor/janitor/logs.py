@@ -14,7 +14,6 @@ _FRAMES = frames_path(_LOG)
 _LEFT = _LOG + SUFFIX
 _SECTOR = 512
 """In which stat(2) counts what a file occupies."""
-_DONE_MODE = 0o400
 
 
 class LogFile(NamedTuple):
@@ -58,7 +57,7 @@ def find_logs(root: str) -> Iterator[LogFile]:
 def mark_done(path: str) -> None:
     """Remember, in the file's mode, that the log was dealt with: nobody will write it any more."""
     with suppress(FileNotFoundError):
-        os.chmod(path, _DONE_MODE)
+        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~stat.S_IWUSR)
 
 
 def remove(path: str) -> None:

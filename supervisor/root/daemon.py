@@ -49,8 +49,9 @@ def _clean_up(boot: Boot) -> None:
     for path in (*sockets, *files, ring_path(boot.runtime_dir, DAEMON_RING)):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    with contextlib.suppress(OSError):  # ENOTEMPTY: such a ring
-        os.rmdir(boot.runtime_dir)
+    for directory in (boot.audit_dir, boot.runtime_dir):
+        with contextlib.suppress(OSError):  # ENOTEMPTY: such a ring, entries that could not be stored; ENOENT
+            os.rmdir(directory)
 
 
 def run(
@@ -81,7 +82,7 @@ def run(
     # A service manager that finds us hung sends SIGABRT: the log then says where each thread was.
     faulthandler.enable(2)
     log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
-    bell = DoorbellServer(boot.root_bell, boot.token)
+    bell = DoorbellServer(boot.root_bell, boot.token, boot.api_account)
     room = DiskRoom(boot.data_dir, boot.min_free_bytes)
     files = FileThread(log, 2, room)
     pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)

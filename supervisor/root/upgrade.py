@@ -236,9 +236,10 @@ class Upgrade:
     def _tell(self, state: str, why: str | None = None) -> None:
         answer = {"number": self.number, "state": state, "why": why, "version": VERSION}
         with contextlib.suppress(OSError):  # ENOSPC: whoever asked reads the log
-            with open(f"{self._answer}.new", "w", encoding="utf-8") as file:
+            new = f"{self._answer}.new"
+            with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 json.dump(answer, file)
-            os.replace(f"{self._answer}.new", self._answer)
+            os.replace(new, self._answer)
 
 
 def _ours(table: Table) -> set[int | None]:

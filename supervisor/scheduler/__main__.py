@@ -29,6 +29,7 @@ from supervisor.scheduler.alerts import Alerts
 from supervisor.scheduler.announce import Announcer, left_over
 from supervisor.scheduler.bulk import Bulk, unfinished_job
 from supervisor.scheduler.bulk_commands import BulkCommands
+from supervisor.scheduler.certificate import Certificate
 from supervisor.scheduler.commands import Commands
 from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.config_files import ConfigFiles
@@ -110,7 +111,7 @@ class Scheduler:
         ended = {} if first else ended_since(database, boot.started_at)
         usages = of_running(database, known.running)
         store = StoreThread(database)
-        bell = DoorbellServer(boot.scheduler_bell, boot.token)
+        bell = DoorbellServer(boot.scheduler_bell, boot.token, boot.api_account)
         self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
         self._announcer.announce(first_number, events)
         self._announcer.ring_last()
@@ -189,12 +190,14 @@ class Scheduler:
             undo_window_ms=config.storage.undo_window_ms,
             on_deleted=self._retention.deleted,
         )
+        files = ConfigFiles(self._loop, config, stale=was_stale)
+        certificate = Certificate(files, config)
         in_force = InForce(
             self._loop,
             root,
             boot,
             log,
-            [notices, self._outbox, heartbeats],
+            [notices, self._outbox, heartbeats, certificate],
             self._housekeeping,
             self._retention,
             many,
@@ -206,7 +209,7 @@ class Scheduler:
             self._keeper,
             self._timetable,
             notices,
-            ConfigFiles(self._loop, config, stale=was_stale),
+            files,
             self._units,
             self._info,
             log,
@@ -215,9 +218,9 @@ class Scheduler:
             leaving=startup.leaving,
         )
         operations = commands.operations() | whole.operations() | informing.operations() | many.operations()
-        operations |= notifying.operations() | self._damage.operations()
+        operations |= notifying.operations() | self._damage.operations() | certificate.operations()
         operations["reload"] = self._reloader.command
-        self._control = ControlServer(self._loop, boot.control_socket, boot.token, operations)
+        self._control = ControlServer(self._loop, boot.control_socket, boot.token, operations, boot.api_account)
         self._committer.on_stored = self._stored
         self._loop.on_clock_step = self._clock_stepped
         root.attach(self._loop, self._on_frame, self._loop.end)

@@ -5,6 +5,7 @@ A network file system that hangs, or ten thousand schedules that have to be chec
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,11 +55,13 @@ class ConfigFiles:
         self._stale = False
 
     def _work(self) -> None:
+        look_at_s = time.monotonic() + _LOOK_S
         while True:
             try:
-                work = self._todo.get(timeout=_LOOK_S)
+                work = self._todo.get(timeout=max(0.0, look_at_s - time.monotonic()))
             except Empty:
                 self._look(self._config)
+                look_at_s = time.monotonic() + _LOOK_S
                 continue
             result: Any
             try:

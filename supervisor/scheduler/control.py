@@ -48,8 +48,22 @@ class _Connection:
 class ControlServer:
     """Takes requests, hands each to its operation, sends the answer back."""
 
-    def __init__(self, loop: Loop, path: str, token: str, operations: dict[str, Operation]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        path: str,
+        token: str,
+        operations: dict[str, Operation],
+        also: tuple[int, int] | None = None,
+    ) -> None:
         """Listen at `path`, replacing what an earlier scheduler left there.
+
+        Args:
+            loop: Of the scheduler.
+            path: Of the socket.
+            token: That callers have to send.
+            operations: By name.
+            also: Who may connect besides our own user, see :class:`supervisor.osport.UnixListener`.
 
         Raises:
             OSError: the path cannot be bound.
@@ -60,7 +74,7 @@ class ControlServer:
         self._answers: collections.OrderedDict[str, dict[str, Any] | list[Reply]] = collections.OrderedDict()
         self._connections: set[_Connection] = set()
         self._answered: list[_Connection] = []
-        self._listener = UnixListener(path, socket.SOCK_STREAM, 256)
+        self._listener = UnixListener(path, socket.SOCK_STREAM, 256, also)
         loop.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, _mask: int) -> None:

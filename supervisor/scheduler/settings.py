@@ -21,6 +21,7 @@ _FIXED: dict[str, tuple[KeyPath, str]] = {
     "listen": (("http", "listen"), "the addresses of before are bound"),
     "http_socket": (("http", "socket"), "the one of before is bound"),
     "socket_gid": (("http", "socket_group"), "the socket was made for the group of before"),
+    "api_user": (("http", "user"), "logs and database were made readable for the user of before"),
 }
 """Settings of which a running daemon cannot let go: their keys, and why."""
 _OF_THE_ROOT = frozenset({"shutdown_timeout_ms", "min_free_bytes", "cgroups"})
@@ -57,6 +58,7 @@ def settle(config: Config, boot: Boot) -> Boot:
         behind_proxy=list(http.behind_proxy),
         tls_cert=http.tls_cert,
         tls_key=http.tls_key,
+        api_user=http.user,
         workers=http.workers,
         metrics_open=http.metrics_open,
         min_free_bytes=config.storage.min_free_bytes,

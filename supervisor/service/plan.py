@@ -22,7 +22,7 @@ class Wanted:
     config: str
     data: str
     user: str | None = None
-    """The daemon's user and group; None: root, so that tasks can have any."""
+    """The daemon's user and group; None: root, so that tasks can have any. API workers have one of their own then."""
     hardened: bool = False
     old_systemd: bool = False
     """Whether it is before version 254."""

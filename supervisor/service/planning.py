@@ -4,6 +4,7 @@ import pwd
 import shutil
 from dataclasses import replace
 
+from supervisor.config.lookup import API_USER
 from supervisor.service import openrc, runit, s6, systemd
 from supervisor.service.detection import scan_directory
 from supervisor.service.plan import Command, Plan, Wanted
@@ -29,9 +30,9 @@ def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
 
 
 def _user(wanted: Wanted) -> tuple[Command, ...]:
-    """What makes the user, and lets it read the configuration; for systemd its own files do that."""
+    """What makes the user, and lets it read the configuration if it is the daemon's; for systemd its own files do."""
     if wanted.user is None:
-        return ()
+        return _made(API_USER, wanted.data)
     readable: tuple[Command, ...] = (
         ("chown", f"root:{wanted.user}", wanted.config),
         ("chmod", "0640", wanted.config),

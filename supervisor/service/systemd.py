@@ -3,6 +3,7 @@
 import re
 import subprocess
 
+from supervisor.config.lookup import API_USER
 from supervisor.service.plan import DESCRIPTORS, NAME, PERMANENT, File, Plan, Wanted
 from supervisor.service.stamp import stamped
 
@@ -32,16 +33,16 @@ _CAPABILITIES = (
 
 def plan(wanted: Wanted) -> Plan:
     """Files and commands."""
-    files = [File(UNIT, stamped(_unit(wanted)))]
-    prepare: list[tuple[str, ...]] = []
+    files = [
+        File(UNIT, stamped(_unit(wanted))),
+        File(SYSUSERS, stamped(_sysusers(wanted, wanted.user or API_USER))),
+    ]
+    prepare: list[tuple[str, ...]] = [("systemd-sysusers", f"{NAME}.conf")]
     if wanted.user is not None:
-        files += [
-            File(SYSUSERS, stamped(_sysusers(wanted, wanted.user))),
-            File(TMPFILES, stamped(_tmpfiles(wanted, wanted.user))),
-        ]
-        prepare = [("systemd-sysusers", f"{NAME}.conf"), ("systemd-tmpfiles", "--create", f"{NAME}.conf")]
+        files.append(File(TMPFILES, stamped(_tmpfiles(wanted, wanted.user))))
+        prepare += [("systemd-tmpfiles", "--create", f"{NAME}.conf")]
     elif wanted.hardened and not wanted.data.startswith(_STATE):
-        prepare = [("install", "-d", "-m", "0700", wanted.data)]  # a place that may be written to has to be there
+        prepare += [("install", "-d", "-m", "0700", wanted.data)]  # a place that may be written to has to be there
     if wanted.old_systemd:
         files.append(File(BEFORE_254, stamped(_before_254(wanted))))
     if wanted.hardened:
@@ -151,9 +152,9 @@ d {wanted.data} 0700 {user} {user} -
 def _hardening(wanted: Wanted) -> str:
     root = wanted.user is None
     runtime = f"""\
-# Rings outlive the daemon here.
+# Rings outlive the daemon here. API workers come through it to what is theirs.
 RuntimeDirectory={NAME}
-RuntimeDirectoryMode=0700
+RuntimeDirectoryMode=0711
 RuntimeDirectoryPreserve=yes
 """
     return f"""\

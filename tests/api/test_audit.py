@@ -125,7 +125,7 @@ def test_nothing_waits(own: Daemon) -> None:
 
 
 def left_by(daemon: Daemon) -> list[str]:
-    return [name for name in os.listdir(daemon.boot.runtime_dir) if name.startswith("audit")]
+    return [name for name in os.listdir(daemon.boot.audit_dir) if name.startswith("audit")]
 
 
 def test_the_audit_outlives_the_worker(own: Daemon) -> None:

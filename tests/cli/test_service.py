@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.service import openrc, systemd
+from supervisor.service import openrc, planning, systemd
 from supervisor.service.detection import detect
 from supervisor.service.trust import distrusted
 from tests.cli.conftest import Ringward
@@ -42,14 +42,14 @@ def test_installing_and_removing(ringward: Ringward, root: Path) -> None:
     assert "systemctl enable --now ringward" in first.stdout
     written = files(root)
     assert written[UNIT] in shown.stdout
-    assert set(written) == {UNIT, "etc/ringward/ringward.toml"}
+    assert set(written) == {UNIT, "etc/sysusers.d/ringward.conf", "etc/ringward/ringward.toml"}
     config = root / "etc/ringward/ringward.toml"
     assert config.stat().st_mode & 0o777 == 0o600
     assert ringward("validate", str(config), plain=True).exit_code == exit_codes.OK
 
     again = ringward(*install, "--json", plain=True)
     found = json.loads(again.stdout)
-    assert [one["state"] for one in found["files"]] == ["same"]
+    assert [one["state"] for one in found["files"]] == ["same", "same"]
     assert (found["configWritten"], found["init"], found["user"]) == (False, "systemd", "root")
     assert files(root) == written
 
@@ -154,16 +154,19 @@ def test_at_once(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """--now does what else has to be done, and says so; a command that fails is a failure."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("rc-update", "rc-service"):
+    for name in ("useradd", "rc-update", "rc-service"):
         (tools / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/called\n')
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setattr(openrc, "SCRIPT", f"{tmp_path}/init.d/ringward")
+    monkeypatch.setattr(planning, "API_USER", "nobody-on-this-host")
     words = ("--init", "openrc", "--now")
     done = ringward("service", "install", *words, "--program", PROGRAM)
     assert done.exit_code == exit_codes.OK, done.output
     assert "+ rc-service ringward start\n" in done.stdout
-    assert (tmp_path / "called").read_text() == "rc-update add ringward default\nrc-service ringward start\n"
+    user, *others = (tmp_path / "called").read_text().splitlines()
+    assert (user.split()[:2], user.split()[-1]) == (["useradd", "--system"], "nobody-on-this-host")
+    assert others == ["rc-update add ringward default", "rc-service ringward start"]
     (tools / "rc-update").write_text("#!/bin/sh\nexit 3\n")
     failed = ringward("service", "install", *words, "--program", PROGRAM)
     assert failed.exit_code == exit_codes.REFUSED

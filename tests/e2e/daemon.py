@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import psutil
@@ -132,7 +132,7 @@ class Daemon:
         """How the program is called."""
         return [str(RINGWARD)]
 
-    def start(self) -> "Daemon":
+    def start(self) -> Self:
         """Start it and wait until it takes commands."""
         self.launch()
         until(self.ready, "the daemon to be ready")

@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
@@ -36,7 +36,7 @@ class Lent(Daemon):
         self._tables, self._head = (daemon, http), self.config.read_text()
         self.config.write_text(self._head + text)
 
-    def start(self) -> Daemon:
+    def start(self) -> Self:
         return self._reloaded() if self._runs else super().start()
 
     def take_back(self) -> None:
@@ -63,7 +63,7 @@ class Lent(Daemon):
         self.clean()
         super().__init__(self._another())
 
-    def _reloaded(self) -> Daemon:
+    def _reloaded(self) -> Self:
         self._posted("/api/daemon/reload", None)
         return self
 

@@ -31,7 +31,14 @@ def prepare(path: str) -> None:
         _probe(path)
     except OSError as err:
         raise unusable(path, err) from err
-    mode = stat.S_IMODE(os.stat(path).st_mode)
+    status = os.stat(path)
+    mode = stat.S_IMODE(status.st_mode)
+    if os.geteuid() == 0 and status.st_uid != 0:
+        raise Failure(
+            f"the data directory {path} belongs to {_user(status.st_uid)}, who could have root write elsewhere; "
+            f"run: chown -R root: {path}",
+            exit_codes.DATA_DIR,
+        )
     if mode & stat.S_IWOTH:
         raise Failure(
             f"the data directory {path} is writable by everybody (mode {mode:04o}); run: chmod o-w {path}",

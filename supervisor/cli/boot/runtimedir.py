@@ -25,19 +25,20 @@ class _Unfit(Exception):
     """A directory that will not do, and why."""
 
 
-def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS) -> str:
+def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *, shared: bool = False) -> str:
     """Make the runtime directory of a daemon: the first place that is fit, or where it has been before.
 
     Args:
         daemon_id: identity of the data directory.
         environ: for XDG_RUNTIME_DIR.
         mounts: the table of mounts.
+        shared: another user has to come there.
 
     Raises:
         Failure: there is no fit place; the message says why for each.
     """
     types = file_system_types(mounts)
-    bases = places(environ, os.geteuid())
+    bases = places({} if shared else environ, os.geteuid())  # that of a session is for one user
     # Rings that a crash left behind are found only where they are: a place once chosen is kept.
     bases.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
     reasons = []
@@ -67,7 +68,7 @@ class Taken(Exception):
     """Another daemon has this identity."""
 
 
-def take(daemon_id: str, environ: Mapping[str, str]) -> Place:
+def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
     """:func:`prepare` the runtime directory of a daemon, and lock it.
 
     Raises:
@@ -75,7 +76,7 @@ def take(daemon_id: str, environ: Mapping[str, str]) -> Place:
         Failure: as :func:`prepare`.
     """
     while True:
-        path = prepare(daemon_id, environ)
+        path = prepare(daemon_id, environ, shared=shared)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:  # another daemon has just ended

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from supervisor.cli.boot import exposure, secret
+from supervisor.cli.boot import api_user, exposure, secret
+from supervisor.cli.boot.api_user import ApiUser
 from supervisor.cli.boot.secret import Password
 from supervisor.config.lookup import SOCKET_NAME
 from supervisor.config.model import Config
@@ -26,6 +27,7 @@ class Settled:
     """Names under which clients may reach the API."""
     socket_gid: int | None
     """Group that may connect to the Unix socket."""
+    api_user: ApiUser
     password: Password
 
 
@@ -45,10 +47,24 @@ def settle(config: Config, environ: Mapping[str, str]) -> Settled:
     with _told(wrong):
         gid = exposure.socket_gid_of(config.http)
     with _told(wrong):
+        user = api_user.settle(config.http)
+    with _told(wrong):
         password = secret.settle(environ, config.http.password_file)
     if wrong:
         raise _not_usable(config, wrong)
-    return Settled(hosts, gid, password)
+    return Settled(hosts, gid, user, password)
+
+
+def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:
+    """Who API workers are, when not every user can come to a data directory.
+
+    Raises:
+        ConfigError: the one that is configured cannot.
+    """
+    try:
+        return api_user.within_reach(user, config.http, directory)
+    except Unusable as err:
+        raise _not_usable(config, [err]) from err
 
 
 def check_places(config: Config, directory: str) -> str:

@@ -11,6 +11,7 @@ from supervisor.cli import exit_codes
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 
 if TYPE_CHECKING:
+    from supervisor.cli.boot.api_user import ApiUser
     from supervisor.config.model import Config
     from supervisor.doctor.finding import Finding
 
@@ -44,10 +45,12 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
     from supervisor.doctor import data, host
     from supervisor.doctor.clock import clock
 
-    finding, config = _configuration(settings)
+    finding, config, workers = _configuration(settings)
     yield finding
+    if workers is not None:
+        yield _workers(workers)
     directory = data_dir(settings.data, config.daemon.data_dir if config else None, os.environ)
-    yield data.directory(directory)
+    yield data.directory(directory, None if workers is None or workers.account is None else workers.account[1])
     yield data.disk(directory, config.storage.min_free_bytes if config else None)
     if config is not None:
         yield data.database(config, directory)
@@ -59,8 +62,8 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
     yield _installation()
 
 
-def _configuration(settings: Settings) -> "tuple[Finding, Config | None]":
-    """How it is, and what it says if it is valid. Who else may write it is looked at when it is read."""
+def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser | None]":
+    """How it is, and what it comes to if it is valid. Who else may write it is looked at when it is read."""
     from supervisor.cli.boot import settling
     from supervisor.config.load import load
     from supervisor.config.lookup import data_dir, require_config
@@ -69,14 +72,27 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None]":
 
     try:
         config = load(require_config(settings.config, os.environ))
-        settling.settle(config, os.environ)
-        settling.check_places(config, data_dir(settings.data, config.daemon.data_dir, os.environ))
+        settled = settling.settle(config, os.environ)
+        directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
+        settling.check_places(config, directory)
+        workers = settling.reaching(settled.api_user, config, directory)
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""
-        return Finding("configuration", "fail", f"{first}{more}", "ringward validate says everything"), None
+        return Finding("configuration", "fail", f"{first}{more}", "ringward validate says everything"), None, None
     units = len(config.tasks) + len(config.services)
-    return Finding("configuration", "ok", f"{config.path} is valid: {units} tasks and services"), config
+    return Finding("configuration", "ok", f"{config.path} is valid: {units} tasks and services"), config, workers
+
+
+def _workers(user: "ApiUser") -> "Finding":
+    from supervisor.doctor.finding import Finding
+
+    what = "API workers"
+    if user.warning is not None:
+        return Finding(what, "warn", user.warning, user.remedy)
+    if user.account is None:
+        return Finding(what, "ok", f"they run as the daemon's user, {os.geteuid()}")
+    return Finding(what, "ok", f"they run as user {user.account[0]}, who can read what they show, and no more")
 
 
 def _installation() -> "Finding":

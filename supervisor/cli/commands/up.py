@@ -51,7 +51,7 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -
 
 def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
     """Settle everything, have the API server serve, and become the root."""
-    from supervisor.cli.boot import datadir, descriptors, runtimedir, secret, settling
+    from supervisor.cli.boot import datadir, descriptors, runtimedir, secret, settling, sharing
     from supervisor.cli.boot.rival import refuse_rival
     from supervisor.config.load import load
     from supervisor.config.lookup import data_dir, require_config
@@ -73,13 +73,16 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
     _check_text(directory, exit_codes.DATA_DIR)
     datadir.prepare(directory)
     lock = datadir.take_lock(directory)
+    with config_errors():
+        api_user = settling.reaching(settled.api_user, config, directory)
+    shared = api_user.account is not None
     daemon_id = datadir.identity(directory)
     try:
-        place = runtimedir.take(daemon_id, os.environ)
+        place = runtimedir.take(daemon_id, os.environ, shared=shared)
     except runtimedir.Taken:
         daemon_id = datadir.renew(directory)
         click.echo(f"{directory} is a copy of a data directory whose daemon runs: from now on it has an id of its own")
-        place = runtimedir.take(daemon_id, os.environ)
+        place = runtimedir.take(daemon_id, os.environ, shared=shared)
     boot = Boot(
         daemon_id=daemon_id,
         data_dir=directory,
@@ -94,6 +97,9 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
         behind_proxy=list(config.http.behind_proxy),
         tls_cert=config.http.tls_cert,
         tls_key=config.http.tls_key,
+        api_user=config.http.user,
+        api_account=api_user.account,
+        api_groups=api_user.groups,
         workers=config.http.workers,
         metrics_open=config.http.metrics_open,
         min_free_bytes=config.storage.min_free_bytes,
@@ -117,7 +123,13 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
             if said
         ],
     )
+    try:
+        sharing.share(boot)
+    except OSError as err:
+        raise datadir.unusable(directory, err) from err
     _banner(boot, config, settled.password)
+    if api_user.warning is not None:
+        click.echo(f"ringward: {api_user.warning}; {api_user.remedy}", err=True)
     _become_root(boot, lock, place.lock, ready_fd)
 
 

@@ -24,8 +24,10 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
     try:
         path = require_config(file or settings.config, os.environ)
         config = load(path)
-        settling.settle(config, os.environ)
-        settling.check_places(config, data_dir(None, config.daemon.data_dir, os.environ))
+        settled = settling.settle(config, os.environ)
+        directory = data_dir(None, config.daemon.data_dir, os.environ)
+        settling.check_places(config, directory)
+        settling.reaching(settled.api_user, config, directory)
     except ConfigError as err:
         if as_json:
             show_json({"valid": False, "problems": [problem.to_dict() for problem in err.problems]})

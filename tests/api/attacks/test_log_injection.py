@@ -48,7 +48,7 @@ def test_every_line_of_the_log_is_ours(talkative: Daemon) -> None:
 def test_every_entry_of_the_audit_is_one(own: Daemon) -> None:
     """No field of an entry has a line break, a control character or a direction mark, whatever it is made from."""
     own.scheduler.audit.clear()
-    auditor = Auditor(ControlClient(own.boot.control_socket, own.boot.token), own.boot.runtime_dir)
+    auditor = Auditor(ControlClient(own.boot.control_socket, own.boot.token), own.boot.audit_dir)
     evil = "a\nb\rc\x1b[2Jd\u202ee\u2028f\x00" + "x" * 10_000
     auditor.record("login", who=evil, address=evil, status=200, target=evil, reason=evil)
 

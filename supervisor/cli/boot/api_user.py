@@ -1,0 +1,132 @@
+"""As whom API workers run: where the daemon is root's, a user who can do nothing but read what they show."""
+
+import os
+import pwd
+import sys
+from types import ModuleType
+
+import supervisor
+from supervisor.config.lookup import API_USER
+from supervisor.config.model import Http
+from supervisor.config.problems import Unusable
+from supervisor.dataclass import dataclass, field
+from supervisor.osport import become
+
+_KEY = ("http", "user")
+_MAX_PATH_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class ApiUser:
+    """Who that is."""
+
+    account: tuple[int, int] | None = None
+    """Numbers of the user and its group; None: the daemon's own."""
+    groups: list[int] = field(default_factory=list)
+    warning: str | None = None
+    """Why the workers have more rights than they need, or than was asked for."""
+    remedy: str | None = None
+
+
+def settle(http: Http) -> ApiUser:
+    """Who the configuration, and this host, say it is.
+
+    Raises:
+        Unusable: there is no such user.
+    """
+    if os.geteuid() != 0:
+        return ApiUser(warning=_not_root(http.user), remedy="start it as root, or take user out of [http]")
+    name = http.user or API_USER
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        remedy = f"run: useradd --system {name}"
+        if http.user is not None:
+            raise Unusable(f"there is no user {name} on this host", remedy, path=_KEY) from None
+        return ApiUser(warning=f"API workers run as root: there is no user {name}", remedy=remedy)
+    if entry.pw_uid == 0:
+        return ApiUser()
+    return ApiUser((entry.pw_uid, entry.pw_gid), os.getgrouplist(name, entry.pw_gid))
+
+
+def _not_root(name: str | None) -> str | None:
+    own = os.geteuid()
+    try:
+        own_name = pwd.getpwuid(own).pw_name
+    except KeyError:
+        own_name = str(own)
+    if name in (None, own_name):
+        return None
+    return f"API workers run as {own_name}, like the daemon, and not as {name}: only root can have other users"
+
+
+def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
+    """`user`, when it can come to the program and to where the data directory is; else the daemon's own.
+
+    Raises:
+        Unusable: it cannot, and it is the one that is configured.
+    """
+    if user.account is None:
+        return user
+    import click  # of what has to be installed
+
+    above = _nearest(os.path.dirname(os.path.realpath(data_dir)))
+    kept_from = obstacle(user, [sys.executable, os.__file__, *map(_installed, (click, supervisor)), above])
+    if kept_from is None:
+        return user
+    name = http.user or API_USER
+    message = f"user {name} cannot enter or read {kept_from}, and API workers need it"
+    remedy = f"let it (chmod o+rx {kept_from}), install Ringward elsewhere, or name another data_dir"
+    if http.user is not None:
+        raise Unusable(message, remedy, path=_KEY)
+    return ApiUser(warning=f"API workers run as root: {message}", remedy=remedy)
+
+
+def _installed(package: ModuleType) -> str:
+    """The directory that a package is installed in."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(package.__file__ or "")))
+
+
+def _nearest(path: str) -> str:
+    """What is there of a path."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def obstacle(user: ApiUser, paths: list[str]) -> str | None:
+    """The first file or directory that keeps a user from reading one of these, or from entering it; None: nothing does.
+
+    A child that becomes the user tries it: only the kernel knows all that a file system takes into account.
+
+    Raises:
+        OSError: there is no such child to be had.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become(*user.account or (0, 0), user.groups)
+            found = next(filter(None, map(_kept_from, paths)), "")
+            os.write(writing, b"+" + os.fsencode(found)[: _MAX_PATH_BYTES - 1])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        said = file.read(_MAX_PATH_BYTES)
+    os.waitpid(pid, 0)
+    if not said:
+        return paths[0]  # it could not even become the user
+    return os.fsdecode(said[1:]) or None
+
+
+def _kept_from(path: str) -> str | None:
+    above = []
+    one = os.path.realpath(path)
+    while one != "/":
+        one = os.path.dirname(one)
+        above.append(one)
+    for directory in reversed(above):
+        if not os.access(directory, os.X_OK):
+            return directory
+    return None if os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)) else path
