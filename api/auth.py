@@ -34,7 +34,7 @@ from api.passwords import Passwords, WrongPassword, client_key
 from api.schemas import ErrorDetail
 from store import sessions, tokens
 from store.tokens import Token
-from supervisor.client import ControlClient, Refused, Unavailable
+from supervisor.client import CannotNow, ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
@@ -267,6 +267,9 @@ def asked(command: Callable[[], T]) -> T:
     except Refused as err:
         details = [ErrorDetail(**item) for item in err.errors]
         raise ApiError(err.status, err.detail, details) from err
+    except CannotNow as err:
+        why = str(err).partition(":")[0]  # behind it are paths
+        raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was done") from err
     except Unavailable as err:
         raise unavailable("The scheduler is away; nothing was done") from err
 

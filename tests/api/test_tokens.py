@@ -8,6 +8,7 @@ import pytest
 
 from api.identity import hash_secret
 from tests.api.credentials import JSON, basic, bearer, make_token
+from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon
 from tests.api.records import make_run, now_ms
 from tests.waiting import until
@@ -90,6 +91,8 @@ def test_a_name_is_taken(daemon: Daemon) -> None:
         {"name": "a b", "role": "viewer"},
         {"name": "line\n", "role": "viewer"},
         {"name": "", "role": "viewer"},
+        {"name": ".", "role": "viewer"},
+        {"name": "..", "role": "viewer"},
         {"name": "x" * 101, "role": "viewer"},
         {"name": "ok", "role": "root"},
         {"name": "ok"},
@@ -105,6 +108,36 @@ def test_what_no_token_can_be(daemon: Daemon, body: dict[str, Any]) -> None:
     """422, and the scheduler is not even asked."""
     assert daemon.ask("POST", "/api/tokens", json.dumps(body), JSON).status == 422
     assert daemon.scheduler.calls == []
+
+
+def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
+    """201 with the secret when the token is stored: after a 503 nobody would ever learn it."""
+    plain = own.scheduler.operations["token_create"]
+
+    def store_and_die(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        own.scheduler.stop()
+        raise ConnectionAbortedError
+
+    own.scheduler.operations["token_create"] = store_and_die
+    try:
+        secret = make_token(own, "kept")
+        assert own.get("/api/tasks", bearer(secret), unix=False).status == 200
+        own.scheduler.operations["token_create"] = plain
+        assert own.ask("POST", "/api/tokens", '{"name": "lost", "role": "admin"}', JSON).status == 503
+    finally:
+        own.scheduler.start()
+
+
+def test_what_the_scheduler_cannot_do_now(own: Daemon) -> None:
+    """503 with its reason, without what only people on the host should see."""
+
+    def full(_args: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(503, "the database cannot be written: (/secret/place/ringward.db: disk is full)")
+
+    own.scheduler.operations["token_create"] = full
+    answer = own.ask("POST", "/api/tokens", '{"name": "late", "role": "admin"}', JSON)
+    assert (answer.status, answer.json["detail"]) == (503, "The database cannot be written; nothing was done")
 
 
 def test_the_last_use_is_noted_once_a_minute(daemon: Daemon) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -158,6 +159,26 @@ class TestLogs:
         daemon.on("GET", self.LOG, self.page(30_000))
         lines = ringward("logs", "-n", "25000", RUN).stdout.splitlines()
         assert lines == [f"line {n}" for n in range(5000, 30_000)]
+
+    def test_lines_that_are_no_longer_kept(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """How many of those that were asked for are missing is said: in front, between, at the end, or all of them."""
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+
+        def of(*kept: int) -> Callable[[Request], Answer]:
+            def answer(request: Request) -> Answer:
+                start = int(request.query["from"])
+                found = [line(n, f"line {n}") for n in kept if n >= (10 + start if start < 0 else start)]
+                return as_json({"lines": found, "firstAvailable": 0, "totalLines": 10})
+
+            return answer
+
+        for kept, said in (((6, 7, 8, 9), "2 lines"), ((4, 5, 8, 9), "2 lines"), ((4, 5), "4 lines"), ((), "6 lines")):
+            daemon.on("GET", self.LOG, of(*kept))
+            result = ringward("logs", "-n", "6", RUN)
+            assert result.stdout == "".join(f"line {n}\n" for n in kept)
+            assert result.stderr == f"ringward: {said} are no longer kept\n"
+        daemon.on("GET", self.LOG, of(*range(10)))
+        assert ringward("logs", "-n", "6", RUN).stderr == ""
 
     def test_a_run_is_named_by_its_id(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """In lower case too; a task that is named like an id is found all the same."""

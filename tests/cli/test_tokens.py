@@ -45,11 +45,25 @@ def test_create(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["ci"], ["ci", "--role", "root"], ["ci", "--role", "viewer", "--expires", "soon"], []]
+    ("arguments", "why"),
+    [
+        ("ci", "--role"),
+        ("ci --role root", "'root' is not one of"),
+        ("ci --role viewer --expires soon", 'must be a duration such as "90d"'),
+        ("ci --role viewer --expires 0s", "between 1s and 3660d"),
+        ("ci --role viewer --expires 10y", "must be a duration"),
+        ("ci --role viewer --expires 3661d", "between 1s and 3660d"),
+        ("a/b --role viewer", "'a/b' must be letters, digits"),
+        (".. --role viewer", "'..' must be letters, digits"),
+        ("ci --role viewer --task a/b", "'a/b' must be a glob of names"),
+        ("", "NAME"),
+    ],
 )
-def test_what_cannot_be_created(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
-    """Refused without asking the daemon."""
-    assert ringward("token", "create", *arguments).exit_code == exit_codes.USAGE
+def test_what_cannot_be_created(ringward: Ringward, daemon: FakeDaemon, arguments: str, why: str) -> None:
+    """Refused with the reason, without asking the daemon."""
+    result = ringward("token", "create", *arguments.split())
+    assert result.exit_code == exit_codes.USAGE
+    assert why in result.stderr
     assert daemon.requests == []
 
 

@@ -61,15 +61,22 @@ def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
     """The last `lines` lines, in pages; those that come in the meantime are not waited for."""
     from supervisor.cli.follow import PAGE_LINES
 
-    start, left = -lines, lines
+    start, left, end, missing = -lines, lines, 0, 0
     while left > 0:
         page = api.get(f"/api/runs/{run_id}/log", {"from": start, "limit": min(left, PAGE_LINES)})
-        if not page["lines"]:
-            return
+        if start < 0:
+            end = int(page["totalLines"])
+            start = max(0, end - lines)
         for line in page["lines"]:
             printer.line(line)
+            missing += max(0, int(line["n"]) - start)
+            start = int(line["n"]) + 1
         left -= len(page["lines"])
-        start = int(page["lines"][-1]["n"]) + 1
+        if not page["lines"]:
+            missing += max(0, end - start)
+            break
+    if missing:
+        say(f"{missing} lines are no longer kept")
 
 
 def say(text: str) -> None:

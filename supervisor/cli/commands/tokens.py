@@ -1,5 +1,6 @@
 """``ringward token``: tokens with which programs reach the API."""
 
+import re
 from typing import Any
 
 import click
@@ -8,6 +9,10 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.cli.suggesting import SuggestingGroup
 
 _ROLES = ("viewer", "operator", "admin", "cloud")
+_NAME = re.compile(r"(?!\.+$)[a-zA-Z0-9._:-]{1,100}")
+_TASKS = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,100}")
+_SHORTEST_MS = 1000
+_LONGEST_MS = 3660 * 24 * 3_600_000
 
 
 @click.group(
@@ -36,6 +41,10 @@ def create(settings: Settings, name: str, role: str, tasks: str | None, expires:
     """Make a token and print it. It is shown only this once."""
     from supervisor.cli.tables import show_json
 
+    if not _NAME.fullmatch(name):
+        raise click.BadParameter(f"{name!r} must be letters, digits and . _ : -, at most 100", param_hint="NAME")
+    if tasks is not None and not _TASKS.fullmatch(tasks):
+        raise click.BadParameter(f'{tasks!r} must be a glob of names such as "web-*"', param_hint="--task")
     body: dict[str, Any] = {"name": name, "role": role}
     if tasks is not None:
         body["tasks"] = tasks
@@ -53,9 +62,12 @@ def _duration(text: str) -> int:
     from supervisor.config.durations import parse_duration
 
     try:
-        return parse_duration(text)
+        duration = parse_duration(text)
     except ValueError as err:
         raise click.BadParameter('must be a duration such as "90d" or "12h"', param_hint="--expires") from err
+    if not _SHORTEST_MS <= duration <= _LONGEST_MS:
+        raise click.BadParameter(f"{text} must be between 1s and 3660d", param_hint="--expires")
+    return duration
 
 
 @command.command("list", epilog="Example: ringward token list --json")
