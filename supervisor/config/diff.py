@@ -138,6 +138,9 @@ SERVICE: Mapping[str, Effect] = {
     "keep_runs": _E.AT_ONCE,
     "keep_for_ms": _E.AT_ONCE,
     "notify_on_failure": _E.AT_ONCE,
+    "notify_on_success": _E.AT_ONCE,
+    "notify_on_missed": _E.AT_ONCE,
+    "max_duration_alert_ms": _E.NEXT_RUN,
     "silence_alert_ms": _E.NEXT_RUN,
 }
 SECTIONS: Mapping[str, Mapping[str, Effect]] = {

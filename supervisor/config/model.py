@@ -372,6 +372,11 @@ class Service:
     keep_for_ms: int
     notify_on_failure: tuple[str, ...]
     """Names of notifiers."""
+    notify_on_success: tuple[str, ...]
+    notify_on_missed: tuple[str, ...]
+    """Of no use, since a service has no schedule: so that both kinds have the same keys."""
+    max_duration_alert_ms: int | None
+    """People are told when a run takes longer; it goes on."""
     silence_alert_ms: int | None
     """People are told when a run has printed nothing for so long."""
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from logring.errors import LogError
 from logring.paths import ring_path
 from logring.reader import LogReader
-from supervisor.config.model import Task
 from supervisor.messages import Boot
 from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change
@@ -35,9 +34,9 @@ class Alerts(Attendant):
 
     def run_goes_on(self, run: LiveRun, started_at: int) -> None:
         """See :class:`Attendant`."""
-        definition, quiet_ms = run.definition, run.definition.silence_alert_ms
-        if isinstance(definition, Task) and definition.max_duration_alert_ms is not None:
-            self._watch_duration(run, started_at, definition.max_duration_alert_ms)
+        slow_ms, quiet_ms = run.definition.max_duration_alert_ms, run.definition.silence_alert_ms
+        if slow_ms is not None:
+            self._watch_duration(run, started_at, slow_ms)
         if quiet_ms is not None:
             self._watch_output(run, started_at, quiet_ms)
 

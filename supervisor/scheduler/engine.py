@@ -434,12 +434,12 @@ class Engine:
         again = not requested and self._retry(run, verdict, change)
         for one in self.attendants:
             one.run_over(run, verdict, again=again)
+        if not requested:
+            self._notices.run_ended(run, verdict, change)
         if unit.service is not None:
             if self._services is not None:
                 self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
             return
-        if not requested:
-            self._notices.run_ended(run, verdict, change)
         self.promote(unit, change)
         if self._services is not None:
             self._services.task_ended(run, verdict, change)

@@ -131,10 +131,11 @@ class Notices:
         return lost
 
     def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """A run of a task ended, and nobody had asked for it."""
+        """A run ended, and nobody had asked for it. Of services, those that are given up are told of instead."""
         if not isinstance(run.definition, Task):
-            return
-        if verdict.succeeded:
+            if verdict.succeeded:
+                self._tell_success(run, verdict, change)
+        elif verdict.succeeded:
             self._succeeded(run, verdict, change)
         elif verdict.reason in RETRIED_REASONS:
             self._failed(run, run.definition, verdict, change)
@@ -170,10 +171,13 @@ class Notices:
             before = "1 run before it had failed" if failures == 1 else f"{failures} runs before it had failed"
             text = f"{body} {before}." if failures else body
             self._tell(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
-        named = unit.task.notify_on_success if unit.task is not None else ()
+        self._tell_success(run, verdict, change)
+
+    def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        name, named = run.unit.name, run.unit.definition.notify_on_success
         if named or self._told_of_success:
             fact = Fact(kind=kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
-            self._tell(change, fact, f"{name} succeeded", body, run_id=run.id)
+            self._tell(change, fact, f"{name} succeeded", f"The run {run.id} ended: {verdict.text}.", run_id=run.id)
 
     @staticmethod
     def _count(unit: Unit, change: Change) -> None:

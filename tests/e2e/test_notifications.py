@@ -183,6 +183,7 @@ silence_alert = "1s"
 notify_on_failure = "hook"
 [services.s]
 run = "exec sleep 1000"
+max_duration_alert = "1ms"
 silence_alert = "1s"
 [notifiers.hook]
 {hook(web.port)}
@@ -199,7 +200,35 @@ silence_alert = "1s"
         items = daemon.get("/api/notifications").json()["items"]
         return {(one["kind"], one["taskName"]) for one in items if one["kind"] in ("run.slow", "run.silent")}
 
-    until(lambda: listed() == {("run.slow", "t"), ("run.silent", "t"), ("run.silent", "s")}, "the service")
+    wanted = {(kind, name) for kind in ("run.slow", "run.silent") for name in "ts"}
+    until(lambda: listed() == wanted, "the service")
+
+
+@pytest.mark.lent
+def test_a_service_that_succeeds(daemon: Daemon, web: Web) -> None:
+    """Its end is told where that is asked for, once it has ended well by itself."""
+    daemon.write(
+        f"""[services.s]
+run = "echo well; exit 3"
+exit_codes = [3]
+restart = "never"
+autostart = false
+notify_on_success = "hook"
+notify_on_missed = "hook"
+[services.asked]
+run = "exec sleep 1000"
+notify_on_success = "hook"
+[notifiers.hook]
+{hook(web.port)}
+"""
+    )
+    daemon.start()
+    until(lambda: [run["status"] for run in daemon.runs("asked")] == ["running"], "the other service")
+    assert daemon.cli("stop", "asked").returncode == 0
+    assert daemon.cli("start", "s").returncode == 0
+    until(lambda: web.messages, "the message")
+    assert [message["title"] for message in web.messages] == ["s succeeded"]
+    assert "well" in web.messages[0]["message"]
 
 
 def test_together(daemon: Daemon, web: Web) -> None:
