@@ -449,6 +449,7 @@ class TestValidate:
             ('[http]\ntls_cert = "short"\ntls_key = "missing"\n', "http.tls_cert", "cannot be used"),
             ('[http]\nsocket = "x"\nsocket_group = "no such group"\n', "http.socket_group", "no group no such group"),
             ('[http]\nsocket = "short"\n', "http.socket", "it is no socket"),
+            ('[http]\nsocket = "missing/socket"\n', "http.socket", "there is no directory"),
             (f'[daemon]\ndata_dir = "{"d" * 120}"\n', "daemon.data_dir", "too long"),
             ('[storage]\ndatabase = "postgresql://db/x?nobody=1"\n', "storage.database", "cannot be read as a URL"),
         ],

@@ -123,6 +123,9 @@ def _check_socket(path: str, *, configured: bool) -> None:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         message = f"the path of the Unix socket is too long: {path}; set socket in [http] to a shorter one"
         raise Unusable(message, path=key)
+    above = os.path.dirname(path)
+    if configured and not os.path.isdir(above):
+        raise Unusable(f"there is no directory {above}", f"make it, for who may connect: mkdir {above}", path=key)
     try:
         mode = os.lstat(path).st_mode
     except OSError:  # ENOENT: as it should be; whatever else is wrong there, bind tells
