@@ -131,6 +131,9 @@ class Feed:
 
     def part(self, start: int, render: Render, limit: int) -> Chunk | None:
         """The same of at most `limit` lines, for one alone."""
+        newest = self._reader.newest(start, limit, LIVE_BYTES)
+        if newest is not None:
+            return b"".join(map(render, newest)), start + len(newest)
         page = read_page(self._reader, start, limit, LIVE_BYTES)
         if page.next == start or (page.skipped and not self._alone):
             return None

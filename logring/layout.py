@@ -146,8 +146,12 @@ POLICIES = {"drop_old": 0, "drop_new": 1, "kill": POLICY_KILL}
 _STATIC = struct.Struct("<8sHHIIIIIQq32s16s")
 _STATIC_CRC = struct.Struct("<I")
 PREFIX = struct.Struct("<II")
-STATE_BODY = struct.Struct("<QQQQQQHBBI")
-HEADER_BODY = struct.Struct("<QQIIHHIqIBBBBII")
+_STATE_FIELDS, _HEADER_FIELDS = "QQQQQQHBBI", "QQIIHHIqIBBBBII"
+STATE_BODY = struct.Struct(f"<{_STATE_FIELDS}")
+HEADER_BODY = struct.Struct(f"<{_HEADER_FIELDS}")
+_PUBLICATION = struct.Struct(f"<II{_STATE_FIELDS}II{_HEADER_FIELDS}")
+_NUMBERS = struct.Struct(f"<I{PUBLICATION_SIZE - 4}xI")
+"""Sequence numbers of two publications that stand one behind the other."""
 ENTRY = struct.Struct("<IIIBBH")
 PENDING_BODY = struct.Struct("<QqIII28x")
 REGION_BODY = struct.Struct("<IHHHHqq28x")
@@ -393,9 +397,19 @@ class State:
     )
 
     def __init__(self, fields: tuple[int, ...]) -> None:
-        (self.head_block, self.lines, self.first_available, self.dropped, out, err, *rest) = fields
+        (
+            self.head_block,
+            self.lines,
+            self.first_available,
+            self.dropped,
+            out,
+            err,
+            self.blocks,
+            self.flags,
+            self.policy,
+            self.region_epoch,
+        ) = fields
         self.bytes = (out, err)
-        self.blocks, self.flags, self.policy, self.region_epoch = rest
 
     @property
     def sealed(self) -> bool:
@@ -444,11 +458,11 @@ class Publication:
     @classmethod
     def parse(cls, page: bytes, offset: int) -> "Publication | None":
         """From 128 bytes at `offset`; None when they are no whole publication."""
-        seq, crc = PREFIX.unpack_from(page, offset)
-        if crc32(page[offset + 8 : offset + PUBLICATION_SIZE], seq) != crc:
+        fields = _PUBLICATION.unpack_from(page, offset)
+        seq = fields[0]
+        if crc32(page[offset + 8 : offset + PUBLICATION_SIZE], seq) != fields[1]:
             return None
-        header = BlockHeader(seq, HEADER_BODY.unpack_from(page, offset + 72))
-        state = State(STATE_BODY.unpack_from(page, offset + 8))
+        state, header = State(fields[2:12]), BlockHeader(seq, fields[14:])
         return cls(seq, state, header) if header.is_sensible() and state.agrees(header) else None
 
     def check(self, static: Static, path: str) -> None:
@@ -463,7 +477,7 @@ class Publication:
     @classmethod
     def latest(cls, pair: bytes) -> "Publication | None":
         """The newer valid one of the two copies that stand in the 256 bytes `pair`."""
-        (one, _), (other, _) = PREFIX.unpack_from(pair, 0), PREFIX.unpack_from(pair, PUBLICATION_SIZE)
+        one, other = _NUMBERS.unpack_from(pair)
         first, second = (PUBLICATION_SIZE, 0) if newer(other, one) else (0, PUBLICATION_SIZE)
         return cls.parse(pair, first) or cls.parse(pair, second)
 

@@ -20,6 +20,8 @@ def count_lines(data: mmap, start: int, end: int, long_lines: bool) -> int:
 
     It is copied out piece by piece: a copy of all of it would drive the text out of the processor's cache.
     """
+    if end - start <= _PIECE:
+        return newlines(data[start:end], long_lines)
     return sum(newlines(data[at : min(end, at + _PIECE)], long_lines) for at in range(start, end, _PIECE))
 
 

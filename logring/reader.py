@@ -160,6 +160,16 @@ class LogReader:
         first = lines[0].n if lines else position
         return Page(lines, position, max(0, first - start))
 
+    def newest(self, start: int, limit: int, max_bytes: int) -> list[Line] | None:
+        """The same lines as of :meth:`read`, when they are all that was read last; None: it has to look for them.
+
+        Whoever is told of each new line needs the last entry alone, neither the block nor its table.
+        """
+        publication = self._refresh()
+        if publication is None or self._ring is None:
+            return None
+        return self._ring.newest(publication, start, limit, max_bytes)
+
     def pending(self) -> list[Pending]:
         """The unfinished lines, as they were mirrored last."""
         publication = self._refresh()

@@ -12,8 +12,10 @@ import mmap
 import os
 from zlib import crc32
 
+from logring.block import Line
 from logring.errors import Corrupt
 from logring.layout import (
+    ENTRY,
     ENTRY_SIZE,
     HEADER_SIZE,
     KIND_RING,
@@ -29,6 +31,7 @@ from logring.layout import (
     REGION_TEXT_AT,
     RING_BLOCKS_AT,
     STATIC_SIZE,
+    STREAM_NAMES,
     BlockHeader,
     Publication,
     Static,
@@ -431,6 +434,32 @@ class RingView:
         at = RING_BLOCKS_AT + header.number % slots * self.static.block_size
         table = at + header.extent - header.entries * ENTRY_SIZE
         return self.mm[at + HEADER_SIZE : at + header.text_end], self.mm[table : at + header.extent]
+
+    def newest(self, publication: Publication, start: int, limit: int, max_bytes: int) -> list[Line] | None:
+        """Lines from number `start` on, when they are exactly those of the last entry by `publication`; else None."""
+        header = publication.header
+        at = RING_BLOCKS_AT + header.number % publication.state.blocks * self.static.block_size
+        begin, before = HEADER_SIZE, 0
+        if header.entries:
+            begin, before, *_ = ENTRY.unpack_from(self.mm, at + header.extent - header.entries * ENTRY_SIZE)
+        count = header.lines - before
+        if (
+            start != header.first_line + before
+            or start < publication.state.first_available
+            or not 0 < count <= limit
+            or not HEADER_SIZE <= begin <= header.text_end <= begin + max_bytes
+            or header.last_flags
+            or header.last_stream >= len(STREAM_NAMES)
+        ):
+            return None
+        parts = self.mm[at + begin : at + header.text_end].split(b"\n")
+        if len(parts) != count + 1 or parts.pop():
+            return None
+        now = self.publication()
+        if now.header.number >= header.number + now.state.blocks:  # the slot was used again meanwhile
+            return None
+        ts, stream = header.last_ms, header.last_stream
+        return [Line(n, ts, stream, text, False, 0) for n, text in enumerate(parts, start)]
 
     def close(self) -> None:
         """Unmap."""

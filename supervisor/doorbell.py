@@ -26,7 +26,6 @@ import threading
 import time
 from _operator import _compare_digest as compare_digest  # as in hmac, which loads OpenSSL
 from collections.abc import Collection
-from contextlib import suppress
 from itertools import islice
 
 from supervisor.osport import UnixListener
@@ -172,8 +171,10 @@ class DoorbellServer:
         with self._lock:
             for reader in self._readers.values():
                 if name in reader.names and now_s > reader.next_s + _QUIET_S:
-                    with suppress(OSError):  # EAGAIN, EPIPE: the bell will tell
+                    try:
                         reader.sock.send((HERALD + name).encode(), _AT_ONCE)
+                    except OSError:  # EAGAIN, EPIPE: the bell will tell
+                        continue
 
     def due_s(self) -> float | None:
         """When :meth:`ring` wants to be called again (monotonic seconds); None when nothing waits."""
@@ -220,6 +221,7 @@ class DoorbellClient:
             OSError: nobody listens there (yet).
         """
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._fd = self._sock.fileno()
         try:
             self._sock.connect(path)
             self._sock.sendall(token.encode())
@@ -229,7 +231,7 @@ class DoorbellClient:
 
     def fileno(self) -> int:
         """For epoll."""
-        return self._sock.fileno()
+        return self._fd
 
     def subscribe(self, name: str) -> None:
         """Ring for `name` from now on.
@@ -261,7 +263,7 @@ class DoorbellClient:
         Empty: there was nothing.
         """
         try:
-            packet = os.read(self._sock.fileno(), _MAX_PACKET)
+            packet = os.read(self._fd, _MAX_PACKET)
         except BlockingIOError:
             return []
         except OSError:  # ECONNRESET

@@ -120,6 +120,9 @@ def _walk(reader: LogReader) -> dict[int, Line]:
         for _pages in range(10_000):
             if position >= head.lines:
                 return found
+            newest = reader.newest(position, _LIMIT, 1 << 16) or []
+            if [line.n for line in newest] != list(range(position, position + len(newest))):
+                raise Defect(f"the newest lines from {position} on are {newest}")
             try:
                 page = reader.read(position, _LIMIT)
             except Corrupt as err:

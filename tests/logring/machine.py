@@ -176,7 +176,9 @@ class World:
         """One page: the model's lines, or a gap that is exactly the lines gone."""
         writer = self.log.writer
         head = cursor.reader.head()
+        newest = cursor.reader.newest(cursor.position, limit, max_bytes)
         page = cursor.reader.read(cursor.position, limit, max_bytes)
+        assert newest in (None, page.lines)
         begin = page.lines[0].n if page.lines else page.next
         assert page.skipped == begin - cursor.position
         if page.skipped:

@@ -187,6 +187,26 @@ def test_reader_across_the_whole_life(make_log: MakeLog) -> None:
     assert log.reader.head().sealed
 
 
+def test_what_was_read_last(make_log: MakeLog) -> None:
+    """Whoever stands at the end finds each new line at once, over blocks and wraps; from elsewhere nobody does."""
+    log = make_log(blocks=2, block_size=4096)
+    end = apart = 0
+    for number in range(500):
+        log.feed(STDOUT, b"line %d\n" % number * (1 + number % 3), T0 + number)
+        newest, lines = log.reader.newest(end, 10, 1000), log.reader.read(end, 10, 1000).lines
+        assert len(lines) == 1 + number % 3
+        apart += newest is None  # some of them stand in a block, and some in the next one
+        assert newest in (None, lines)
+        assert log.reader.newest(end - 1, 10, 1000) is None
+        assert log.reader.newest(end, len(lines) - 1, 1000) is None
+        assert log.reader.newest(end, 10, 5) is None
+        end += len(lines)
+    assert 0 < apart < 20
+    log.feed(STDOUT, b"x" * 20_000, T0 + 600)  # its first parts are lines already, and go on
+    assert log.reader.head().lines > end
+    assert log.reader.newest(end, 10, 1 << 20) is None
+
+
 def test_reader_that_missed_the_seal(make_log: MakeLog) -> None:
     """A reader that had mapped the ring long before it was sealed and unlinked reads on in ring and file."""
     log = make_log(blocks=2, block_size=4096)
