@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 from gevent.lock import BoundedSemaphore
 
+from api.tls import no_passphrase
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -54,6 +55,6 @@ class FromScheduler:
         try:
             with open(fd, "w", encoding="ascii", errors="replace", closefd=False) as file:
                 file.write(self._pem)
-            context.load_cert_chain(f"/proc/self/fd/{fd}")
+            context.load_cert_chain(f"/proc/self/fd/{fd}", password=no_passphrase)
         finally:
             os.close(fd)

@@ -3,6 +3,7 @@
 While the files are being renewed they may be absent or not belong together; then the version before goes on.
 """
 
+import errno
 import logging
 import os
 import ssl
@@ -29,6 +30,15 @@ class Files(Protocol):
         """
 
 
+def no_passphrase() -> str:
+    """Hook of :meth:`ssl.SSLContext.load_cert_chain`, which asks at the terminal without one.
+
+    Raises:
+        OSError: always.
+    """
+    raise OSError(errno.EINVAL, "tls_key is locked with a passphrase")
+
+
 class OnDisk:
     """Files that this process can read."""
 
@@ -42,7 +52,7 @@ class OnDisk:
 
     def load(self, context: "ssl.SSLContext") -> None:
         """See :class:`Files`."""
-        context.load_cert_chain(self._cert, self._key)
+        context.load_cert_chain(self._cert, self._key, password=no_passphrase)
 
 
 class Contexts:
@@ -52,6 +62,8 @@ class Contexts:
         self._files = files
         self._version: object = None
         self._context: ssl.SSLContext | None = None
+        self._told = ""
+        """What was wrong, and is in the log: not once for each connection."""
 
     def get(self, _config: Any, make: Any) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
         """Gunicorn's hook `ssl_context`: the context for the files as they are now.
@@ -66,8 +78,11 @@ class Contexts:
                 context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
                 self._files.load(context)
                 self._context = context
+            self._told = ""
         except OSError as err:  # ssl.SSLError is one
+            if str(err) != self._told:
+                self._told = str(err)
+                log.error("the certificate cannot be %s: %s", "used" if self._context is None else "renewed", err)
             if self._context is None:
                 raise
-            log.error("the certificate cannot be renewed: %s", err)
         return self._context

@@ -15,11 +15,9 @@ import contextlib
 import faulthandler
 import functools
 import gc
-import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import time
 from typing import Any
@@ -246,10 +244,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         try:
             with gevent.Timeout(_HANDSHAKE_S):
                 return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
-        except ssl.SSLError as err:
+        except OSError as err:  # ssl.SSLError, ECONNRESET; of a certificate that is no good the context tells
             self.log.debug("a TLS handshake failed: %s", err)
-        except OSError as err:  # ECONNRESET; ENOENT, EACCES: the certificate
-            self.log.log(logging.ERROR if err.filename else logging.DEBUG, "a TLS handshake failed: %s", err)
         except gevent.Timeout:
             self.log.debug("a TLS handshake took too long")
         client.close()

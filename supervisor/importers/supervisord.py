@@ -17,6 +17,8 @@ _VARIABLE = re.compile(r"%\(ENV_([A-Za-z0-9_]+)\)s")
 _TO_REPLACE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s|%\(process_num\)0?(?P<digits>\d*)d")
 _REST = re.compile(r"%\((\w+)\)[sd]")
 _MAX_PRIORITY = 1000
+_INHERITED = ("user", "umask", "directory")
+"""Of ``[supervisord]`` itself: programs that do not say otherwise have them from it."""
 _RESTART = {"true": "always", "unexpected": "on_failure", "false": "never"}
 _OF_LOGS = ("logfile_maxbytes", "logfile_backups", "capture_maxbytes", "syslog", "events_enabled")
 _NOT_NEEDED = frozenset(
@@ -49,12 +51,16 @@ def read(path: str, text: str, outcome: Outcome) -> None:
                 _program(name, dict(parser[section]), common, groups.get(name), here, place, outcome)
             except ValueError as err:  # quotes that do not end
                 outcome.note(place, f"is not carried over: {err}")
+        elif section.startswith(_GROUP):
+            for key in parser[section]:
+                if key != "programs":
+                    outcome.note(place, f"{key} is not carried over")
         elif not section.startswith(_OWN):
             outcome.note(place, "is not carried over")
 
 
 def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser(inline_comment_prefixes=(" ;", "\t;"), strict=False)
+    parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)  # as supervisord itself
     try:
         parser.read_string(text, path)
         for pattern in parser.get("include", "files", fallback="").split():
@@ -98,16 +104,13 @@ def _program(
         return
     keys: dict[str, Any] = {"run": _command(expanded(command)), "group": group}
     keys |= {"restart": "on_failure", "healthy_after": "1s", "graceful_stop": "10s"}  # what holds there unless said
-    env = _variables(common.get("environment", ""), place, outcome)
+    env = _variables(expanded(common.get("environment", "")), place, outcome)
+    said = {key: common[key] for key in _INHERITED if key in common} | said
     for key, value in said.items():
         if key == "environment":
             env |= _variables(expanded(value), place, outcome)
         elif key in _KEYS:
-            try:
-                target, parse = _KEYS[key]
-                keys[target] = parse(expanded(value))
-            except (ValueError, KeyError):
-                outcome.note(place, f"{key} = {value} is not carried over")
+            _carry(key, expanded(value), keys, place, outcome)
         elif key.endswith("_logfile"):
             if value.upper() not in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2"):
                 outcome.note(place, f"{key} = {value}: output is kept in Ringward's logs instead")
@@ -116,6 +119,20 @@ def _program(
     keys["env"] = env
     keys = {key: value for key, value in keys.items() if value is not None}
     outcome.add("services", name, keys, place)
+
+
+def _carry(key: str, value: str, keys: dict[str, Any], place: str, outcome: Outcome) -> None:
+    target, parse = _KEYS[key]
+    try:
+        found = None if _TO_REPLACE.search(value) else parse(value)
+    except (ValueError, KeyError):
+        found = None
+    if found is None and key != "redirect_stderr":
+        outcome.note(place, f"{key} = {value} is not carried over")
+    else:
+        keys[target] = found
+        if key in ("numprocs", "priority") and keys[target] != int(value):
+            outcome.note(place, f"{key} = {value}: is {keys[target]} here")
 
 
 def _command(text: str) -> list[str] | str:
@@ -144,6 +161,8 @@ def _variables(text: str, place: str, outcome: Outcome) -> dict[str, str]:
         if equals:
             if _VARIABLE.search(value):
                 outcome.note(place, f"environment: {name} has a variable of the daemon; write it as ${{NAME}}")
+            elif _TO_REPLACE.search(value):
+                outcome.note(place, f"environment: {name} has the process's number: RINGWARD_INSTANCE here")
             found[name.strip()] = value
     return found
 

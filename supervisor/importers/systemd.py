@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,10 @@ _PREFIXES = "@-:+!|"
 _WHOLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _REPLACED = re.compile(r"\$\$|\$\{[A-Za-z_][A-Za-z0-9_]*\}|^\$[A-Za-z_][A-Za-z0-9_]*$")
 """What systemd replaces in a word of a command."""
+_WORD = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\.|[^\s"'\\])+""")
+_QUOTED = re.compile(r"""(["'])((?:(?!\1)[^\\]|\\.)*)\1|((?:[^"'\\]|\\.)+)""")
+_ESCAPE = re.compile(r"""\\(?:([abfnrtvs\\"'])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-7]{3}))""")
+_ESCAPED = dict(zip("abfnrtvs", "\a\b\f\n\r\t\v ", strict=True))
 _SPECIFIER = re.compile(r"%[%a-zA-Z]")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _UNITS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "m": 60, "min": 60}
@@ -28,6 +32,9 @@ _UNITS |= {"days": 86400, "w": 604_800, "week": 604_800, "weeks": 604_800}
 _DIRECTORIES = {"%t": "/run", "%S": "/var/lib", "%C": "/var/cache", "%L": "/var/log", "%E": "/etc", "%T": "/tmp"}  # noqa: S108 - what systemd means by it
 """Of the system's manager (systemd.unit(5))."""
 _RESTART = {"always": "always", "no": "never", "on-success": "always"}
+_RESTART_MEANS_THE_SAME = ("always", "no", "on-failure")
+_STOP_TIME = "90s"
+"""What systemd waits unless a unit says otherwise (DefaultTimeoutStopSec)."""
 # fmt: off
 _DROPPED = frozenset({
     "Type", "Restart", "ExecStart", "ExecStartPre", "Group", "Environment", "EnvironmentFile",
@@ -57,6 +64,9 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
     for name, (path, sections) in units.items():
         if name.endswith(_TIMER):
             service = _last(sections, "Timer", "Unit") or name.removesuffix(_TIMER) + _SERVICE
+            if service in timers:
+                outcome.note(path, f"{service} has another timer already: this one is left out")
+                continue
             timers[service] = path, sections
             if service not in units:
                 outcome.note(path, f"its service {service} is not among the files")
@@ -73,9 +83,8 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
 def _parsed(path: str, text: str) -> Sections:
     sections: Sections = {}
     current: dict[str, list[str]] | None = None
-    for line in re.sub(r"\\\n", " ", text).splitlines():
-        line = line.strip()
-        if not line or line[0] in "#;":
+    for line in _joined(text):
+        if not line:
             continue
         if line[0] == "[" and line[-1] == "]":
             current = sections.setdefault(line[1:-1], {})
@@ -84,10 +93,47 @@ def _parsed(path: str, text: str) -> Sections:
         if not equals or current is None:
             raise Unreadable(f"{path}: is no unit of systemd: {line}")
         if value.strip():
-            current.setdefault(key.strip(), []).append(_specified(value.strip(), os.path.basename(path)))
+            value = _specified(value.strip(), os.path.basename(path))
+            value = value if key.startswith("Exec") else value.replace("%%", "%")
+            current.setdefault(key.strip(), []).append(value)
         else:
             current.pop(key.strip(), None)
     return sections
+
+
+def _joined(text: str) -> Iterator[str]:
+    """Its lines without comments, which may also stand within one that goes on behind a backslash."""
+    begun = ""
+    for line in text.splitlines():
+        if line.lstrip().startswith(("#", ";")):
+            continue
+        if line.endswith("\\"):
+            begun += line[:-1] + " "
+            continue
+        yield (begun + line).strip()
+        begun = ""
+    yield begun.strip()
+
+
+def _words(text: str) -> list[str]:
+    """As they stand there, with quotes and escapes.
+
+    Raises:
+        ValueError: quotes do not end.
+    """
+    if _WORD.sub("", text).strip():
+        raise ValueError("No closing quotation")
+    return _WORD.findall(text)
+
+
+def _unquoted(word: str) -> str:
+    return "".join(_ESCAPE.sub(_unescaped, found[2] or found[3] or "") for found in _QUOTED.finditer(word))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if letter := found[1]:
+        return _ESCAPED.get(letter, letter)
+    return chr(int(found[5], 8) if found[5] else int(found[2] or found[3] or found[4], 16))
 
 
 def _specified(value: str, name: str) -> str:
@@ -115,16 +161,26 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
     keys["description"] = _last(sections, "Unit", "Description")
     keys["limits"] = {}
     for key, values in said.items():
-        _carry(key, values[-1], keys, path, outcome, is_task=is_task)
-    if user := keys.get("user"):
-        keys["user"] = f"{user}:{said['Group'][-1]}" if said.get("Group") else user
+        value = " ".join(values) if key == "SuccessExitStatus" else values[-1]
+        _carry(key, value, keys, path, outcome, kind=kind, is_task=is_task)
+    if said.get("Group"):
+        keys["user"] = f"{keys.get('user', 'root')}:{said['Group'][-1]}"
     _environment(said, keys, path, outcome)
     if (said.get("KillMode") or [""])[-1] in ("process", "none"):
         keys["leftovers"] = "leave"
+    elif said.get("KillMode") == ["mixed"]:
+        outcome.note(path, "KillMode=mixed: the signal to stop goes to all processes here, not to the main one alone")
+    restart = (said.get("Restart") or ["no"])[-1]
     if is_task:
         _schedule(timer, keys, outcome)
+        if restart != "no":
+            outcome.note(path, f"Restart={restart} is not carried over: say retry_attempts")
     else:
-        restart = (said.get("Restart") or ["no"])[-1]
+        if restart not in _RESTART_MEANS_THE_SAME:
+            outcome.note(path, f"Restart={restart}: is {_RESTART.get(restart, 'on_failure')} here")
+        keys.setdefault("graceful_stop", _STOP_TIME)
+        if burst := _last(sections, "Unit", "StartLimitBurst"):
+            _carry("StartLimitBurst", burst, keys, path, outcome, kind=kind, is_task=is_task)
         keys["restart"] = _RESTART.get(restart, "on_failure")
         if kind == "notify":
             keys["ready"] = {"notify": True}
@@ -134,7 +190,11 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
 
 def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
     """All commands that start it, as one; its arguments where that needs no shell."""
-    commands = [_command(line, path, outcome) for line in (*said.get("ExecStartPre", []), *said["ExecStart"])]
+    commands = [
+        _command(line, path, outcome)
+        for lines in (*said.get("ExecStartPre", []), *said["ExecStart"])
+        for line in _separate(lines)
+    ]
     only = commands[0]
     if len(commands) == 1 and not (only.fails_alone or only.has_variables):
         return only.words
@@ -164,6 +224,17 @@ class _Command:
         )
 
 
+def _separate(line: str) -> Iterator[str]:
+    """The commands of one line: a semicolon that is a word of its own is between them."""
+    words: list[str] = []
+    for word in (*_words(line), ";"):
+        if word != ";":
+            words.append(word)
+        elif words:
+            yield " ".join(words)
+            words = []
+
+
 def _command(line: str, path: str, outcome: Outcome) -> _Command:
     bare = line.lstrip(_PREFIXES)
     marks = line[: len(line) - len(bare)]
@@ -173,15 +244,20 @@ def _command(line: str, path: str, outcome: Outcome) -> _Command:
         outcome.note(path, f"{bare} runs with all privileges there, and as the unit's user here")
     if re.search(r"(?<!%)(?:%%)*%[a-zA-Z]", bare):
         outcome.note(path, f"specifiers such as %n are not replaced: {bare}")
-    return _Command(shlex.split(bare.replace("%%", "%")), "-" in marks, ":" in marks)
+    words = [";" if word == r"\;" else _unquoted(word) for word in _words(bare.replace("%%", "%"))]
+    return _Command(words, "-" in marks, ":" in marks)
 
 
 def _replaced(found: re.Match[str]) -> str:
     return r"\$" if found[0] == "$$" else found[0]
 
 
-def _carry(key: str, value: str, keys: dict[str, Any], path: str, outcome: Outcome, *, is_task: bool) -> None:
+def _carry(
+    key: str, value: str, keys: dict[str, Any], path: str, outcome: Outcome, *, kind: str, is_task: bool
+) -> None:
     try:
+        if key == "WorkingDirectory" and value.startswith("-/"):
+            outcome.note(path, f"{key}={value}: has to exist here")
         if key in _LIMITS:
             limit, parse = _LIMITS[key]
             keys["limits"][limit] = parse(value)
@@ -193,8 +269,8 @@ def _carry(key: str, value: str, keys: dict[str, Any], path: str, outcome: Outco
                 keys["restart_delay"] = seconds(span(value))
             else:
                 keys["restart_attempts"] = int(value)
-        elif key == "RuntimeMaxSec" or (key == "TimeoutStartSec" and is_task):
-            keys["timeout"] = seconds(span(value))
+        elif key == ("TimeoutStartSec" if kind == "oneshot" else "RuntimeMaxSec"):  # which the other ones do not heed
+            keys["timeout"] = _some_time(value)
         elif key not in _DROPPED:
             outcome.note(path, f"{key}={value} is not carried over")
     except (ValueError, KeyError):
@@ -202,7 +278,8 @@ def _carry(key: str, value: str, keys: dict[str, Any], path: str, outcome: Outco
 
 
 def _environment(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
-    pairs = [word.partition("=") for line in said.get("Environment", []) for word in shlex.split(line)]
+    words = [_unquoted(word) for line in said.get("Environment", []) for word in _words(line)]
+    pairs = [word.partition("=") for word in words]
     keys["env"] = {name: value for name, _, value in pairs if name}
     files = []
     for name in said.get("EnvironmentFile", []):
@@ -218,6 +295,9 @@ def _schedule(timer: tuple[str, Sections] | None, keys: dict[str, Any], outcome:
         return
     path, sections = timer
     crons: list[str] = []
+    zones = {_zone(value) for value in sections.get("Timer", {}).get("OnCalendar", [])}
+    if len(zones) > 1:
+        outcome.note(path, "its times are on the clocks of several time zones; a task has one: make a task for each")
     for key, values in sections.get("Timer", {}).items():
         for value in values:
             try:
@@ -231,6 +311,11 @@ def _schedule(timer: tuple[str, Sections] | None, keys: dict[str, Any], outcome:
     keys["cron"] = crons
     if (_last(sections, "Timer", "Persistent") or "").lower() not in ("true", "yes", "on", "1"):
         keys["catch_up"] = 0
+
+
+def _zone(calendar: str) -> str:
+    last = calendar.rpartition(" ")[2]
+    return last if is_zone(last) else ""
 
 
 def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
@@ -255,7 +340,11 @@ def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
 
 
 def _others(sections: Sections, path: str, outcome: Outcome) -> None:
-    """Other units that it names: which of them are here too, people know better."""
+    """Other units that it names: which of them are here too, people know better; and what has to hold for its start."""
+    for key, values in sections.get("Unit", {}).items():
+        if key.startswith(("Condition", "Assert")) or key in ("Conflicts", "OnSuccess", "Upholds"):
+            for value in values:
+                outcome.note(path, f"{key}={value} is not carried over")
     for key in ("Requires", "Wants", "BindsTo", "Requisite", "PartOf", "OnFailure"):
         for value in sections.get("Unit", {}).get(key, []):
             outcome.note(path, f"{key}={value}: say depends_on, or notify_on_failure, where that is needed")
@@ -271,6 +360,14 @@ def span(text: str) -> float:
     if not found or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in found):
         raise ValueError(f"no time span: {text}")
     return float(sum(float(number) * _UNITS[unit] for number, unit in found))
+
+
+def _some_time(text: str) -> str:
+    """One that is not 0, which there is no limit at all (systemd.service(5) says infinity now)."""
+    found = span(text)
+    if not found:
+        raise ValueError(text)
+    return seconds(found)
 
 
 def _directory(text: str) -> str:
@@ -308,7 +405,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "WorkingDirectory": ("working_dir", _directory),
     "User": ("user", str),
     "UMask": ("umask", lambda text: f"{int(text, 8):03o}"),
-    "TimeoutStopSec": ("graceful_stop", lambda text: seconds(span(text))),
+    "TimeoutStopSec": ("graceful_stop", _some_time),
     "KillSignal": ("stop_signal", str),
     "SuccessExitStatus": ("exit_codes", _statuses),
 }

@@ -9,8 +9,10 @@ import logging
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from time import time
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import apprise
 import requests.sessions
@@ -26,6 +28,8 @@ _MAX_BODY = 16_000
 _MAX_RETRY_AFTER_MS = 86_400_000
 _RESTS = frozenset({429, 503})
 """Statuses with which Retry-After says when to come again (RFC 9110, RFC 6585)."""
+_LOSES_BODY = frozenset({301, 302, 303})
+"""Redirects that are followed with GET, which has no message (RFC 9110, 15.4)."""
 
 
 @dataclass
@@ -34,6 +38,8 @@ class _Heard:
 
     said: list[str] = field(default_factory=list)
     retry_after_ms: int | None = None
+    lost: str | None = None
+    """How the message got lost while it looked delivered."""
 
 
 _heard: ContextVar[_Heard | None] = ContextVar("heard", default=None)
@@ -57,7 +63,21 @@ class _Listening(HTTPAdapter):
         heard = _heard.get()
         if heard is not None and response.status_code in _RESTS:
             heard.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
+        if heard is not None and leads_away(response):
+            heard.lost = (
+                f"status {response.status_code} leads elsewhere, where the message does not come: correct the URL"
+            )
         return response
+
+
+def leads_away(response: requests.Response) -> bool:
+    """Whether a POST is answered with another place for it; a page of the same server may be its thanks for a form."""
+    request, target = response.request, response.headers.get("Location")
+    if request.method != "POST" or response.status_code not in _LOSES_BODY or target is None:
+        return False
+    here = urlsplit(request.url or "")
+    there = urlsplit(urljoin(request.url or "", target))
+    return response.status_code == HTTPStatus.MOVED_PERMANENTLY or here[:2] != there[:2]
 
 
 def retry_after_ms(value: str | None, now_s: float) -> int | None:
@@ -96,9 +116,9 @@ def deliver(letter: Letter) -> Result:
         done = service.notify(
             title=letter.title, body=text[:_MAX_BODY], notify_type=letter.type, body_format=apprise.NotifyFormat.TEXT
         )
-        if done:
+        if done and heard.lost is None:
             return Result()
-        why = "; ".join(dict.fromkeys(heard.said)) or "the service refused it"
+        why = heard.lost or "; ".join(dict.fromkeys(heard.said)) or "the service refused it"
         return Result(masked(" ".join(why.split()), letter.url)[:_MAX_ERROR], heard.retry_after_ms)
     except Exception as err:  # noqa: BLE001 - of a hundred plugins: whatever one raises is the result of this message
         return Result(masked(f"{type(err).__name__}: {err}", letter.url)[:_MAX_ERROR], heard.retry_after_ms)

@@ -5,6 +5,7 @@ could not be asked for is not asked for later: its absence is the message.
 """
 
 import itertools
+from collections import deque
 from urllib.parse import urlsplit, urlunsplit
 
 from supervisor.config.model import Config
@@ -20,6 +21,7 @@ from supervisor.scheduler.verdict import Verdict
 
 _EVERY_MS = 60_000
 _MOST_OPEN = 1000
+_MOST_WAITING = 100
 _DAEMON = "daemon"
 
 
@@ -40,6 +42,8 @@ class Heartbeats(Attendant):
         self._numbers = itertools.count()
         self._failing: set[str] = set()
         """Of whom the log says so."""
+        self._waiting: dict[str, deque[str]] = {}
+        """Of each with one under way, what comes then: a start that arrives after its end looks like a hanging run."""
         self._url: str | None = None
         self._timer: Timer | None = None
         self.configure(config)
@@ -82,11 +86,26 @@ class Heartbeats(Attendant):
             self._ping(task.name, task.heartbeat if suffix is None else with_suffix(task.heartbeat, suffix))
 
     def _ping(self, name: str, url: str) -> None:
-        if len(self._post) >= _MOST_OPEN:
+        waiting = self._waiting.get(name)
+        if len(self._post) >= _MOST_OPEN or (waiting is not None and len(waiting) >= _MOST_WAITING):
             self._heard(name, Result("too many others are waiting"))
-            return
+        elif waiting is not None:
+            waiting.append(url)
+        else:
+            self._waiting[name] = deque()
+            self._ask(name, url)
+
+    def _ask(self, name: str, url: str) -> None:
         order = Ping(key=f"ping/{next(self._numbers)}", url=url)
-        self._post.give(order, lambda result: self._heard(name, result))
+        self._post.give(order, lambda result: self._asked(name, result))
+
+    def _asked(self, name: str, result: Result) -> None:
+        self._heard(name, result)
+        waiting = self._waiting[name]
+        if waiting:
+            self._ask(name, waiting.popleft())
+        else:
+            del self._waiting[name]
 
     def _heard(self, name: str, result: Result) -> None:
         if result.error is None:

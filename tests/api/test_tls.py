@@ -4,8 +4,10 @@ import contextlib
 import http.client
 import os
 import shutil
+import signal
 import socket
 import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,6 +128,30 @@ def test_a_certificate_that_is_renewed(tmp_path: Path) -> None:
         assert shown() == first
         os.replace(shutil.copy(TLS / "other_cert.pem", tmp_path / "new"), cert)
         assert shown() not in (first, b"")
+    finally:
+        daemon.close()
+
+
+def test_a_certificate_that_a_new_worker_cannot_use(tmp_path: Path) -> None:
+    """The log says what is wrong, once and without asking for a passphrase; no restart is needed when it is mended."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    shutil.copy(CERT, cert)
+    shutil.copy(KEY, key)
+    daemon = Daemon(tmp_path, tls_cert=str(cert), tls_key=str(key))
+    try:
+        assert ask(daemon, "GET", "/healthz", {})[0] == 200
+        (before,) = daemon.workers()
+        locked = ["openssl", "pkey", "-in", KEY, "-aes128", "-passout", "pass:passphrase", "-out", str(key)]
+        subprocess.run(locked, check=True, capture_output=True)
+        os.kill(before, signal.SIGKILL)
+        until(lambda: daemon.get("/healthz").status == 200 and daemon.workers() != [before], "another worker")
+        for _ in range(3):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                ask(daemon, "GET", "/healthz", {})
+        assert daemon.log.read_text().count("the certificate cannot be used: [Errno 22] tls_key is locked") == 1
+        assert "Enter PEM" not in daemon.log.read_text()
+        shutil.copy(KEY, key)
+        assert ask(daemon, "GET", "/healthz", {})[0] == 200
     finally:
         daemon.close()
 

@@ -227,6 +227,90 @@ def test_systemd(tmp_path: Path) -> None:
     assert said(outcome, "Wants=network-online.target")
 
 
+def test_supervisord_to_the_letter(tmp_path: Path) -> None:
+    """Comments behind a value, what programs have from supervisord itself, and what is silently nothing else."""
+    outcome = Outcome()
+    text = """
+[supervisord]
+user=nobody
+umask=027
+environment=DATE="+%%F"
+[program:one]
+command=/bin/cat -u ; what it does
+umask=022 # our own
+[program:many]
+command=/bin/many
+numprocs=100
+process_name=%(process_num)d
+directory=%(ENV_HOME)s/many
+environment=PORT="80%(process_num)02d"
+[group:all]
+programs=one,many
+priority=5
+"""
+    supervisord.read("s.conf", text, outcome)
+    units = checked(outcome, tmp_path)
+    one, many = units["one"], units["many"]
+    assert (one["run"], one["umask"], one["user"]) == (["/bin/cat", "-u"], "022", "nobody")
+    assert (many["umask"], many["user"], many["instances"]) == ("027", "nobody", 64)
+    assert one["env"] == {"DATE": "+%F"}
+    assert "working_dir" not in many
+    assert said(outcome, "[program:many]", "numprocs = 100")
+    assert said(outcome, "[program:many]", "directory = %(ENV_HOME)s/many")
+    assert said(outcome, "[program:many]", "PORT", "RINGWARD_INSTANCE")
+    assert said(outcome, "[group:all]", "priority")
+
+
+def test_systemd_to_the_letter(tmp_path: Path) -> None:
+    """Lines, words and escapes as in systemd.syntax(7) and systemd.service(5)."""
+    outcome = Outcome()
+    one = r"""
+[Unit]
+Description=100%% of it
+ConditionPathExists=/srv
+StartLimitBurst=7
+[Service]
+# a comment that ends in a backslash \
+Environment="DATE=+%%F" \
+# this line is ignored
+; this line is ignored too
+  TAB=a\x09b "LINES=a\nb"
+ExecStart=/bin/one
+Group=adm
+KillMode=mixed
+Restart=on-abnormal
+SuccessExitStatus=1
+SuccessExitStatus=2 3
+TimeoutStopSec=0
+WorkingDirectory=-/srv
+"""
+    two = r"""
+[Service]
+Type=oneshot
+ExecStart=echo one ; -echo "two two"
+ExecStart=echo / >/dev/null & \; ls
+"""
+    timed = "[Service]\nExecStart=/bin/long\nTimeoutStartSec=30\nRestart=on-failure\n"
+    timers = {
+        "timed.timer": "[Timer]\nOnCalendar=10:00 Europe/Prague\nOnCalendar=11:00 UTC\n",
+        "more.timer": "[Timer]\nOnCalendar=daily\nUnit=timed.service\n",
+    }
+    systemd.read({"one.service": one, "two.service": two, "timed.service": timed, **timers}, outcome)
+    units = checked(outcome, tmp_path)
+    assert units["one"]["description"] == "100% of it"
+    assert units["one"]["env"] == {"DATE": "+%F", "TAB": "a\tb", "LINES": "a\nb"}
+    assert (units["one"]["user"], units["one"]["exit_codes"]) == ("root:adm", [0, 1, 2, 3])
+    assert (units["one"]["restart_attempts"], units["one"]["graceful_stop"]) == (7, "90s")
+    for words in ("ConditionPathExists", "KillMode=mixed", "on-abnormal", "TimeoutStopSec=0", "WorkingDirectory=-/srv"):
+        assert said(outcome, "one.service", words)
+    done = subprocess.run(["/bin/sh", "-e", "-c", units["two"]["run"]], capture_output=True, text=True)
+    assert done.stdout == "one\ntwo two\n/ >/dev/null & ; ls\n"
+    assert "timeout" not in units["timed"]
+    assert said(outcome, "timed.service", "Restart=on-failure")
+    assert said(outcome, "timed.timer", "several time zones")
+    assert said(outcome, "more.timer", "another timer")
+
+
 @pytest.mark.parametrize(
     ("text", "cron"),
     [
@@ -269,7 +353,11 @@ def test_a_procfile(tmp_path: Path) -> None:
     outcome = Outcome()
     procfile.read(str(tmp_path / "Procfile"), PROCFILE, outcome)
     units = checked(outcome, tmp_path)
-    assert units["web"]["env"] == {"PORT": "5000"}
+    assert [units[name]["env"]["PORT"] for name in ("web", "worker")] == ["5000", "5100"]
+    (tmp_path / ".env").write_text("A=1\nPORT=3000\n")
+    outcome = Outcome()
+    procfile.read(str(tmp_path / "Procfile"), PROCFILE, outcome)
+    assert checked(outcome, tmp_path)["worker"]["env"] == {"PORT": "3100"}
     assert units["web"]["env_file"] == [str(tmp_path / ".env")]
     assert outcome.units[2].kind == "tasks"
     assert said(outcome, "Procfile:6", "no line of a Procfile")

@@ -172,6 +172,17 @@ def test_heartbeats(daemon: Daemon, web: Web) -> None:
     assert "secret-of-the-ping" not in daemon.output.read_text() + daemon.get("/api/tasks").body.decode()
 
 
+def test_heartbeats_in_order(daemon: Daemon, web: Web) -> None:
+    """A start that has to be asked for again does not come after its end, where it would look like a run that hangs."""
+    url = f"http://127.0.0.1:{web.port}/ping"
+    daemon.write(f'[tasks.good]\nrun = "true"\nheartbeat = "{url}"\n')
+    daemon.start()
+    web.respond = lambda number: (500 if number == 0 else 200, {})
+    daemon.trigger("good")
+    until(lambda: len(web.paths) == 3, "all of them")
+    assert web.paths == ["/ping/start", "/ping/start", "/ping"]
+
+
 @pytest.mark.lent
 def test_slow_and_silent(daemon: Daemon, web: Web) -> None:
     """While it goes on, people hear that a run takes long and that it prints nothing."""

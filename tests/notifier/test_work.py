@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def test_results(notifier: Process) -> None:
     assert (gone["ok"], gone["retry_after_ms"]) == (False, None)
     assert odd["error"] == "Apprise does not understand the URL"
     assert not any("token" in frame["error"] for frame in (rests, gone, odd))
+
+
+def test_a_redirect_that_loses_the_message(notifier: Process) -> None:
+    """Not delivered, when only a GET without it would reach the other place; a form's own thanks are no such thing."""
+    with web_server() as web, web_server() as other:
+        found = []
+        for status, place in (
+            (301, "/moved"),
+            (302, f"http://127.0.0.1:{other.port}/login"),
+            (302, "/thanks"),
+            (308, f"http://127.0.0.1:{other.port}/moved"),
+        ):
+            answers = {len(web.requests): (status, {"Location": place})}
+            web.respond = partial(lambda answers, number: answers.get(number, (200, {})), answers)
+            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1"))
+        assert [frame["ok"] for frame in found] == [False, False, True, True]
+        assert "301" in found[0]["error"]
+        assert "token" not in found[0]["error"]
+        assert other.messages[0]["message"] == "body\n\nfooter"
 
 
 def test_pings(notifier: Process) -> None:
