@@ -8,9 +8,12 @@ was left by a worker that was killed; the next one to start takes it over.
 import contextlib
 import errno
 import fcntl
+import itertools
 import logging
 import os
+import stat
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -21,7 +24,8 @@ Entries = dict[str, list[object]]
 
 _MOST = 10_000
 _BEGINNING, _ENDING = "audit-", ".entries"
-_line = msgspec.json.Decoder(tuple[str, list[object]])
+_Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_line = msgspec.json.Decoder(tuple[str, tuple[_Number, str, str, str, str, _Number, str, bool]])
 
 
 class Spool:
@@ -69,14 +73,17 @@ class Spool:
             self.add(entries)
 
     def take_over(self) -> Entries:
-        """What workers left that are no more. Their entries are in this one's file before theirs is gone, or stays."""
+        """What workers left that are no more. Their entries are in this one's file before theirs is gone, or stays.
+
+        Whoever is our user can put something there. What is no file of a worker's, or cannot be read, is passed over.
+        """
         found: Entries = {}
         os.makedirs(self._directory, 0o700, exist_ok=True)  # a daemon of before that was upgraded has not made it
         for name in sorted(os.listdir(self._directory)):
             if name.startswith(_BEGINNING) and name.endswith(_ENDING):
                 path = f"{self._directory}/{name}"
-                with contextlib.suppress(FileNotFoundError, BlockingIOError), _locked(path):
-                    left = _read(path)
+                with contextlib.suppress(OSError), _locked(path) as fd:
+                    left = _read(fd)
                     if self.add(left):
                         os.unlink(path)
                     found |= left
@@ -94,6 +101,7 @@ class Spool:
         """Who takes files over may have found it before it was locked: then it is made again."""
         while True:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            os.fchmod(fd, 0o600)  # whatever the umask is
             fcntl.flock(fd, fcntl.LOCK_EX)
             if os.fstat(fd).st_nlink:
                 return fd
@@ -101,22 +109,25 @@ class Spool:
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _locked(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise FileNotFoundError(path)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.fstat(fd).st_nlink:  # its worker has let go of it, and perhaps made another one
             raise FileNotFoundError(path)
-        yield
+        yield fd
     finally:
         os.close(fd)
 
 
-def _read(path: str) -> Entries:
+def _read(fd: int) -> Entries:
     found: Entries = {}
-    with open(path, "rb") as file:
-        for line in file:
-            with contextlib.suppress(msgspec.DecodeError):  # the last one, when the disk was full
+    with open(fd, "rb", closefd=False) as file:
+        for line in itertools.islice(file, _MOST):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the last one, when the disk was full
                 key, entry = _line.decode(line)
-                found[key] = entry
+                found[key] = list(entry)
     return found

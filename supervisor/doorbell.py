@@ -28,7 +28,7 @@ from _operator import _compare_digest as compare_digest  # as in hmac, which loa
 from collections.abc import Collection
 from itertools import islice
 
-from supervisor.osport import UnixListener
+from supervisor.osport import Strangers, UnixListener
 
 _MAX_PACKET = 65536
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -100,6 +100,7 @@ class DoorbellServer:
         self._recent = _Recent()
         self._due_s: float | None = None
         self.listener = UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
+        self._strangers = Strangers()
 
     def accept(self) -> socket.socket | None:
         """Take one connection, or None when there is none; watch it for reading."""
@@ -107,6 +108,7 @@ class DoorbellServer:
         if sock is not None:
             with self._lock:
                 self._readers[sock.fileno()] = _Reader(sock)
+            self._strangers.add(sock)
         return sock
 
     def readable(self, fd: int) -> bool:
@@ -121,6 +123,7 @@ class DoorbellServer:
         if packet and not reader.trusted:
             reader.trusted = compare_digest(packet, self._token)
             if reader.trusted:
+                self._strangers.discard(reader.sock)
                 return True
             packet = b""
         if not packet:
@@ -151,6 +154,7 @@ class DoorbellServer:
             del self._readers[fd]
             for name in list(reader.names):
                 self._change(reader, "-", name)
+        self._strangers.discard(reader.sock)
         reader.sock.close()
 
     def ring(self, names: Collection[str], now_s: float) -> None:

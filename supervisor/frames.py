@@ -8,7 +8,7 @@ import struct
 import msgspec
 
 from supervisor import messages
-from supervisor.messages import Decoder, Frame
+from supervisor.messages import Decoder, Frame, ProtocolError
 
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.json.Encoder().encode
@@ -35,6 +35,19 @@ def parse(body: bytes | bytearray) -> Frame:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return messages.parse(body)
     return frame
+
+
+def _strict(body: bytes | bytearray) -> Frame:
+    try:
+        frame: Frame = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        raise ProtocolError("a frame that is no JSON in UTF-8") from err
+    return frame
+
+
+def strict_decoder() -> Decoder:
+    """One for a peer who may send anything: what it yields can be stored as text."""
+    return Decoder(_strict)
 
 
 def decoder() -> Decoder:

@@ -59,6 +59,8 @@ from supervisor.version import VERSION
 
 PROTOCOL = 1
 MAX_FRAME_BYTES = 16 * 1024 * 1024
+LOCK = "lock"
+"""Name of the file in the runtime directory that the daemon holds locked."""
 
 _LENGTH = struct.Struct(">I")
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

@@ -191,6 +191,31 @@ class UnixListener:
         os.close(self._reserve)
 
 
+class Strangers:
+    """Connections that have not said the token yet, which comes at once: so few that they take nobody's descriptors.
+
+    Of more, the oldest is shut down; its loop reads the end, and closes it.
+    """
+
+    _MOST = 64
+
+    def __init__(self) -> None:
+        self._socks: dict[socket.socket, None] = {}
+
+    def add(self, sock: socket.socket) -> None:
+        """A new one."""
+        self._socks[sock] = None
+        if len(self._socks) > self._MOST:
+            oldest = next(iter(self._socks))
+            del self._socks[oldest]
+            with contextlib.suppress(OSError):  # ENOTCONN: it has gone
+                oldest.shutdown(socket.SHUT_RDWR)
+
+    def discard(self, sock: socket.socket) -> None:
+        """It is none any more."""
+        self._socks.pop(sock, None)
+
+
 class Wakeup:
     """An eventfd that one thread sets and another one's epoll waits for."""
 

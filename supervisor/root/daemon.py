@@ -9,7 +9,7 @@ import threading
 from logring.paths import DAEMON_RING, ring_path
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import LEVELS, Log
-from supervisor.messages import Boot
+from supervisor.messages import LOCK, Boot
 from supervisor.osport import become_subreaper, set_title
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
@@ -49,9 +49,13 @@ def _clean_up(boot: Boot) -> None:
     for path in (*sockets, *files, ring_path(boot.runtime_dir, DAEMON_RING)):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    for directory in (boot.audit_dir, boot.runtime_dir):
-        with contextlib.suppress(OSError):  # ENOTEMPTY: such a ring, entries that could not be stored; ENOENT
-            os.rmdir(directory)
+    with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
+        os.rmdir(boot.audit_dir)
+    # Last: without it another daemon may take the directory, and make what is removed here.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{boot.runtime_dir}/{LOCK}")
+    with contextlib.suppress(OSError):  # ENOTEMPTY: what has just been named, or another daemon's
+        os.rmdir(boot.runtime_dir)
 
 
 def run(

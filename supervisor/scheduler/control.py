@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.frames import decoder, encode
+import msgspec
+
+from supervisor.frames import encode, strict_decoder
 from supervisor.messages import Frame, ProtocolError
-from supervisor.osport import UnixListener
+from supervisor.osport import Strangers, UnixListener
+from supervisor.scheduler import arguments
 from supervisor.scheduler.loop import Loop
 
 _READ_BYTES = 65536
@@ -38,7 +41,7 @@ def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None
 class _Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.decoder = decoder()
+        self.decoder = strict_decoder()
         self.trusted = False
         self.unsent = bytearray()
         self.blocked = False
@@ -74,6 +77,7 @@ class ControlServer:
         self._answers: collections.OrderedDict[str, dict[str, Any] | list[Reply]] = collections.OrderedDict()
         self._connections: set[_Connection] = set()
         self._answered: list[_Connection] = []
+        self._strangers = Strangers()
         self._listener = UnixListener(path, socket.SOCK_STREAM, 256, also)
         loop.watch(self._listener.fileno(), self._accept)
 
@@ -82,6 +86,7 @@ class ControlServer:
         if sock is not None:
             connection = _Connection(sock)
             self._connections.add(connection)
+            self._strangers.add(sock)
             self._loop.watch(sock.fileno(), lambda mask: self._ready(connection, mask))
 
     def _ready(self, connection: _Connection, mask: int) -> None:
@@ -102,6 +107,7 @@ class ControlServer:
 
     def _close(self, connection: _Connection) -> None:
         self._connections.discard(connection)
+        self._strangers.discard(connection.sock)
         if connection.sock.fileno() >= 0:
             self._loop.unwatch(connection.sock.fileno())
             connection.sock.close()
@@ -111,8 +117,13 @@ class ControlServer:
             if not hmac.compare_digest(str(frame.get("token")).encode(errors="replace"), self._token.encode()):
                 raise ProtocolError("a stranger")
             connection.trusted = True
+            self._strangers.discard(connection.sock)
             return
-        request: str = frame["id"]
+        try:
+            asked = msgspec.convert(frame, arguments.Request)
+        except msgspec.ValidationError as err:
+            raise ProtocolError(str(err)) from err
+        request = asked.id
 
         def reply(answer: dict[str, Any]) -> None:
             self._send(connection, {"id": request, **answer})
@@ -122,27 +133,29 @@ class ControlServer:
             reply(known)
         elif known is not None:
             known.append(reply)
-        elif time.monotonic() > frame["deadline"]:
+        elif time.monotonic() > asked.deadline:
             reply(refused(503, "the request came too late"))
         else:
-            self._begin(request, frame, reply)
+            self._begin(asked, reply)
 
-    def _begin(self, request: str, frame: Frame, reply: Reply) -> None:
+    def _begin(self, asked: arguments.Request, reply: Reply) -> None:
         waiting = [reply]
-        self._answers[request] = waiting
+        self._answers[asked.id] = waiting
         while len(self._answers) > _REMEMBERED:
             self._answers.popitem(last=False)
 
         def finish(answer: dict[str, Any]) -> None:
-            self._answers[request] = answer
+            self._answers[asked.id] = answer
             for one in waiting:
                 one(answer)
 
-        operation = self._operations.get(frame["op"])
+        operation, wrong = self._operations.get(asked.op), arguments.wrong(asked.op, asked.args)
         if operation is None:
-            finish(refused(400, f"no operation {frame['op']}"))
+            finish(refused(400, f"no operation {asked.op}"))
+        elif wrong is not None:
+            finish(refused(400, f"{asked.op}: {wrong}"))
         else:
-            operation(frame["args"], finish)
+            operation(asked.args, finish)
 
     def _send(self, connection: _Connection, frame: Frame) -> None:
         if connection.sock.fileno() >= 0:

@@ -7,8 +7,8 @@ import pytest
 
 from api.audit_spool import Entries, Spool
 
-ONE: Entries = {"a": [1, "x"]}
-TWO: Entries = {"b": [2, "y"]}
+ONE: Entries = {"a": [1, "x", "", "stopRun", "", 204, "", False]}
+TWO: Entries = {"b": [2, "y", "", "stopRun", "", 204, "", False]}
 
 
 def test_half_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +34,17 @@ def test_taken_over_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         os.close(first._fd)
     assert Spool(str(tmp_path), "second").take_over() == ONE
     assert not list(tmp_path.glob("*dead*"))
+
+
+def test_what_is_no_file_of_a_worker(tmp_path: Path) -> None:
+    """It holds up nobody, is not followed, and the scheduler never hears of it."""
+    dead = Spool(str(tmp_path), "dead")
+    assert dead.add(ONE)
+    os.close(dead._fd)
+    os.mkfifo(tmp_path / "audit-0fifo.entries")
+    (tmp_path / "audit-0folder.entries").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text('["z", [3, "z", "", "stopRun", "", 204, "", false]]\n')
+    (tmp_path / "audit-0link.entries").symlink_to(elsewhere)
+    (tmp_path / "audit-0short.entries").write_text('["k", [1]]\n["k", ["a", {}, [], {}, {}, {}, {}, true]]\n')
+    assert Spool(str(tmp_path), "next").take_over() == ONE

@@ -1,6 +1,7 @@
 """API workers of a daemon that is root's: they are a user who can read what they show, and do nothing else."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -322,3 +323,54 @@ def test_a_data_directory_of_somebody_else(make: Make) -> None:
     assert status == 73
     assert f"{daemon.data} belongs to {NAME}" in said
     assert f"chown -R root: {daemon.data}" in said
+
+
+def test_a_lock_of_theirs(make: Make) -> None:
+    """Whoever may list the runtime directory may lock it; the daemon of before is found again all the same."""
+    daemon = make().start()
+    identity = (daemon.data / "id").read_text()
+    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    directory = os.open(place, os.O_RDONLY)  # as its user can
+    try:
+        assert daemon.process is not None
+        daemon.process.kill()
+        daemon.process.wait()
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        daemon.start()
+    finally:
+        os.close(directory)
+    assert (daemon.data / "id").read_text() == identity
+
+
+@pytest.mark.parametrize("name", ["data", "data/logs"])
+def test_behind_a_link(make: Make, name: str) -> None:
+    """The data directory, or its logs, on another disk: they can be read there."""
+    daemon = make()
+    elsewhere = daemon.directory / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    link = daemon.directory / name
+    link.parent.mkdir(mode=0o700, exist_ok=True)
+    link.symlink_to(elsewhere)
+    daemon.start()
+    assert daemon.uids("ringward gunicorn") == {UID}
+    run = daemon.trigger("hello")
+    daemon.ended(run)
+    daemon.log_file(run)
+    assert daemon.texts(run) == ["one", "two", "three"]
+
+
+def test_what_they_leave_for_the_next_user(make: Make) -> None:
+    """Nobody but that one can come to the entries of the audit then, whatever was made of their directory."""
+    daemon = make().start()
+    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    audit = place / "audit"
+    audit.chmod(0o777)
+    (audit / "audit-x.entries").touch()
+    os.chown(audit / "audit-x.entries", UID, UID)
+    (audit / "audit-x.entries").chmod(0o666)
+    (audit / "kept").mkdir()
+    daemon.stop()
+    daemon = make(user=False).start()
+    assert stat.S_IMODE(audit.stat().st_mode) == 0o700
+    assert audit.stat().st_uid == 0
+    assert not permitted("w", list(audit.iterdir()))

@@ -22,6 +22,8 @@ NEVER = {
     "started_at",
     "overridden",
     "private_variables",
+    "api_account",
+    "api_groups",
 }
 """What is settled once for the daemon, whatever its configuration says."""
 

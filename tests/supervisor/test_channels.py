@@ -1,3 +1,5 @@
+import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -18,6 +20,7 @@ from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.logline import Log, printable, stamp
 from supervisor.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.scheduler.arguments import wrong
 from supervisor.scheduler.control import ControlServer, Operation, Reply, done, refused
 from supervisor.scheduler.loop import Loop
 from tests.waiting import until
@@ -296,6 +299,56 @@ def test_a_stranger_gets_no_answer(control: Server, tmp_path: Path) -> None:
     client = ControlClient(str(tmp_path / "control.sock"), "wrong")
     assert client._exchange({"id": "x", "deadline": time.monotonic() + 9, "op": "echo", "args": {}}) is None
     assert control.calls == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"deadline": 1e12, "op": "echo", "args": {}},
+        {"id": [], "deadline": 1e12, "op": "echo", "args": {}},
+        {"id": "x", "deadline": "soon", "op": "echo", "args": {}},
+        {"id": "x", "deadline": 1e12, "op": {}, "args": {}},
+        {"id": "x", "deadline": 1e12, "op": "echo", "args": None},
+        {"id": "x", "deadline": 1e12, "op": "echo", "args": {"by": "\ud800"}},
+    ],
+)
+def test_no_request(control: Server, client: ControlClient, tmp_path: Path, request_: dict[str, Any]) -> None:
+    """Whoever sends what is none is hung up on, and nobody else hears of it."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(str(tmp_path / "control.sock"))
+        bodies = [json.dumps(one).encode() for one in ({"op": "hello", "token": "token"}, request_)]
+        sock.sendall(b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
+        assert sock.recv(1) == b""
+    assert control.calls == []
+    assert client.call("echo", a=1) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("trigger", {"task": "t", "run": "../../../../etc/x", "by": "x", "triggered_by": "api"}),
+        ("bulk_rerun", {"command": "../../../.AAAAAAAAAAAAAAAA", "match_all": True, "filter": {}, "except_ids": ""}),
+        ("stop", {"run": "x", "by": {}, "force": False}),
+        ("service_restart", {"task": "s", "command": {}, "rolling": False, "by": "x"}),
+        ("audit", {"entries": {"k": [1]}}),
+        ("token_create", {"x": 1}),
+    ],
+)
+def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) -> None:
+    """Files are named by ids, and what the database does not take would be tried for ever."""
+    assert wrong(operation, arguments) is not None
+
+
+def test_many_strangers(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """Who connects and says nothing takes no more descriptors than a few."""
+    with contextlib.ExitStack() as stack:
+        for number in range(200):
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+            sock.connect(str(tmp_path / "control.sock"))
+            if number % 50 == 49:
+                until(lambda: len(control.server._connections) <= 65, "those of before to be closed")
+        assert client.call("echo", a=1) == {"a": 1}
 
 
 def test_a_server_that_ends_hangs_up(tmp_path: Path) -> None:

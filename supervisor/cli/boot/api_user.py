@@ -14,6 +14,8 @@ from supervisor.osport import become
 
 _KEY = ("http", "user")
 _MAX_PATH_BYTES = 4096
+LOGS = "logs"
+"""Where logs are in the data directory."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,11 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
         return user
     import click  # of what has to be installed
 
-    above = _nearest(os.path.dirname(os.path.realpath(data_dir)))
-    kept_from = obstacle(user, [sys.executable, os.__file__, *map(_installed, (click, supervisor)), above])
+    # The logs may be elsewhere, behind a link.
+    logs = os.path.join(data_dir, LOGS)
+    places = [os.path.realpath(path) for path in (data_dir, *([logs] if os.path.islink(logs) else []))]
+    above = [_nearest(os.path.dirname(path)) for path in places]
+    kept_from = obstacle(user, [sys.executable, os.__file__, *map(_installed, (click, supervisor)), *above])
     if kept_from is None:
         return user
     name = http.user or API_USER

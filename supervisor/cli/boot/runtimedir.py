@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.messages import LOCK
 
 MOUNTS = "/proc/self/mountinfo"
 _MAX_DIRECTORY_BYTES = 90
@@ -61,7 +62,8 @@ class Place(NamedTuple):
 
     path: str
     lock: int
-    """Descriptor, inheritable, that locks the directory itself for as long as it is open (flock(2))."""
+    """Descriptor, inheritable, that locks the directory for as long as it is open (flock(2)): of a file in it, since
+    whoever may list the directory could lock that."""
 
 
 class Taken(Exception):
@@ -77,8 +79,9 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
     """
     while True:
         path = prepare(daemon_id, environ, shared=shared)
+        name = os.path.join(path, LOCK)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:  # another daemon has just ended
             continue
         try:
@@ -86,14 +89,14 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
         except BlockingIOError:
             os.close(fd)
             raise Taken from None
-        if _is_still(path, fd):
+        if _is_still(name, fd):
             os.set_inheritable(fd, True)
             return Place(path, fd)
         os.close(fd)
 
 
 def _is_still(path: str, fd: int) -> bool:
-    """Whether a directory is still there under its name: who ends removes its own."""
+    """Whether a file is still there under its name: who ends removes its own."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except FileNotFoundError:

@@ -7,12 +7,13 @@ import os
 import stat
 
 from logring.sharing import FOR_READERS, LISTED_FOR_READERS, readers_of
+from supervisor.cli.boot.api_user import LOGS
 from supervisor.messages import Boot
 
 _PRIVATE = 0o700
 _PASSABLE = 0o711
 _READABLE = 0o040
-_LOGS = "logs"
+_OWN = 0o600
 _RING = ".ring"
 
 
@@ -25,7 +26,7 @@ def share(boot: Boot) -> None:
     gid = None if boot.api_account is None else boot.api_account[1]
     if gid is not None:
         os.chmod(os.path.dirname(boot.runtime_dir), _PASSABLE)
-    _share_data(boot.data_dir, gid)
+    _share_data(os.path.realpath(boot.data_dir), gid)
     _give(boot.runtime_dir, gid, LISTED_FOR_READERS)
     for name in os.listdir(boot.runtime_dir):
         if name.endswith(_RING):
@@ -37,7 +38,7 @@ def _share_data(data_dir: str, gid: int | None) -> None:
     """The logs of before first, and last the directory itself, so that what is interrupted is done again."""
     if gid is None and readers_of(data_dir) is None:
         return
-    logs = os.path.join(data_dir, _LOGS)
+    logs = os.path.realpath(os.path.join(data_dir, LOGS))  # people have them on another disk, behind a link
     if os.path.isdir(logs) and readers_of(logs) != gid:
         for directory, _, names in os.walk(logs, topdown=False):
             for name in names:
@@ -62,16 +63,19 @@ def _give(path: str, gid: int | None, entered: int = FOR_READERS) -> None:
 
 
 def _share_audit(boot: Boot) -> None:
-    """The one directory that is the workers' own; what is in it goes with it."""
+    """The one directory that is the workers' own; what is in it goes with it, and nobody keeps a way into it."""
     uid, gid = boot.api_account or (os.geteuid(), os.getegid())
     os.makedirs(boot.audit_dir, _PRIVATE, exist_ok=True)
     directory = os.open(boot.audit_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if os.fstat(directory).st_uid == uid:
-            return
-        for name in os.listdir(directory):
-            _hand_over(name, directory, uid, gid)
-        os.fchown(directory, uid, gid)
+        another = os.fstat(directory).st_uid != uid
+        if another:
+            os.fchown(directory, os.geteuid(), os.getegid())
+        os.fchmod(directory, _PRIVATE)  # whatever the umask is, or its user made of it
+        if another:
+            for name in os.listdir(directory):
+                _hand_over(name, directory, uid, gid)
+            os.fchown(directory, uid, gid)
     finally:
         os.close(directory)
 
@@ -86,5 +90,6 @@ def _hand_over(name: str, directory: int, uid: int, gid: int) -> None:
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             os.fchown(fd, uid, gid)
+            os.fchmod(fd, _OWN)
     finally:
         os.close(fd)

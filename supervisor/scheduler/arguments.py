@@ -1,0 +1,187 @@
+"""What the operations of ``control.sock`` take.
+
+Who asks may be another user than the daemon, with code of their own. What an operation could not work with, or the
+database not store, is refused before anything is done with it.
+"""
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+_Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
+"""Files are named by it, or by what is made of it."""
+_Entry = tuple[_Number, str, str, str, str, _Number, str, bool]
+
+
+class _Empty(TypedDict):
+    pass
+
+
+class _Trigger(TypedDict):
+    run: _Ulid
+    task: str
+    triggered_by: str
+    by: str
+    params: NotRequired[dict[str, str] | None]
+    key: NotRequired[str | None]
+    request: NotRequired[str]
+
+
+class _Run(TypedDict):
+    run: str
+    by: str
+
+
+class _Stop(_Run):
+    force: bool
+
+
+class _Hash(TypedDict):
+    hash: str
+
+
+class _Session(_Hash):
+    password_tag: str
+
+
+class _Token(_Hash):
+    name: str
+    role: str
+    tasks: str | None
+    created_at: _Number
+    created_by: str
+    expires_at: _Number | None
+    last_used_at: _Number | None
+
+
+class _Name(TypedDict):
+    name: str
+
+
+class _Client(TypedDict):
+    client: str
+
+
+class _Audit(TypedDict):
+    entries: dict[str, _Entry]
+
+
+class _Filter(TypedDict, total=False):
+    tasks: str | None
+    task: str | None
+    task_name: str | None
+    phases: list[str]
+    reasons: list[str]
+    triggers: list[str]
+    created_after: _Number | None
+    created_before: _Number | None
+    exit_code_min: _Number | None
+    exit_code_max: _Number | None
+    retries_only: bool
+    search: str
+
+
+class _Bulk(TypedDict):
+    command: _Ulid
+    by: str
+    match_all: bool
+    filter: _Filter
+    except_ids: str
+    ids: str
+
+
+class _Restore(_Bulk):
+    deleted_at: NotRequired[_Number | None]
+
+
+class _Rerun(_Bulk):
+    triggered_by: str
+
+
+class _Version(TypedDict):
+    version: str | None
+
+
+class _Why(TypedDict):
+    why: str
+
+
+class _Mark(TypedDict):
+    id: str
+    read: bool
+
+
+class _Schedule(TypedDict):
+    task: str
+    count: Annotated[int, Meta(ge=0, le=10_000)]
+
+
+class _Unit(TypedDict):
+    task: str
+    by: str
+
+
+class _Restart(_Unit):
+    command: str
+    rolling: bool
+
+
+class _Reload(TypedDict):
+    by: str
+    dry_run: bool
+
+
+class Request(msgspec.Struct):
+    """What every request has."""
+
+    id: Annotated[str, Meta(max_length=200)]
+    deadline: float
+    op: str
+    args: dict[str, Any]
+
+
+OF_OPERATIONS: dict[str, Any] = {
+    "info": _Empty,
+    "trigger": _Trigger,
+    "stop": _Stop,
+    "session_create": _Session,
+    "session_delete": _Hash,
+    "session_touch": _Hash,
+    "token_create": _Token,
+    "token_delete": _Name,
+    "token_touch": _Hash,
+    "login_attempt": _Client,
+    "login_failed": _Client,
+    "audit": _Audit,
+    "run_delete": _Run,
+    "bulk_delete": _Bulk,
+    "bulk_restore": _Restore,
+    "bulk_stop": _Bulk,
+    "bulk_rerun": _Rerun,
+    "certificate": _Version,
+    "database_damaged": _Why,
+    "notification_mark": _Mark,
+    "notifications_read": _Empty,
+    "schedule": _Schedule,
+    "notifiers": _Empty,
+    "notifier_test": _Name,
+    "service_start": _Unit,
+    "service_stop": _Unit,
+    "service_restart": _Restart,
+    "task_pause": _Unit,
+    "task_resume": _Unit,
+    "reload": _Reload,
+}
+
+
+def wrong(operation: str, arguments: dict[str, Any]) -> str | None:
+    """What is wrong with the arguments of an operation; None: nothing, or there is no such operation."""
+    try:
+        kind = OF_OPERATIONS.get(operation)
+        if kind is not None:
+            msgspec.convert(arguments, kind)
+    except msgspec.ValidationError as err:
+        return str(err)
+    return None
