@@ -53,6 +53,19 @@ def test_logging_in_and_out(browser: Browser, site: Site, complaints: list[str])
     context.close()
 
 
+def test_a_cookie_that_is_not_kept(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """Whose browser does not send it back is told so, instead of waiting for ever."""
+    context = browser.new_context()
+    page = watched(context, complaints)
+    page.route("**/api/auth/login", lambda route: route.fulfill(status=204))
+    page.goto(site.url)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("cookie")
+    expect(page.get_by_role("button", name="Log in")).to_be_enabled()
+    context.close()
+
+
 def test_what_needs_attention_comes_first(page: Page, site: Site) -> None:
     """A task whose last run failed and a service that is given up, each with the way to its log."""
     site.see(page, "#/")
@@ -221,9 +234,13 @@ def test_pausing_a_schedule(page: Page, site: Site) -> None:
     page.get_by_role("button", name="More for backup").click()
     page.get_by_role("menuitem", name="Pause the schedule").click()
     expect(page.get_by_text("schedule paused")).to_be_visible()
+    coming = page.get_by_role("region", name="Next runs")
+    expect(coming.get_by_role("listitem")).to_have_count(0)
+    expect(coming).to_contain_text("The schedule is paused.")
     page.get_by_role("button", name="More for backup").click()
     page.get_by_role("menuitem", name="Resume the schedule").click()
     expect(page.get_by_text("schedule paused")).to_have_count(0)
+    expect(coming.get_by_role("listitem")).to_have_count(6)
 
 
 def test_only_the_schedule_may_run_it(page: Page, site: Site) -> None:
@@ -250,6 +267,18 @@ def test_parameters(page: Page, site: Site, complaints: list[str]) -> None:
     complaints[:] = [one for one in complaints if "422" not in one]
 
 
+def test_nothing_as_a_choice(page: Page, site: Site) -> None:
+    """Who chooses the empty value gets it, not the default."""
+    params = '[{ name = "M", kind = "env", default = "some", choices = ["some", ""] }]'
+    site.configure(f"[tasks.chooses]\nrun = 'echo \"<$M>\"'\nparams = {params}\n")
+    site.request("POST", "/api/daemon/reload")
+    site.see(page, "#/task/chooses")
+    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("dialog").get_by_label("M").select_option("")
+    page.get_by_role("dialog").get_by_role("button", name="Run").click()
+    expect(page.get_by_role("log")).to_contain_text("<>")
+
+
 def test_palette(page: Page, site: Site) -> None:
     """Tasks, pages and things to do are found by a few letters, by keyboard alone."""
     site.see(page, "#/")
@@ -274,6 +303,16 @@ def test_palette(page: Page, site: Site) -> None:
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+    for what, control in (("Stop web", "Stop"), ("Run report", "month")):
+        page.keyboard.press("Control+k")
+        expect(field).to_be_focused()
+        page.keyboard.type(what)
+        expect(first).to_contain_text(what)
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog", name=re.compile(what))
+        expect(dialog.get_by_label(control).or_(dialog.get_by_role("button", name=control))).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_tokens(page: Page, site: Site) -> None:
@@ -357,6 +396,26 @@ def test_fits_a_phone(phone: Page, site: Site) -> None:
     for address in shown(phone, site):
         assert phone.evaluate(TOO_WIDE) == [], address
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
+
+
+def test_a_form_fits_a_phone(phone: Page, site: Site) -> None:
+    """Nothing of a dialog is cut off, however long a choice is."""
+    site.see(phone, "#/tokens")
+    phone.get_by_role("button", name="New token").tap()
+    dialog = phone.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    assert dialog.evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
+def test_the_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) -> None:
+    """Its button is on the screen."""
+    wide = phone.viewport_size
+    assert wide
+    phone.set_viewport_size({"width": 320, "height": 640})
+    site.see(phone, f"#/run/{site.done['backup']}")
+    expect(phone.get_by_role("log")).to_contain_text("disk full")
+    assert phone.evaluate(TOO_WIDE) == []
+    phone.set_viewport_size(wide)
 
 
 def test_on_a_phone(phone: Page, site: Site) -> None:

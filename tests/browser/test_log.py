@@ -56,6 +56,23 @@ def test_a_permanent_link_to_a_line(page: Page, site: Site) -> None:
     assert page.url.endswith("line=54321")
 
 
+def test_a_link_behind_the_end(page: Page, site: Site) -> None:
+    """It leads to the end."""
+    site.see(page, f"#/run/{site.done['long']}?line=999999999")
+    expect(page.get_by_role("log").locator("[data-n='199999']")).to_be_in_viewport()
+
+
+def test_a_stream_whose_lines_are_all_before(page: Page, site: Site) -> None:
+    """Who reads where a stream has no more lines is shown those that it has."""
+    site.configure("[tasks.early]\nrun = 'seq 1 3 >&2; sleep 0.3; seq 1 5000'\n")
+    site.request("POST", "/api/daemon/reload")
+    site.see(page, f"#/run/{site.run_to_end('early')}?line=3000")
+    log = page.get_by_role("log")
+    expect(log.locator(".target")).to_have_count(1)
+    page.get_by_label("Lines of").select_option("stderr")
+    expect(log.locator(".log-row .x")).to_have_text(["1", "2", "3"])
+
+
 def test_search_in_a_log(page: Page, site: Site) -> None:
     """Hits are listed; one that is chosen is shown among its neighbours, with what was found marked."""
     site.see(page, f"#/run/{site.done['long']}")
@@ -88,6 +105,29 @@ def test_search_in_all_runs(page: Page, site: Site) -> None:
     expect(hits).to_have_count(2)
     page.get_by_role("button", name="Search this run only").click()
     expect(hits).to_have_count(1)
+
+
+def test_a_search_in_the_logs_of_a_task_is_found_again(page: Page, site: Site) -> None:
+    """Whoever goes back from a hit sees the hits."""
+    site.see(page, "#/task/backup")
+    page.get_by_label("Search all runs of backup").fill("disk")
+    page.get_by_role("button", name="Search", exact=True).click()
+    hits = page.get_by_role("list", name="Hits").get_by_role("button")
+    hits.first.click()
+    expect(page.get_by_role("log").locator(".target")).to_contain_text("disk full")
+    page.go_back()
+    expect(page.get_by_label("Search all runs of backup")).to_have_value("disk")
+    expect(hits.first).to_contain_text("disk full")
+
+
+def test_a_time_in_the_log_of_the_daemon(page: Page, site: Site) -> None:
+    """It leads to the first line of that time or later."""
+    site.see(page, "#/daemon")
+    log = page.get_by_role("log")
+    expect(log.locator(".log-row").first).to_be_visible()
+    page.get_by_label("Go to a line or a time").fill("2026-01-01 00:00")
+    page.keyboard.press("Enter")
+    expect(log.locator(".target")).to_have_attribute("data-n", "0")
 
 
 def test_a_live_log(page: Page, site: Site) -> None:
@@ -141,7 +181,8 @@ def test_how_a_line_was_drawn(page: Page, site: Site) -> None:
     page.get_by_role("button", name=re.compile("was redrawn")).click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator("pre")).to_contain_text("copying 1 of 5")
-    dialog.get_by_role("slider").press("End")
+    expect(dialog.get_by_role("slider")).to_be_focused()
+    page.keyboard.press("End")
     expect(dialog.locator("pre")).to_contain_text("copying 5 of 5")
 
 

@@ -215,6 +215,37 @@ def test_a_line_that_ends_while_the_api_is_away(page: Page, site: Site, complain
     complaints.clear()
 
 
+def test_what_one_stream_draws(page: Page, site: Site) -> None:
+    """It is not shown among the lines of another one."""
+    site.see(page, f"#/run/{talking(site)}")
+    region = page.locator(".log-region")
+    with site.pipe.open("w") as pipe:
+        pipe.write("half")
+        pipe.flush()
+        expect(region).to_have_text("half")
+        page.get_by_label("Lines of").select_option("stderr")
+        expect(region).to_be_hidden()
+        page.get_by_label("Lines of").select_option("stdout")
+        expect(region).to_have_text("half")
+
+
+def test_a_run_that_others_delete(page: Page, site: Site, complaints: list[str]) -> None:
+    """Its page says that it is gone, and shows it again when it is restored."""
+    for operation in ("one", "bulk"):
+        run = site.run_to_end("tries-to-say")
+        site.see(page, f"#/run/{run}")
+        verdict = page.get_by_role("region", name="Verdict")
+        expect(verdict).to_contain_text("It succeeded")
+        if operation == "one":
+            site.request("DELETE", f"/api/runs/{run}")
+        else:
+            site.request("POST", "/api/runs/bulk/delete", {"ids": [run]})
+        expect(page.get_by_text("There is no run")).to_be_visible()
+        site.request("POST", "/api/runs/bulk/restore", {"ids": [run]})
+        expect(verdict).to_contain_text("It succeeded")
+    complaints[:] = [one for one in complaints if "404" not in one]
+
+
 def test_the_scheduler_is_away(page: Page, site: Site, complaints: list[str]) -> None:
     """A command says that it was not done, a banner why; both are over by themselves."""
 

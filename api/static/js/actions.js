@@ -69,7 +69,8 @@ function ParameterForm({ unit, params }) {
     const values = {};
     for (const one of params) {
       const value = one.kind === "flag" ? (data.has(one.name) ? "true" : "false") : data.get(one.name);
-      if (value !== "" && value !== null) values[one.name] = value;
+      const empty = one.default !== undefined && one.choices?.includes(""); // nothing, chosen instead of the default
+      if (value !== null && (value !== "" || empty)) values[one.name] = value;
     }
     try {
       const run = await post(taskPath(unit.name, "run"), { params: values }, { naming: "camel" });

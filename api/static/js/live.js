@@ -25,6 +25,7 @@ const SILENT_MS = 40_000; // the daemon says something at least every 15 s
 const QUIET_MS = 12_000; // the scheduler measures the host every five seconds
 const AGAIN_MS = 2000;
 const REMEMBERED_MS = 3000;
+const UNTOLD_MS = 30_000; // no event tells that a schedule is paused, or resumed
 
 /** "connecting", "live" or "lost". */
 export const connection = signal("connecting");
@@ -121,6 +122,8 @@ setInterval(() => {
   // Only asking tells whether the scheduler is away, or back.
   if (daemon.value && (!daemon.value.schedulerActive || Date.now() - sampledAt > QUIET_MS)) daemonSoon();
 }, 3000);
+
+setInterval(() => wanted && connection.value === "live" && unitsSoon(), UNTOLD_MS);
 
 // The network says nothing of a daemon on the same machine: only asking it tells whether it is reached.
 for (const kind of ["online", "offline"]) addEventListener(kind, () => wanted && open());

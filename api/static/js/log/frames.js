@@ -13,9 +13,11 @@ function Frames({ source, line }) {
   const [at, setAt] = useState(0);
   const [problem, setProblem] = useState(null);
   const box = useRef(null);
+  const slider = useRef(null);
   useEffect(() => {
     source.frames(line.n).then(setFrames, (error) => setProblem(error.message));
   }, []);
+  useEffect(() => slider.current?.focus(), [frames]);
   const rows = frames?.[at];
   useEffect(() => {
     if (!box.current || !rows) return;
@@ -32,7 +34,7 @@ function Frames({ source, line }) {
     ${frames?.length > 0 &&
     html`<pre ref=${box} tabindex="0"></pre>
       <label>Frame ${at + 1} of ${frames.length}
-        <input type="range" min="0" max=${frames.length - 1} value=${at} onInput=${(event) => setAt(Number(event.target.value))} autofocus />
+        <input ref=${slider} type="range" min="0" max=${frames.length - 1} value=${at} onInput=${(event) => setAt(Number(event.target.value))} />
       </label>`}
     <form method="dialog" class="buttons"><button>Close</button></form>
   </div>`;

@@ -52,6 +52,12 @@ export class DaemonLog {
     };
   }
 
+  async pageAt(at, limit) {
+    const page = await this.page(0, KEPT);
+    const from = Date.parse(at);
+    return { ...page, lines: page.lines.filter((line) => line.ts >= from).slice(0, limit) };
+  }
+
   streamFrom(n) {
     return withQuery("api/daemon/log/stream", { from: this.lines.length ? n : -2000, replayLimit: 5000 });
   }

@@ -151,18 +151,28 @@ export class LogView {
 
   /** Show line `n` in the middle, marked. */
   jump(n, { marked = true } = {}) {
-    const from = Math.max(0, n - PAGE / 2);
     return this.load(
-      () => this.source.page(from, PAGE, this.stream || undefined),
+      () => this.around(n),
       (lines, page) => {
         this.following = false;
         this.window.target = marked ? n : null;
-        this.replace(lines, lines.length < PAGE ? page.totalLines : 0);
+        this.replace(lines, page.whole ? page.totalLines : 0);
         this.fit();
         const row = this.window.rowAt(n);
         if (row) this.scroll.scrollTop = row.offsetTop - this.scroll.clientHeight / 3;
+        else this.stick();
       },
     );
+  }
+
+  /** Lines on both sides of line `n`; where there are few behind it, more of those before it. */
+  async around(n) {
+    const page = await this.source.page(Math.max(0, n - PAGE / 2), PAGE, this.stream || undefined);
+    const whole = page.lines.length < PAGE;
+    const end = page.lines[0]?.n ?? page.totalLines;
+    if (page.lines.length >= PAGE / 2 || end <= page.firstAvailable) return { ...page, whole };
+    const before = await this.pageBefore(end);
+    return { ...page, whole, lines: [...before.lines, ...page.lines] };
   }
 
   /** Show what was printed at that time (ISO). */
@@ -266,6 +276,8 @@ export class LogView {
   async only(stream) {
     const top = this.topLine();
     this.stream = stream;
+    this.redrawn = true;
+    this.later();
     if (this.following || top === null) await this.toEnd();
     else await this.jump(top, { marked: false });
   }
@@ -372,10 +384,11 @@ export class LogView {
   }
 
   drawRegion() {
-    const hidden = !this.drawn.size || this.end < this.total;
+    const drawn = [...this.drawn].filter(([stream]) => !this.stream || stream === this.stream);
+    const hidden = !drawn.length || this.end < this.total;
     if (this.redrawn) {
       const rows = [];
-      for (const [stream, texts] of this.drawn) rows.push(...texts.map((text) => regionRow(stream, text)));
+      for (const [stream, texts] of drawn) rows.push(...texts.map((text) => regionRow(stream, text)));
       this.region.replaceChildren(...rows);
       this.redrawn = false;
     }

@@ -2,6 +2,7 @@
 import { html, useState } from "../../vendor/preact.js";
 import { Refused, post } from "../api.js";
 import { useTitle } from "../parts/basics.js";
+import { me } from "../state.js";
 
 export function Login({ entered }) {
   useTitle("Log in");
@@ -14,6 +15,9 @@ export function Login({ entered }) {
     try {
       await post("api/auth/login", { password: new FormData(event.target).get("password") });
       await entered();
+      if (me.value.authenticated) return;
+      setProblem("That is the password, but the browser does not send its cookie back: it takes none, or the daemon is not at this address (base_path).");
+      setBusy(false);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       setProblem(error.status === 401 ? "That is not the password." : error.message);

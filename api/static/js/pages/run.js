@@ -24,11 +24,11 @@ export function RunPage({ id }) {
   useTitle(run ? `${run.taskName} · run` : "Run");
   useEffect(() => {
     const again = throttle(reload, 300);
-    return listen((kind, body) => (body.runId === id || kind === "resumed") && again());
+    return listen((kind, body) => (body.runId === id || kind === "resumed" || (kind.startsWith("run.") && body.affected)) && again());
   }, [id]);
   const source = useMemo(() => new RunLog(id), [id]);
-  if (error && !run) {
-    const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
+  const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
+  if (gone || (error && !run)) {
     return html`<h1>Run</h1><${Card} label="Problem">
       ${gone ? html`<${Empty}><p>There is no run <span class="mono">${id}</span>: it was deleted, or its time in the history is over.</p><a class="button" href=${link("runs")}>All runs</a></${Empty}>` : html`<${Problem} error=${error} retry=${reload} />`}
     </${Card}>`;

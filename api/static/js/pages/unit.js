@@ -8,8 +8,8 @@ import { Heat, HeatKey } from "../parts/heat.js";
 import { RunsTable } from "../parts/runs_table.js";
 import { UnitActions } from "../parts/unit_actions.js";
 import { listen } from "../live.js";
-import { Hits, SearchField, finder, parametersOf, useSearch } from "../log/search.js";
-import { go, link } from "../routes.js";
+import { Hits, SearchField, finder, parametersOf, queryOf, useSearch } from "../log/search.js";
+import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
 import { throttle, unitNamed, units } from "../state.js";
 import { FAILURES, ofService, ofUnit } from "../states.js";
@@ -74,11 +74,12 @@ function there({ at, local }) {
 
 function Schedule({ unit }) {
   const { data, error, reload } = useLoad((signal) => get(taskPath(unit.name, "schedule"), { count: 6 }, signal), [unit.name, unit.nextRunAt, unit.paused]);
+  const coming = unit.paused ? [] : (data?.items ?? []);
   return html`<${Card} title="Next runs">
     ${error && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${5} />`}
-    ${data && !data.items.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "It has no schedule: somebody has to run it."}</${Empty}>`}
-    <ul class="lines">${(data?.items ?? []).map((one) => html`<li key=${one.at}>
+    ${data && !coming.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "It has no schedule: somebody has to run it."}</${Empty}>`}
+    <ul class="lines">${coming.map((one) => html`<li key=${one.at}>
       <span><${At} at=${one.startsAt ?? one.at} /> ${there(one) && html`<span class="soft small">${there(one)}</span>`}
         ${one.note && html`<div class="small soft">${NOTES[one.note]}</div>`}</span>
       <span class="spring"></span><span class="soft small"><${Ago} at=${one.startsAt ?? one.at} /></span>
@@ -138,9 +139,14 @@ function Year({ name }) {
 }
 
 function LogSearch({ name }) {
-  const [query, setQuery] = useState(null);
+  const [query, setQuery] = useState(queryOf(route.value.query));
   const found = useSearch(name, undefined, query);
-  return html`<${Card} title="Search in its logs" tools=${html`<${SearchField} search=${setQuery} label=${`Search all runs of ${name}`} />`}>
+  const search = (wanted) => {
+    setQuery(wanted);
+    const none = { q: undefined, regex: undefined, case: undefined, all: undefined };
+    go(link("task", name, { ...Object.fromEntries(route.value.query), ...none, ...parametersOf(wanted) }), { replace: true });
+  };
+  return html`<${Card} title="Search in its logs" tools=${html`<${SearchField} search=${search} label=${`Search all runs of ${name}`} initial=${query} />`}>
     ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => moment(hit.ts)} choose=${(hit) => go(link("run", hit.runId, { line: hit.n + 1, ...parametersOf(query) }))} />`}
   </${Card}>`;
 }

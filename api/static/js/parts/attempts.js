@@ -46,7 +46,7 @@ export function Attempts({ run }) {
   return html`<${Card} title=${count(data.length, "attempt")}><ol class="lines attempts">
     ${data.map((one, index) => {
       const waited = index ? beginOf(one) - endOf(data[index - 1], at) : 0;
-      const place = { left: part(beginOf(one) - first), width: part(endOf(one, at) - beginOf(one)) };
+      const place = { left: `min(${part(beginOf(one) - first)}, calc(100% - 3px))`, width: part(endOf(one, at) - beginOf(one)) };
       return html`<li key=${one.id} class=${one.id === run.id ? "here" : ""}>
         <a href=${link("run", one.id)} aria-current=${one.id === run.id ? "true" : undefined}>
           <${Badge} look=${{ ...ofRun(one), word: `${one.retryAttempt + 1}. ${ofRun(one).word}` }} />

@@ -47,7 +47,8 @@ export function Dialog() {
     if (shown && !box.current.open) {
       before.current = document.activeElement;
       box.current.showModal();
-    } else if (!shown) before.current?.focus({ preventScroll: true });
+    } else if (shown) (box.current.querySelector("[autofocus]") ?? box.current.querySelector("input, select, button"))?.focus();
+    else before.current?.focus({ preventScroll: true });
   }, [shown]);
   if (!shown) return null;
   const closed = () => {

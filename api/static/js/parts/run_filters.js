@@ -8,6 +8,7 @@ import { Choices } from "./choices.js";
 export const FILTERS = ["status", "task_name", "triggered_by", "created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only", "search"];
 const RARE = ["created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only"];
 const STATUS_OPTIONS = STATUSES.map((one) => [one, ofReason(one).word]);
+const MOST = Number.MAX_SAFE_INTEGER; // beyond every exit code
 const TRIGGERS = ["cron", "api", "cloud", "service", "startup"];
 
 /** Those that are set; `read(key)` gives the text of one, "" for none. */
@@ -16,7 +17,7 @@ export const filterOf = (read) => Object.fromEntries(FILTERS.filter((key) => rea
 /** Bulk selectors are exact, as lists in camelCase are; numbers and truth are typed there. */
 export function bulkFilter(filter) {
   const typed = { ...filter };
-  for (const key of ["exit_code_min", "exit_code_max"]) if (key in typed) typed[key] = Number(typed[key]);
+  for (const key of ["exit_code_min", "exit_code_max"]) if (key in typed) typed[key] = Math.max(-MOST, Math.min(MOST, Number(typed[key])));
   if ("retries_only" in typed) typed.retries_only = typed.retries_only === "true";
   return typed;
 }
@@ -27,7 +28,7 @@ const toApi = (local) => (local ? new Date(local).toISOString() : "");
 /** name: the runs are of this task alone. set(changes): what the address is to say. active: whether any is set. */
 export function Filters({ name, read, set, active, clear }) {
   const [more, setMore] = useState(RARE.some(read));
-  const statuses = read("status").split(",").filter(Boolean);
+  const statuses = read("status").split(",").map((one) => one.trim()).filter(Boolean);
   const text = (key) => (event) => set({ [key]: event.target.value });
   return html`<form class="filters" role="search" aria-label="Filter runs" onSubmit=${(event) => event.preventDefault()}>
     <label>Search<input type="search" value=${read("search")} onChange=${text("search")} placeholder="Part of a name or id" /></label>
