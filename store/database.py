@@ -116,9 +116,10 @@ class Database(ABC):
 class _Writer(Database):
     """One connection. Once a thread has taken it over, no other may use it: it could land in that one's transaction."""
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connect: Callable[[bool], Connection]) -> None:
+        """`connect` is told whether it was called before: what is there then is neither made nor marked again."""
         self._connect = connect
-        self._connection: Connection | None = connect()
+        self._connection: Connection | None = connect(False)
         super().__init__(self._connection.place)
         self._owner: int | None = None
         self._borrowed = False
@@ -147,7 +148,7 @@ class _Writer(Database):
         connection = self._mine()
         if not connection.usable():
             connection.close()
-            connection = self._connection = self._connect()
+            connection = self._connection = self._connect(True)
         self._borrowed = True
         return connection
 
@@ -195,7 +196,7 @@ class _Reader(Database):
 class _Backend(Protocol):
     """One of the modules that know a kind of database."""
 
-    def connect_writer(self, target: str, durability: Durability, /) -> Connection: ...
+    def connect_writer(self, target: str, durability: Durability, /, *, again: bool) -> Connection: ...
 
     def connect_reader(self, target: str, limit_s: float | None, /) -> Connection: ...
 
@@ -225,7 +226,7 @@ def open_writer(target: str, durability: Durability = "crash") -> Database:
         Away: The server cannot be reached; `Refused`: it does not let us in.
     """
     backend = _backend(target)
-    writer = _Writer(lambda: backend.connect_writer(target, durability))
+    writer = _Writer(lambda again: backend.connect_writer(target, durability, again=again))
     try:
         with writer.lent() as connection:
             migrate(connection)

@@ -345,8 +345,10 @@ def place(url: str) -> str:
     return f"postgresql://{user}{parts.get('host') or parts.get('hostaddr') or ''}{port}/{parts.get('dbname') or ''}"
 
 
-def connect_writer(url: str, durability: Durability) -> Connection:
+def connect_writer(url: str, durability: Durability, *, again: bool = False) -> Connection:
     """Connect for writing, as the only one; nothing is written yet, so that `is_stored` can be asked.
+
+    A database that was ours and is empty now is not taken `again`: somebody may be about to restore it.
 
     Raises:
         StoreError: See `store.database.open_writer`.
@@ -358,7 +360,10 @@ def connect_writer(url: str, durability: Durability) -> Connection:
     try:
         _check_server(connection)
         _lock(connection)
-        _claim(connection)
+        if again:
+            _check_kept(connection)
+        else:
+            _claim(connection)
     except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
@@ -439,6 +444,16 @@ def _holder(connection: Connection) -> str:
 def _check_set_up(connection: Connection) -> None:
     if not _is_ours(connection):
         raise NotReady(f"({connection.place} was not set up yet)")
+
+
+def _check_kept(connection: Connection) -> None:
+    """Whether what was set up is still there."""
+    try:
+        _check_set_up(connection)
+        check_readable(connection)
+    except NotReady as err:
+        why = "its tables are gone: restore them, or restart the daemon to begin without"
+        raise Unusable(f"({connection.place}: {why})") from err
 
 
 def _is_ours(connection: Connection) -> bool:

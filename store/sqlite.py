@@ -244,7 +244,7 @@ def place(path: str) -> str:
     return path
 
 
-def connect_writer(path: str, durability: Durability) -> Connection:
+def connect_writer(path: str, durability: Durability, *, again: bool = False) -> Connection:  # noqa: ARG001 - the seam's signature
     """Open the file for writing; create it when it is absent.
 
     Raises:

@@ -43,6 +43,14 @@ class Unavailable(Exception):
     """No scheduler answered: the command was not carried out."""
 
 
+class NotSent(Unavailable):
+    """No scheduler was there to take the command."""
+
+
+class _Unsent(OSError):
+    """Nobody took the request: it was not sent as a whole."""
+
+
 class CannotNow(Unavailable):
     """A scheduler answered that it cannot carry the command out now."""
 
@@ -57,6 +65,9 @@ class _Connection:
         try:
             self._sock.settimeout(timeout_s)
             self._sock.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError) as err:
+            self.close()
+            raise _Unsent from err
         except BaseException:  # whatever it is, nobody else closes it
             self.close()
             raise
@@ -66,15 +77,18 @@ class _Connection:
 
         Raises:
             ProtocolError: what came is no answer to it.
-            OSError: the connection broke, or the time passed.
+            OSError: the connection broke, or the time passed; `_Unsent`: before the request was sent.
         """
         self._sock.settimeout(timeout_s)
         greeting, self._greeting = self._greeting, b""
         data = greeting + encode(request)
         # Nearly always the kernel takes all of it at once, and then ``sendall`` costs twice as much.
-        sent = self._sock.send(data)
-        if sent < len(data):
-            self._sock.sendall(data[sent:])
+        try:
+            sent = self._sock.send(data)
+            if sent < len(data):
+                self._sock.sendall(data[sent:])
+        except BrokenPipeError as err:
+            raise _Unsent from err
         answer = receive(self._sock, self._decoder)
         if answer is not None and answer.get("id") != request["id"]:
             raise ProtocolError("an answer to another request")
@@ -101,7 +115,7 @@ class ControlClient:
 
         Raises:
             Refused: unknown names, a state that forbids it, invalid arguments.
-            Unavailable: nobody answered in time.
+            Unavailable: nobody answered in time; `NotSent`: nobody was there to take it.
         """
         return self._call(op, arguments, _DEADLINE_S)
 
@@ -117,42 +131,57 @@ class ControlClient:
     def _call(self, op: str, arguments: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         start = time.monotonic()
         request = {"id": os.urandom(16).hex(), "deadline": start + deadline_s, "op": op, "args": arguments}
+        sent = False
         while True:
             began = time.monotonic()
             try:
                 answer = self._exchange(request, deadline_s + _GRACE_S)
+                sent = True
             except TimeoutError as err:
                 raise Unavailable("the scheduler does not answer in time") from err
+            except _Unsent:
+                answer = None
             except (OSError, ProtocolError):
                 answer = None
+                sent = True
             if answer is not None:
                 return _result(answer)
             broken = time.monotonic()
             if broken - began > _PAUSE_S:
                 start = broken  # until now it was at work
             if broken - start > _RECONNECT_S:
-                raise Unavailable("the scheduler does not answer")
+                raise (Unavailable if sent else NotSent)("the scheduler does not answer")
             time.sleep(_PAUSE_S)
 
     def _exchange(self, request: dict[str, Any], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, Any] | None:
         """The answer to a request; None when the scheduler hung up without one.
 
         Raises:
-            OSError: nobody listens, the connection broke, or the time passed.
+            OSError: nobody listens, the connection broke, or the time passed; `_Unsent`: it was sent to nobody.
             ProtocolError: what came is no answer.
         """
         kept = self._kept()
+        sent = False
         if kept is not None:
             try:
                 answer = self._ask(kept, request, timeout_s)
+                sent = True
             except TimeoutError:
                 raise
-            except (OSError, ProtocolError):  # EPIPE, ECONNRESET
+            except _Unsent:  # EPIPE
                 answer = None
+            except (OSError, ProtocolError):  # ECONNRESET
+                answer = None
+                sent = True
             if answer is not None:
                 return answer
             self.close()  # that scheduler has ended, perhaps long ago
-        return self._ask(_Connection(self._path, self._token, timeout_s), request, timeout_s)
+        try:
+            return self._ask(_Connection(self._path, self._token, timeout_s), request, timeout_s)
+        except _Unsent as err:
+            if sent:
+                raise ConnectionResetError from err
+            raise
 
     def _kept(self) -> _Connection | None:
         try:

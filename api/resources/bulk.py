@@ -25,7 +25,8 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
         try:
             return context.control.call_patiently(operation, command=new_ulid(), by=call.by, **selected, **more)
         except Unavailable as err:
-            raise unavailable(f"Perhaps only part of it was done; asked again, the rest is: {err}") from err
+            why = str(err).partition(". (")[0]  # behind it are paths
+            raise unavailable(f"Perhaps only part of it was done; asked again, the rest is: {why}") from err
 
     return asked(command)
 

@@ -22,7 +22,7 @@ from store import runs as store_runs
 from store.errors import StoreError
 from store.ids import new_ulid
 from store.runs import Run
-from supervisor.client import CannotNow
+from supervisor.client import CannotNow, NotSent
 
 log = logging.getLogger("gunicorn.error")
 
@@ -73,7 +73,7 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
         result = asked(lambda: context.control.call("trigger", **arguments))
     except ApiError as err:
         # A scheduler that stored the run and died before it could answer: the run will come.
-        if err.status != 503 or isinstance(err.__cause__, CannotNow) or _read(context, run_id) is None:
+        if err.status != 503 or isinstance(err.__cause__, CannotNow | NotSent) or not _came(context, run_id):
             raise
         return run_id, None
     row = result.get("row")
@@ -100,6 +100,17 @@ def _stored(context: Context, run_id: str) -> Run:
     if run is None:
         raise ApiError(404, f"The run {run_id} was deleted")
     return run
+
+
+def _came(context: Context, run_id: str) -> bool:
+    """Whether a run was stored whose scheduler did not answer."""
+    try:
+        return context.reads(store_runs.get_run, run_id) is not None
+    except StoreError as err:
+        log.error("whether the run %s was triggered could not be read: %s", run_id, err)
+        # No 503, which would say that it was not.
+        why = f"The scheduler went away and the database could not be read: perhaps the run {run_id} was triggered"
+        raise ApiError(500, why) from err
 
 
 def _read(context: Context, run_id: str) -> Run | None:

@@ -1,7 +1,8 @@
 """``python -m supervisor.scheduler --fd N``: started by the root, over whose socketpair it hears and speaks.
 
-Ends when that socket closes. Exit statuses: 0 then; 71 when there is no memory left; 73 when it cannot start. The root
-tries again, but a daemon whose very first scheduler cannot start does not start either.
+Ends when that socket closes. Exit statuses: 0 then; 71 when there is no memory left, or the database went away while it
+started; 73 when it cannot start. The root tries again, but a daemon whose very first scheduler cannot start does not
+start either.
 """
 
 import gc
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from store.database import Database
-from store.errors import StoreError
+from store.errors import Away, StoreError
 from store.meta import get_meta, set_meta
 from store.run_samples import of_running, settle_passes
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
@@ -427,7 +428,11 @@ def main() -> int:
         if root.epoch > 1:
             in_force, left_out = follow(config, boot)
             warnings = [*warnings, *left_out]
-        scheduler = Scheduler(root, boot, Settled(config, in_force), warnings, log, database)
+        try:
+            scheduler = Scheduler(root, boot, Settled(config, in_force), warnings, log, database)
+        except Away as err:  # it was there a moment ago: the next scheduler waits for it
+            log.error(f"another scheduler begins: {err}")
+            return EX_OSERR
     except RootGone:
         return 0
     except (datalock.Locked, ConfigError, StoreError, OSError) as err:

@@ -1,7 +1,7 @@
 """Opening the database, whose server may start later than we do."""
 
 from store.database import Database, open_reader, open_writer
-from store.errors import Away, Refused
+from store.errors import Away, InDoubt, Refused
 from supervisor.config.model import Config
 from supervisor.logline import Log
 from supervisor.messages import Boot
@@ -30,7 +30,7 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
                 database = open_mended(boot, config.storage.durability, log)
             else:
                 database = open_writer(boot.database, config.storage.durability)
-        except Away as err:
+        except (Away, InDoubt) as err:
             if isinstance(err, Refused) and root.epoch == 1:
                 raise
             if str(err) != told:

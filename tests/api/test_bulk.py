@@ -232,13 +232,14 @@ def test_not_finished(daemon: Daemon) -> None:
     """503 says that part of it may be done, unlike other commands."""
 
     def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
-        raise Refusal(503, "the disk is full")
+        raise Refusal(503, "it was not finished: The disk is full: nothing was stored. (/srv/data/ringward.db: full)")
 
     daemon.scheduler.operations["bulk_delete"] = fail
     answer = post(daemon, "delete", {"match_all": True})
     assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
     assert "Perhaps only part of it was done" in answer.json["detail"]
-    assert "the disk is full" in answer.json["detail"]
+    assert "The disk is full" in answer.json["detail"]
+    assert "/srv" not in answer.json["detail"]
 
 
 def test_delete(daemon: Daemon) -> None:

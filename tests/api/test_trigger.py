@@ -158,6 +158,28 @@ def test_a_run_that_cannot_be_read(own: Daemon) -> None:
         os.rename(f"{own.boot.database}.away", own.boot.database)
 
 
+def test_neither_scheduler_nor_database(own: Daemon) -> None:
+    """503 if nobody was there to take the command; when somebody was, 500 tells that nobody knows what became of it."""
+
+    def die(_args: dict[str, Any]) -> dict[str, Any]:
+        own.scheduler.stop()
+        raise ConnectionAbortedError
+
+    own.scheduler.operations["trigger"] = die
+    os.rename(own.boot.database, f"{own.boot.database}.away")
+    try:
+        unknown = own.ask("POST", "/api/tasks/job/run")
+        assert unknown.status == 500
+        assert "perhaps" in unknown.json["detail"]
+        assert "Retry-After" not in unknown.headers
+        refused = own.ask("POST", "/api/tasks/job/run")
+        assert refused.status == 503
+        assert "nothing was done" in refused.json["detail"]
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+        own.scheduler.start()
+
+
 def test_wait(daemon: Daemon) -> None:
     """Wait answers when the run has ended, with its end."""
     plain = daemon.scheduler.operations["trigger"]

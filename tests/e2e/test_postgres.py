@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
+import psycopg
 import pytest
 
 from tests.e2e.daemon import Daemon, command_lines
@@ -180,6 +181,21 @@ def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer
         until(lambda: daemon.output.read_text().count("waiting for the database") == 2, "another message")
     finally:
         postgres.start()
+    until(daemon.ready, "the daemon to begin")
+    assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
+
+
+def test_a_server_that_hangs_up_at_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A daemon that loses its server while it takes up its work waits for it, as if it had not been there yet."""
+    daemon.begin()
+    daemon.stop()
+    name = daemon.url.rpartition("%3D")[2]
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'ringward' AND wait_event_type = 'Lock'"
+    with psycopg.connect(postgres.url("postgres")) as connection:
+        connection.execute(f"LOCK TABLE {name}.meta")
+        daemon.launch()
+        until(lambda: postgres.ask(waiting), "the scheduler to read")
+        postgres.hang_up()
     until(daemon.ready, "the daemon to begin")
     assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
 

@@ -350,3 +350,22 @@ def test_plans(writer: Database) -> None:
         plan = "\n".join(row[0] for row in writer.rows(f"EXPLAIN {query}"))
         assert looked_up in plan
         assert "Seq Scan" not in plan
+
+
+def test_tables_that_are_gone(postgres: PostgresServer) -> None:
+    """A writer that comes back to an empty schema leaves it so for whoever restores it, and goes on after that."""
+    url = postgres.create()
+    name = url.rpartition("%3D")[2]
+    writer = open_writer(url)
+    set_meta(writer, "k", 1)
+    postgres.ask(f"ALTER SCHEMA {name} RENAME TO {name}_away; CREATE SCHEMA {name}")
+    postgres.hang_up()
+    for _ in range(2):
+        with pytest.raises(Unusable, match="tables are gone"):
+            set_meta(writer, "k", 2)
+    assert postgres.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == []
+    postgres.ask(f"DROP SCHEMA {name}; ALTER SCHEMA {name}_away RENAME TO {name}")
+    assert get_meta(writer, "k") == 1
+    set_meta(writer, "k", 3)
+    writer.close()
+    postgres.drop(url)
