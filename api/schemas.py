@@ -287,13 +287,7 @@ TokenRole = Annotated[str, Meta(extra_json_schema={"enum": ["viewer", "operator"
 class TokenBody(Body, kw_only=True, rename="camel"):
     """A new token."""
 
-    name: Annotated[
-        str,
-        Meta(
-            pattern="^(?![.]+(?![\\s\\S]))[a-zA-Z0-9._:-]{1,100}(?![\\s\\S])",
-            description="Of letters, digits and . _ : -, but not of dots alone: it is a part of a path.",
-        ),
-    ]
+    name: Annotated[str, Meta(pattern="^(?![.]+(?![\\s\\S]))[a-zA-Z0-9._:-]{1,100}(?![\\s\\S])")]
     role: Literal["viewer", "operator", "admin", "cloud"]
     tasks: (
         Annotated[

@@ -20,7 +20,6 @@ from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.logline import Log, printable, stamp
 from supervisor.messages import Decoder, Frame, ProtocolError, encode
-from supervisor.scheduler.arguments import wrong
 from supervisor.scheduler.control import ControlServer, Operation, Reply, done, refused
 from supervisor.scheduler.loop import Loop
 from tests.waiting import until
@@ -322,22 +321,6 @@ def test_no_request(control: Server, client: ControlClient, tmp_path: Path, requ
         assert sock.recv(1) == b""
     assert control.calls == []
     assert client.call("echo", a=1) == {"a": 1}
-
-
-@pytest.mark.parametrize(
-    ("operation", "arguments"),
-    [
-        ("trigger", {"task": "t", "run": "../../../../etc/x", "by": "x", "triggered_by": "api"}),
-        ("bulk_rerun", {"command": "../../../.AAAAAAAAAAAAAAAA", "match_all": True, "filter": {}, "except_ids": ""}),
-        ("stop", {"run": "x", "by": {}, "force": False}),
-        ("service_restart", {"task": "s", "command": {}, "rolling": False, "by": "x"}),
-        ("audit", {"entries": {"k": [1]}}),
-        ("token_create", {"x": 1}),
-    ],
-)
-def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) -> None:
-    """Files are named by ids, and what the database does not take would be tried for ever."""
-    assert wrong(operation, arguments) is not None
 
 
 def test_many_strangers(control: Server, client: ControlClient, tmp_path: Path) -> None:

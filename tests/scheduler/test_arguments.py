@@ -1,0 +1,35 @@
+"""What the operations of ``control.sock`` take."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.scheduler.arguments import OF_OPERATIONS, wrong
+
+SCHEDULER = Path(__file__).parent.parent.parent / "supervisor" / "scheduler"
+TABLE = re.compile(r"def operations\(self\).*?(?=\n    def |\Z)", re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("trigger", {"task": "t", "run": "../../../../etc/x", "by": "x", "triggered_by": "api"}),
+        ("bulk_rerun", {"command": "../../../.AAAAAAAAAAAAAAAA", "match_all": True, "filter": {}, "except_ids": ""}),
+        ("stop", {"run": "x", "by": {}, "force": False}),
+        ("service_restart", {"task": "s", "command": {}, "rolling": False, "by": "x"}),
+        ("audit", {"entries": {"k": [1]}}),
+        ("token_create", {"x": 1}),
+    ],
+)
+def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) -> None:
+    """Files are named by ids, and what the database does not take would be tried for ever."""
+    assert wrong(operation, arguments) is not None
+
+
+def test_no_operation_is_forgotten() -> None:
+    """Those that say which they have, and the reload, have arguments that are looked at."""
+    tables = [table for path in SCHEDULER.glob("*.py") for table in TABLE.findall(path.read_text())]
+    names = {name for table in tables for name in re.findall(r'"([a-z_]+)": ', table)}
+    assert names | {"reload"} == OF_OPERATIONS.keys()
