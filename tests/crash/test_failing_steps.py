@@ -52,8 +52,8 @@ TOLD = (
     ("root posix_fallocate RUN.ring", FULL),
     ("scheduler create config.last.new", FULL),
     ("scheduler replace config.last", FULL),
-    ("api create audit-RUN.entries", FULL),
-    ("api write audit-RUN.entries", FULL),
+    ("api create audit/audit-RUN.entries", FULL),
+    ("api write audit/audit-RUN.entries", FULL),
 )
 """Steps of work, and how they fail: something is put off or lost, or nearly so."""
 REFUSED = (

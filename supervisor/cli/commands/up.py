@@ -15,6 +15,7 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
+    from supervisor.cli.boot.api_user import ApiUser
     from supervisor.cli.boot.secret import Password
     from supervisor.config.model import Config
     from supervisor.config.problems import Invalid
@@ -127,9 +128,7 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
         sharing.share(boot)
     except OSError as err:
         raise datadir.unusable(directory, err) from err
-    _banner(boot, config, settled.password)
-    if api_user.warning is not None:
-        click.echo(f"ringward: {api_user.warning}; {api_user.remedy}", err=True)
+    _banner(boot, config, settled.password, api_user)
     _become_root(boot, lock, place.lock, ready_fd)
 
 
@@ -187,7 +186,7 @@ def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
     return click.BadParameter(message, param_hint="--listen")
 
 
-def _banner(boot: "Boot", config: "Config", password: "Password") -> None:
+def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "ApiUser") -> None:
     """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
     from supervisor.cli.commands.validate import counted
 
@@ -202,6 +201,8 @@ def _banner(boot: "Boot", config: "Config", password: "Password") -> None:
         "password": hint,
         "defined": f"{counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}",
     }
+    if api_user.warning is not None:
+        facts["warning"] = f"{api_user.warning}; {api_user.remedy}"
     click.echo(f"Ringward {VERSION}")
     for name, value in facts.items():
         click.echo(f"  {name:<9} {value}")
