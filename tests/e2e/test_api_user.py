@@ -315,14 +315,19 @@ def test_another_user_needs_another_daemon(make: Make) -> None:
 
 
 def test_a_data_directory_of_somebody_else(make: Make) -> None:
-    """Root keeps nothing where another user could put something in its way."""
+    """Root keeps nothing where another user could have put something in its way; one that is empty it makes its own."""
     daemon = make()
     daemon.data.mkdir()
     os.chown(daemon.data, UID, UID)
+    (daemon.data / "logs").symlink_to("/etc")
     status, said = refusal(daemon)
     assert status == 73
     assert f"{daemon.data} belongs to {NAME}" in said
     assert f"chown -R root: {daemon.data}" in said
+    assert daemon.data.stat().st_uid == UID
+    (daemon.data / "logs").unlink()
+    daemon.start()
+    assert (daemon.data.stat().st_uid, stat.S_IMODE(daemon.data.stat().st_mode)) == (0, 0o710)
 
 
 def test_a_lock_of_theirs(make: Make) -> None:

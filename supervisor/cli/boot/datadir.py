@@ -31,19 +31,39 @@ def prepare(path: str) -> None:
         _probe(path)
     except OSError as err:
         raise unusable(path, err) from err
-    status = os.stat(path)
-    mode = stat.S_IMODE(status.st_mode)
-    if os.geteuid() == 0 and status.st_uid != 0:
-        raise Failure(
-            f"the data directory {path} belongs to {_user(status.st_uid)}, who could have root write elsewhere; "
-            f"run: chown -R root: {path}",
-            exit_codes.DATA_DIR,
-        )
+    if os.geteuid() == 0:
+        _take_over(path)
+    mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & stat.S_IWOTH:
         raise Failure(
             f"the data directory {path} is writable by everybody (mode {mode:04o}); run: chmod o-w {path}",
             exit_codes.DATA_DIR,
         )
+
+
+def _take_over(path: str) -> None:
+    """Make a directory root's that is somebody else's and empty, such as a new volume of a container.
+
+    Raises:
+        Failure: there is something in it.
+    """
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(directory)
+        if status.st_uid == 0:
+            return
+        os.fchown(directory, 0, 0)
+        os.fchmod(directory, 0o700)
+        if os.listdir(directory):  # looked at when nobody else can put anything there any more
+            os.fchmod(directory, stat.S_IMODE(status.st_mode))
+            os.fchown(directory, status.st_uid, status.st_gid)
+            raise Failure(
+                f"the data directory {path} belongs to {_user(status.st_uid)}, who could have root write elsewhere; "
+                f"run: chown -R root: {path}",
+                exit_codes.DATA_DIR,
+            )
+    finally:
+        os.close(directory)
 
 
 def take_lock(path: str) -> int:
