@@ -77,6 +77,12 @@ _BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
 )
 
 
+_FOR_THE_WRITER = frozenset(
+    {apsw.SQLITE_READONLY_DIRECTORY, apsw.SQLITE_READONLY_CANTINIT, apsw.SQLITE_READONLY_RECOVERY}
+)
+"""There is no -shm, or none that can be used as it is, and a reader may not be permitted to make one."""
+
+
 class SqliteConnection(Connection):
     """One connection to a file.
 
@@ -91,6 +97,7 @@ class SqliteConnection(Connection):
 
     def __init__(self, path: str, *, readonly: bool, limit_s: float | None = None) -> None:
         super().__init__(path, remembers=readonly)  # data_version tells of the commits of other connections only
+        self._reader = readonly
         self._limit_s = limit_s
         self._deadline: float | None = None
         self._in_snapshot = False
@@ -119,7 +126,7 @@ class SqliteConnection(Connection):
         except (apsw.Error, PeeweeException) as err:
             self._orm.close()
             self._thaw.close()
-            raise translated(err, path) from err
+            raise translated(err, path, reader=readonly) from err
         if not readonly:
             self._checkpoints = Checkpoints(self._raw, path)
         if limit_s is not None:
@@ -135,7 +142,7 @@ class SqliteConnection(Connection):
         try:
             return self._raw.execute(sql, params).fetchall()
         except apsw.Error as err:
-            raise translated(err, self.place) from err
+            raise translated(err, self.place, reader=self._reader) from err
 
     def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:
         """See :class:`Connection`."""
@@ -167,7 +174,7 @@ class SqliteConnection(Connection):
         try:
             return list(query.execute(self._orm))
         except (apsw.Error, PeeweeException) as err:
-            raise translated(err, self.place) from err
+            raise translated(err, self.place, reader=self._reader) from err
 
     def apply(self, query: Any) -> int:
         """See :class:`Connection`."""
@@ -175,7 +182,7 @@ class SqliteConnection(Connection):
         try:
             query.execute(self._orm)
         except (apsw.Error, PeeweeException) as err:
-            raise translated(err, self.place) from err
+            raise translated(err, self.place, reader=self._reader) from err
         return self._raw.changes()
 
     def _begin_snapshot(self) -> None:
@@ -227,7 +234,7 @@ class SqliteConnection(Connection):
         try:
             self._orm.close()
         except (apsw.Error, PeeweeException) as err:
-            raise translated(err, self.place) from err
+            raise translated(err, self.place, reader=self._reader) from err
 
     def _start_clock(self) -> None:
         if not self._raw.in_transaction:
@@ -282,21 +289,17 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
     try:
         _check_set_up(connection)
         check_readable(connection)
-    except Unusable as err:
-        connection.close()
-        first = not (os.path.exists(f"{path}-shm") or os.access(os.path.dirname(path) or ".", os.W_OK))
-        if first and not isinstance(err, Damaged):
-            raise NotReady(f"({path} is opened by its writer first)") from err
-        raise
     except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
     return connection
 
 
-def translated(error: BaseException, path: str) -> StoreError:
-    """The store error for one of the driver's, or for one that peewee wrapped around it."""
+def translated(error: BaseException, path: str, *, reader: bool = False) -> StoreError:
+    """The store error for one of the driver's, or for one that peewee wrapped around it; of a `reader` or a writer."""
     cause = getattr(error, "orig", error)  # where peewee keeps what it wrapped
+    if reader and getattr(cause, "extendedresult", 0) in _FOR_THE_WRITER:
+        return NotReady(f"({path}: its writer has to open it first)")
     if isinstance(cause, apsw.IOError) and getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
         return DiskFull(f"({path}: no room for its -shm)")
     for code, kind in _BY_CODE:

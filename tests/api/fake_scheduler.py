@@ -138,6 +138,18 @@ class Scheduler:
             with contextlib.suppress(OSError):  # its thread has just closed it
                 sock.shutdown(socket.SHUT_RDWR)
 
+    def die_after(self, name: str) -> None:
+        """Carry out the next operation of that name, and be away before it is answered."""
+        plain = self.operations[name]
+
+        def store_and_die(args: dict[str, Any]) -> dict[str, Any]:
+            self.operations[name] = plain
+            plain(args)
+            self.stop()
+            raise ConnectionAbortedError
+
+        self.operations[name] = store_and_die
+
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:

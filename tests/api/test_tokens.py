@@ -112,18 +112,10 @@ def test_what_no_token_can_be(daemon: Daemon, body: dict[str, Any]) -> None:
 
 def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
     """201 with the secret when the token is stored: after a 503 nobody would ever learn it."""
-    plain = own.scheduler.operations["token_create"]
-
-    def store_and_die(args: dict[str, Any]) -> dict[str, Any]:
-        plain(args)
-        own.scheduler.stop()
-        raise ConnectionAbortedError
-
-    own.scheduler.operations["token_create"] = store_and_die
+    own.scheduler.die_after("token_create")
     try:
         secret = make_token(own, "kept")
         assert own.get("/api/tasks", bearer(secret), unix=False).status == 200
-        own.scheduler.operations["token_create"] = plain
         assert own.ask("POST", "/api/tokens", '{"name": "lost", "role": "admin"}', JSON).status == 503
     finally:
         own.scheduler.start()

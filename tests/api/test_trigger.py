@@ -122,14 +122,7 @@ def test_skipped_at_once(daemon: Daemon) -> None:
 
 def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
     """201 when the run is stored: a 503 would say that it certainly is not."""
-    plain = own.scheduler.operations["trigger"]
-
-    def store_and_die(args: dict[str, Any]) -> dict[str, Any]:
-        plain(args)
-        own.scheduler.stop()
-        raise ConnectionAbortedError
-
-    own.scheduler.operations["trigger"] = store_and_die
+    own.scheduler.die_after("trigger")
     try:
         answer = own.ask("POST", "/api/tasks/job/run")
         assert answer.status == 201
