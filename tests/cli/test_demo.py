@@ -134,17 +134,23 @@ def test_a_directory_that_exists_is_refused(ringward: Ringward, data: Path) -> N
 
 @pytest.mark.parametrize("keep", [False, True], ids=["removed", "kept"])
 def test_it_runs_and_tidies_up(tmp_path: Path, keep: bool) -> None:
-    """It says where it is; after Ctrl-C no process and, unless it is to be kept, no file is left."""
+    """It says where it is, for people or as JSON; after Ctrl-C no process and, unless it is to be kept, no file is left."""
     with tempfile.TemporaryDirectory(prefix="rw-") as short:
         directory = Path(short) / "kept"
-        arguments = [*PROGRAM, *(["--keep", str(directory)] if keep else [])]
+        arguments = [*PROGRAM, *(["--json", "--keep", str(directory)] if keep else [])]
         environ = {**os.environ, "TMPDIR": short}
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environ, cwd=tmp_path) as demo:
             try:
                 assert demo.stdout is not None
-                said = [demo.stdout.readline() for _ in range(5)]
-                home = Path(said[0].rstrip().rpartition(" in ")[2])
-                assert said[1].startswith("  address   http://127.0.0.1:")
+                if keep:
+                    facts = json.loads(demo.stdout.readline())
+                    home, address = Path(facts["config"]).parent, facts["address"]
+                    assert facts["password"]
+                    assert 5000 <= facts["runs"] <= 10_000
+                else:
+                    said = [demo.stdout.readline() for _ in range(5)]
+                    home, address = Path(said[0].rstrip().rpartition(" in ")[2]), said[1].split()[-1]
+                assert address.startswith("http://127.0.0.1:")
                 shown = subprocess.run(
                     [*PROGRAM[:-1], "-c", str(home / "ringward.toml"), "ps", "--json"], capture_output=True, check=True
                 )

@@ -108,6 +108,7 @@ def test_the_command_prints_it(ringward: Ringward) -> None:
     """As JSON, and its patterns are those of ECMA 262, which editors have."""
     result = ringward("schema", plain=True)
     assert result.exit_code == 0
+    assert ringward("schema", "--json", plain=True).output == result.output
     assert json.loads(result.output) == document()
     for pattern in re.findall(r'"pattern": "(.*)"', result.output):
         assert "(?i" not in pattern

@@ -90,6 +90,7 @@ def test_revoke(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("DELETE", "/api/tokens/ci", Answer(204))
     result = ringward("token", "revoke", "ci")
     assert (result.exit_code, result.stdout) == (0, "")
+    assert json.loads(ringward("token", "revoke", "ci", "--json").stdout) == {"revoked": "ci"}
     assert ringward("token", "revoke", "none").exit_code == exit_codes.REFUSED
 
 

@@ -201,6 +201,17 @@ def test_the_banner_says_what_starts(up: Up, monkeypatch: pytest.MonkeyPatch) ->
     assert "RINGWARD_PASSWORD" not in outcome.executed.environ
 
 
+def test_the_banner_as_json(up: Up) -> None:
+    """One line with the same facts, and without the password that was made."""
+    outcome = up("--listen", "127.0.0.1:1", "--json")
+    boot = boot_of(outcome)
+    said = json.loads(outcome.result.stdout)
+    assert said["addresses"] == ["http://127.0.0.1:1"]
+    assert (said["config"], said["dataDir"], said["socket"]) == (boot.config_path, boot.data_dir, boot.http_socket)
+    assert (said["tasks"], said["services"]) == (1, 2)
+    assert boot.password not in outcome.result.output
+
+
 def test_an_invalid_configuration_is_78_before_anything_is_made(up: Up, tmp_path: Path) -> None:
     """Nothing is left behind by a start that could not be."""
     result = up(config="[tasks.a]\nrn = 'x'\n").result

@@ -31,7 +31,8 @@ _PASSWORD_BYTES = 9
     help="Where the dashboard is, on loopback; port 0: any free one.",
 )
 @click.option("--keep", metavar="DIR", help="Make everything in this new directory, and leave it there.")
-def command(listen: str, keep: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print where it is and how to log in as one line of JSON.")
+def command(listen: str, keep: str | None, as_json: bool) -> int:
     """Start a daemon with a made-up history of a year, to look around in.
 
     It has tasks and services of a shop that does not exist, runs in a temporary directory and ends with Ctrl-C, after
@@ -41,7 +42,9 @@ def command(listen: str, keep: str | None) -> int:
     with _signals(), _directory(keep) as directory:
         runs = _prepare(directory)
         password = secrets.token_urlsafe(_PASSWORD_BYTES)
-        return _serve(directory, listen, password, runs, kept=keep is not None)
+        with _daemon(directory, listen, password) as (daemon, address):
+            _say(directory, address, password, runs, kept=keep is not None, as_json=as_json)
+            return daemon.wait()
 
 
 def _check_loopback(listen: str) -> None:
@@ -101,6 +104,10 @@ def _directory(keep: str | None) -> Iterator[str]:
         raise Failure(f"{err.filename or keep}: {err.strerror or err}", exit_codes.DATA_DIR) from err
 
 
+def _config(directory: str) -> str:
+    return os.path.join(directory, "ringward.toml")
+
+
 def _prepare(directory: str) -> int:
     """Write configuration and history; returns how many runs that are."""
     from supervisor.config.load import load
@@ -108,7 +115,7 @@ def _prepare(directory: str) -> int:
     from supervisor.demo.seed import seed
     from supervisor.zones import zone_named
 
-    path = os.path.join(directory, "ringward.toml")
+    path = _config(directory)
     with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(text())
     config = load(path)
@@ -117,14 +124,16 @@ def _prepare(directory: str) -> int:
     return seed(data, time.time_ns() // 1_000_000, zone_named(config.daemon.timezone))
 
 
-def _serve(directory: str, listen: str, password: str, runs: int, *, kept: bool) -> int:
-    """Run the daemon until it ends, or we are told to.
+@contextlib.contextmanager
+def _daemon(directory: str, listen: str, password: str) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+    """The daemon and its address, when it is ready; it is ended afterwards.
 
     Raises:
         Failure: it does not start.
     """
-    config, log = os.path.join(directory, "ringward.toml"), os.path.join(directory, "daemon.log")
-    arguments = ["-I", "-c", "from supervisor.cli.entry import main; main()", "up", "-c", config, "--listen", listen]
+    log = os.path.join(directory, "daemon.log")
+    main = "from supervisor.cli.entry import main; main()"
+    arguments = ["-I", "-c", main, "up", "-c", _config(directory), "--listen", listen]
     with open(log, "wb") as output:
         daemon = subprocess.Popen(
             [sys.executable, *arguments],
@@ -135,18 +144,25 @@ def _serve(directory: str, listen: str, password: str, runs: int, *, kept: bool)
             start_new_session=True,  # Ctrl-C is for us: we end it
         )
     try:
-        address = _wait(daemon, directory, log)
+        yield daemon, _wait(daemon, directory, log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            daemon.terminate()
+        daemon.wait()
+
+
+def _say(directory: str, address: str, password: str, runs: int, *, kept: bool, as_json: bool) -> None:
+    config = _config(directory)
+    if as_json:
+        facts = {"address": address, "password": password, "config": config, "runs": runs}
+        click.echo(json.dumps(facts))
+    else:
         click.echo(f"Ringward's demonstration: {runs} runs of a year, in {directory}")
         click.echo(f"  address   {address}")
         click.echo(f"  password  {password}")
         click.echo(f"  commands  ringward -c {config} ps")
         click.echo("Ctrl-C ends it" + ("." if kept else ", and removes everything."))
-        sys.stdout.flush()
-        return daemon.wait()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            daemon.terminate()
-        daemon.wait()
+    sys.stdout.flush()
 
 
 def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:

@@ -9,6 +9,7 @@ from supervisor.cli.failure import Failure
 
 
 @click.command("openapi", epilog="Example: ringward openapi > openapi.json")
+@click.option("--json", is_flag=True, expose_value=False, help="It is JSON in any case.")
 def command() -> None:
     """Print the description of the HTTP API (OpenAPI 3.1, JSON)."""
     # In a process of its own: the command line imports nothing of the API's.

@@ -100,9 +100,13 @@ def list_tokens(settings: Settings, as_json: bool) -> None:
 @command.command("revoke", epilog="Example: ringward token revoke deploy")
 @client_options
 @click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print what was revoked as JSON.")
 @pass_settings
-def revoke(settings: Settings, name: str) -> None:
+def revoke(settings: Settings, name: str, as_json: bool) -> None:
     """Revoke a token: it is none from now on, and its open streams end within seconds."""
     from supervisor.cli.client import segment
+    from supervisor.cli.tables import show_json
 
     settings.api().delete(f"/api/tokens/{segment(name)}")
+    if as_json:
+        show_json({"revoked": name})

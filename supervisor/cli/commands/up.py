@@ -37,20 +37,21 @@ if TYPE_CHECKING:
     type=click.IntRange(min=3),
     help="Write a line to this open descriptor when ready, and close it: for s6, dinit and others.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print what starts as one line of JSON.")
 @pass_settings
-def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
+def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, as_json: bool) -> None:
     """Run the daemon, in the foreground.
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
     gc.disable()  # the root soon takes the place of this process
     try:
-        _begin(settings, listen, ready_fd)
+        _begin(settings, listen, ready_fd, as_json=as_json)
     finally:
         gc.enable()
 
 
-def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) -> None:
+def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, as_json: bool) -> None:
     """Settle everything, have the API server serve, and become the root."""
     from supervisor.cli.boot import datadir, descriptors, runtimedir, secret, settling, sharing
     from supervisor.cli.boot.rival import refuse_rival
@@ -128,7 +129,7 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None) ->
         sharing.share(boot)
     except OSError as err:
         raise datadir.unusable(directory, err) from err
-    _banner(boot, config, settled.password, api_user)
+    _banner(boot, config, settled.password, api_user, as_json=as_json)
     _become_root(boot, lock, place.lock, ready_fd)
 
 
@@ -186,10 +187,26 @@ def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
     return click.BadParameter(message, param_hint="--listen")
 
 
-def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "ApiUser") -> None:
+def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "ApiUser", *, as_json: bool) -> None:
     """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
     from supervisor.cli.commands.validate import counted
 
+    warning = None if api_user.warning is None else f"{api_user.warning}; {api_user.remedy}"
+    if as_json:
+        _print_line(
+            {
+                "version": VERSION,
+                "config": config.path,
+                "dataDir": boot.data_dir,
+                "addresses": [_url(boot, host, port) for host, port in boot.listen],
+                "socket": boot.http_socket,
+                "password": password.origin,
+                "tasks": len(config.tasks),
+                "services": len(config.services),
+                **({} if warning is None else {"warning": warning}),
+            }
+        )
+        return
     hint = password.origin
     if password.ephemeral:
         hint = f"{password.value} ({hint})" if sys.stdout.isatty() else f"{hint}; shown by: ringward password"
@@ -201,11 +218,18 @@ def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "Api
         "password": hint,
         "defined": f"{counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}",
     }
-    if api_user.warning is not None:
-        facts["warning"] = f"{api_user.warning}; {api_user.remedy}"
+    if warning is not None:
+        facts["warning"] = warning
     click.echo(f"Ringward {VERSION}")
     for name, value in facts.items():
         click.echo(f"  {name:<9} {value}")
+    sys.stdout.flush()
+
+
+def _print_line(facts: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(facts))
     sys.stdout.flush()
 
 
