@@ -5,18 +5,26 @@ sticks out at its two ends is counted run by run in an index. Runs that have not
 Readers remember each number until the next commit: a search for the best way asks for some of them again.
 """
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from store.connection import Connection, Row, Value
+from store.connection import NUMBERS, Connection, Row, Value
 from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection
 
 GroupColumn = Literal["task_name", "state", "exit_code"]
 _ALL_TASKS = ""  # the name under which run_counts keeps the sum over all tasks
 _WIDTHS_ALL = (27, WIDTH_ALL)  # log2 of the milliseconds in a bucket
 _WIDTHS_TASK = (WIDTH_TASK,)
+_FIRST_BUCKET = f"SELECT min(bucket) FROM run_counts WHERE width = {WIDTH_TASK}"  # noqa: S608 - constants
+_BUCKETS = (
+    f"WITH RECURSIVE found (bucket) AS ({_FIRST_BUCKET} UNION ALL"  # noqa: S608 - constants
+    f" SELECT ({_FIRST_BUCKET} AND bucket > found.bucket) FROM found WHERE found.bucket IS NOT NULL)"
+    " SELECT bucket FROM found WHERE bucket IS NOT NULL"
+)
+"""The wide buckets that there are, from each to the next one through the index."""
 
 
 class Span(NamedTuple):
@@ -153,7 +161,9 @@ def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
     return +found.n
 
 
-def _sources(selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Iterator[_Source]:
+def _sources(
+    db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]
+) -> Iterator[_Source]:
     """What together has each run of a selection once."""
     if selection.is_empty():
         return
@@ -172,7 +182,7 @@ def _sources(selection: Selection, group: _Group | None, widths: tuple[int, ...]
         end = None if selection.created_before is None else selection.created_before + 1
         for span in spans(start, end, widths):
             if span.width:
-                yield _summed(ended, group, span)
+                yield _summed(db, ended, group, span)
             else:
                 last = None if span.end is None else span.end - 1
                 yield _rows(replace(ended, created_after=span.start, created_before=last), edge_index)
@@ -198,19 +208,26 @@ def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterat
         yield from spans(last << width, end, tuple(finer))
 
 
-def _summed(ended: Selection, group: _Group | None, span: Span) -> _Source:
-    """Whole buckets."""
+def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) -> _Source:
+    """Whole buckets. Of the wide ones, which have all tasks, each is looked up, to find those that count in it."""
     parts = ["width = ?"]
     params: list[Value] = [span.width]
+    each_task = ended.names is None and group is not None and group.summed == "task_name"
+    bounds: list[tuple[str, int | None]] = [("bucket >= ?", span.start), ("bucket < ?", span.end)]
+    if span.width == WIDTH_TASK and not each_task:
+        begins, ends = span.start, span.end
+        there = [n for n in _buckets(db) if (begins is None or n >= begins) and (ends is None or n < ends)]
+        parts.append(f"bucket IN {NUMBERS}")
+        params.append(json.dumps(there))
+        bounds = []
     if ended.names is not None:
         parts.append(f"task_name IN ({', '.join('?' * len(ended.names))})")
         params.extend(ended.names)
     else:
-        parts.append("task_name > ?" if group is not None and group.summed == "task_name" else "task_name = ?")
+        parts.append("task_name > ?" if each_task else "task_name = ?")
         params.append(_ALL_TASKS)
     for expression, bound in (
-        ("bucket >= ?", span.start),
-        ("bucket < ?", span.end),
+        *bounds,
         ("exit_code >= ?", ended.exit_code_min),
         ("exit_code <= ?", ended.exit_code_max),
     ):
@@ -224,7 +241,15 @@ def _summed(ended: Selection, group: _Group | None, span: Span) -> _Source:
         params.extend(ended.triggers)
     if ended.retries_only:
         parts.append("retry = 1")
-    return _Source(f"run_counts WHERE {' AND '.join(parts)}", params, summed=True)
+    rows = f"run_counts WHERE {' AND '.join(parts)}"
+    if each_task:  # in the order in which they stand: there is less to sort by name
+        sums = "SUM(n) AS n, SUM(started) AS started, SUM(timed) AS timed"
+        rows = f"(SELECT task_name, {sums} FROM {rows} GROUP BY bucket, task_name) AS parts"  # noqa: S608 - ours
+    return _Source(rows, params, summed=True)
+
+
+def _buckets(db: Connection) -> list[int]:
+    return db.remember("wide buckets", lambda: [row[0] for row in db.rows(_BUCKETS)])
 
 
 def _rows(selection: Selection, index: str) -> _Source:
@@ -241,7 +266,7 @@ def _grouped(
     """What the groups have in each source; one statement, as each costs a round trip and a plan."""
     parts: list[str] = []
     params: list[Value] = []
-    for source in _sources(selection, group, widths):
+    for source in _sources(db, selection, group, widths):
         # Without an expression no GROUP BY either: even by a constant it would sort.
         by, ending = "0", ""
         if group is not None:

@@ -15,7 +15,8 @@ it out and putting it back would cost a hundred times as much.
 for all tasks together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours,
 2**22 ms are 70 minutes): `n` of them, of which `started` have a start and `timed` a duration. No start of theirs is
 before `first_start` or after `last_start`, which stay as they are when runs go. Triggers keep it, so no statement can
-forget it. Those that have become 0 go once a day (store.days).
+forget it. Those that have become 0 go once a day (store.days). What happens at a time stands together: runs end, are
+deleted and restored in about the order of their creation, by many tasks at once, and so they change few pages.
 
 `run_durations` has exact numbers of those with a duration by what it begins with: two digits and how many follow. A
 bucket is called by the shortest that may be in it. Those of 0 stay.
@@ -93,7 +94,7 @@ CREATE TABLE run_counts (
     timed INTEGER NOT NULL,
     first_start INTEGER,
     last_start INTEGER,
-    PRIMARY KEY (task_name, width, bucket, state, exit_code, triggered_by, retry)
+    PRIMARY KEY (width, bucket, task_name, state, exit_code, triggered_by, retry)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE run_durations (

@@ -3,6 +3,7 @@
 import json
 import random
 
+import apsw
 import pytest
 
 from store import run_bulk
@@ -11,6 +12,7 @@ from store.run_bulk import PurgedRun, Retention, RunSelector
 from store.run_deleted import list_deleted
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 
+from .backends import on_sqlite
 from .making import T0, counted, make_run, restore_run, stored_counts
 from .oracle import matches
 
@@ -101,6 +103,28 @@ def check_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilte
     assert visible(writer) == {run.id for run in many}
     assert count_runs(writer, wanted) == sum(seen(run, wanted) for run in many)
     check_counts(writer)
+
+
+@on_sqlite
+def test_what_a_slice_changes_stands_together(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of each of 100 tasks at about one time changes a few pages, not one for each task."""
+    monkeypatch.setattr(run_bulk, "SLICE_ROWS", 100)
+    with writer.transaction():
+        for number in range(60 * 100):
+            day, task = divmod(number, 100)
+            made = {"task_name": f"task-{task:03}", "created_at": T0 + day * DAY, "ended_at": T0 + day * DAY + 1}
+            insert_run(writer, make_run(status="ended", end_reason="succeeded", exit_code=0, **made))
+    one_day = run_bulk.find_ended(writer, RunSelector(match_all=True))[30]
+    pages_written(writer)
+    assert run_bulk.mark_deleted(writer, one_day, T0 + 99 * DAY) == 100
+    assert 1 <= pages_written(writer) <= 15
+
+
+def pages_written(writer: Database) -> int:
+    """Since this was asked before."""
+    with writer.lent() as connection:
+        status: tuple[int, int] = connection._raw.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE, True)  # type: ignore[attr-defined]
+    return status[0]
 
 
 def test_ids(writer: Database, many: list[Run]) -> None:
