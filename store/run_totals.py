@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from store.connection import NUMBERS, Connection, Row, Value
+from store.phases import ENDED_STATES
 from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection
 
 GroupColumn = Literal["task_name", "state", "exit_code"]
@@ -234,7 +235,7 @@ def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) 
         if bound is not None:
             parts.append(expression)
             params.append(bound)
-    if ended.states:
+    if ended.states and ended.states != ENDED_STATES:  # else each would be looked up
         parts.append(f"state IN ({', '.join(map(str, sorted(ended.states)))})")
     if ended.triggers is not None:
         parts.append(f"triggered_by IN ({', '.join('?' * len(ended.triggers))})")
