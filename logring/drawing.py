@@ -127,13 +127,21 @@ class Drawing:
         return pieces
 
     def _pieces(self, settled: Iterable[bytes | Drawn]) -> Iterator[bytes]:
+        begun = b""  # of a line whose rows settle one by one: a secret may stand across their edges
         for one in settled:
             if not isinstance(one, Drawn):
-                yield one
+                if self.clean is None:
+                    yield one
+                    continue
+                begun += one
+                if begun.endswith(b"\n"):
+                    yield self.clean(begun)
+                    begun = b""
                 continue
             text, frames = one.text, one.frames
             if self.clean is not None:
-                text, frames = self.clean(text), tuple(tuple(map(self.clean, rows)) for rows in frames)
+                text, frames = self.clean(begun + text), tuple(tuple(map(self.clean, rows)) for rows in frames)
+                begun = b""
             frames = _kept(frames)
             if not frames:
                 yield text + b"\n"
@@ -141,6 +149,8 @@ class Drawing:
             if text:
                 yield text
             yield LineEnd.of(frames)
+        if begun and self.clean is not None:
+            yield self.clean(begun)
 
 
 def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:

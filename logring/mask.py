@@ -1,7 +1,8 @@
 """Secrets in output are replaced before anybody can read them.
 
 A secret of several lines counts line by line, so no decision ever has to wait for the next line; only the end of an
-unfinished line that could begin a secret is held back until more of it comes.
+unfinished line that could begin a secret is held back until more of it comes, also when it is one already and could
+become a longer one.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,10 @@ MIN_SECRET = 6
 """Shorter ones occur by chance in what has nothing to do with them."""
 MAX_SECRET = 8192
 MASK = b"***"
+
+_MOST_HELD = 3 * MAX_SECRET
+_Group = tuple[int, int, int]
+"""Where secrets that overlap or touch begin and end, and how many they are."""
 
 
 class Mask:
@@ -40,16 +45,19 @@ class Mask:
 
     def feed(self, data: bytes) -> bytes:
         """What may be shown now of the output so far."""
-        text, done, count = self._replace(self._held + data)
-        self.count += count
-        cut = self._undecided(text, done)
-        self._held = text[cut:]
-        return text[:cut]
+        text = self._held + data
+        groups = self._groups(text)
+        cut = self._undecided(text)
+        for begin, end, _ in groups:
+            if begin < cut < end:  # what is undecided goes together with these
+                cut = begin if len(text) - begin <= _MOST_HELD else end
+        shown, self._held = text[:cut], text[cut:]
+        return self._replaced(shown, [group for group in groups if group[1] <= cut])
 
     def finish(self) -> bytes:
-        """The stream is at its end: what was held back was no secret."""
+        """The stream is at its end: what was held back becomes nothing longer."""
         held, self._held = self._held, b""
-        return held
+        return self._replaced(held, self._groups(held))
 
     @property
     def held(self) -> bytes:
@@ -62,29 +70,26 @@ class Mask:
 
     def clean(self, text: bytes) -> bytes:
         """A text by itself with its secrets replaced."""
-        return self._replace(text)[0]
+        return _masked(text, self._groups(text))
 
-    def _replace(self, text: bytes) -> tuple[bytes, int, int]:
-        """The text with its secrets replaced, where the last of them ends, and how many they are.
+    def _groups(self, text: bytes) -> list[_Group]:
+        """The secrets in a text; those that overlap or touch go together."""
+        groups: list[_Group] = []
+        for begin, end in sorted(span for secret in self._secrets for span in _spans(text, secret)):
+            if groups and begin <= groups[-1][1]:
+                first, last, count = groups[-1]
+                groups[-1] = first, max(last, end), count + 1
+            else:
+                groups.append((begin, end, 1))
+        return groups
 
-        Overlapping ones go together.
-        """
-        spans = sorted(span for secret in self._secrets for span in _spans(text, secret))
-        if not spans:
-            return text, 0, 0
-        parts: list[bytes] = []
-        kept = 0  # all before is done
-        for begin, end in spans:
-            if begin >= kept and (begin > kept or not parts or parts[-1] is not MASK):
-                parts += (text[kept:begin], MASK)
-            kept = max(kept, end)
-        done = sum(map(len, parts))
-        parts.append(text[kept:])
-        return b"".join(parts), done, len(spans)
+    def _replaced(self, text: bytes, groups: list[_Group]) -> bytes:
+        self.count += sum(count for _, _, count in groups)
+        return _masked(text, groups)
 
-    def _undecided(self, text: bytes, done: int) -> int:
+    def _undecided(self, text: bytes) -> int:
         """From where on the end of the text could begin a secret; its length when none could."""
-        start = max(done, text.rfind(b"\n") + 1)
+        start = text.rfind(b"\n") + 1
         cut = len(text)
         for secret in self._secrets:
             at = text.find(secret[:1], max(start, len(text) - len(secret) + 1), cut)
@@ -94,6 +99,18 @@ class Mask:
                     break
                 at = text.find(secret[:1], at + 1, cut)
         return cut
+
+
+def _masked(text: bytes, groups: list[_Group]) -> bytes:
+    if not groups:
+        return text
+    parts: list[bytes] = []
+    kept = 0  # all before is done
+    for begin, end, _ in groups:
+        parts += (text[kept:begin], MASK)
+        kept = end
+    parts.append(text[kept:])
+    return b"".join(parts)
 
 
 def _spans(text: bytes, secret: bytes) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from logring.drawing import MAX_HISTORY, MAX_WAITING, Drawing, FrameQueue, LineEnd, history_size
 from logring.layout import STDERR, STDOUT, SYSTEM, max_line
+from logring.mask import Mask
 from logring.reader import Line
 from logring.recover import save_leftover_ring
 from logring.redraw import Drawn, Redraw
@@ -281,6 +282,18 @@ def test_one_lines_frames_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(end, LineEnd)
     assert frames[-len(end.frames) :] == end.frames
     assert 0 < sum(map(history_size, end.frames)) <= MAX_HISTORY
+
+
+@pytest.mark.parametrize("column", [100, 113])
+def test_a_secret_in_rows_that_settle_one_by_one(column: int) -> None:
+    """A row that fills the terminal and leaves it at its top settles before its line ends."""
+    mask = Mask([b"hunter2pass"])
+    drawing = Drawing(full=True, clean=mask.clean)
+    drawn = b"y" * column + b"hunter2\x1b[0Kpass" + b"z" * 30 + b"\n"
+    pieces = [b"l\n" * 30 + b"\x1b[30A", drawn + b"m\n" * 36, b"\x1b[1A\r" + b"n\n" * 30]
+    shown = b"".join(one for piece in pieces for one in drawing.feed(mask.feed(piece), T0))
+    assert b"hunter2pass" not in shown
+    assert b"y" * column + b"***" + b"z" * 30 + b"\n" in shown
 
 
 def test_system_lines_are_never_reduced(make_log: MakeLog) -> None:
