@@ -145,19 +145,24 @@ class SqliteConnection(Connection):
             raise translated(err, self.place, reader=self._reader) from err
 
     def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:
-        """See :class:`Connection`."""
-        given_up = False
+        """See :class:`Connection`. A little more than so many.
+
+        All handlers are called when one of them is to be; and the first time earlier by the steps, modulo theirs, that
+        a statement has taken before: so calls are counted, and the first one counts for nothing.
+        """
+        between = min(max(1, most_steps // 32), PROGRESS_STEPS)
+        left = -(-most_steps // between)
 
         def give_up() -> bool:
-            nonlocal given_up
-            given_up = True
-            return True
+            nonlocal left
+            left -= 1
+            return left < 0
 
-        self._raw.set_progress_handler(give_up, most_steps, id=self._ATTEMPT)
+        self._raw.set_progress_handler(give_up, between, id=self._ATTEMPT)
         try:
             return self.rows(sql, params)
         except QueryTimeout:
-            if given_up:
+            if left < 0:
                 return None
             raise
         finally:
