@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from store import sqlite
 from store.connection import Connection, Durability, Row, Value
-from store.errors import Away, Closed, DiskFailed, InDoubt, NotReady, StoreError, Unusable
-from store.migrations import migrate
+from store.errors import Away, Closed, DiskFailed, InDoubt, NotReady, SchemaTooNew, StoreError, Unusable
+from store.migrations import known, migrate
 
 QUERY_LIMIT_S = 1.0
 NOT_READY_POLL_S = 0.05
@@ -262,6 +262,19 @@ def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_
             if time.monotonic() >= deadline:
                 raise
         time.sleep(NOT_READY_POLL_S)
+
+
+def check_writable(database: Database) -> None:
+    """Whether a writer of this release would take a database that a reader has open.
+
+    Raises:
+        SchemaTooNew: A newer release wrote it, whether or not this one can read it.
+        StoreError: It cannot be asked.
+    """
+    newest = known()[-1].version
+    found = int(database.rows("SELECT MAX(version) FROM schema_migration")[0][0])
+    if found > newest:
+        raise SchemaTooNew(f"(it has schema {found}, this release knows {newest})")
 
 
 def take_over(database: Database) -> None:

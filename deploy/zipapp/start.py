@@ -3,7 +3,7 @@
 Compiled modules cannot be loaded out of a zip file. So all of it is unpacked once, into what looks like a virtual
 environment, and our processes start each other through its ``bin/python`` as in any other::
 
-    CACHE/KEY/                    0700; KEY is made of the paths of the archive and of the interpreter
+    CACHE/KEY/                    KEY is made of the paths of the archive and of the interpreter
         current -> ID             what is installed; ID is the hash of the manifest
         ID/pyvenv.cfg
         ID/bin/python ->          the interpreter
@@ -13,7 +13,8 @@ Everything that runs knows only ``current``. An archive that takes the old one's
 ``current`` leads there: that is an installation over the one that runs, for ``ringward upgrade``.
 
 CACHE is RINGWARD_CACHE, else ``ringward`` in XDG_CACHE_HOME, /var/cache (root) or ~/.cache. What is in it will be
-executed, so nobody but its owner and root may be able to change it, nor any directory above it.
+executed, so nobody but its owner and root may be able to change it, nor any directory above it. What root unpacks
+everybody may read, since the daemon's API workers become another user; what others unpack is theirs alone.
 
 This file stands in the archive as ``__main__.py``, beside ``about.json`` (version, id, suffix of compiled modules),
 ``manifest.json`` (SHA-256 of each file) and ``site/``. It imports the standard library alone.
@@ -62,13 +63,13 @@ def place(environ: Mapping[str, str], euid: int) -> str:
 
 
 def make_safe(directory: str) -> str:
-    """Make a directory for us alone, where it is not there; returns its path without symbolic links.
+    """Make a directory that only we can change, where it is not there; returns its path without symbolic links.
 
     Raises:
         SystemExit: somebody else could change what is in it, or it cannot be made.
     """
     try:
-        os.makedirs(directory, 0o700, exist_ok=True)
+        os.makedirs(directory, exist_ok=True)
         path = directory = os.path.realpath(directory)
         while True:
             status = os.stat(path)
@@ -144,6 +145,7 @@ def install(path: str, home: str, identity: str, interpreter: str) -> None:
                 shutil.rmtree(f"{home}/{name}")
         before = os.listdir(home)
         work = tempfile.mkdtemp(dir=home)
+        os.chmod(work, stat.S_IMODE(os.stat(home).st_mode))  # not tempfile's
         try:
             with zipfile.ZipFile(path) as archive:
                 unpack(archive, identity, work, interpreter)
@@ -169,7 +171,7 @@ def main() -> NoReturn:
         _fail(f"{path} needs a Python whose compiled modules end in {about['suffix']}, this one's: {suffix}", _REFUSED)
     interpreter = os.path.abspath(getattr(sys, "_base_executable", sys.executable))
     key = hashlib.sha256(f"{path}\0{interpreter}".encode()).hexdigest()[:32]
-    umask = os.umask(0o077)
+    umask = os.umask(0o022 if os.geteuid() == 0 else 0o077)
     home = make_safe(os.path.join(make_safe(place(os.environ, os.geteuid())), key))
     if not _is_current(home, about["id"]):
         if os.statvfs(home).f_flag & os.ST_NOEXEC:

@@ -7,11 +7,11 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import MISSING, Field, field, fields
 from typing import Any
 
 from supervisor.config.model import Config, Service, Task
-from supervisor.config.schema import keys_of
+from supervisor.config.schema import defaults_of, keys_of
 from supervisor.dataclass import dataclass
 
 
@@ -256,10 +256,24 @@ def diff(old: Config, new: Config) -> Difference:
 
 
 def recipe(unit: Task | Service) -> str:
-    """Stands for all that the processes of a service are started with: as long as it is the same, they may stay."""
+    """Stands for all that the processes of a service are started with: as long as it is the same, they may stay.
+
+    What has its default is left out: it is the same in the eyes of a version that knows more keys.
+    """
     effects = TASK if isinstance(unit, Task) else SERVICE
-    parts = [[name, getattr(unit, name)] for name, effect in effects.items() if effect is Effect.RESTART]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=asdict).encode()).hexdigest()
+    unsaid = defaults_of(unit.kind)
+    names = (name for name, effect in effects.items() if effect is Effect.RESTART)
+    parts = [[name, value] for name in names if (value := getattr(unit, name)) not in (None, unsaid.get(name))]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_said).encode()).hexdigest()
+
+
+def _said(record: Any) -> dict[str, Any]:
+    """The fields of a record, without those that have their defaults."""
+    return {one.name: value for one in fields(record) if (value := getattr(record, one.name)) != _default(one)}
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default_factory() if one.default_factory is not MISSING else one.default
 
 
 def _units(config: Config) -> dict[str, Task | Service]:

@@ -6,7 +6,6 @@ then the records are made, or :class:`supervisor.config.problems.ConfigError` sa
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from supervisor.config.dependencies import unsound
@@ -32,7 +31,7 @@ from supervisor.config.params import unsuitable
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.reading import Source, included, read_source
-from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, keys_of
+from supervisor.config.schema import MAX_UNITS, UNIT_NAME, Key, defaults_of, keys_of
 from supervisor.config.stamps import stamp
 from supervisor.config.substitute import read_small, substitute
 from supervisor.config.values import Environment, Secrets, ValueType
@@ -470,14 +469,5 @@ def _fields(values: Values, place: str, without: frozenset[str] = frozenset()) -
     """Arguments for the record of `place`: what was said, and the defaults of what was not."""
     keys = keys_of(place)
     said = {keys[name].attribute: value for name, value in values.items() if name not in without}
-    unsaid = {name: value for name, value in _defaults_of(place).items() if name not in without}
+    unsaid = {name: value for name, value in defaults_of(place).items() if name not in without}
     return unsaid | said
-
-
-@cache
-def _defaults_of(place: str) -> dict[str, Any]:
-    """By name in the model."""
-    return {
-        key.attribute: key.type.parse(key.default, "/") if key.default not in (None, REQUIRED) else None
-        for key in keys_of(place).values()
-    }

@@ -324,3 +324,12 @@ KEYS: Final = (
 def keys_of(*places: str) -> Mapping[str, Key]:
     """The keys that one of `places` has, by name."""
     return {key.name: key for key in KEYS if not key.places.isdisjoint(places)}
+
+
+@cache
+def defaults_of(place: str) -> Mapping[str, Any]:
+    """What holds without each key of a table, by name in the model."""
+    return {
+        key.attribute: key.type.parse(key.default, "/") if key.default not in (None, REQUIRED) else None
+        for key in keys_of(place).values()
+    }

@@ -60,7 +60,7 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
 
 def database(config: "Config", data_dir: str) -> Finding:
     """Whether the database can be read and is sound; it is only read, also while the daemon runs."""
-    from store.database import open_reader
+    from store.database import check_writable, open_reader
     from store.errors import StoreError
 
     what = "database"
@@ -71,6 +71,7 @@ def database(config: "Config", data_dir: str) -> Finding:
     try:
         reader = open_reader(path if server is None else server.url, limit_s=None)
         try:
+            check_writable(reader)
             wrong = [] if server is not None else [row[0] for row in reader.rows("PRAGMA quick_check(3)")]
             runs = reader.rows("SELECT count(*) FROM runs")[0][0]
         finally:

@@ -5,19 +5,20 @@ import os
 
 from supervisor.dataclass import dataclass
 from supervisor.messages import Boot, Exited
-from supervisor.osport import end_with_parent
+from supervisor.osport import become, end_with_parent
 from supervisor.root import instances
 from supervisor.root.handover import NotAccepted, Table, read
 from supervisor.root.instances import Instance
 from supervisor.root.runlog import RunLog
 
+_WORKER = "api.worker"
 _PARTS = (
     "supervisor.root.daemon",
     "supervisor.root.spawner",
     "supervisor.scheduler.__main__",
     "api.serve",
     "api.arbiter",
-    "api.worker",
+    _WORKER,
 )
 
 
@@ -63,10 +64,31 @@ def check(fd: int) -> int:
     end_with_parent()
     os.chdir("/")  # as api.serve does, before gunicorn is loaded
     try:
-        Inherited.take_up(fd)
+        boot = Inherited.take_up(fd).boot
     except NotAccepted as err:
         print(err)
         return 1
+    if boot.api_account is not None and not _loads_as(*boot.api_account, boot.api_groups):
+        return 1
     for name in _PARTS:
         importlib.import_module(name)
+    # Nor would its scheduler work on a database that a newer version has migrated.
+    why = importlib.import_module("supervisor.scheduler.opening").obstacle(boot.database)
+    if why is not None:
+        print(why)
+        return 1
     return 0
+
+
+def _loads_as(uid: int, gid: int, groups: list[int]) -> bool:
+    """Whether API workers, who are another user, can read what they consist of. Says why not."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become(uid, gid, groups)
+            importlib.import_module(_WORKER)
+        except BaseException as err:  # noqa: BLE001 - whatever it is, it is why
+            os.write(1, f"user {uid}, as whom API workers run, cannot load them: {err}\n".encode())
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0

@@ -1,7 +1,7 @@
 """Opening the database, whose server may start later than we do."""
 
-from store.database import Database, open_reader, open_writer
-from store.errors import Away, InDoubt, Refused
+from store.database import Database, check_writable, open_reader, open_writer
+from store.errors import Away, InDoubt, Refused, SchemaTooNew, StoreError
 from supervisor.config.model import Config
 from supervisor.logline import Log
 from supervisor.messages import Boot
@@ -44,3 +44,18 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
         if root.epoch == 1 and root.is_early("shutdown"):  # nothing was started yet
             root.ask({"op": "ready_to_end"})
             root.wait("nothing")
+
+
+def obstacle(target: str) -> str | None:
+    """Why a scheduler of this version will never open the database; None: nothing is known that would hinder it."""
+    try:
+        reader = open_reader(target)
+        try:
+            check_writable(reader)
+        finally:
+            reader.close()
+    except SchemaTooNew as err:
+        return str(err)
+    except StoreError:  # it is to be migrated, or away: that is for the scheduler
+        pass
+    return None

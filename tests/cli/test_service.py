@@ -95,6 +95,33 @@ def test_what_was_changed_is_left_alone(ringward: Ringward, root: Path, init: st
     assert set(files(root)) == {str((root.parent / "none.toml").relative_to("/"))}
 
 
+@pytest.mark.parametrize("init", ["systemd", "openrc", "s6", "runit"])
+def test_it_is_not_half_taken_back(ringward: Ringward, root: Path, init: str) -> None:
+    """Called again without its user or its hardening, as for an upgrade, it would make root of that user."""
+    words = ("--init", init, "--root", str(root))
+    install = ("service", "install", *words, "--program", PROGRAM)
+    options = ("--user", "jobs", *(["--hardened"] if init == "systemd" else []))
+    assert ringward(*install, *options).exit_code == exit_codes.OK
+    before = files(root)
+    for more in ((), ("--force",), ("--dry-run",), ("--user", "others"), options[2:]):
+        refused = ringward(*install, *more)
+        assert refused.exit_code == exit_codes.REFUSED
+        assert "it was installed with --user jobs" in refused.stderr
+    assert files(root) == before
+    assert ringward(*install, *options).exit_code == exit_codes.OK
+    assert ringward("service", "uninstall", *words, plain=True).exit_code == exit_codes.OK
+    assert ringward(*install).exit_code == exit_codes.OK
+
+
+def test_hardening_is_not_half_taken_back(ringward: Ringward, root: Path) -> None:
+    """The drop-in alone would stay, with what it takes from another user."""
+    install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
+    assert ringward(*install, "--hardened").exit_code == exit_codes.OK
+    refused = ringward(*install)
+    assert refused.exit_code == exit_codes.REFUSED
+    assert "it was installed with --hardened;" in refused.stderr
+
+
 def test_a_configuration_that_is_there(ringward: Ringward, root: Path) -> None:
     """It is not touched, its data directory is the one that is meant, and one that is not valid is told."""
     config = root / "etc/ringward/ringward.toml"

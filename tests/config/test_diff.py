@@ -100,3 +100,15 @@ def test_a_recipe_changes_only_with_what_a_process_is_started_with(before: Confi
     for name, effect in module.SERVICE.items():
         other = replace(service, **{name: json.loads('"other"')})
         assert (recipe(other) != recipe(service)) is (effect is Effect.RESTART), name
+
+
+def test_a_recipe_is_the_same_for_a_version_that_knows_more(before: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes stay when the daemon becomes a version with another key, which nobody has set."""
+    service = before.services["s"]
+    of_this = recipe(service)
+    for name, effect in module.SERVICE.items():
+        if effect is Effect.RESTART and name != "run":
+            known = {key: value for key, value in module.SERVICE.items() if key != name}
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "SERVICE", known)
+                assert recipe(service) == of_this, name

@@ -118,14 +118,19 @@ def test_a_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
 
 
 def test_unpacking(daemon: OneFile, archive: Path) -> None:
-    """Once, by whoever is first, for nobody else's eyes; the program is known by the name of the archive."""
+    """Once, by whoever is first; the program is known by the name of the archive.
+
+    What root unpacks API workers can read, who become another user; what others unpack is theirs alone.
+    """
     put(daemon, archive)
     command = [*daemon.command(), "--version"]
     first = [subprocess.Popen(command, env=daemon.environment(), stdout=subprocess.PIPE) for _ in range(2)]
     assert {one.communicate()[0] for one in first} == {f"ringward, version {VERSION}\n".encode()}
     (there,) = daemon.unpacked()
-    for place in (there, there.parent):
-        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    readable = os.geteuid() == 0
+    for place in (there, there.parent, there / "bin"):
+        assert stat.S_IMODE(place.stat().st_mode) == (0o755 if readable else 0o700)
+    assert stat.S_IMODE((there / "pyvenv.cfg").stat().st_mode) == (0o644 if readable else 0o600)
     status = (there / "pyvenv.cfg").stat()
     assert daemon.called("--version").returncode == 0
     assert (there / "pyvenv.cfg").stat() == status

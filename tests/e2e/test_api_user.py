@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.daemon import Daemon
+from tests.e2e.installation import ROOT
 from tests.e2e.test_upgrade import upgrade
 from tests.e2e.users import NAME, UID, Apart, why_not
 from tests.ports import free_port
@@ -302,6 +303,23 @@ def test_a_user_who_cannot_come_there(make: Make) -> None:
             assert daemon.uids("ringward gunicorn") == {0}
 
 
+def test_a_program_that_they_cannot_read(make: Make) -> None:
+    """Nor does a package that only root may read become a server whose workers die and die."""
+    daemon = make()
+    daemon.bind(closed_copy(daemon.directory), ROOT / "api")
+    daemon.write(TASKS, http=f'user = "{NAME}"\n')
+    status, said = refusal(daemon)
+    assert (status, f"user {NAME} cannot enter or read {ROOT}/api" in said) == (78, True), said
+
+
+def closed_copy(directory: Path) -> Path:
+    """The API's package as a careless umask would have installed it."""
+    shut = directory / "api"
+    shutil.copytree(ROOT / "api", shut, ignore=shutil.ignore_patterns("__pycache__"))
+    shut.chmod(0o700)
+    return shut
+
+
 def test_another_user_needs_another_daemon(make: Make) -> None:
     """A reload says so, and changes nothing."""
     daemon = make().start()
@@ -379,3 +397,16 @@ def test_what_they_leave_for_the_next_user(make: Make) -> None:
     assert stat.S_IMODE(audit.stat().st_mode) == 0o700
     assert audit.stat().st_uid == 0
     assert not permitted("w", list(audit.iterdir()))
+
+
+def test_a_version_that_they_cannot_read(make: Make) -> None:
+    """It is refused, although root can read it; the workers of the version that runs go on."""
+    daemon = make().start()
+    shut = closed_copy(daemon.directory)
+    mounts = f"--mount=/proc/{daemon.helper('ringward gunicorn').pid}/ns/mnt"
+    subprocess.run(["nsenter", mounts, "mount", "--bind", shut, ROOT / "api"], check=True)
+    told = upgrade(daemon)
+    assert told["state"] == "refused"
+    assert "API workers" in told["why"]
+    assert daemon.get("/api/daemon").status == 200
+    assert daemon.uids("ringward gunicorn") == {UID}

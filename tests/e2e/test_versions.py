@@ -1,6 +1,7 @@
 """Another version takes the place of the one that runs, or does not, and says why."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from supervisor.version import VERSION
 from tests.e2e.daemon import gone, program
-from tests.e2e.installation import Installation
+from tests.e2e.installation import ROOT, Installation
 from tests.waiting import until
 
 NEWER = {"supervisor/version.py": (f'"{VERSION}"', '"99.0"')}
@@ -97,6 +98,26 @@ def test_versions_that_do_not_work(daemon: Installation) -> None:
         assert why in told
     assert daemon.helper("ringward scheduler").pid == scheduler
     daemon.install("first")
+    assert_unharmed(daemon, run)
+
+
+def test_a_database_of_a_newer_version(daemon: Installation) -> None:
+    """The version before is refused once the database has been migrated, and says why; nothing is given up for it."""
+    daemon.add("second", NEWER)
+    store = daemon.directory / "second" / "store"
+    store.unlink()  # a link to ours
+    shutil.copytree(ROOT / "store", store)
+    (store / "migrations" / "0002_more.py").write_text(
+        "READABLE_FROM = 1\n\n\ndef up(db):\n    db.execute('CREATE TABLE more (x INTEGER)')\n"
+    )
+    run = begin(daemon)
+    daemon.install("second")
+    assert daemon.cli("upgrade").returncode == 0
+    daemon.install("first")
+    refused = daemon.cli("upgrade")
+    assert refused.returncode == 1
+    assert "written by a newer release" in refused.stderr
+    assert version(daemon) == "99.0"
     assert_unharmed(daemon, run)
 
 

@@ -40,6 +40,10 @@ class Apart(Daemon):
         script = " && ".join(["true", *self._mounts, 'exec "$@"'])
         return [*in_namespace(), "sh", "-c", script, "sh", *super().command()]
 
+    def bind(self, directory: Path, place: Path) -> None:
+        """Have another directory in that place, from the next start on."""
+        self._mounts.append(f"mount --bind {directory} {place}")
+
     def uids(self, title: str) -> set[int]:
         """The user ids, of all kinds, of our processes of this title."""
         found: set[int] = set()

@@ -3,9 +3,8 @@
 import os
 import pwd
 import sys
-from types import ModuleType
+from importlib.util import find_spec
 
-import supervisor
 from supervisor.config.lookup import API_USER
 from supervisor.config.model import Http
 from supervisor.config.problems import Unusable
@@ -14,6 +13,7 @@ from supervisor.osport import become
 
 _KEY = ("http", "user")
 _MAX_PATH_BYTES = 4096
+_PACKAGES = ("api", "supervisor", "store", "logring", "falcon", "gunicorn", "gevent", "msgspec")
 LOGS = "logs"
 """Where logs are in the data directory."""
 
@@ -70,13 +70,11 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
     """
     if user.account is None:
         return user
-    import click  # of what has to be installed
-
     # The logs may be elsewhere, behind a link.
     logs = os.path.join(data_dir, LOGS)
     places = [os.path.realpath(path) for path in (data_dir, *([logs] if os.path.islink(logs) else []))]
     above = [_nearest(os.path.dirname(path)) for path in places]
-    kept_from = obstacle(user, [sys.executable, os.__file__, *map(_installed, (click, supervisor)), *above])
+    kept_from = obstacle(user, [sys.executable, os.__file__, *_installed(), *above])
     if kept_from is None:
         return user
     name = http.user or API_USER
@@ -87,9 +85,10 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
     return ApiUser(warning=f"API workers run as root: {message}", remedy=remedy)
 
 
-def _installed(package: ModuleType) -> str:
-    """The directory that a package is installed in."""
-    return os.path.dirname(os.path.dirname(os.path.abspath(package.__file__ or "")))
+def _installed() -> list[str]:
+    """Where packages are installed that API workers consist of: their own directories, as pip may have made them."""
+    found = map(find_spec, _PACKAGES)
+    return [path for spec in found if spec is not None for path in spec.submodule_search_locations or ()]
 
 
 def _nearest(path: str) -> str:

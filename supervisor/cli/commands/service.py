@@ -70,8 +70,9 @@ def install(
     """Write what the init system needs to start the daemon.
 
     A configuration that says how to go on is written where there is none. What is there already is left alone, and
-    what somebody has changed is not replaced without --force.
+    what somebody has changed is not replaced without --force. Who calls it again says --user and --hardened again.
     """
+    from supervisor.service.earlier import forgotten
     from supervisor.service.placing import Changed, below, look, write
     from supervisor.service.planning import plan
 
@@ -81,6 +82,9 @@ def install(
     planned = plan(found_kind, wanted, scan_dir)
     try:
         found = look(planned, root)
+        if options := forgotten(wanted, found, root):
+            first = "say that again, or begin with: ringward service uninstall"
+            raise Failure(f"it was installed with {' '.join(options)}; {first}")
         if not dry_run:
             write(found, force=force)
         new_config = _configure(wanted, root, dry_run=dry_run)
