@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from supervisor.config.model import Dependency, Service
+from supervisor.config.model import Dependency, Service, Task
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.values import Name, ValueType, choice
 from supervisor.dataclass import dataclass
@@ -55,12 +55,12 @@ class Wrong:
     remedy: str | None
 
 
-def unsound(services: Mapping[str, Service], tasks: Collection[str], known: Collection[str]) -> Iterator[Wrong]:
+def unsound(services: Mapping[str, Service], tasks: Mapping[str, Task], known: Collection[str]) -> Iterator[Wrong]:
     """What is wrong with the dependencies of all services.
 
     Args:
         services: those whose values are valid.
-        tasks: names of tasks.
+        tasks: those whose values are valid.
         known: names of all tasks and services, also of those with invalid values.
     """
     for service in services.values():
@@ -70,6 +70,11 @@ def unsound(services: Mapping[str, Service], tasks: Collection[str], known: Coll
                 yield Wrong(service.name, index, f"there is no task or service {quoted(one.name)}", remedy)
             elif one.name in tasks and one.until in ("started", "ready"):
                 yield Wrong(service.name, index, f"{one.name} is a task", 'a task is waited for until = "succeeded"')
+            elif one.name in tasks and (param := _asked_for(tasks[one.name])) is not None:
+                message = (
+                    f"{one.name} requires the parameter {quoted(param)}, and nobody gives it to a run for a service"
+                )
+                yield Wrong(service.name, index, message, "give it a default")
             elif one.name in services and one.until == "succeeded":
                 yield Wrong(
                     service.name, index, f"{one.name} is a service", 'a service has until = "started" or "ready"'
@@ -78,6 +83,11 @@ def unsound(services: Mapping[str, Service], tasks: Collection[str], known: Coll
         yield Wrong(
             cycle[0], None, f"they wait for each other: {' -> '.join((*cycle, cycle[0]))}", "remove one of them"
         )
+
+
+def _asked_for(task: Task) -> str | None:
+    """A parameter that somebody has to give."""
+    return next((one.name for one in task.params if one.required and one.default is None), None)
 
 
 def _cycles(services: Mapping[str, Service]) -> Iterator[list[str]]:

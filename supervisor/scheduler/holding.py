@@ -9,6 +9,8 @@ from supervisor.scheduler.services import State
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.verdict import Verdict
 
+_DOWN = frozenset({State.FATAL, State.HELD})
+
 Act = Callable[[Unit, ServiceInstance, Change], None]
 
 
@@ -35,11 +37,11 @@ class Holding:
         return self._dependencies.missing(unit)
 
     def down(self, unit: Unit) -> list[Unit]:
-        """Services that it depends on and that are stopped, or were given up."""
+        """Services that it depends on and that are stopped, were given up, or perhaps wait for one that is."""
         return [
             other
             for other in self._dependencies.of(unit)
-            if other.service is not None and (other.stopped or any(one.state is State.FATAL for one in other.instances))
+            if other.service is not None and (other.stopped or any(one.state in _DOWN for one in other.instances))
         ]
 
     def look(self, unit: Unit, change: Change) -> None:

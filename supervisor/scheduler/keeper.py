@@ -62,7 +62,7 @@ class Keeper:
         if unit.stopped:
             return
         if self._first:
-            self._start_needed(unit, change)
+            self.start_needed(unit, change)
         self._rolling.clip(unit, len(unit.instances), change)  # the configuration may have changed since
         for instance in unit.instances:
             if instance.run is None and instance.state in services.ENDING:
@@ -77,11 +77,11 @@ class Keeper:
     def start(self, unit: Unit, change: Change) -> None:
         """Want all instances, those that had ended for good too; one that is just stopping comes up afterwards."""
         self._want(unit, change, stopped=False)
-        self._start_needed(unit, change)
+        self.start_needed(unit, change)
         for instance in unit.instances:
             self._apply(unit, instance, Event.UP, change)
 
-    def _start_needed(self, unit: Unit, change: Change) -> None:
+    def start_needed(self, unit: Unit, change: Change) -> None:
         """Start what it depends on, too."""
         for other in self.holding.down(unit):
             self.start(other, change)
@@ -97,7 +97,7 @@ class Keeper:
     def restart(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
         """Stop and start all instances at the same time, without their restart delay; what is down starts."""
         self._want(unit, change, stopped=False)
-        self._start_needed(unit, change)
+        self.start_needed(unit, change)
         for instance in unit.instances:
             self._apply(unit, instance, Event.RESTART, change, by=by)
 
@@ -106,6 +106,7 @@ class Keeper:
         if unit.stopped:
             self.start(unit, change)
         else:
+            self.start_needed(unit, change)
             self._rolling.begin(unit, len(unit.instances), change)
 
     def down(self, unit: Unit, change: Change) -> None:
@@ -223,7 +224,8 @@ class Keeper:
             failures=instance.failures,
             attempts=service.restart_attempts,
         )
-        self._apply(run.unit, instance, event, change)
+        ended_at = None if ran_ms is None or instance.started_at is None else instance.started_at + ran_ms
+        self._apply(run.unit, instance, event, change, at=ended_at)
         if instance.state is State.FATAL:
             self._incidents.given_up(run.unit, service, instance, run.id, change)
         if self._engine.ending:
@@ -331,15 +333,23 @@ class Keeper:
         self._engine.commit(change)
 
     def _apply(
-        self, unit: Unit, instance: ServiceInstance, event: Event, change: Change, *, by: str | None = None
+        self,
+        unit: Unit,
+        instance: ServiceInstance,
+        event: Event,
+        change: Change,
+        *,
+        by: str | None = None,
+        at: int | None = None,
     ) -> None:
+        """`at`: when it happened, milliseconds since the epoch; None: just now."""
         if unit.service is None:
             return
         before = instance.state
         after, actions = services.step(before, event)
         instance.state = after
         if after is not before:
-            instance.since = change.now_ms
+            instance.since = change.now_ms if at is None else min(at, change.now_ms)
         if after is State.STOPPED:
             instance.line = None
         for action in actions:

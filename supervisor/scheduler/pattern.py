@@ -4,6 +4,7 @@ croniter reads the fields, one at a time; what it makes of one is kept, so that 
 more than the different fields in them. Walking over the times is ours.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -18,6 +19,7 @@ _ORDER = (5, 0, 1, 2, 3, 4)
 _RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(7), range(60))
 """All values of each field, in croniter's order."""
 _DAY, _MONTH, _WEEKDAY = 2, 3, 4
+_SPAN = re.compile(r"([a-z]{3}|\d{1,2})-([a-z]{3}|\d{1,2})(?:/([1-9]\d?))?")
 _DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
 """A date that does not come for so long never comes."""
@@ -42,7 +44,7 @@ class _Field(NamedTuple):
 def _field(text: str, place: int) -> _Field:
     """One field; raises what croniter raises."""
     others = ["1"] * (FIELDS + 1)
-    others[_ORDER.index(place)] = text
+    others[_ORDER.index(place)] = ",".join(_straight(part, place) for part in text.split(","))
     read = croniter(" ".join(others), 0.0, second_at_beginning=True)
     found = read.expanded[place]
     values = _RANGES[place] if "*" in found else sorted(value for value in found if isinstance(value, int))
@@ -58,6 +60,26 @@ def _field(text: str, place: int) -> _Field:
         nth=tuple(nth),
         nearest=tuple(read.nearest_weekday) if place == _DAY else (),
     )
+
+
+def _straight(part: str, place: int) -> str:
+    """A range that ends where it begins, or before, as its values; anything else as it is.
+
+    croniter takes ``5-5`` for all values, and miscounts steps beyond the end of a field.
+    """
+    found = _SPAN.fullmatch(part)
+    if found is None:
+        return part
+    names, values = croniter.ALPHACONV[place], _RANGES[place]
+    low, high = (names.get(end, int(end) if end.isdigit() else -1) for end in found.groups()[:2])
+    if place == _WEEKDAY and low == 7:
+        low, high = 0, high % 7
+    if low not in values or high not in values or low < high:
+        return part
+    if low == high:
+        return str(low)
+    both = [*range(low, values[-1] + 1), *range(values[0], high + 1)]
+    return ",".join(map(str, both[:: int(found[3] or 1)]))
 
 
 class _Dates:

@@ -263,6 +263,8 @@ class Reloader:
         for added in (*difference.added, *(after for _before, after in difference.turned)):
             self._add(added, change)
         self._keeper.holding.look_at_all(change)
+        for unit in self._starting(difference):
+            self._keeper.start_needed(unit, change)
         self._settled = new
         self._files.follow(new.config)
         config = new.config
@@ -283,6 +285,13 @@ class Reloader:
         self._log.info(f"the configuration was reloaded ({request.by}): {summary(found)}")
         change.then(lambda: self._keep(new, difference, found))
         self._engine.commit(change)
+
+    def _starting(self, difference: Difference) -> list[Unit]:
+        """Services that start, or start again."""
+        again = (changed.new for changed in difference.changed if changed.has(Effect.RESTART))
+        new = (*difference.added, *(after for _before, after in difference.turned), *again)
+        units = [self._units[one.name] for one in new if isinstance(one, Service)]
+        return [unit for unit in units if not unit.stopped]
 
     def _keep(self, new: Settled, difference: Difference, found: Report) -> None:
         def kept(error: BaseException | None) -> None:

@@ -29,7 +29,7 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
     Args:
         kind: ``constant`` (base), ``linear`` (base x attempt) or ``exponential`` (base x 2^(attempt - 1)).
         base_ms: the configured delay.
-        max_ms: no delay is longer.
+        max_ms: it grows no further; a longer base does not grow at all.
         attempt: from 1.
     """
     if kind == "constant":
@@ -38,4 +38,4 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
         wanted = base_ms * attempt
     else:
         wanted = base_ms << min(attempt - 1, _MAX_DOUBLINGS)
-    return min(wanted, max_ms)
+    return min(wanted, max(base_ms, max_ms))

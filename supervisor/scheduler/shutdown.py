@@ -1,8 +1,8 @@
 """Ending everything: tasks at once, services in the reverse of the order in which they started.
 
 Services of one priority stop together; the next ones are told when these have ended. No level is waited for so long
-that the last one is told later than at half of ``shutdown_timeout``: the root kills what still runs when all of it is
-over. What is queued or waits for a retry stays for the next start.
+that the last one is told later than at half of ``shutdown_timeout``: each may take its share of what is left of that,
+and the root kills what still runs when all of it is over. What is queued or waits for a retry stays for the next start.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,8 @@ class Shutdown:
         self._timeout_ms = timeout_ms
         self._stopping: list[Unit] = []
         self._levels: list[list[Unit]] = []
-        self._patience_ms = 0.0
+        self._last_told_s = 0.0
+        """When the last level is told at the latest, on the loop's clock."""
 
     def configure(self, timeout_ms: int) -> None:
         """Have another time for it."""
@@ -36,7 +37,7 @@ class Shutdown:
         """Nothing new starts from now on; what runs is stopped."""
         self._engine.ending = True
         self._levels = stop_levels(units)
-        self._patience_ms = self._timeout_ms / 2 / max(1, len(self._levels) - 1)
+        self._last_told_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
         later = {unit for level in self._levels for unit in level}
         for run in list(self._engine.live.values()):
             if run.unit not in later:
@@ -70,7 +71,8 @@ class Shutdown:
             if self._stopping is level and self._levels:
                 self._advance()
 
-        self._loop.after(self._patience_ms, out_of_patience)
+        left_ms = max(0.0, self._last_told_s - self._loop.now_s()) * 1000
+        self._loop.after(left_ms / max(1, len(self._levels)), out_of_patience)
 
     def _stop(self, run: LiveRun, change: Change) -> None:
         if run.state in runs.HELD_BY_ROOT:

@@ -221,6 +221,7 @@ class Startup:
                 self._goes_on(run, row, instance, change)
             elif row.id in ended:
                 self._was_running(run)
+                self._was_of_another_daemon(run)
                 self._recollect(run, ended[row.id])
                 self._engine.exited(ended[row.id], change)
             else:
@@ -286,6 +287,7 @@ class Startup:
         """The root knows nothing of a run: it died with the one before, or was not started."""
         if row.status == "running" or again:
             self._was_running(run)
+            self._was_of_another_daemon(run)
             if self._launching is None or not self._launching.search(run, lambda: self._is_gone(run)):
                 self._lost(run, change)
         elif not self._perhaps_launched(run, row):
@@ -329,6 +331,11 @@ class Startup:
         run.state = runs.State.RUNNING
         run.unit.active[run.id] = run
         self._place(run, services.State.RUNNING)
+
+    def _was_of_another_daemon(self, run: LiveRun) -> None:
+        """What has ended does not count as the first start of its instance, unless this daemon made it."""
+        if self._first and self._has_place(run):
+            run.unit.instances[run.instance].started_once = False
 
     def _place(self, run: LiveRun, state: services.State) -> None:
         """Give a service's run back to its instance."""

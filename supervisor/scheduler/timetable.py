@@ -85,8 +85,8 @@ class Timetable:
         change.write(lambda db: update_task(db, unit.name, next_run_at=None))
 
     def resume(self, unit: Unit, change: Change) -> None:
-        """Let a schedule that rested go on from now."""
-        unit.last_instant = max(unit.last_instant or 0, change.now_ms)
+        """Let a schedule that rested go on from now; what waits for its share of the jitter is still to come."""
+        unit.last_instant = max(unit.last_instant or 0, change.now_ms - unit.schedule.offset_ms)
         if not unit.schedule.empty:
             self._arm(unit, change)
 

@@ -117,7 +117,7 @@ class UnitCommands:
         unit = self._task(arguments, reply)
         if unit is None:
             return
-        now_ms = self._engine.change().now_ms
+        now_ms = self._engine.change().now_ms - unit.schedule.offset_ms
 
         def store(db: Database) -> None:
             record = get_task(db, unit.name)

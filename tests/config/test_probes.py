@@ -130,3 +130,16 @@ def test_unsound(tmp_path: Path, edges: dict[str, str], message: str) -> None:
         load(str(path))
     assert message in str(caught.value)
     assert len(caught.value.problems) == 1
+
+
+def test_a_task_that_services_wait_for_needs_nobody_to_give_values(tmp_path: Path) -> None:
+    """It is run without anybody who could."""
+    path = tmp_path / "r.toml"
+    task = '[tasks.t]\nrun = "true"\nparams = [{{ name = "X", kind = "env", required = true{} }}]\n'
+    service = '[services.a]\nrun = "true"\ndepends_on = ["t"]\n'
+    path.write_text(task.format("") + service)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match=r'depends_on\[0\]: t requires the parameter "X"'):
+        load(str(path))
+    path.write_text(task.format(', default = "1"') + service)
+    assert load(str(path)).services

@@ -127,6 +127,41 @@ def test_edges_come_and_go(daemon: Daemon) -> None:
     assert len(daemon.runs("app")) == 1
 
 
+@pytest.mark.lent
+def test_what_a_rolling_restart_needs(daemon: Daemon) -> None:
+    """As any restart, it starts what the service depends on, and is not held up by that."""
+    daemon.write(
+        f'[services.db]\n{SLEEPS}[services.web]\n{SLEEPS}instances = 2\nhealthy_after = "1ms"\ndepends_on = ["db"]\n'
+    )
+    daemon.start()
+    until(lambda: running(daemon, "web"), "the service")
+    ask(daemon, "stop", "db")
+    assert daemon.cli("restart", "--rolling", "web").returncode == 0
+    until(lambda: len(daemon.runs("web")) == 4 and running(daemon, "web"), "both instances again")
+    assert running(daemon, "db")
+
+
+@pytest.mark.lent
+def test_what_a_chain_needs(daemon: Daemon) -> None:
+    """To start a service starts all that it needs, also what only others that wait for it need; so does a reload."""
+    base = (
+        f'[services.a]\n{SLEEPS}depends_on = ["b"]\n[services.b]\n{SLEEPS}depends_on = ["c"]\n[services.c]\n{SLEEPS}'
+        f"[services.d]\n{SLEEPS}autostart = false\n"
+    )
+    daemon.write(base)
+    daemon.start()
+    until(lambda: running(daemon, "a"), "the chain")
+    ask(daemon, "stop", "a")
+    ask(daemon, "stop", "c")
+    daemon.request("POST", f"/api/runs/{daemon.runs('b')[0]['id']}/stop")
+    until(lambda: held(daemon, "b", "waits for c to start: it is stopped"), "the one between to wait")
+    ask(daemon, "start", "a")
+    until(lambda: running(daemon, "a"), "the chain again")
+    daemon.config.write_text(daemon.config.read_text() + f'[services.e]\n{SLEEPS}depends_on = ["d"]\n')
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: running(daemon, "e"), "one that a reload brought, after what it needs")
+
+
 def test_forty_services(daemon: Daemon, tmp_path: Path) -> None:
     """In a random graph each starts after all that it depends on, and stops before them."""
     choose = random.Random(4)

@@ -251,7 +251,8 @@ def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_pa
     pids = tmp_path / "pids"
     daemon.write(f"[services.s]\nrun = \"echo $$ >> '{pids}'; exec sleep 1000\"\n")
     daemon.start()
-    until(pids.exists, "the service")
+    until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service, as it is stored")
+    until(pids.exists, "its process")
     daemon.stop(signal.SIGKILL)
     first = psutil.Process(int(pids.read_text()))
     assert first.is_running()
@@ -259,6 +260,8 @@ def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_pa
     second = until(lambda: pids.read_text().split()[1:], "the next service")
     assert gone(first)
     assert psutil.Process(int(second[0])).is_running()
+    _, newest = daemon.runs("s")
+    assert newest["triggeredBy"] == "startup"
 
 
 @pytest.mark.lent

@@ -94,6 +94,23 @@ def test_both_days(expression: str, days: list[int]) -> None:
     assert [int(text[:2]) for text in found] == days
 
 
+@pytest.mark.parametrize(
+    ("expression", "times"),
+    [
+        ("0 3-3 * * *", ["01 03:00", "02 03:00", "03 03:00"]),
+        ("0 0 * * mon-mon", ["01 00:00", "08 00:00", "15 00:00"]),
+        ("0 0 * * 7-7", ["07 00:00", "14 00:00", "21 00:00"]),
+        ("0 0 5-5/2 * *", ["05 00:00", "05 00:00", "05 00:00"]),
+        ("0 22-2/3 * * *", ["01 01:00", "01 22:00", "02 01:00"]),
+        ("50-27/14 0 * * *", ["01 00:04", "01 00:18", "01 00:50"]),
+    ],
+)
+def test_ranges(expression: str, times: list[str]) -> None:
+    """A range of one value is that value; steps go on beyond the end of a field as before it."""
+    assert validate(expression) is None
+    assert instants(expression, ZoneInfo("UTC"), "2026-05-31T23:59:59+00:00", 3) == times
+
+
 def test_seconds() -> None:
     """Six fields begin with the second; a time of day in the gap still runs once."""
     found = Cron("*/20 59 1 * * *", PRAGUE).occurrences(ms("2026-06-01T00:00+02:00"))

@@ -86,6 +86,7 @@ def test_delays_by_kind() -> None:
     assert [delay_ms("linear", 100, 10_000, n) for n in (1, 2, 3)] == [100, 200, 300]
     assert [delay_ms("exponential", 100, 10_000, n) for n in (1, 2, 3, 20)] == [100, 200, 400, 10_000]
     assert delay_ms("exponential", 0, 10_000, 7) == 0
+    assert [delay_ms("exponential", 20_000, 10_000, n) for n in (1, 2)] == [20_000, 20_000]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from supervisor.scheduler.loop import Timer
 from supervisor.scheduler.order import start_order, stop_levels
 from supervisor.scheduler.services import State
 from supervisor.scheduler.shutdown import Shutdown
@@ -245,6 +248,27 @@ def test_a_shutdown_does_not_wait_for_ever(bench: Make) -> None:
         return stopped == set(runs.values())
 
     until(all_told, "all levels to be told")
+
+
+def test_what_a_level_leaves_of_its_time(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next ones have it: a service is not told while one that depends on it may still end in time."""
+    one = bench(ORDERED)
+    waits: list[float] = []
+    after = one.loop.after
+
+    def noted(delay_ms: float, function: Callable[[], None]) -> Timer:
+        if "Shutdown" in function.__qualname__:
+            waits.append(delay_ms)
+        return after(delay_ms, function)
+
+    monkeypatch.setattr(one.loop, "now_s", lambda: 100.0)
+    monkeypatch.setattr(one.loop, "after", noted)
+    shutdown, runs = shut(one, 8000)
+    monkeypatch.setattr(one.loop, "now_s", lambda: 100.5)
+    one.exited(runs["web"], cause="shutdown")
+    shutdown.go_on()
+    one.store.work_all()
+    assert waits == [2000, 3500]
 
 
 def test_one_that_ends_by_itself_during_a_shutdown(bench: Make) -> None:

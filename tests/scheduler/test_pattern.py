@@ -61,9 +61,20 @@ def theirs(text: str, after: int) -> list[int]:
     return found
 
 
+def backward(part: str) -> bool:
+    """Whether it is a range that croniter misunderstands: of one value, or with steps beyond the end of the field."""
+    ends, _, step = part.partition("/")
+    low, dash, high = ends.partition("-")
+    numbers = {name: number for names in (["", *MONTHS], WEEKDAYS) for number, name in enumerate(names)}
+    first, last = (numbers.get(end, int(end) if end.isdigit() else 0) for end in (low, high))
+    return bool(dash) and (first == last or (first, last) == (7, 0) or (bool(step) and first > last))
+
+
 def comparable(text: str) -> bool:
     """Whether croniter joins days of month and week by "or", as it should, also with # and W."""
     *_, day, _month, weekday = text.split()
+    if any(map(backward, text.replace(",", " ").split())):
+        return False
     wild = day[0] in "*?" or weekday[0] in "*?"
     return wild or not ("#" in weekday or "L" in weekday or "W" in day)
 

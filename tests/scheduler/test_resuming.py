@@ -101,6 +101,17 @@ def test_a_delay_goes_on(bench: Make) -> None:
     in_time(one, State.STARTING, unit.instances[0])
 
 
+def test_a_delay_counts_from_the_end_of_the_run(bench: Make) -> None:
+    """Also when the scheduler was away then."""
+    one = bench(f"{SERVICE}restart_attempts = 9\n")
+    run_id = live(one)
+    left(one, "running", run_id=run_id)
+    at = one.loop.now_ms() - 2 * HOUR_MS
+    unit = resumed(one, exits=(Exited(run=run_id, status=1 << 8, started_at=at, ended_at=at + 1),))
+    assert unit.instances[0].since == at + 1
+    in_time(one, State.STARTING, unit.instances[0])
+
+
 def test_what_was_ready_stays_so(bench: Make) -> None:
     """An instance that had run for long enough before is not taken for a new one, not even for a moment."""
     one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))

@@ -252,6 +252,20 @@ def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
     assert next_run(one) == START - 30_000 + HOUR
 
 
+def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
+    """What had come before, and was to start after it, starts all the same."""
+    one = make('cron = "0 * * * *"\njitter = "50m"')
+    unit = one.units["t"]
+    assert unit.schedule.offset_ms > 2 * MINUTE
+    one.until(START - 30_000 + HOUR + MINUTE)
+    commands = UnitCommands(one.engine, one.keeper, one.timetable, one.units)
+    for ask in (commands.pause, commands.resume):
+        ask({"task": "t"}, lambda _answer: None)
+        one.store.work_all()
+    one.until(START + 2 * HOUR)
+    assert one.ran() == [START - 30_000 + HOUR]
+
+
 def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
     """It stays removed, and nothing of it comes again."""
     one = make('cron = "0 * * * *"')
