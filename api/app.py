@@ -20,7 +20,7 @@ from api.operation import Call, Operation
 from api.operations import OPERATIONS
 from api.params import parse_path, parse_query, raise_all
 from api.resources.pages import Site
-from store.errors import StoreError
+from store.errors import NotReady, StoreError
 
 log = logging.getLogger("gunicorn.error")
 
@@ -51,7 +51,8 @@ class Route:
             self._record(operation, call, err.status, reason_of(err))
             raise
         except StoreError as err:
-            log.error("%s: the database could not be read: %s", operation.id, err)
+            if type(err) is not NotReady:  # a first start is no failure
+                log.error("%s: the database could not be read: %s", operation.id, err)
             refusal = unavailable("The database could not be read")
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err

@@ -80,8 +80,12 @@ class Reads:
             raise
         except Away:  # its server is, or the daemon looks after that itself
             raise
-        except (Damaged, NotReady) as err:
-            self.on_damage(err)  # a scheduler that has not made it yet takes no reports
+        except Damaged as err:
+            self.on_damage(err)
+            raise
+        except NotReady as err:
+            if self._db is not None:  # else the scheduler has not made it yet
+                self.on_damage(err)
             raise
 
 

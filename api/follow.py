@@ -35,7 +35,8 @@ _COMING_S = 0.25
 _CLOCK_MS = 1000
 """By so much a first line may seem to be older than it is."""
 _NOTHING = Head(0, 0, 0, sealed=False, region_epoch=0)
-_INTEGER = re.compile("-?[0-9]{1,19}")
+_INTEGER = re.compile("-?[0-9]+")
+_MAX_DIGITS = 19
 
 
 class Regions:
@@ -323,8 +324,9 @@ def last_event_id(call: Call) -> int | None:
     text = (call.req.get_header("Last-Event-ID") or "").strip()
     if not _INTEGER.fullmatch(text):
         return None
-    number = int(text)
-    return number if -1 <= number < INT64_MAX else None
+    beyond = INT64_MAX - 1  # of any log
+    number = int(text) if len(text.lstrip("-0")) <= _MAX_DIGITS else -2 if text.startswith("-") else beyond
+    return min(number, beyond) if number >= -1 else None
 
 
 def _rendered(reader: LogReader, position: int, limit: int) -> Chunk:

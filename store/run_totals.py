@@ -162,9 +162,7 @@ def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
     return +found.n
 
 
-def _sources(
-    db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]
-) -> Iterator[_Source]:
+def _sources(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Iterator[_Source]:
     """What together has each run of a selection once."""
     if selection.is_empty():
         return

@@ -10,6 +10,7 @@ from api.params import flag
 
 def reload(context: Context, call: Call) -> None:
     """Check everything, then apply what differs; or only say what would be done."""
+    call.target = "dry run" if call.query["dry_run"] else ""
     arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
     found = asked(lambda: context.control.call_patiently("reload", **arguments))
     context.scheduler.forget()

@@ -87,7 +87,8 @@ class UrlEndpoint:
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.host}:{self.port}{self.prefix}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
 
 def url_endpoint(url: str, password: str | None) -> UrlEndpoint:
@@ -104,10 +105,20 @@ def url_endpoint(url: str, password: str | None) -> UrlEndpoint:
     if parts.scheme not in ("http", "https") or not parts.hostname or not _URL.fullmatch(url) or ".." in parts.netloc:
         raise Failure(f"{url} is no URL of a daemon; it looks like http://127.0.0.1:7464", exit_codes.USAGE)
     port = port or (443 if parts.scheme == "https" else 80)
-    authorization = None
-    if password:
-        authorization = "Basic " + base64.b64encode(os.fsencode(f"ringward:{password}")).decode()
-    return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
+    return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), _basic(password))
+
+
+def unix_endpoint(path: str, password: str | None) -> UnixEndpoint:
+    """The endpoint on a Unix socket. Root and the daemon's user are known there; others need password or token."""
+    try:
+        known = os.geteuid() in (0, os.stat(path).st_uid)
+    except OSError:  # no daemon, which connecting tells
+        known = True
+    return UnixEndpoint(path, authorization=None if known else _basic(password))
+
+
+def _basic(password: str | None) -> str | None:
+    return "Basic " + base64.b64encode(os.fsencode(f"ringward:{password}")).decode() if password else None
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -246,7 +257,8 @@ class Api:
         data: bytes | None,
     ) -> http.client.HTTPResponse:
         said = {name: value for name, value in (query or {}).items() if value is not None}
-        target = self.endpoint.prefix + path + (f"?{urlencode(said)}" if said else "")
+        asked = urlencode(said, errors="surrogateescape")
+        target = self.endpoint.prefix + path + (f"?{asked}" if asked else "")
         sent = {"Connection": "close", **headers}
         if self.endpoint.authorization:
             sent["Authorization"] = self.endpoint.authorization
@@ -280,9 +292,13 @@ class Api:
         try:
             return Refused(status, parse(body), str(self.endpoint))
         except Foreign:  # what stands before it, a proxy perhaps, says so in its own words
-            return Refused(status, Record(), str(self.endpoint))
+            if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+                return Refused(status, Record(), str(self.endpoint))
+            if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+                return Unreachable(f"{self.endpoint} answers with status {status}, which is not of the daemon")
+            return Foreign(f"it answers with status {status}")
 
 
 def segment(name: str) -> str:
     """A name as one segment of a path."""
-    return quote(name, safe="")
+    return quote(name, safe="", errors="surrogateescape")  # bytes that are no UTF-8 came as lone surrogates

@@ -25,6 +25,8 @@ def _open_what_is_closed() -> None:
 def main() -> None:
     """Entry point of the console script."""
     _open_what_is_closed()
+    for stream in (sys.stdout, sys.stderr):  # what an encoding does not have is no reason to end
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with ahead.starting(sys.argv[1:], os.environ):
         from supervisor.cli.main import cli
 

@@ -25,7 +25,7 @@ MEANINGS = {
     ALREADY_RUNNING: "a daemon is running already on this data directory",
     NOT_PERMITTED: "not permitted",
     CONFIG: "the configuration is not valid",
-    NEVER_RAN: "run: the task is unknown or the run never started",
+    NEVER_RAN: "run: the task is unknown, the run never started, or nobody knows how it ended",
     INTERRUPTED: "interrupted with Ctrl-C",
     READER_GONE: "whoever read the output went away",
 }

@@ -163,7 +163,7 @@ class Follower:
                 break
         missing += max(end - start, 0)
         if missing:
-            self._patience.say(f"{missing} lines are no longer kept")
+            self._patience.say(f"{missing} lines are no longer kept, or cannot be read")
         self._next = max(end, self._next or 0)
 
 

@@ -12,7 +12,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.settings import client_options
+from supervisor.cli.settings import Settings, client_options
 from supervisor.cli.suggesting import SuggestingGroup
 from supervisor.version import VERSION
 
@@ -83,6 +83,16 @@ class CommandLine(SuggestingGroup):
             return None
         command: click.Command = importlib.import_module(module_of(cmd_name)).command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command; one that is for the daemon of this host alone is not run for another one."""
+        name, command, rest = super().resolve_command(ctx, args)
+        here = command is not None and all(parameter.name != "url" for parameter in command.params)
+        if here and not isinstance(command, click.Group) and ctx.ensure_object(Settings).url is not None:
+            ctx.fail(f"{name} is for the daemon of this host: it takes no --url")
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The commands and what they do, without loading them."""

@@ -129,8 +129,12 @@ def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | No
     """
     names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
     given = {names.get(name, name): value for name, value in filters.items() if value is not None}
-    if "" in given.values():
+    if not all(value.strip(" ,") for value in given.values()):
         raise click.UsageError("an option without a value would select more than is meant")
+    try:
+        "".join(given.values()).encode()
+    except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
+        raise click.UsageError("the value of an option is no UTF-8 text") from err
     if bool(runs) + bool(given) + everything != 1:
         raise click.UsageError("name runs, or give options that select some, or --all")
     ids = tuple(dict.fromkeys(one.upper() for one in runs))

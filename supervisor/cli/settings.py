@@ -31,14 +31,14 @@ class Settings:
         Raises:
             Failure: the configuration that names the socket is not valid, or the URL is none.
         """
-        from supervisor.cli.client import Api, UnixEndpoint, url_endpoint
+        from supervisor.cli.client import Api, unix_endpoint, url_endpoint
 
-        url = self.url
+        url, password = self.url, os.environ.get("RINGWARD_PASSWORD")
         if url is None and not self.data and not self.config:
             url = os.environ.get("RINGWARD_URL")
         if url:
-            return Api(url_endpoint(url, os.environ.get("RINGWARD_PASSWORD")))
-        return Api(UnixEndpoint(self.socket()))
+            return Api(url_endpoint(url, password))
+        return Api(unix_endpoint(self.socket(), password))
 
     def socket(self) -> str:
         """Path of the daemon's Unix socket.

@@ -58,7 +58,7 @@ class Outcome:
 
     def toml(self, source: str) -> str:
         """Our configuration."""
-        lines = [f"# Made by ringward import from {source}."]
+        lines = [f"# Made by ringward import from {_comment(source)}."]
         for unit in self.units:
             lines += ["", f"# {_comment(unit.origin)}", f"[{unit.kind}.{_key(unit.name)}]"]
             for key, value in unit.keys.items():

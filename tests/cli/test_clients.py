@@ -52,6 +52,12 @@ class TestRun:
         sent = next(request.body for request in daemon.requests if request.method == "POST")
         assert json.loads(sent) == {"params": {"A": "x=y", "b": "", "TOKEN": "s3cret"}}
 
+    @pytest.mark.parametrize("status", [500, 502, 503, 504])
+    def test_perhaps_it_was_triggered(self, ringward: Ringward, daemon: FakeDaemon, status: int) -> None:
+        """A failure inside the daemon, or of a proxy before it, does not say that nothing has begun."""
+        daemon.on("POST", "/api/tasks/job/run", problem(status, f"The run {RUN} was triggered, but"))
+        assert ringward("run", "job").exit_code == 69
+
     @pytest.mark.parametrize("given", [["A=1", "A=1"], ["=1"], [""], ["NOT_THERE"], ["A=\udcff"], ["\udcff=1"]])
     def test_what_are_no_parameters(self, ringward: Ringward, daemon: FakeDaemon, given: list[str]) -> None:
         """A mistake on the command line, told before anything is sent."""
@@ -63,6 +69,8 @@ class TestRun:
         ("ended", "code", "said"),
         [
             ({"endReason": "succeeded", "exitCode": 0}, 0, ""),
+            ({"endReason": "failed", "exitCode": 0, "failureLine": 3}, 0, "failed by line 3 of its log"),
+            ({"endReason": "failed", "exitCode": 0}, 0, "failed: 0 is none of its exit_codes"),
             ({"endReason": "timeout", "exitCode": 143}, 143, "ended: timeout"),
             ({"endReason": "stopped", "exitCode": 137}, 137, "ended: stopped"),
             ({"endReason": "start_failed", "exitCode": -1, "startedAt": None}, 125, "could not be started"),
@@ -88,7 +96,7 @@ class TestRun:
             (problem(409, "job is a service"), 125, "job is a service"),
             (problem(403, "only the schedule may run it"), exit_codes.NOT_PERMITTED, "only the schedule"),
             (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
-            (Answer(301), 125, "it answered with status 301"),
+            (Answer(301), exit_codes.UNREACHABLE, "it answers with status 301"),
         ],
     )
     def test_a_run_that_is_refused_never_ran(
@@ -176,7 +184,7 @@ class TestLogs:
             daemon.on("GET", self.LOG, of(*kept))
             result = ringward("logs", "-n", "6", RUN)
             assert result.stdout == "".join(f"line {n}\n" for n in kept)
-            assert result.stderr == f"ringward: {said} are no longer kept\n"
+            assert result.stderr == f"ringward: {said} are no longer kept, or cannot be read\n"
         daemon.on("GET", self.LOG, of(*range(10)))
         assert ringward("logs", "-n", "6", RUN).stderr == ""
 

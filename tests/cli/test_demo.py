@@ -134,7 +134,7 @@ def test_a_directory_that_exists_is_refused(ringward: Ringward, data: Path) -> N
 
 @pytest.mark.parametrize("keep", [False, True], ids=["removed", "kept"])
 def test_it_runs_and_tidies_up(tmp_path: Path, keep: bool) -> None:
-    """It says where it is, for people or as JSON; after Ctrl-C no process and, unless it is to be kept, no file is left."""
+    """It says where it is; after Ctrl-C no process and, unless it is to be kept, no file is left."""
     with tempfile.TemporaryDirectory(prefix="rw-") as short:
         directory = Path(short) / "kept"
         arguments = [*PROGRAM, *(["--json", "--keep", str(directory)] if keep else [])]

@@ -55,6 +55,7 @@ def test_it_says_what_is_wrong_with_the_configuration(ringward: Ringward, config
     assert result.exit_code == exit_codes.REFUSED
     assert "fail" in result.output
     assert "unknown key" in result.output
+    assert "^J" not in result.output
     assert "data directory" in result.output
 
 

@@ -92,7 +92,7 @@ def test_what_a_stream_leaves_out_is_fetched(daemon: FakeDaemon, following: Foll
         ("5", "5"),
         ("8", "2"),
     ]
-    assert following.said == ["4 lines are no longer kept"]
+    assert following.said == ["4 lines are no longer kept, or cannot be read"]
 
 
 def _page(lines: list[dict[str, object]]) -> bytes:

@@ -417,3 +417,12 @@ def test_what_is_not_valid_yet_is_named(ringward: Ringward, tmp_path: Path) -> N
     assert result.exit_code == exit_codes.CONFIG
     assert "[services.x]" in result.output
     assert "stop_signal" in result.output
+
+
+@pytest.mark.parametrize("name", ["a\n[tasks.more]\nrun = 'x'\n#", "a\udcff"])
+def test_files_of_any_name(ringward: Ringward, tmp_path: Path, name: str) -> None:
+    """A name stays in the comment, and need not be UTF-8."""
+    path = tmp_path / name
+    path.write_text("0 1 * * * true\n")
+    result = ringward("import", "cron", str(path), plain=True)
+    assert (result.exit_code, list(tomli.loads(result.stdout)["tasks"])) == (0, ["task"])

@@ -117,7 +117,11 @@ def test_an_invalid_configuration_is_78(ringward: Ringward, tmp_path: Path) -> N
         (problem(403, "not you"), exit_codes.NOT_PERMITTED),
         (problem(422, "wrong", [{"location": "query.limit", "message": "too large"}]), exit_codes.USAGE),
         (problem(503, "later"), exit_codes.UNREACHABLE),
-        (Answer(500, b"<html>", "text/html"), exit_codes.REFUSED),
+        (problem(500, "a failure"), exit_codes.REFUSED),
+        (Answer(500, b"<html>", "text/html"), exit_codes.UNREACHABLE),
+        (Answer(404, b"<html>", "text/html"), exit_codes.UNREACHABLE),
+        (Answer(302, b"", "text/html"), exit_codes.UNREACHABLE),
+        (Answer(403, b"<html>", "text/html"), exit_codes.NOT_PERMITTED),
         (Answer(200, b"<html>", "text/html"), exit_codes.UNREACHABLE),
         (Answer(200, b"{", broken=True), exit_codes.UNREACHABLE),
         (Answer(200, b"[]"), exit_codes.UNREACHABLE),
@@ -161,6 +165,43 @@ def test_what_is_no_url_is_64(ringward: Ringward, monkeypatch: pytest.MonkeyPatc
     assert ringward("--url", url, "ps", plain=True).exit_code == exit_codes.USAGE
     monkeypatch.setenv("RINGWARD_PASSWORD", "\udcff")
     assert ringward("--url", "http://127.0.0.1:9", "ps", plain=True).exit_code == exit_codes.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "\udcff"),
+        ("next", "\udcff"),
+        ("search", "\udcff", "text"),
+        ("search", "job", "text", "--run", "\udcff"),
+        ("runs", "--status", "\udcff"),
+        ("notify", "test", "\udcff"),
+        ("token", "revoke", "\udcff"),
+    ],
+)
+def test_arguments_that_are_no_utf8(ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...]) -> None:
+    """The daemon is asked for those bytes, and refuses."""
+    assert ringward(*arguments).exception is None or isinstance(ringward(*arguments).exception, SystemExit)
+    assert "%FF" in daemon.requests[0].path or "\ufffd" in str(daemon.requests[0].query)
+
+
+@pytest.mark.parametrize("arguments", ["upgrade", "password", "backup copy", "validate"])
+def test_what_is_for_this_host_takes_no_url(ringward: Ringward, arguments: str) -> None:
+    """Before the name of the command neither: else it would be done here, to another daemon than was meant."""
+    result = ringward("--url", "http://127.0.0.1:9", *arguments.split(), plain=True)
+    assert result.exit_code == exit_codes.USAGE
+    assert "it takes no --url" in result.stderr
+
+
+def test_a_token_on_the_unix_socket(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members of its group give one; root and the daemon's user are known, and what is set is for another daemon."""
+    daemon.on("GET", "/api/tasks", {"items": []})
+    monkeypatch.setenv("RINGWARD_PASSWORD", "rw_secret")
+    assert ringward("ps").exit_code == 0
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert ringward("ps").exit_code == 0
+    sent = [request.headers.get("Authorization") for request in daemon.requests]
+    assert (sent[0], sent[-1]) == (None, "Basic cmluZ3dhcmQ6cndfc2VjcmV0")
 
 
 def test_what_tls_says_is_told(ringward: Ringward) -> None:
@@ -245,7 +286,7 @@ def test_a_reader_that_went_away_is_no_error_message(daemon: FakeDaemon, data: P
         (">/dev/full", "ps", exit_codes.OUTPUT, "what is printed cannot be written: No space left on device\n"),
         (">/dev/full", "--help", exit_codes.OUTPUT, "what is printed cannot be written: No space left on device\n"),
         ("<&- >&-", "ps", exit_codes.OK, ""),
-        ("2>/dev/full", "health", exit_codes.REFUSED, ""),
+        ("2>/dev/full", "health", exit_codes.UNREACHABLE, ""),
     ],
 )
 def test_output_that_goes_nowhere(

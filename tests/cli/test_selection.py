@@ -66,6 +66,9 @@ def test_what_is_selected(
         ["--trigger=me"],
         ["--task", "", "--status", "failed"],
         ["--all", "--search", ""],
+        ["--status", ","],
+        ["--status", " , "],
+        ["--task", "\udcff"],
     ],
 )
 def test_what_means_nothing(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:

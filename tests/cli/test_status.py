@@ -96,6 +96,8 @@ def test_health(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", "/readyz", Answer(503))
     assert ringward("health").exit_code == exit_codes.UNREACHABLE
     assert ringward("health", "--data", "nowhere").exit_code == exit_codes.UNREACHABLE
+    daemon.on("GET", "/readyz", problem(404, "There is nothing"))
+    assert ringward("health").exit_code == exit_codes.UNREACHABLE
 
 
 def completed(data: str, *arguments: str) -> list[str]:

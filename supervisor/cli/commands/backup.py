@@ -29,6 +29,10 @@ def command(settings: Settings, destination: str, as_json: bool) -> int:
     from supervisor.config.load import load_sections
     from supervisor.config.lookup import data_dir, find_config
 
+    try:
+        destination.encode()
+    except UnicodeEncodeError as err:
+        raise click.BadParameter("its path is no UTF-8 text; take another one", param_hint="DEST") from err
     path = find_config(settings.config, os.environ)
     configured, server = None, None
     if path is not None:

@@ -79,7 +79,8 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""
-        return Finding("configuration", "fail", f"{first}{more}", "ringward validate says everything"), None, None
+        what = str(first).partition("\n")[0]  # the rest of it is its remedy
+        return Finding("configuration", "fail", f"{what}{more}", "ringward validate says everything"), None, None
     units = len(config.tasks) + len(config.services)
     return Finding("configuration", "ok", f"{config.path} is valid: {units} tasks and services"), config, workers
 

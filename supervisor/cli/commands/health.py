@@ -14,9 +14,13 @@ def command(settings: Settings, as_json: bool) -> None:
 
     Failed tasks are not its illness; status shows them. Needs no password.
     """
+    from supervisor.cli.client import Refused, Unreachable
     from supervisor.cli.tables import show_json
 
-    found = settings.api().get("/readyz")
+    try:
+        found = settings.api().get("/readyz")
+    except Refused as err:  # nobody needs a permission for this: it is no daemon of ours, or something before it
+        raise Unreachable(err.message) from err
     status = found["status"]
     if as_json:
         show_json(found)

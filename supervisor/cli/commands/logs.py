@@ -76,7 +76,7 @@ def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
             missing += max(0, end - start)
             break
     if missing:
-        say(f"{missing} lines are no longer kept")
+        say(f"{missing} lines are no longer kept, or cannot be read")
 
 
 def say(text: str) -> None:

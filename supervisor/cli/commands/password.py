@@ -6,7 +6,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
+from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 
 
 @click.command("password", epilog="Example: curl -u :$(ringward password) http://127.0.0.1:7464/api/tasks")
@@ -41,10 +41,15 @@ def _origin(settings: Settings) -> str:
     """Where a configured password comes from."""
     from supervisor.config.load import load_sections
     from supervisor.config.lookup import find_config
+    from supervisor.config.problems import ConfigError
 
     if path := find_config(settings.config, os.environ):
-        with config_errors():
+        try:
             password_file = load_sections(path, "http")["http"].get("password_file")
+        except ConfigError as err:
+            if settings.config is None and settings.data is not None:  # nobody has asked for it
+                return "RINGWARD_PASSWORD was set at its start"
+            raise Failure(str(err), exit_codes.CONFIG, plain=True) from err
         if password_file:
             return f"RINGWARD_PASSWORD was set at its start, or it stands in {password_file} ([http] password_file)"
     return "RINGWARD_PASSWORD was set at its start"

@@ -93,6 +93,8 @@ def _params(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
+    from http import HTTPStatus
+
     from supervisor.cli.client import Refused, segment
     from supervisor.cli.follow import gone
 
@@ -101,6 +103,8 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     except Refused as err:
         if gone(err):
             raise Failure(f"there is no task {task}", exit_codes.NEVER_RAN) from err
+        if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may have been triggered all the same
+            raise Failure(err.message, exit_codes.UNREACHABLE) from err
         if err.code in (exit_codes.REFUSED, exit_codes.USAGE):
             raise Failure(err.message, exit_codes.NEVER_RAN) from err
         raise
@@ -144,4 +148,8 @@ def _result(run: dict[str, Any]) -> int:
         raise Failure(f"how run {run['id']} ended is not known: {reason}", exit_codes.NEVER_RAN)
     if reason not in ("succeeded", "failed"):
         click.echo(f"ringward: run {run['id']} ended: {reason}", err=True)
+    elif reason == "failed" and code == 0:
+        line = run.get("failureLine")
+        why = ": 0 is none of its exit_codes" if line is None else f" by line {line} of its log (failure_output)"
+        click.echo(f"ringward: run {run['id']} failed{why}", err=True)
     return code

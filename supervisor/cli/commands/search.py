@@ -113,7 +113,7 @@ class _Printer:
             return
         place, text = f"{hit['runId']}:{hit['n']}:", str(hit["text"])
         if self._terminal:
-            place, text = f"{_PLACE}{place}{_RESET}", self._highlighted(text)
+            place, text = f"{_PLACE}{place}{_RESET}", self._highlighted(text.removesuffix("\r"))
         self._out.write(f"{place} {text}\n".encode("utf-8", "replace"))
 
     def _highlighted(self, text: str) -> str:
