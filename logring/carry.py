@@ -24,7 +24,7 @@ from logring.writer import RingWriter
 
 _PLAIN = Plain(
     {
-        Drawing: ("clean",),
+        Drawing: (),
         FrameQueue: (),
         Gap: (),
         HeadBlock: ("ring",),
@@ -73,9 +73,6 @@ def take_up(found: dict[str, Any]) -> RingWriter:
     inside = vars(writer)
     same_names("RingWriter", values, inside)
     inside.update(values)
-    for drawing, mask in zip(values["_drawings"], values["_masks"], strict=True):
-        if drawing is not None:
-            drawing.clean = mask.clean if mask is not None else None
     if writer.created:
         ring = Ring.adopt(writer.path, found["fd"])
         values = _PLAIN.up(found["ring"])

@@ -6,10 +6,11 @@ anything, what is read goes through it, in private memory.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from mmap import mmap
 
 from logring.flood import Pace, redrawn, settled
+from logring.mask import Mask
 from logring.redraw import Drawn, Redraw, needs
 
 MAX_FRAMES = 65535
@@ -54,14 +55,14 @@ class Drawing:
 
     Args:
         full: reduce whatever a terminal understands; otherwise carriage returns alone.
-        clean: replaces the secrets in a text, since what was drawn piece by piece can be one in the end.
+        mask: replaces the secrets in what is settled, since what was drawn piece by piece can be one in the end.
     """
 
-    __slots__ = ("_full", "_newline", "_pace", "_redraw", "clean")
+    __slots__ = ("_full", "_mask", "_newline", "_pace", "_redraw")
 
-    def __init__(self, *, full: bool, clean: Callable[[bytes], bytes] | None = None) -> None:
+    def __init__(self, *, full: bool, mask: Mask | None = None) -> None:
         self._full = full
-        self.clean = clean
+        self._mask = mask
         self._redraw = Redraw(full=full)
         self._pace = Pace()
         self._newline = True  # whether the last byte it was fed was one
@@ -75,7 +76,7 @@ class Drawing:
     def rows(self) -> Frame:
         """What is not settled, as it looks now."""
         rows = self._redraw.region() if self._redraw.busy else ()
-        return rows if self.clean is None else tuple(map(self.clean, rows))
+        return rows if self._mask is None else tuple(map(self._mask.clean, rows))
 
     def concerns(self, mm: mmap, start: int, end: int) -> bool:
         """Whether these bytes of a mapping have to be fed. Plain output costs one look for a carriage return."""
@@ -100,7 +101,7 @@ class Drawing:
         if rest and self.wants(rest):
             pieces += self._pieces(self._redraw.feed(rest))
         elif rest:
-            pieces.append(rest)
+            pieces.append(rest if self._mask is None or not self._mask.held else self._mask.feed(rest))
         return pieces
 
     def _whole_lines(self, data: bytes, now_ms: int) -> list[bytes]:
@@ -115,33 +116,29 @@ class Drawing:
             pieces += self._pieces(self._redraw.feed(data[:cut]))
             data = data[cut:]
         text = settled(data)
-        pieces.append(text if self.clean is None else self.clean(text))
+        pieces.append(text if self._mask is None else self._mask.feed(text))
         return pieces
 
     def finish(self) -> list[bytes]:
         """The stream is at its end: what was held is settled."""
         pieces = list(self._pieces(self._redraw.finish()))
+        if self._mask is not None and self._mask.held:
+            pieces.append(self._mask.finish())
         if pieces and not self._newline:
             last = pieces[-1]
             pieces[-1] = last.without_newline() if isinstance(last, LineEnd) else last.removesuffix(b"\n")
         return pieces
 
     def _pieces(self, settled: Iterable[bytes | Drawn]) -> Iterator[bytes]:
-        begun = b""  # of a line whose rows settle one by one: a secret may stand across their edges
+        mask = self._mask  # a secret may stand across the edges of rows that settle one by one
         for one in settled:
             if not isinstance(one, Drawn):
-                if self.clean is None:
-                    yield one
-                    continue
-                begun += one
-                if begun.endswith(b"\n"):
-                    yield self.clean(begun)
-                    begun = b""
+                yield one if mask is None else mask.feed(one)
                 continue
             text, frames = one.text, one.frames
-            if self.clean is not None:
-                text, frames = self.clean(begun + text), tuple(tuple(map(self.clean, rows)) for rows in frames)
-                begun = b""
+            if mask is not None:
+                text = mask.feed(text) + mask.finish()
+                frames = tuple(tuple(map(mask.clean, rows)) for rows in frames)
             frames = _kept(frames)
             if not frames:
                 yield text + b"\n"
@@ -149,8 +146,6 @@ class Drawing:
             if text:
                 yield text
             yield LineEnd.of(frames)
-        if begun and self.clean is not None:
-            yield self.clean(begun)
 
 
 def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:

@@ -12,9 +12,7 @@ MIN_SECRET = 6
 MAX_SECRET = 8192
 MASK = b"***"
 
-_MOST_HELD = 3 * MAX_SECRET
-_Group = tuple[int, int, int]
-"""Where secrets that overlap or touch begin and end, and how many they are."""
+_Span = tuple[int, int]
 
 
 class Mask:
@@ -30,7 +28,7 @@ class Mask:
         ValueError: a secret without any line of 6 to 8192 bytes.
     """
 
-    __slots__ = ("_held", "_secrets", "count")
+    __slots__ = ("_begun", "_held", "_secrets", "count")
 
     def __init__(self, secrets: Iterable[bytes]) -> None:
         found: set[bytes] = set()
@@ -41,51 +39,60 @@ class Mask:
             found |= lines
         self._secrets = sorted(found)
         self._held = b""
+        self._begun = 0  # of what is held: belongs to a secret that is shown as replaced already
         self.count = 0
 
     def feed(self, data: bytes) -> bytes:
         """What may be shown now of the output so far."""
         text = self._held + data
-        groups = self._groups(text)
-        cut = self._undecided(text)
-        for begin, end, _ in groups:
-            if begin < cut < end:  # what is undecided goes together with these
-                cut = begin if len(text) - begin <= _MOST_HELD else end
-        shown, self._held = text[:cut], text[cut:]
-        return self._replaced(shown, [group for group in groups if group[1] <= cut])
+        return self._show(text, self._undecided(text))
 
     def finish(self) -> bytes:
         """The stream is at its end: what was held back becomes nothing longer."""
-        held, self._held = self._held, b""
-        return self._replaced(held, self._groups(held))
+        return self._show(self._held, len(self._held))
+
+    def _show(self, text: bytes, cut: int) -> bytes:
+        """What is before `cut`, and secrets that begin there; the rest is held back."""
+        parts: list[bytes] = []
+        spans = self._found(text)
+        self.count += sum(begin < cut for begin, _ in spans)
+        kept = 0  # all before is done
+        for begin, end in _groups([(0, self._begun), *spans] if self._begun else spans):
+            if begin == 0 and self._begun:
+                kept = end
+            elif begin < cut:
+                parts += (text[kept:begin], MASK)
+                kept = end
+        parts.append(text[kept:cut])
+        self._held, self._begun = text[cut:], max(0, kept - cut)
+        return b"".join(parts)
 
     @property
     def held(self) -> bytes:
-        """The end of the output so far that could begin a secret."""
-        return self._held
+        """The end of the output so far that could begin a secret; a line's end in it follows what is shown."""
+        return b"\n".join((self._held[: self._begun], self._held[self._begun :])) if self._begun else self._held
 
     def hold(self, held: bytes, count: int) -> None:
         """Go on where another mask held this back, after it had replaced so many."""
-        self._held, self.count = held, count
+        self._begun = max(0, held.find(b"\n"))
+        self._held, self.count = held.replace(b"\n", b""), count
+
+    def another(self) -> "Mask":
+        """For another stream of the same secrets, from its beginning."""
+        return Mask(self._secrets)
 
     def clean(self, text: bytes) -> bytes:
         """A text by itself with its secrets replaced."""
-        return _masked(text, self._groups(text))
+        parts: list[bytes] = []
+        kept = 0
+        for begin, end in _groups(self._found(text)):
+            parts += (text[kept:begin], MASK)
+            kept = end
+        return b"".join((*parts, text[kept:]))
 
-    def _groups(self, text: bytes) -> list[_Group]:
-        """The secrets in a text; those that overlap or touch go together."""
-        groups: list[_Group] = []
-        for begin, end in sorted(span for secret in self._secrets for span in _spans(text, secret)):
-            if groups and begin <= groups[-1][1]:
-                first, last, count = groups[-1]
-                groups[-1] = first, max(last, end), count + 1
-            else:
-                groups.append((begin, end, 1))
-        return groups
-
-    def _replaced(self, text: bytes, groups: list[_Group]) -> bytes:
-        self.count += sum(count for _, _, count in groups)
-        return _masked(text, groups)
+    def _found(self, text: bytes) -> list[_Span]:
+        """Where secrets begin and end in a text."""
+        return sorted(span for secret in self._secrets for span in _spans(text, secret))
 
     def _undecided(self, text: bytes) -> int:
         """From where on the end of the text could begin a secret; its length when none could."""
@@ -101,19 +108,18 @@ class Mask:
         return cut
 
 
-def _masked(text: bytes, groups: list[_Group]) -> bytes:
-    if not groups:
-        return text
-    parts: list[bytes] = []
-    kept = 0  # all before is done
-    for begin, end, _ in groups:
-        parts += (text[kept:begin], MASK)
-        kept = end
-    parts.append(text[kept:])
-    return b"".join(parts)
+def _groups(spans: list[_Span]) -> list[_Span]:
+    """Those that overlap or touch go together."""
+    groups: list[_Span] = []
+    for begin, end in spans:
+        if groups and begin <= groups[-1][1]:
+            groups[-1] = groups[-1][0], max(groups[-1][1], end)
+        else:
+            groups.append((begin, end))
+    return groups
 
 
-def _spans(text: bytes, secret: bytes) -> list[tuple[int, int]]:
+def _spans(text: bytes, secret: bytes) -> list[_Span]:
     found = []
     at = text.find(secret)
     while at >= 0:

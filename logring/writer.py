@@ -168,7 +168,7 @@ class RingWriter(BlockWriter):
             full: what a terminal understands counts (for a pseudo-terminal); otherwise the carriage return alone.
         """
         mask = self._masks[stream]
-        self._drawings[stream] = Drawing(full=full, clean=mask.clean if mask is not None else None)
+        self._drawings[stream] = Drawing(full=full, mask=mask.another() if mask is not None else None)
 
     def mask(self, secrets: Sequence[bytes]) -> None:
         """Replace secrets in the output of both streams before anybody sees it; before `redraw` and the first output.

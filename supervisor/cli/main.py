@@ -90,7 +90,8 @@ class CommandLine(SuggestingGroup):
         """The command; one that is for the daemon of this host alone is not run for another one."""
         name, command, rest = super().resolve_command(ctx, args)
         here = command is not None and all(parameter.name != "url" for parameter in command.params)
-        if here and not isinstance(command, click.Group) and ctx.ensure_object(Settings).url is not None:
+        here = here and not isinstance(command, click.Group) and not ctx.resilient_parsing
+        if here and ctx.ensure_object(Settings).url is not None:
             ctx.fail(f"{name} is for the daemon of this host: it takes no --url")
         return name, command, rest
 

@@ -9,8 +9,6 @@ from supervisor.scheduler.services import State
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.verdict import Verdict
 
-_DOWN = frozenset({State.FATAL, State.HELD})
-
 Act = Callable[[Unit, ServiceInstance, Change], None]
 
 
@@ -37,12 +35,18 @@ class Holding:
         return self._dependencies.missing(unit)
 
     def down(self, unit: Unit) -> list[Unit]:
-        """Services that it depends on and that are stopped, were given up, or perhaps wait for one that is."""
-        return [
-            other
-            for other in self._dependencies.of(unit)
-            if other.service is not None and (other.stopped or any(one.state in _DOWN for one in other.instances))
-        ]
+        """Services that are stopped or were given up, and that it, or one that waits for such a one, depends on."""
+        found: dict[Unit, bool] = {}
+        ahead = [unit]
+        while ahead:
+            for other in self._dependencies.of(ahead.pop()):
+                if other.service is None or other in found:
+                    continue
+                states = {one.state for one in other.instances}
+                found[other] = other.stopped or State.FATAL in states
+                if found[other] or State.HELD in states:
+                    ahead.append(other)
+        return [other for other in reversed(found) if found[other]]
 
     def look(self, unit: Unit, change: Change) -> None:
         """A unit has come further, or fallen back: perhaps those who wait for it need not any more."""

@@ -76,15 +76,18 @@ class Keeper:
 
     def start(self, unit: Unit, change: Change) -> None:
         """Want all instances, those that had ended for good too; one that is just stopping comes up afterwards."""
-        self._want(unit, change, stopped=False)
         self.start_needed(unit, change)
-        for instance in unit.instances:
-            self._apply(unit, instance, Event.UP, change)
+        self._up(unit, change)
 
     def start_needed(self, unit: Unit, change: Change) -> None:
         """Start what it depends on, too."""
         for other in self.holding.down(unit):
-            self.start(other, change)
+            self._up(other, change)
+
+    def _up(self, unit: Unit, change: Change) -> None:
+        self._want(unit, change, stopped=False)
+        for instance in unit.instances:
+            self._apply(unit, instance, Event.UP, change)
 
     def stop(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
         """Want no instance, until somebody starts the service or the daemon is started again."""

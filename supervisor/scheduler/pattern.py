@@ -19,7 +19,7 @@ _ORDER = (5, 0, 1, 2, 3, 4)
 _RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(7), range(60))
 """All values of each field, in croniter's order."""
 _DAY, _MONTH, _WEEKDAY = 2, 3, 4
-_SPAN = re.compile(r"([a-z]{3}|\d{1,2})-([a-z]{3}|\d{1,2})(?:/([1-9]\d?))?")
+_SPAN = re.compile(r"([a-z]{3}|\d+)-([a-z]{3}|\d+)(?:/0*([1-9]\d*))?(#\w+)?")
 _DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
 """A date that does not come for so long never comes."""
@@ -74,10 +74,10 @@ def _straight(part: str, place: int) -> str:
     low, high = (names.get(end, int(end) if end.isdigit() else -1) for end in found.groups()[:2])
     if place == _WEEKDAY and low == 7:
         low, high = 0, high % 7
-    if low not in values or high not in values or low < high:
-        return part
     if low == high:
-        return str(low)
+        return f"{low}{found[4] or ''}"
+    if found[4] or low not in values or high not in values or low < high:
+        return part
     both = [*range(low, values[-1] + 1), *range(values[0], high + 1)]
     return ",".join(map(str, both[:: int(found[3] or 1)]))
 

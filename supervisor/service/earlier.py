@@ -19,7 +19,8 @@ def forgotten(wanted: Wanted, found: Sequence[Found], root: str) -> list[str]:
     Raises:
         OSError: a file cannot be read.
     """
-    users = {user for one in found if one.state == "older" for user in _USER.findall(_text(one.place))}
+    there = [one.place for one in found if one.state in ("older", "changed") and os.path.exists(one.place)]
+    users = {user for place in there for user in _USER.findall(_text(place))}
     options = [f"--user {user}" for user in sorted(users - {wanted.user})]
     for_systemd = any(one.file.path == UNIT for one in found)
     if for_systemd and not wanted.hardened and os.path.lexists(below(root, HARDENING)):

@@ -113,6 +113,18 @@ def test_it_is_not_half_taken_back(ringward: Ringward, root: Path, init: str) ->
     assert ringward(*install).exit_code == exit_codes.OK
 
 
+def test_force_does_not_half_take_it_back(ringward: Ringward, root: Path) -> None:
+    """Nor does it when somebody has changed the unit."""
+    install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
+    assert ringward(*install, "--user", "jobs").exit_code == exit_codes.OK
+    unit = next(root.rglob("ringward.service"))
+    unit.write_text(unit.read_text() + "# mine\n")
+    refused = ringward(*install, "--force")
+    assert refused.exit_code == exit_codes.REFUSED
+    assert "it was installed with --user jobs" in refused.stderr
+    assert ringward(*install, "--force", "--user", "jobs").exit_code == exit_codes.OK
+
+
 def test_hardening_is_not_half_taken_back(ringward: Ringward, root: Path) -> None:
     """The drop-in alone would stay, with what it takes from another user."""
     install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)

@@ -284,13 +284,15 @@ def test_one_lines_frames_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < sum(map(history_size, end.frames)) <= MAX_HISTORY
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("column", [100, 113])
-def test_a_secret_in_rows_that_settle_one_by_one(column: int) -> None:
+def test_a_secret_in_rows_that_settle_one_by_one(column: int, *, apart: bool) -> None:
     """A row that fills the terminal and leaves it at its top settles before its line ends."""
     mask = Mask([b"hunter2pass"])
-    drawing = Drawing(full=True, clean=mask.clean)
+    drawing = Drawing(full=True, mask=mask.another())
     drawn = b"y" * column + b"hunter2\x1b[0Kpass" + b"z" * 30 + b"\n"
-    pieces = [b"l\n" * 30 + b"\x1b[30A", drawn + b"m\n" * 36, b"\x1b[1A\r" + b"n\n" * 30]
+    tail = [b"m\n" * 36, b"\x1b[1A\r" + b"n\n" * 30]
+    pieces = [b"l\n" * 30 + b"\x1b[30A", *([drawn, *tail] if apart else [drawn + tail[0], tail[1]])]
     shown = b"".join(one for piece in pieces for one in drawing.feed(mask.feed(piece), T0))
     assert b"hunter2pass" not in shown
     assert b"y" * column + b"***" + b"z" * 30 + b"\n" in shown

@@ -73,6 +73,20 @@ def test_a_longer_secret_that_does_not_come() -> None:
     assert mask.count == 2
 
 
+def test_a_secret_that_overlaps_itself() -> None:
+    """What is shown as replaced already is not looked at again, however long it goes on."""
+    mask = Mask([b"000000"])
+    shown = b""
+    for _ in range(1000):
+        shown += mask.feed(b"0")
+        assert len(mask.held) <= 6
+        other = Mask([b"000000"])
+        other.hold(mask.held, mask.count)
+        mask = other
+    assert shown + mask.feed(b"1") + mask.finish() == b"***1"
+    assert mask.count == 995
+
+
 @pytest.mark.parametrize("secret", [b"", b"short", b"a\nb\nc\n", b"x" * 8193])
 def test_what_is_no_secret(secret: bytes) -> None:
     """Too short to be told from other text, or longer than anything that is one."""

@@ -280,3 +280,23 @@ def test_one_that_ends_by_itself_during_a_shutdown(bench: Make) -> None:
     instance = one.units["db"].instances[0]
     assert (instance.state, instance.failures, instance.timer) == (State.STOPPED, 0, None)
     assert one.root.take("spawn") == []
+
+
+def test_what_many_layers_need(bench: Make) -> None:
+    """Each service is looked at once, however many ways lead to it; and a chain may be long."""
+    base = '[services.base]\nrun = "true"\nready = { tcp = "127.0.0.1:1" }\n'
+    layers = "".join(
+        f'[services.{name}{n}]\nrun = "true"\ndepends_on = {[f"a{n - 1}", f"b{n - 1}"] if n else ["base"]}\n'
+        for n in range(400)
+        for name in "ab"
+    )
+    one = bench(base + layers)
+    change = one.engine.change()
+    one.keeper.stop(one.units["base"], change)
+    for unit in start_order(list(one.units.values())):
+        one.keeper.begin(unit, change)
+    one.keeper.start(one.units["a399"], change)
+    one.engine.commit(change)
+    one.store.work_all()
+    assert not one.units["base"].stopped
+    assert states(one.units["b399"]) == [State.HELD]

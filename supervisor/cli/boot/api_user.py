@@ -13,7 +13,8 @@ from supervisor.osport import become
 
 _KEY = ("http", "user")
 _MAX_PATH_BYTES = 4096
-_PACKAGES = ("api", "supervisor", "store", "logring", "falcon", "gunicorn", "gevent", "msgspec")
+_OURS = ("api", "supervisor", "store", "logring")
+_THEIRS = ("falcon", "gunicorn", "gevent", "greenlet", "zope", "msgspec", "peewee", "playhouse", "apsw", "psycopg")
 LOGS = "logs"
 """Where logs are in the data directory."""
 
@@ -87,8 +88,8 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
 
 def _installed() -> list[str]:
     """Where packages are installed that API workers consist of: their own directories, as pip may have made them."""
-    found = map(find_spec, _PACKAGES)
-    return [path for spec in found if spec is not None for path in spec.submodule_search_locations or ()]
+    found = filter(None, map(find_spec, (*_OURS, *_THEIRS)))
+    return [path for spec in found for path in spec.submodule_search_locations or filter(None, [spec.origin])]
 
 
 def _nearest(path: str) -> str:
