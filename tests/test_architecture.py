@@ -17,6 +17,7 @@ ALLOWED = {
     "supervisor": {"supervisor", "store", "logring"},
     "supervisor.root": {
         "supervisor.root",
+        "supervisor.begun",
         "supervisor.cgroupnames",
         "supervisor.messages",
         "supervisor.dataclass",
@@ -49,6 +50,7 @@ ALLOWED = {
     "supervisor.frames": {"supervisor.messages"},
     "supervisor.dataclass": {"supervisor.later"},
     "supervisor.later": set(),
+    "supervisor.begun": set(),
     "supervisor.cgroupnames": set(),
     "supervisor.osport": set(),
     "supervisor.environ": set(),

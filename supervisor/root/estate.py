@@ -12,13 +12,17 @@ from its start until its end is stored. The record, an object of JSON, has
     heard      what it said of itself
     exited     how it ended, when that is known; then there is no `instance`, but
     log        path of its log file
+
+Where no service manager keeps anything there is at least a note of what was begun: see :mod:`supervisor.begun`.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from supervisor.begun import Begun
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited
 from supervisor.osport import current_boot
@@ -46,6 +50,16 @@ class Estate:
         self._about: dict[str, Any] = {}
         self._records: dict[str, Record] = {}
         self._fds: dict[str, dict[str, list[int]]] = {}
+        self._begun: Begun | None = None
+        try:
+            self._begun = Begun(boot.runtime_dir)
+        except OSError as err:  # ENOSPC
+            log.warning(f"runs whose start is not stored when the supervisor is killed may run twice: {err.strerror}")
+
+    def note(self, run: str) -> None:
+        """A run is going to begin in this moment."""
+        if self._begun is not None:
+            self._begun.note(run)
 
     def begin(self, instance: Instance, out: int, err: int | None) -> Record | None:
         """A run was started, with these pipes; None: nobody would find a record of it."""
@@ -99,10 +113,13 @@ class Estate:
             record.close()
             self.store.forget(run)
 
-    def clear(self) -> None:
-        """Leave nothing behind."""
+    def clear(self, *, stored: bool) -> None:
+        """Leave nothing behind but, unless all is `stored`, the note of what was begun."""
         for run in list(self._records):
             self.forget(run)
+        if stored and self._begun is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._begun.clear()
 
     def record_of(self, run: str) -> Record | None:
         """The record of a run, if there is one."""

@@ -64,7 +64,8 @@ class Lives:
         self._trees = trees
         self._estate = estate
         self.quarters = Quarters(daemon_id, log)
-        self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, self._on_started, self._refuse)
+        told = (estate.note, self._on_started, self._refuse)
+        self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, *told)
         self.live: dict[str, Instance] = {}
         """By run id, as are the others."""
         self._timers = Timers(self.live)
@@ -101,7 +102,7 @@ class Lives:
         self.starts.close()
         self._trees.reap_soon()
         self._trees.tend(float("inf"))
-        self._estate.clear()
+        self._estate.clear(stored=not (self.live or self.exits or self.starts.under_way))
         self.quarters.close()
 
     # For the next root, while the pump waits.

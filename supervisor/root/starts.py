@@ -57,6 +57,7 @@ class Starts:
         env: the environment of the daemon, without our own variables.
         quarters: where cgroups are.
         show: takes the read end of what the spawner prints.
+        on_begin: takes the id of a run just before it is started.
         on_started: takes what was started.
         on_refused: takes what cannot be started, and why.
     """
@@ -68,11 +69,13 @@ class Starts:
         env: dict[str, str],
         quarters: Quarters,
         show: Callable[[int], None],
+        on_begin: Callable[[str], None],
         on_started: Callable[[Start, Started], None],
         on_refused: Callable[[Spawn, str], None],
     ) -> None:
         self._env = env
         self._quarters = quarters
+        self._on_begin = on_begin
         self._on_started = on_started
         self._on_refused = on_refused
         self.spares = Spares(watch, log, env, quarters, show, self._go_on)
@@ -129,6 +132,7 @@ class Starts:
         """
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, held = self._prepared
+            self._on_begin(spawn.run)
             if start.spawn == spawn and (started := held.go()) is not None:
                 self._prepared = self._drop_at_s = None
                 self._on_started(start, started)
@@ -136,6 +140,7 @@ class Starts:
             self.drop()
         if not self.descriptors.reserve(others + len(self.under_way) + 1):
             return False
+        self._on_begin(spawn.run)
         try:
             start = Start(spawn, Ear(spawn) if spawn.notify is not None else None)
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from store.meta import get_meta, set_meta
 from store.run_samples import of_running, settle_passes
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
 from store.transact import StoreThread
+from supervisor.begun import begun
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.doorbell import DoorbellServer
@@ -105,6 +107,7 @@ class Scheduler:
         if first:
             end_leftovers(database, boot.daemon_id, known.lost(database), known.cgroups, log)
             save_leftover_rings(database, boot, known, log)
+            known = replace(known, begun=begun(boot.runtime_dir))
         first_number, events = left_over(database, boot.runtime_dir)
         unfinished = unfinished_job(database)
         # When the files could not be used, people have perhaps been told already that they have changed.

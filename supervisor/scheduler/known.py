@@ -30,6 +30,8 @@ class Known:
     """Runs of which the damaged database told that they had not begun."""
     relearned: frozenset[str] = frozenset()
     """Those of the unfinished runs that the store does not have, since its copy is older; the root has them."""
+    begun: frozenset[str] = frozenset()
+    """Runs that a root has begun that is dead: they are not begun again, whether or not their start is stored."""
 
     @property
     def going_on(self) -> set[str]:

@@ -225,7 +225,8 @@ class Startup:
                 self._recollect(run, ended[row.id])
                 self._engine.exited(ended[row.id], change)
             else:
-                self._unknown(run, row, change, again=known.again and row.id not in known.waiting)
+                perhaps = known.again and row.id not in known.waiting
+                self._unknown(run, row, change, again=perhaps or row.id in known.begun)
         stored = {row.id for row in known.unfinished}
         secret_params.sweep(self._engine.boot.data_dir, stored)
         if self._launching is not None:

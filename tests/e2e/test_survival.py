@@ -264,6 +264,40 @@ def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_pa
     assert newest["triggeredBy"] == "startup"
 
 
+@pytest.mark.parametrize("goes_on", ["; exec sleep 1000", ""], ids=["running", "over"])
+def test_what_had_begun_is_not_begun_again(daemon: Daemon, tmp_path: Path, goes_on: str) -> None:
+    """A run that the supervisor had started, of which nothing more than that it waits could be stored, has crashed."""
+    pids = tmp_path / "pids"
+    daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'{goes_on}\"\n")
+    daemon.start()
+    scheduler = daemon.helper("ringward scheduler")
+    os.kill(daemon.pid, signal.SIGSTOP)
+    run = daemon.trigger("t")
+    scheduler.kill()
+    os.kill(daemon.pid, signal.SIGCONT)
+    until(lambda: pids.exists() and pids.read_text(), "its process")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    assert daemon.ended(run)["endReason"] == "crashed"
+    assert len(pids.read_text().split()) == 1
+
+
+def test_what_ended_while_nothing_could_be_stored(daemon: Daemon, tmp_path: Path) -> None:
+    """A shutdown gives up on the end of such a run, and the next start does not begin it again."""
+    pids = tmp_path / "pids"
+    daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'\"\n", daemon='shutdown_timeout = "1s"\n')
+    daemon.start()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    run = daemon.trigger("t")
+    daemon.helper("ringward scheduler").suspend()
+    os.kill(daemon.pid, signal.SIGCONT)
+    until(lambda: pids.exists() and pids.read_text(), "its process")
+    assert daemon.stop() == 0
+    daemon.start()
+    assert daemon.ended(run)["endReason"] == "crashed"
+    assert len(pids.read_text().split()) == 1
+
+
 @pytest.mark.lent
 def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
     """What was fatal or had ended for good stays so, and running instances keep their state, run and age."""

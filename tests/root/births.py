@@ -38,6 +38,7 @@ class Nursery:
         self.refused: dict[str, str] = {}
         self.cgroups: dict[str, Cgroup | None] = {}
         self.shown: list[int] = []
+        self.begun: list[str] = []
         self.log = Heard()
         self.quarters = Quarters(DAEMON, self.log)
         self.quarters.use(True)
@@ -47,6 +48,7 @@ class Nursery:
             {"PATH": os.environ["PATH"]},
             self.quarters,
             self.shown.append,
+            self.begun.append,
             self._on_started,
             lambda spawn, why: self.refused.update({spawn.run: why}),
         )
