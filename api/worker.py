@@ -33,6 +33,7 @@ gevent.events.notify_and_call_entry_points = gevent.events.notify
 # os, signal and subprocess stay: workers start and reap nothing, and handle signals as gunicorn means it to.
 monkey.patch_all(os=False, signal=False, subprocess=False, ssl=not is_later("ssl"))
 
+import gunicorn.http.message  # noqa: E402
 import gunicorn.http.parser  # noqa: E402
 import gunicorn.http.wsgi  # noqa: E402
 import gunicorn.sock  # noqa: E402
@@ -41,6 +42,7 @@ from gevent import hub  # noqa: E402
 from gevent.event import Event  # noqa: E402
 from gevent.pool import Pool  # noqa: E402
 from gevent.server import StreamServer  # noqa: E402
+from gunicorn.http.body import ChunkedReader  # noqa: E402
 from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
 from gunicorn.http.unreader import SocketUnreader  # noqa: E402
 from gunicorn.workers.base_async import AsyncWorker  # noqa: E402
@@ -59,6 +61,8 @@ _HANDSHAKE_S = 10.0
 _PASSED_OVER_BYTES = 1 << 20
 _PASSED_OVER_S = 10.0
 _STEP_BYTES = 65536
+_CHUNKS = 32
+"""Read between two turns of others: a chunk takes some 10 µs, however little it holds."""
 _CLOSE_BELOW_S = 0.5
 """Time between our own end of patience with requests and the arbiter's SIGKILL."""
 
@@ -80,6 +84,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         gunicorn.util.http_date = http_date
         gunicorn.http.wsgi.Response = Response
         gunicorn.http.parser.SocketUnreader = FairUnreader
+        gunicorn.http.message.ChunkedReader = FairChunkedReader
         # Gunicorn would make one for each request, and look up each setting through two functions, twenty times.
         errors = gunicorn.http.wsgi.WSGIErrorsWrapper(self.cfg)
         gunicorn.http.wsgi.WSGIErrorsWrapper = lambda _cfg: errors
@@ -279,6 +284,19 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
         gevent.sleep(0)
         data: bytes = super().chunk(size_hint)
         return data
+
+
+class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no types
+    """Reads chunks, of which one read of the socket may bring more than a thousand."""
+
+    chunks = 0
+
+    def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> Any:
+        """The next chunk's size and what came behind it, now and then after everybody else had a turn."""
+        self.chunks += 1
+        if self.chunks % _CHUNKS == 0:
+            gevent.sleep(0)
+        return super().parse_chunk_size(unreader, data)
 
 
 def _is_last(headers: list[tuple[str, str]]) -> bool:

@@ -2,8 +2,31 @@
 
 import contextlib
 import socket
+import subprocess
+import sys
 
 from tests.api.harness import Daemon
+
+TURNS = """
+import gevent
+from api.worker import gunicorn  # which patches first
+from gunicorn.http.body import Body
+from gunicorn.http.unreader import IterUnreader
+from api.worker import FairChunkedReader
+
+turns = 0
+
+def others():
+    global turns
+    while True:
+        turns += 1
+        gevent.sleep(0)
+
+gevent.spawn(others)
+data = b"1\\r\\n \\r\\n" * 1300 + b"0\\r\\n\\r\\n"
+assert len(Body(FairChunkedReader(None, IterUnreader([data]))).read()) == 1300
+print(turns)
+"""
 
 
 def test_slow_headers_do_not_hold_others(daemon: Daemon) -> None:
@@ -38,3 +61,9 @@ def test_a_body_that_trickles(daemon: Daemon) -> None:
             )
         assert daemon.get("/healthz", unix=False).status == 200
         assert daemon.ask("POST", "/api/tasks/job/run").status == 201
+
+
+def test_tiny_chunks() -> None:
+    """Of the thousand chunks that one read of a socket brings, few are looked at before others have a turn."""
+    done = subprocess.run([sys.executable, "-c", TURNS], capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= 1300 // 50
