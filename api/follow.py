@@ -325,8 +325,11 @@ def last_event_id(call: Call) -> int | None:
     if not _INTEGER.fullmatch(text):
         return None
     beyond = INT64_MAX - 1  # of any log
-    number = int(text) if len(text.lstrip("-0")) <= _MAX_DIGITS else -2 if text.startswith("-") else beyond
-    return min(number, beyond) if number >= -1 else None
+    digits = text.lstrip("-0") or "0"
+    number = int(digits) if len(digits) <= _MAX_DIGITS else beyond
+    if text.startswith("-"):
+        return -number if number <= 1 else None
+    return min(number, beyond)
 
 
 def _rendered(reader: LogReader, position: int, limit: int) -> Chunk:

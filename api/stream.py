@@ -14,6 +14,7 @@ from typing import Protocol
 
 import gevent
 from gevent.event import Event
+from gevent.lock import BoundedSemaphore
 
 from api.context import Reads
 from api.ends import EVENTS, Ends
@@ -46,6 +47,8 @@ class Bell:
         self._feeds = feeds
         self._names: set[str] = set()
         self._client: DoorbellClient | None = None
+        self._sending = BoundedSemaphore()
+        """One at a time may wait until the writer takes what is sent."""
         self._started = False
 
     def subscribe(self, name: str) -> None:
@@ -62,18 +65,19 @@ class Bell:
         self._send("unsubscribe", name)
 
     def _send(self, verb: str, name: str) -> None:
-        if self._client is not None:
-            try:
-                getattr(self._client, verb)(name)
-            except OSError as err:  # EPIPE, ECONNRESET: the listener connects again and subscribes all
-                log.debug("the doorbell %s is gone: %s", self._path, err)
+        with self._sending:
+            if self._client is not None:
+                try:
+                    getattr(self._client, verb)(name)
+                except OSError as err:  # EPIPE, ECONNRESET: the listener connects again and subscribes all
+                    log.debug("the doorbell %s is gone: %s", self._path, err)
 
     def _listen(self) -> None:
         failures = 0
         while True:
             try:
                 client = DoorbellClient(self._path, self._token)
-                for name in self._names:
+                for name in list(self._names):  # others come and go while the writer takes no more
                     client.subscribe(name)
             except OSError:  # nobody listens there, for the moment
                 gevent.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])

@@ -180,15 +180,21 @@ class UnixListener:
         return sock
 
     def _hang_up(self) -> None:
-        os.close(self._reserve)
-        with contextlib.suppress(OSError):  # another thread was faster
+        self._release()
+        with contextlib.suppress(OSError):  # another thread, or with ENFILE another process, was faster
             self._sock.accept()[0].close()
-        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # the same: the next one tries again
+            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _release(self) -> None:
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
 
     def close(self) -> None:
         """Take no more connections."""
         self._sock.close()
-        os.close(self._reserve)
+        self._release()
 
 
 class Strangers:

@@ -31,11 +31,16 @@ def is_wide(fd: int) -> bool:
 
 
 def widen(fd: int) -> bool:
-    """Let a pipe hold 256 KiB; whether that may be: pipe(7) limits what a user's pipes hold in all."""
+    """Let a pipe hold 256 KiB; whether that may be: pipe(7) limits what a user's pipes hold in all.
+
+    Who writes may have made it hold more, and is not to get less.
+    """
     try:
+        if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) >= _WIDE_BYTES:
+            return True
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WIDE_BYTES)
     except OSError as err:
-        if err.errno not in (errno.EBADF, errno.EPERM, errno.ENOMEM):
+        if err.errno not in (errno.EBADF, errno.EBUSY, errno.EPERM, errno.ENOMEM):
             raise
-        return False  # EBADF: no pipe
+        return False  # EBADF: no pipe; EBUSY: it was made to hold more in this moment, and does
     return True

@@ -226,8 +226,8 @@ class Control:
         self._watch.add(helper.sock.fileno(), lambda mask: self._on_helper_socket(helper, mask))
 
     def _on_helper_exit(self, helper: Helper) -> None:
-        if helper.pid is None or helper.pidfd is None:
-            return
+        if helper.pid is None or helper.pidfd is None or helper.says_more:
+            return  # what it said before its end counts; its pidfd stays readable
         self._watch.remove(helper.pidfd)
         if helper.sock is not None:
             self._watch.remove(helper.sock.fileno())

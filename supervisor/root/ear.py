@@ -4,14 +4,19 @@ Each run that wants one has a socket of its own, in the abstract namespace, sinc
 enter none of our directories. Who sent a datagram, the kernel says (SCM_CREDENTIALS, unix(7)); what is not from the
 run is thrown away. The root only remembers what was said, for every scheduler to come.
 
-Descriptors that come along are closed: so whoever waits with ``BARRIER=1`` hears that we have read everything.
+Descriptors that come along are closed: so whoever waits with ``BARRIER=1`` hears that we have read everything. Anybody
+in our network namespace can send some, and to close one may take as long as its sender likes (SO_LINGER, socket(7); a
+file system in user space). So that is done by a thread, to which that happens alone.
 """
 
 import array
 import contextlib
+import functools
 import os
+import signal
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +27,15 @@ BATCH = 64
 """Datagrams that are read at once. After a full batch nobody listens for a while, so that a flood harms nobody."""
 REST_S = 0.1
 
+CLOSING = "closing"
+"""Name of the threads that close what was sent."""
 _MAX_BYTES = 4096
 _MAX_STATUS = 200
 _UCRED = struct.Struct("3i")
-_FDS = 16
+_FDS = 253
+"""As many as a datagram can have (SCM_MAX_FD): what we did not take would be closed in the middle of receiving."""
+_MOST_CLOSED = 16
+"""Of one run, so many datagrams' descriptors may be on their way to be closed; then nothing more is heard of it."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
 
 
@@ -47,6 +57,7 @@ class Ear:
         self.resume_at_s: float | None = None
         """Monotonic time from which on it is listened to again, after a flood."""
         self._mask = _mask(spawn)
+        self._room = threading.BoundedSemaphore(_MOST_CLOSED)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -60,6 +71,7 @@ class Ear:
         """The one that was taken down, in another program."""
         self = cls.__new__(cls)
         self._mask = _mask(spawn)
+        self._room = threading.BoundedSemaphore(_MOST_CLOSED)
         self._sock = socket.socket(fileno=found["fd"])
         self.ready_at, self.status, self.resume_at_s = found["ready_at"], found["status"], found["resume_at_s"]
         return self
@@ -86,11 +98,20 @@ class Ear:
         news: dict[str, Any] = {}
         known: dict[int, bool] = {}
         for _ in range(BATCH):
+            if not self._room.acquire(blocking=False):
+                return news, True
             try:
-                data, ancillary, _flags, _address = self._sock.recvmsg(_MAX_BYTES, _ANCILLARY_BYTES)
+                data, ancillary, _flags, _address = self._sock.recvmsg(
+                    _MAX_BYTES, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                )
             except BlockingIOError:  # EAGAIN: that was all
+                self._room.release()
                 return news, False
-            pid = _sender(ancillary)
+            pid, fds = _sent(ancillary)
+            if fds:
+                _aside(functools.partial(_close, fds), self._room.release)
+            else:
+                self._room.release()
             if pid not in known:
                 known[pid] = pid > 0 and belongs(pid)
             if known[pid]:
@@ -121,24 +142,39 @@ class Ear:
             self.status = news["status"] = shown
 
     def close(self) -> None:
-        """Hear nothing more."""
-        self._sock.close()
+        """Hear nothing more; what was not read may have descriptors, too."""
+        _aside(self._sock.close, lambda: None)
 
 
 def _mask(spawn: Spawn) -> Mask:
     return Mask(spawn.env[name].encode("utf-8", "surrogateescape") for name in spawn.secrets)
 
 
-def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Who sent a datagram, in our process ids; 0 when that cannot be known. Descriptors in it are closed."""
-    pid = 0
+def _sent(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, "array.array[int]"]:
+    """Who sent a datagram, in our process ids, 0 when that cannot be known; and the descriptors in it."""
+    pid, fds = 0, array.array("i")
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= _UCRED.size:
             pid = _UCRED.unpack_from(data)[0]
         elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds = array.array("i")
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-            for fd in fds:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-    return pid
+    return pid, fds
+
+
+def _close(fds: "array.array[int]") -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _aside(close: Callable[[], object], closed: Callable[[], None]) -> None:
+    """Have a thread close something, since that may wait, and tell."""
+
+    def run() -> None:
+        # As in supervisor.environ: what is sent to the process must not wait for a thread that hangs.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        with contextlib.suppress(OSError):
+            close()
+        closed()
+
+    with contextlib.suppress(RuntimeError):  # no more threads may be had: better open than waiting
+        threading.Thread(target=run, name=CLOSING, daemon=True).start()

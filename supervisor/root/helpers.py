@@ -113,6 +113,16 @@ class Helper:
         """True while something waits to be sent: watch the socket for writing."""
         return bool(self._unsent)
 
+    @property
+    def says_more(self) -> bool:
+        """Whether there is something of it that we have not read."""
+        if self.sock is None:
+            return False
+        try:
+            return bool(self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except (BlockingIOError, ConnectionResetError):
+            return False
+
     def hang_up(self) -> None:
         """Close our end of the socketpair; the helper ends itself."""
         self.at_work = False

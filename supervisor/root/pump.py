@@ -174,13 +174,15 @@ class Pump(threading.Thread):
         if self._short:
             self._look_again()
         events = self._epoll.poll(self._timeout_s())
+        ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
         self._herald(events)
         self.wakeup.clear()
         self._obey()
         now_ms = time.time_ns() // 1_000_000
         total = 0
-        for fd, mask in events:
-            source = self._by_fd.get(fd)
+        for fd, mask, source in ready:
+            if self._by_fd.get(fd) is not source:
+                continue  # a command has closed it, and another one of the same number may be there
             if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
                 self._close(source, now_ms)
             elif source is not None:

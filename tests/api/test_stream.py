@@ -131,7 +131,10 @@ def test_replay(daemon: Daemon, ended: Run, query: str, expected: list[Any]) -> 
         ("-2", [range(19_995, 20_000), done(19_999)]),
         ("x", [range(19_995, 20_000), done(19_999)]),
         ("1.5", [range(19_995, 20_000), done(19_999)]),
-        ("99999999999999999999", [range(19_995, 20_000), done(19_999)]),
+        ("99999999999999999999", [done(19_999)]),
+        ("-99999999999999999999", [range(19_995, 20_000), done(19_999)]),
+        pytest.param("0" * 5000 + "19990", [range(19_991, 20_000), done(19_999)], id="zeros"),
+        pytest.param("-" + "0" * 5000, [range(1, 5001), dropped(5000, 14_999), done(19_999)], id="minus zeros"),
     ],
 )
 def test_last_event_id(daemon: Daemon, ended: Run, last: str, expected: list[Any]) -> None:

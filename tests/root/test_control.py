@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from supervisor.root.files import FileThread
 from supervisor.root.helpers import Helper
 from supervisor.root.instances import Instance, Phase
 from supervisor.root.lives import Lives
+from supervisor.root.offspring import Offspring
 from supervisor.root.pump import Pump
 from supervisor.root.quarters import Quarters
 from supervisor.root.timers import Timers
@@ -73,6 +75,28 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
     assert not control._lives.live
     assert not control._lives.stillborn
     assert "gunicorn sent what cannot be understood" in log.lines[0]
+
+
+def test_what_a_scheduler_said_before_it_ended(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A stop that it has sent is carried out, however much stands before it in the socket."""
+    log = _Log()
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
+    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    heard: list[str] = []
+    control._operations["stop"] = lambda frame: heard.append(frame["run"])
+    runs = [f"{number:026}" for number in range(500)]
+    ours, theirs = socket.socketpair()
+    with theirs, subprocess.Popen(["true"], start_new_session=True) as process:
+        output = os.open(os.devnull, os.O_RDONLY)
+        scheduler._have(Offspring(process.pid, os.pidfd_open(process.pid), ours, output))
+        theirs.sendall(b"".join(encode({"op": "stop", "run": run, "cause": "stop"}) for run in runs))
+        control._watch_helper(scheduler)
+        while scheduler.pid is not None:
+            control._watch.round(10)
+        process.returncode = 0
+    os.close(output)
+    assert heard == runs
 
 
 def test_time_outs_of_the_past_take_no_memory() -> None:

@@ -1,13 +1,17 @@
 """What a run says of itself, as the root hears it."""
 
+import contextlib
 import os
 import socket
+import struct
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from supervisor.messages import Spawn
-from supervisor.root.ear import BATCH, Ear
+from supervisor.root.ear import BATCH, CLOSING, Ear
+from tests.waiting import until
 
 SECRET = "hunter2hunter2"
 
@@ -30,6 +34,11 @@ def ear() -> Iterator[Ear]:
     )
     yield made
     made.close()
+    until(all_closed, "its address to be free")
+
+
+def all_closed() -> bool:
+    return all(thread.name != CLOSING for thread in threading.enumerate())
 
 
 def say(text: bytes, *fds: int) -> None:
@@ -89,8 +98,46 @@ def test_descriptors_are_closed(ear: Ear) -> None:
     with pytest.raises(BlockingIOError):
         os.read(theirs, 1)
     ear.listen(ours, 7)
+    os.set_blocking(theirs, True)
     assert os.read(theirs, 1) == b""
     os.close(theirs)
+
+
+@pytest.mark.parametrize("others", [0, 252])
+def test_a_descriptor_that_takes_long_to_close(ear: Ear, others: int) -> None:
+    """Whoever sends it cannot hold us up: here a connection that lingers, since what it has to say is not read."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        lingering = socket.create_connection(listener.getsockname())
+        peer, _ = listener.accept()
+    lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 20))
+    lingering.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            lingering.send(bytes(65536))
+    with peer:
+        say(b"READY=1", *[0] * others, lingering.fileno())
+        os.close(lingering.detach())  # not the last: the datagram has another one
+        assert ear.listen(ours, 1)[0] == {"ready_at": 1}
+        assert any(thread.name == CLOSING for thread in threading.enumerate())
+    until(all_closed, "it to be closed")
+
+
+def test_what_takes_long_to_close_is_bounded(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While many descriptors of a run wait for that, no more of them are taken; then it is heard again."""
+    go = threading.Event()
+    really = os.close
+    monkeypatch.setattr("supervisor.root.ear.os.close", lambda fd: (go.wait(), really(fd)))
+    for _ in range(8):
+        say(b"WATCHDOG=1", *[0])
+    for _ in range(2):
+        heard = [ear.listen(ours, 1) for _ in range(3)]
+        for _ in range(8):
+            say(b"WATCHDOG=1", *[0])
+    assert heard[-1] == ({}, True)
+    go.set()
+    until(lambda: ear.listen(ours, 1)[0].get("alive"), "it to be heard again")
 
 
 def test_a_flood_comes_in_batches(ear: Ear) -> None:

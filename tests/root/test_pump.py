@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from logring import logfile
-from logring.layout import BLOCK_SIZE
+from logring.layout import BLOCK_SIZE, STDOUT
 from logring.paths import ring_path
 from logring.reader import LogReader
 from logring.writer import RingWriter
@@ -165,6 +165,28 @@ def test_a_full_ring_stops_both_pipes(bench: Bench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
+def test_a_hang_up_of_a_pipe_that_a_command_has_closed(bench: Bench) -> None:
+    """A pipe of another run may have its number by then; it is not closed for that."""
+    pump, number = bench.pump, next(one.fd for one in bench.log.sources if one.stream == STDOUT)
+    os.close(bench.out)  # of this the pump hears
+
+    def begin_another() -> None:
+        """As the control thread may, which starts runs while the pump carries out commands."""
+        ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        ours, bench.out = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, number + 1) for end in ends)
+        for end in ends:
+            os.close(end)
+        os.dup2(ours, number, inheritable=False)
+        os.close(ours)
+        pump._add(replace(bench.spawn, run="S"), number, None, None)
+
+    pump.drain("R")
+    pump._do(begin_another)
+    pump._round()
+    assert bench.ends.ended == ["R"]
+    os.write(bench.out, b"a line")
+
+
 def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: Bench, tmp_path: Path) -> None:
     """A herald goes out before the pipe is read, the bell after the line is in the ring; an end has no herald."""
     client = DoorbellClient(str(tmp_path / "bell"), "token")
@@ -183,6 +205,18 @@ def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: Bench, tmp_path: 
     assert client.receive() == ["R"]
     client.close()
     bench.out = os.open(os.devnull, os.O_WRONLY)
+
+
+def test_a_run_that_makes_its_pipe_hold_more(bench: Bench) -> None:
+    """It may hold more than we would let it; then it cannot be made to hold less (EBUSY), and is not to be."""
+    fcntl.fcntl(bench.out, fcntl.F_SETPIPE_SZ, 1 << 20)
+    total = bench.fill(bench.out)
+    assert bench.read() > 0
+    assert fcntl.fcntl(bench.out, fcntl.F_GETPIPE_SZ) == 1 << 20
+    while bench.read():
+        bench.write_files()
+        bench.obey()
+    assert len(bench.seal()) == total
 
 
 def test_pipes_of_busy_runs_hold_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

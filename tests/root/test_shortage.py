@@ -139,6 +139,37 @@ def test_a_connection_without_a_descriptor_is_hung_up_on(tmp_path: Path, shortag
     listener.close()
 
 
+def test_somebody_takes_the_descriptor_in_reserve(
+    tmp_path: Path, shortage: Shortage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may, or with ENFILE another process; that ends nobody's loop, and closes nothing of theirs."""
+    path = str(tmp_path / "sock")
+    listener = UnixListener(path, socket.SOCK_STREAM, 5)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for client in clients:
+        client.connect(path)
+    shortage.leave(0)
+    really, taken = os.close, []
+
+    def close(fd: int) -> None:
+        really(fd)
+        taken.append(os.dup(0))
+
+    monkeypatch.setattr("supervisor.osport.os.close", close)
+    assert listener.accept() is None
+    assert listener.accept() is None
+    monkeypatch.undo()
+    assert all(is_open(fd) for fd in taken)
+    for fd in taken:
+        os.close(fd)
+    shortage.end()
+    sock = listener.accept()
+    assert sock is not None
+    for one in (sock, *clients):
+        one.close()
+    listener.close()
+
+
 def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """With hidepid=1 other users' processes cannot be read: they are taken for nobody's, nothing else."""
     really = os.open

@@ -1,0 +1,63 @@
+"""A worker's side of the doorbell, against a writer that takes nothing for a while."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_PROGRAM = """
+from gevent import monkey
+monkey.patch_all(os=False, signal=False, subprocess=False)
+import sys
+import gevent
+from api.stream import Bell
+
+COUNT = 600  # more than fit into the buffer of a socket
+bell = Bell(sys.argv[1], "token", {})
+names = [str(number) for number in range(COUNT)]
+if sys.argv[2] == "again":
+    bell._names.update(names)
+    others = [gevent.spawn_later(0.2, bell.subscribe, "another")]
+    bell._started = True
+    listener = gevent.spawn(bell._listen)
+else:
+    bell.subscribe("first")
+    gevent.sleep(0.2)
+    others = [gevent.spawn(bell.subscribe, name) for name in names]
+gevent.sleep(0.4)
+print("ready", flush=True)
+gevent.joinall(others, timeout=20, raise_error=True)
+gevent.sleep(0.5)
+print(bell._client is not None, flush=True)
+"""
+
+
+def _talk(tmp_path: Path, how: str) -> tuple[str, set[str]]:
+    """What the worker says in the end, and what was subscribed."""
+    heard: set[str] = set()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "bell"))
+        listener.listen()
+        command = [sys.executable, "-c", _PROGRAM, str(tmp_path / "bell"), how]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            connection, _ = listener.accept()
+            with connection:
+                while packet := connection.recv(65536):
+                    heard.update(line[1:] for line in packet.decode().split("\n"))
+            return process.stdout.readline(), heard
+
+
+def test_many_subscribe_at_once(tmp_path: Path) -> None:
+    """All of them wait until the writer takes what they say; none fails."""
+    said, heard = _talk(tmp_path, "at once")
+    assert said == "True\n"
+    assert heard.issuperset(map(str, range(600)))
+
+
+def test_one_more_subscribes_while_many_do_it_again(tmp_path: Path) -> None:
+    """As when another root has come, whose loop does not run yet; the bell does not end by that."""
+    said, heard = _talk(tmp_path, "again")
+    assert said == "True\n"
+    assert heard.issuperset([*map(str, range(600)), "another"])
