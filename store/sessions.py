@@ -49,14 +49,6 @@ def delete(db: Database, secret_hash: str) -> bool:
     return db.apply(SessionModel.delete().where(SessionModel.hash == secret_hash)) > 0
 
 
-def delete_all(db: Database, except_tag: str | None = None) -> int:
-    """End all sessions, or all but those of one password; returns how many."""
-    query = SessionModel.delete()
-    if except_tag is not None:
-        query = query.where(SessionModel.password_tag != except_tag)
-    return db.apply(query)
-
-
 def delete_expired(db: Database, now_ms: int) -> int:
     """Remove the sessions that have ended by their age; returns how many."""
     too_old = SessionModel.created_at <= now_ms - MAX_AGE_MS

@@ -1,7 +1,7 @@
 """The control thread: frames, timers, signals, our helpers and the doorbell's subscriptions.
 
-One epoll loop. It never touches a file system or a name service, so nothing on a disk or a network can stop it from
-stopping a run.
+One epoll loop. It touches no file system but those that the kernel makes up (shared memory, proc, cgroups) and no name
+service, so nothing on a disk or a network can stop it from stopping a run.
 """
 
 import mmap
@@ -32,7 +32,7 @@ from supervisor.root.tree import Trees
 from supervisor.root.upgrade import Upgrade
 from supervisor.root.watch import Watch
 
-_ABANDON_S = 2.0
+_ABANDON_S = 1.0
 """How long after the shutdown deadline the killed may take to end, and the scheduler to store their exits."""
 _HELPER_END_S = 3.0
 _AFTER_SHUTDOWN_MS = 20_000
@@ -88,6 +88,8 @@ class Control:
         self._told_ready = False
         self._exit_status = 0
         self._scheduler_done = False
+        self._gave_up = False
+        """The time for a clean shutdown was over before everything had ended and was stored."""
         self._signals: Signals | None = None
         self._caught: set[int] = set()
         """Signals that the root before us caught."""
@@ -441,6 +443,7 @@ class Control:
             return False
         if time.monotonic() >= self._shutdown_at_s + _ABANDON_S:
             # A process in uninterruptible sleep, a log that no disk takes, a scheduler that cannot store.
+            self._gave_up = True
             lost = len(self._lives.live) + len(self._lives.exits)
             if lost:
                 self._log.error(f"giving up on the ends of {lost} instances: they will show as crashed")
@@ -448,10 +451,11 @@ class Control:
         return self._scheduler_done and self._lives.over
 
     def _end_helpers(self) -> None:
+        """When all is stored they take the time they need; one that cannot store, or hangs, has had its time."""
         self._scheduler.hang_up()
         self._api.terminate()
         self._api.hang_up()
-        deadline_s = time.monotonic() + _HELPER_END_S
+        deadline_s = time.monotonic() + (0.0 if self._gave_up else _HELPER_END_S)
         for helper in (self._scheduler, self._api):
             if helper.pid is None or helper.pidfd is None:
                 continue

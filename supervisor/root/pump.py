@@ -1,8 +1,9 @@
 """The pump thread: from pipes to rings.
 
-Each readable pipe gives at most 128 KiB a round, so that one flood starves nobody. A run whose ring is full because
-its log file is slow is not read until there is room; its writer then waits as on any full pipe. After each round the
-doorbells ring for what changed. Pipes of busy runs are made to hold more, so that their writers go on meanwhile.
+Each readable pipe gives 128 KiB a round and what its last read brings beyond, less than 256 KiB in all, so that one
+flood starves nobody. A run whose ring is full because its log file is slow is not read until there is room; its writer
+then waits as on any full pipe. After each round the doorbells ring for what changed. Pipes of busy runs are made to
+hold more, so that their writers go on meanwhile.
 
 Writers that print line by line would make us read line by line. When rounds bring little and follow each other
 closely, the pump pauses for a millisecond, which lets the pipes fill.

@@ -1,6 +1,6 @@
 """The stop ladder: signals to the whole tree, each with its time, SIGKILL, and a word about what survives even that.
 
-All of it is here; the control loop only tells the time.
+The control loop tells the time; what outlives the main process is ended by :mod:`supervisor.root.lives`.
 """
 
 import signal

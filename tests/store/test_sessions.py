@@ -36,12 +36,3 @@ def test_ends(writer: Database, used: int, now: int, alive: bool) -> None:
     sessions.touch(writer, "h", T0 + used)
     assert (sessions.get(writer, "h", T0 + now) is not None) is alive
     assert sessions.delete_expired(writer, T0 + now) == (0 if alive else 1)
-
-
-def test_delete_all(writer: Database) -> None:
-    """A changed password ends the sessions of the old one; a revocation ends all."""
-    for n, tag in enumerate(["old", "old", "new"]):
-        sessions.create(writer, f"h{n}", tag, T0)
-    assert sessions.delete_all(writer, except_tag="new") == 2
-    assert sessions.get(writer, "h2", T0) is not None
-    assert sessions.delete_all(writer) == 1
