@@ -20,6 +20,7 @@ from msgspec import UNSET
 from api.errors import ApiError, invalid
 from api.params import IGNORED
 from api.schemas import ErrorDetail
+from api.threads import run_in
 
 _DRAIN_BYTES = 64 << 20
 _TIME_S = 30.0
@@ -27,6 +28,10 @@ _STEP_BYTES = 65536
 _SECRET = frozenset({"password", "params"})
 _MAX_ITEMS = 100
 """Of one object, how many are told that are wrong."""
+_MAX_ERRORS = 10_000
+"""Of one body: a million unknown fields would make an answer of many times its size."""
+_LARGE_BYTES = 128 << 10
+"""What is larger is looked at in a thread: half a second for a million fields."""
 _PART = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:(?://\[[0-9A-Fa-f:.]+\])?{_PART}(?:#{_PART})?")
 """RFC 3986, 3, without what only names of users, and addresses of the future, would need."""
@@ -110,6 +115,12 @@ def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool,
         raise ApiError(415, "The body must be application/json")
     elif (req.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
         raise ApiError(415, "The body must not be compressed", headers={"Accept-Encoding": "identity"})
+    if len(raw) > _LARGE_BYTES:
+        return run_in(gevent.get_hub().threadpool, _decoded, raw, schema)
+    return _decoded(raw, schema)
+
+
+def _decoded(raw: bytes, schema: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         data = _DECODER.decode(raw)
         errors = _given_twice(raw, data)
@@ -177,6 +188,8 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
             continue
         if field is None:
             errors.append(ErrorDetail(f"{place}.{name}", "is no field of this body", value))
+            if len(errors) == _MAX_ERRORS:
+                return {}, errors
             continue
         inner = _struct_in(field.type)
         if inner is not None and isinstance(value, dict):

@@ -61,7 +61,7 @@ def test_parameters_that_hurt(daemon: Daemon, params: bytes, status: int) -> Non
 
 
 def test_very_many_fields(daemon: Daemon) -> None:
-    """Each is named once in the answer, whose text stays short."""
+    """Ten thousand are named in the answer, whose text stays short."""
     body = json.dumps({f"f{number}": 1 for number in range(50_000)})
     answer = daemon.ask("POST", "/api/auth/login", body, JSON)
     assert answer.status == 422
