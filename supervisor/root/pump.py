@@ -449,7 +449,7 @@ class Pump(threading.Thread):
         now_ms = time.time_ns() // 1_000_000
         for source in list(log.sources):
             left = capacity(source.fd)  # whoever still holds the other end may write without end
-            while left > 0 and (taken := self._read(source, now_ms)):
+            while left > 0 and source in log.sources and (taken := self._read(source, now_ms)):
                 left -= taken
             if log.stalled:
                 return

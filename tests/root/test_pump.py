@@ -165,6 +165,29 @@ def test_a_full_ring_stops_both_pipes(bench: Bench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
+@pytest.mark.parametrize("stalled", [False, True])
+def test_the_rest_of_who_has_ended(bench: Bench, stalled: bool) -> None:
+    """Much may be left in the pipes, up to their end, also when the ring has only now room for it again."""
+    for pipe in (bench.out, bench.err):
+        os.set_blocking(pipe, False)
+    total = 0
+    while stalled and not bench.stalled():
+        total += bench.fill(bench.out)
+        bench.read()
+    total += bench.fill(bench.out, bench.err)
+    os.close(bench.out)
+    os.close(bench.err)
+    bench.pump.drain("R")
+    bench.obey()
+    while bench.log.sources:
+        assert bench.stalled()
+        bench.write_files()
+        bench.obey()
+    assert bench.ends.ended == ["R"]
+    assert len(bench.seal()) == total
+    bench.out, bench.err = (os.open(os.devnull, os.O_WRONLY) for _ in range(2))
+
+
 def test_a_hang_up_of_a_pipe_that_a_command_has_closed(bench: Bench) -> None:
     """A pipe of another run may have its number by then; it is not closed for that."""
     pump, number = bench.pump, next(one.fd for one in bench.log.sources if one.stream == STDOUT)
