@@ -2,8 +2,7 @@
 
 Each readable pipe gives 128 KiB a round and what its last read brings beyond, less than 256 KiB in all, so that one
 flood starves nobody. A run whose ring is full because its log file is slow is not read until there is room; its writer
-then waits as on any full pipe. After each round the doorbells ring for what changed. Pipes of busy runs are made to
-hold more, so that their writers go on meanwhile.
+then waits as on any full pipe. After each round doorbells ring. Pipes of busy runs hold more, so that these go on.
 
 Writers that print line by line would make us read line by line. When rounds bring little and follow each other
 closely, the pump pauses for a millisecond, which lets the pipes fill.
@@ -182,8 +181,8 @@ class Pump(threading.Thread):
         now_ms = time.time_ns() // 1_000_000
         total = 0
         for fd, mask, source in ready:
-            if self._by_fd.get(fd) is not source:
-                continue  # a command has closed it, and another one of the same number may be there
+            if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
+                continue
             if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
                 self._close(source, now_ms)
             elif source is not None:

@@ -11,7 +11,7 @@ from logring import logfile
 from logring.paths import ring_path
 from logring.reader import LogReader
 from supervisor.messages import Spawn
-from tests.root.test_pump import Bench
+from tests.root.pumping import Bench
 from tests.waiting import until
 
 

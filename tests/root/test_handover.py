@@ -36,7 +36,7 @@ from supervisor.root.tree import Trees
 from supervisor.root.trial import Trial, _reason
 from supervisor.root.watch import Watch
 from supervisor.version import VERSION
-from tests.root.test_pump import LINE, Bench
+from tests.root.pumping import LINE, Bench
 from tests.root.test_shortage import BOOT
 from tests.root.tracing import traced
 from tests.waiting import until

@@ -14,7 +14,7 @@ from logring.paths import frames_path
 from logring.reader import LogReader
 from supervisor.messages import Spawn
 from supervisor.root.runlog import RunLog
-from tests.root.test_pump import Bench
+from tests.root.pumping import Bench
 
 
 class Drawing(Bench):

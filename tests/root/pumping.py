@@ -1,0 +1,130 @@
+"""A pump that takes a step when a test says so."""
+
+import os
+import time
+from pathlib import Path
+
+from logring.layout import BLOCK_SIZE
+from logring.paths import ring_path
+from logring.reader import LogReader
+from supervisor.doorbell import DoorbellServer
+from supervisor.logline import Log
+from supervisor.messages import Spawn
+from supervisor.root.diskroom import DiskRoom
+from supervisor.root.files import FileThread
+from supervisor.root.pump import Pump
+from supervisor.root.runlog import RunLog
+from tests.waiting import until
+
+LINE = b"x" * 99 + b"\n"
+
+
+class Ends:
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self.silent: list[str] = []
+        self.lines: list[tuple[str, int]] = []
+        self.overflows: list[str] = []
+        self.news: list[tuple[str, str, str | None]] = []
+        self.short = 0
+
+    def at_end(self, run: str, *, silent: bool) -> None:
+        self.ended.append(run)
+        self.silent += [run] if silent else []
+
+    def sealed(self, run: str, lines: int) -> None:
+        self.lines.append((run, lines))
+
+    def overflowed(self, run: str) -> None:
+        self.overflows.append(run)
+
+    def log_changed(self, run: str, state: str, reason: str | None) -> None:
+        self.news.append((run, state, reason))
+
+    def short_of_memory(self) -> None:
+        self.short += 1
+
+
+class Bench:
+    """A pump and a file thread that take a step when the test says so, and one run with two pipes."""
+
+    def __init__(self, directory: Path, *, start: bool = False) -> None:
+        self.log_path = str(directory / "logs" / "R.log")
+        self.ring_path = ring_path(str(directory), "R")
+        self.ends = Ends()
+        self.bell = DoorbellServer(str(directory / "bell"), "token")
+        self.files = FileThread(Log("test"), 2, DiskRoom(str(directory), 0))
+        self.pump = Pump(str(directory), "D", self.bell, self.files)
+        self.pump.connect(self.ends)
+        self.files.connect(self.pump)
+        pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
+        self.out, self.err = (write_end for _, write_end in pipes)
+        self.spawn = Spawn(
+            run="R",
+            task="t",
+            argv=[],
+            env={},
+            log=self.log_path,
+            log_max_bytes=100 * BLOCK_SIZE,
+            stop_signal=15,
+            grace_ms=0,
+        )
+        out, err = (read_end for read_end, _ in pipes)
+        self.pump.add(self.spawn, out, err)
+        if start:
+            self.pump.start()
+            until(lambda: "R" in self.pump._by_run, "the run")
+        else:
+            self.obey()
+        self.log: RunLog = self.pump._by_run["R"]
+
+    def obey(self) -> None:
+        while self.pump._commands:
+            self.pump._commands.popleft()()
+
+    def read(self) -> int:
+        """One round of the pump; returns the bytes read."""
+        events = self.pump._epoll.poll(0)
+        return sum(
+            self.pump._read(self.pump._by_fd[fd], time.time_ns() // 1_000_000)
+            for fd, _ in events
+            if fd in self.pump._by_fd
+        )
+
+    def stalled(self) -> bool:
+        return self.log.stalled
+
+    def fill(self, *pipes: int) -> int:
+        """Write lines until the pipes are full; returns the bytes."""
+        written = 0
+        for pipe in pipes:
+            try:
+                while True:
+                    written += os.write(pipe, LINE)
+            except BlockingIOError:
+                pass
+        return written
+
+    def write_files(self) -> None:
+        """Let the file thread take all that waits."""
+        while not self.files._queue.empty():
+            item = self.files._queue.get()
+            if isinstance(item, RunLog):
+                self.files._write(item)
+
+    def seal(self) -> bytes:
+        """End the log, and return what is in it."""
+        self.pump.seal("R", [])
+        while not self.log.finished:
+            self.obey()
+            self.write_files()
+        reader = LogReader(self.ring_path, self.log_path)
+        try:
+            return b"".join(reader.raw())
+        finally:
+            reader.close()
+
+    def close(self) -> None:
+        self.bell.close()
+        for fd in [*self.pump._by_fd, self.out, self.err]:
+            os.close(fd)
