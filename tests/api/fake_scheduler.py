@@ -111,8 +111,9 @@ class Scheduler:
 
     def _audit(self, args: dict[str, Any]) -> dict[str, Any]:
         found = {key: Entry(*entry) for key, entry in args["entries"].items()}
+        answer = self._with_db(audit.append, found)
         self.audit += found.values()
-        return self._with_db(audit.append, found)
+        return answer
 
     def _login_failed(self, args: dict[str, Any]) -> dict[str, Any]:
         self.failures[args["client"]] = self.failures.get(args["client"], 0) + 1
