@@ -23,7 +23,7 @@ from logring.paths import DAEMON_RING, ring_path
 from logring.writer import RingWriter
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Spawn
-from supervisor.osport import Wakeup
+from supervisor.osport import Wakeup, take_short_slices
 from supervisor.root.channels import capacity, is_empty, is_wide, widen
 from supervisor.root.files import FileThread
 from supervisor.root.record import Record
@@ -153,8 +153,8 @@ class Pump(threading.Thread):
 
     def run(self) -> None:
         """Until :meth:`finish`."""
-        trickle = 0
-        last_s = 0.0
+        take_short_slices()
+        trickle, last_s = 0, 0.0
         while not self._ending:
             try:
                 total = self._round()

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.e2e.daemon import Daemon, program
+from tests.slices import SHORT_SLICES, slice_ns
 from tests.waiting import until
 
 pytestmark = pytest.mark.lent
@@ -266,3 +267,14 @@ def test_a_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
         page = daemon.get(f"/api/runs/{run_id}/log?from=-1").json()
         assert page["totalLines"] == 800_000
         assert len(daemon.get(f"/api/runs/{run_id}/log/raw").body) == 2 * len(expected)
+
+
+@pytest.mark.skipif(not SHORT_SLICES, reason="the kernel has no short slices, or does not show them")
+def test_slices_of_the_processor(daemon: Daemon) -> None:
+    """Who reads the pipes takes shorter turns than those it wakes, and than runs."""
+    daemon.write('[tasks.show]\nrun = "cat /proc/self/sched"\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("show"))
+    threads = Path(f"/proc/{daemon.pid}/task").glob("*/sched")
+    shortest, *others = sorted(slice_ns(thread.read_text()) for thread in threads)
+    assert shortest < min(*others, slice_ns("\n".join(daemon.texts(run["id"]))))

@@ -1,0 +1,39 @@
+"""What the kernel is asked for beyond the standard library."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.slices import SHORT_SLICES, slice_ns
+
+_SHOW = "print(open('/proc/thread-self/sched').read())"
+_TAKE = "from supervisor.osport import take_short_slices; take_short_slices(); "
+_SHORTEST_NS = 100_000
+
+pytestmark = pytest.mark.skipif(not SHORT_SLICES, reason="the kernel has no short slices, or does not show them")
+
+
+def scheduling(code: str, policy: int) -> tuple[list[str], int]:
+    """What the kernel shows of policy and niceness, and the slice, of a process that is nicer and does this first."""
+
+    def lower() -> None:
+        os.sched_setscheduler(0, policy, os.sched_param(0))
+        os.nice(5)
+
+    run = [sys.executable, "-c", code + _SHOW]
+    shown = subprocess.run(run, check=True, capture_output=True, text=True, preexec_fn=lower).stdout
+    return re.findall(r"^(?:policy|prio) .*$", shown, re.MULTILINE), slice_ns(shown)
+
+
+def test_short_slices() -> None:
+    """The slice alone is another one: neither the policy nor the niceness."""
+    before, _ = scheduling("", os.SCHED_OTHER)
+    assert scheduling(_TAKE, os.SCHED_OTHER) == (before, _SHORTEST_NS)
+
+
+def test_short_slices_of_another_policy() -> None:
+    """Who was told to be a batch job stays one, with its slices."""
+    assert scheduling(_TAKE, os.SCHED_BATCH) == scheduling("", os.SCHED_BATCH)
