@@ -18,7 +18,7 @@ from api.samples import Samples
 from api.task_list import TaskList
 from api.threads import Threads
 from store.database import Database, open_reader
-from store.errors import Away, Damaged, NotReady, QueryTimeout, StoreError
+from store.errors import Away, Damaged, NotReady, QueryTimeout, StoreError, Unopened
 from supervisor.client import ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -36,6 +36,9 @@ _READ_S = 5.0
 """How long the database may take for an answer, with all that wait for it before."""
 _HUNG_S = 0.5
 """The same, after one that took longer and until one comes."""
+_COMING_S = 3.0
+"""How long a read waits for a database that the scheduler has to open first: while another one takes its place, say."""
+_LOOK_S = 0.02
 _SEARCHES = 4
 _PLACE_S = 5.0
 _ASK_S = 1.0
@@ -51,6 +54,10 @@ class Reads:
         self._threads = Threads(_THREADS)
         self._hung = False
         """Nothing came for too long: a disk that hangs keeps the threads, whatever the limit of a query."""
+        self._coming = BoundedSemaphore()
+        """One looks whether the database has come; the others wait for that."""
+        self._patient = True
+        """Whether that was not in vain the last time."""
         self.on_damage: Callable[[StoreError], None] = lambda _error: None
         """Called with damage that a query has met, or when a database is gone that was there; never waits."""
 
@@ -66,19 +73,44 @@ class Reads:
             try:
                 if self._db is None:
                     self._db = open_reader(self._path)
-                return query(self._db, *args, **kwargs)
+                found = query(self._db, *args, **kwargs)
             finally:
                 self._hung = False
+            self._patient = True
+            return found
 
         limit_s = _HUNG_S if self._hung else _READ_S
         late = QueryTimeout(f"(nothing came for {limit_s} s: its disk does not answer, or is overloaded)")
         try:
             with gevent.Timeout(limit_s, late):
-                return self._threads(run)
+                return self._run(run)
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
+
+    def _run(self, run: Callable[[], T]) -> T:
+        """Again and again for a while, as long as the scheduler has to come first."""
+        try:
+            return self._try(run)
         except Away:  # its server is, or the daemon looks after that itself
+            raise
+        except NotReady:
+            until_s = time.monotonic() + _COMING_S
+        with self._coming:
+            while True:
+                try:
+                    return self._try(run)
+                except NotReady:
+                    self._patient = self._patient and time.monotonic() < until_s
+                    if not self._patient:
+                        raise
+                gevent.sleep(_LOOK_S)
+
+    def _try(self, run: Callable[[], T]) -> T:
+        """In a thread; reports damage."""
+        try:
+            return self._threads(run)
+        except (Away, Unopened):  # the daemon sees that itself
             raise
         except Damaged as err:
             self.on_damage(err)

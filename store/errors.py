@@ -2,6 +2,7 @@
 
 StoreError
 ├── NotReady          not there yet, or not migrated yet: try again
+│   ├── Unopened      the scheduler has to open it first, for readers who may not write beside it
 │   └── Away          the server of the database cannot be reached
 │       └── Refused   it can, and does not let us in
 ├── InDoubt           the server went away during a commit
@@ -30,6 +31,10 @@ class StoreError(Exception):
 
 class NotReady(StoreError):
     """The database is not ready yet: the scheduler creates and migrates it when it starts."""
+
+
+class Unopened(NotReady):
+    """The database waits for the scheduler to open it."""
 
 
 class Away(NotReady):

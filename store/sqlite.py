@@ -31,6 +31,7 @@ from store.errors import (
     QueryTimeout,
     ReadOnly,
     StoreError,
+    Unopened,
     Unusable,
 )
 from store.migrations import check_readable
@@ -303,14 +304,24 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
 def translated(error: BaseException, path: str, *, reader: bool = False) -> StoreError:
     """The store error for one of the driver's, or for one that peewee wrapped around it; of a `reader` or a writer."""
     cause = getattr(error, "orig", error)  # where peewee keeps what it wrapped
-    if reader and getattr(cause, "extendedresult", 0) in _FOR_THE_WRITER:
-        return NotReady(f"({path}: its writer has to open it first)")
+    if reader and (
+        getattr(cause, "extendedresult", 0) in _FOR_THE_WRITER
+        or (isinstance(cause, apsw.CantOpenError) and _waits_for_the_writer(path))
+    ):
+        return Unopened(f"({path})")
     if isinstance(cause, apsw.IOError) and getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
         return DiskFull(f"({path}: no room for its -shm)")
     for code, kind in _BY_CODE:
         if isinstance(cause, code):
             return kind(f"({path}: {cause})")
     return StoreError(f"({path}: {type(cause).__name__}: {cause})")
+
+
+def _waits_for_the_writer(path: str) -> bool:
+    """Whether a reader may read what there is, and may not make what there is not: a writer leaves part by part."""
+    parts = (path, f"{path}-wal", f"{path}-shm")
+    readable = all(os.access(part, os.R_OK) for part in parts if os.path.exists(part))
+    return readable and not os.access(os.path.dirname(path) or ".", os.W_OK)
 
 
 def _identity(path: str) -> tuple[int, int]:

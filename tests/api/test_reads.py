@@ -1,21 +1,92 @@
-"""What is told to the scheduler of a database that cannot be read."""
+"""A database that has to come first, and what is told to the scheduler of one that cannot be read."""
 
 from pathlib import Path
 
+import gevent
 import pytest
 
+from api import context
 from api.context import Reads
-from store.database import open_writer
-from store.errors import NotReady, StoreError
+from store.database import Database, open_writer
+from store.errors import NotReady, StoreError, Unopened
 
 
-def test_a_database_that_is_not_made_yet_is_not_damaged(tmp_path: Path) -> None:
+def one(db: Database) -> object:
+    return db.row("SELECT 1")
+
+
+def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever asks before the first start is done reports nothing."""
+    monkeypatch.setattr(context, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     reads, told = Reads(path), list[StoreError]()
     reads.on_damage = told.append
     with pytest.raises(NotReady):
-        reads(lambda db: db.row("SELECT 1"))
+        reads(one)
     assert told == []
     open_writer(path).close()
-    assert reads(lambda db: db.row("SELECT 1")) == (1,)
+    assert reads(one) == (1,)
+
+
+def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever asks a moment too early is answered then."""
+    monkeypatch.setattr(context, "_COMING_S", 30.0)
+    monkeypatch.setattr(context, "_READ_S", 60.0)
+    path = str(tmp_path / "ringward.db")
+    reads, tried = Reads(path), gevent.event.Event()
+
+    def look(_s: float) -> None:
+        tried.set()
+        gevent.idle()
+
+    monkeypatch.setattr(gevent, "sleep", look)
+    asking = [gevent.spawn(reads, one) for _ in range(3)]
+    assert tried.wait(30)
+    open_writer(path).close()
+    assert [greenlet.get(timeout=30) for greenlet in asking] == [(1,)] * 3
+
+
+def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After one has waited in vain the others are told at once, until the database was there again."""
+    path = str(tmp_path / "ringward.db")
+    reads, waits = Reads(path), list[float]()
+    monkeypatch.setattr(gevent, "sleep", waits.append)
+    monkeypatch.setattr(context, "_COMING_S", 0.01)
+    with pytest.raises(NotReady):
+        reads(one)
+    assert waits
+    waits.clear()
+    with pytest.raises(NotReady):
+        reads(one)
+    assert not waits
+    open_writer(path).close()
+    assert reads(one) == (1,)
+    errors: list[StoreError] = [Unopened()] * 3
+
+    def late(db: Database) -> object:
+        if errors:
+            raise errors.pop()
+        return one(db)
+
+    assert reads(late) == (1,)
+    assert waits
+
+
+@pytest.mark.parametrize(("error", "reported"), [(Unopened(), False), (NotReady(), True)])
+def test_a_database_that_was_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: StoreError, reported: bool
+) -> None:
+    """The scheduler hears of one that is gone, not of one that it is just about to open."""
+    monkeypatch.setattr(context, "_COMING_S", 0.0)
+    path = str(tmp_path / "ringward.db")
+    open_writer(path).close()
+    reads, told = Reads(path), list[StoreError]()
+    reads.on_damage = told.append
+    assert reads(one) == (1,)
+
+    def fail(_db: Database) -> None:
+        raise error
+
+    with pytest.raises(NotReady):
+        reads(fail)
+    assert set(told) == ({error} if reported else set())

@@ -174,6 +174,7 @@ def test_reads_while_the_scheduler_is_away(make: Make) -> None:
         over.set()
         reader.join()
     assert set(statuses) == {200}
+    assert "damage" not in daemon.said()
     assert daemon.uids("ringward gunicorn") == {UID}
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from store.database import open_reader, open_writer
-from store.errors import NotReady
+from store.errors import Unopened, Unusable
 from store.meta import get_meta, set_meta
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="other users take root")
@@ -49,14 +49,25 @@ def test_beside_the_writer(path: str) -> None:
     writer.close()
 
 
-def test_after_a_writer_that_was_killed(path: str) -> None:
-    """Its WAL is read all the same."""
+def killed_writer(path: str) -> None:
+    """Write something, and close nothing."""
     pid = os.fork()
     if pid == 0:
         writer = open_writer(path)
         set_meta(writer, "k", 2)
-        os._exit(0)  # which closes nothing
+        os._exit(0)
     os.waitpid(pid, 0)
+
+
+def waits(path: str) -> bool:
+    with pytest.raises(Unopened):
+        open_reader(path)
+    return True
+
+
+def test_after_a_writer_that_was_killed(path: str) -> None:
+    """Its WAL is read all the same."""
+    killed_writer(path)
     assert Path(f"{path}-wal").stat().st_size
     assert as_them(lambda: get_meta(open_reader(path), "k") == 2)
 
@@ -65,10 +76,26 @@ def test_before_the_writer(path: str) -> None:
     """Whoever leaves last takes the -shm along, which only the next writer can make: that is waited for."""
     open_writer(path).close()
     assert not Path(f"{path}-shm").exists()
+    assert as_them(lambda: waits(path))
 
-    def waits() -> bool:
-        with pytest.raises(NotReady):
+
+def test_while_the_writer_leaves(path: str) -> None:
+    """It takes the -shm along first, and the -wal after that."""
+    killed_writer(path)
+    Path(f"{path}-shm").unlink()
+    assert as_them(lambda: waits(path))
+
+
+@pytest.mark.parametrize("part", ["", "-wal"])
+def test_what_they_may_not_read(path: str, part: str) -> None:
+    """No writer has to come first for that: it is an error, and stays one."""
+    killed_writer(path)
+    Path(f"{path}-shm").unlink()
+    Path(f"{path}{part}").chmod(0o600)
+
+    def refused() -> bool:
+        with pytest.raises(Unusable):
             open_reader(path)
         return True
 
-    assert as_them(waits)
+    assert as_them(refused)
