@@ -11,6 +11,7 @@ from supervisor.doorbell import DoorbellServer
 from supervisor.logline import LEVELS, Log
 from supervisor.messages import LOCK, Boot
 from supervisor.osport import become_subreaper, set_title
+from supervisor.root import survivors
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
@@ -49,6 +50,7 @@ def _clean_up(boot: Boot) -> None:
     for path in (*sockets, *files, ring_path(boot.runtime_dir, DAEMON_RING)):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+    survivors.clear(boot.runtime_dir)
     with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
         os.rmdir(boot.audit_dir)
     # Last: without it another daemon may take the directory, and make what is removed here.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.messages import Boot, Decoder, Frame, encode, hello
-from supervisor.root import offspring
+from supervisor.root import offspring, survivors
 from supervisor.root.offspring import FIRST_EPOCH, Offspring
 
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -75,6 +75,7 @@ class Helper:
 
     def _have(self, started: Offspring) -> None:
         self.pid, self.pidfd, self.sock, self.output = started
+        survivors.note(self.boot.runtime_dir, self.name, self.pid)
         self.sock.setblocking(False)
         os.set_blocking(self.output, False)
         self.decoder = Decoder()
@@ -194,6 +195,7 @@ class Helper:
         """Note that the process was reaped and when to start it again; returns the delay in seconds."""
         if self.pidfd is not None:
             os.close(self.pidfd)
+        survivors.forget(self.boot.runtime_dir, self.name)
         self.pid = self.pidfd = self.kill_at_s = None
         self.hang_up()
         if now_s - self._started_s >= _HEALTHY_S:

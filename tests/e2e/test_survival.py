@@ -216,6 +216,27 @@ def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_pa
     assert run_id not in {one["id"] for one in daemon.runs("t") if one["status"] != "ended"}
 
 
+def test_helpers_that_do_not_end_with_a_killed_supervisor(daemon: Daemon) -> None:
+    """Whoever hangs or was stopped is ended by the next start, which needs their addresses, and says so."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    titles = {"ringward gunicorn", "ringward gunicorn worker", "ringward scheduler"}
+    stopped = [one for one in helpers if " ".join(one.cmdline()) in titles]
+    assert len(stopped) == len(titles)
+    for one in stopped:
+        one.send_signal(signal.SIGSTOP)
+    daemon.stop(signal.SIGKILL)
+    assert not any(map(gone, stopped))
+    daemon.start()
+    assert all(map(gone, stopped))
+    assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["hello"]
+    said = next(line for line in daemon.said().splitlines() if "that was killed" in line)
+    assert all(f"({one.pid})" in said for one in stopped)
+    daemon.stop()
+    assert [str(path) for place in daemon.runtime_dirs() for path in place.rglob("*")] == []
+
+
 @pytest.mark.lent
 def test_a_broken_file_does_not_stop_a_restarted_scheduler(daemon: Daemon) -> None:
     """A scheduler that dies while the file is being edited goes on with the configuration of before, and says so."""

@@ -249,12 +249,17 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     """
     from supervisor.cli.boot import ahead
     from supervisor.cli.boot.secret import VARIABLE
+    from supervisor.root import survivors
     from supervisor.root.listeners import CannotListen, listen
 
     # What is asked for now waits for the root, instead of ending it, or Python with a traceback, before it can hear it.
     asked = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)
     try:
+        killed = survivors.end(boot.runtime_dir)
+        if killed:
+            names = ", ".join(map(str, killed))
+            click.echo(f"ringward: ended what a supervisor that was killed has left: {names}", err=True)
         listeners = listen(boot)
         api = ahead.started()
         if api is not None:

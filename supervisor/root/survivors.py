@@ -1,0 +1,93 @@
+"""Helpers that outlive the root that has started them, because it was killed: the next start ends them.
+
+They end by themselves when their root is gone, unless they hang, or were stopped (SIGSTOP). One that does not end has
+the addresses that the next daemon is to listen on. So the runtime directory has a note of each that runs::
+
+    helper.NAME     id and start of the leader of its process group, and of the boot, separated by blanks
+
+The start counts clock ticks since the boot, as in proc_pid_stat(5).
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+from supervisor.osport import current_boot
+from supervisor.root.processes import Process, look, send
+
+_PREFIX = "helper."
+_TITLE = "ringward"
+_END_S = 1.0
+"""How long they may take to end by themselves."""
+_KILLED_S = 5.0
+_LOOK_S = 0.005
+
+
+def note(runtime_dir: str, name: str, pid: int) -> None:
+    """A helper runs. Where there is no room for that, the next start knows nothing of it."""
+    leader = look(pid)
+    if leader is not None:
+        with contextlib.suppress(OSError):  # ENOSPC
+            path = f"{runtime_dir}/{_PREFIX}{name}"
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(fd, "w", encoding="ascii") as file:
+                file.write(f"{pid} {leader.start} {current_boot()}")
+
+
+def forget(runtime_dir: str, name: str) -> None:
+    """It has ended."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{runtime_dir}/{_PREFIX}{name}")
+
+
+def clear(runtime_dir: str) -> None:
+    """All have ended."""
+    for name in os.listdir(runtime_dir):
+        if name.startswith(_PREFIX):
+            forget(runtime_dir, name.removeprefix(_PREFIX))
+
+
+def end(runtime_dir: str) -> list[Process]:
+    """Have all helpers of the daemon that was here before end; returns those that had to be killed.
+
+    Only for who has the lock of that daemon.
+    """
+    groups = list(_noted(runtime_dir))
+    if _wait(groups, _END_S):
+        return []
+    killed = _members(groups)
+    for process in killed:
+        send(process, signal.SIGKILL)
+    _wait(groups, _KILLED_S)
+    return killed
+
+
+def _noted(runtime_dir: str) -> Iterator[tuple[int, int]]:
+    """Leader and start of each."""
+    boot = current_boot()
+    for name in os.listdir(runtime_dir):
+        if name.startswith(_PREFIX):
+            with contextlib.suppress(OSError, ValueError), open(f"{runtime_dir}/{name}", encoding="ascii") as file:
+                pid, start, noted_boot = file.read(200).split(" ")
+                if noted_boot == boot:
+                    yield int(pid), int(start)
+
+
+def _members(groups: list[tuple[int, int]]) -> list[Process]:
+    """Who lives of them. Nobody else can have a group's number before its last member has ended."""
+    leaders = {pid: look(pid) for pid, _ in groups}
+    ours = {pid for pid, start in groups if (leader := leaders[pid]) is None or leader.start == start}
+    found = (look(int(name)) for name in os.listdir("/proc") if ours and name.isdigit())
+    return [one for one in found if one is not None and one.group in ours and one.name.startswith(_TITLE)]
+
+
+def _wait(groups: list[tuple[int, int]], timeout_s: float) -> bool:
+    """Until they have ended; whether they have."""
+    deadline_s = time.monotonic() + timeout_s
+    while groups and _members(groups):
+        if time.monotonic() >= deadline_s:
+            return False
+        time.sleep(_LOOK_S)
+    return True
