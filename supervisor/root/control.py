@@ -451,17 +451,17 @@ class Control:
         return self._scheduler_done and self._lives.over
 
     def _end_helpers(self) -> None:
-        """When all is stored they take the time they need; one that cannot store, or hangs, has had its time."""
-        self._scheduler.hang_up()
-        self._api.terminate()
-        self._api.hang_up()
-        deadline_s = time.monotonic() + (0.0 if self._gave_up else _HELPER_END_S)
-        for helper in (self._scheduler, self._api):
+        """When all is stored they take the time they need; one that cannot store, or hangs, has had its time.
+
+        The API server comes first: the scheduler stores for it who asked for what, to the last request.
+        """
+        for helper, ask in ((self._api, self._api.terminate), (self._scheduler, self._scheduler.hang_up)):
+            ask()
             if helper.pid is None or helper.pidfd is None:
                 continue
             poll = select.poll()
             poll.register(helper.pidfd, select.POLLIN)
-            if not poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000):
+            if not poll.poll(0 if self._gave_up else _HELPER_END_S * 1000):
                 self._log.warning(f"{helper.name} did not end in time: killing it")
             helper.kill()
             if not poll.poll(_HELPER_END_S * 1000):
