@@ -6,6 +6,8 @@ What differs from gunicorn's own gevent worker:
 * a worker that hangs is ended by SIGABRT for good. Gunicorn's handler raises SystemExit in whatever greenlet
   runs, after which the worker lives on without accepting and is not replaced while a stream is open;
 * what a connection does has a time limit in both directions, not only the headers;
+* when all places are taken, whoever has kept us waiting longest for a request, or for more of one, has to go: else
+  silent clients, of which one host can have thousands, would keep everybody else out;
 * a client that sends as fast as we read does not hold up the others: they have a turn before each read of the socket
   and after each request; and what nobody read of a request's body is passed over within bounds;
 * gevent's own web server, which gunicorn's gevent worker loads for those who want that, stays out of memory.
@@ -20,7 +22,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import gevent
 import gevent.events
@@ -96,6 +98,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.stopping = Event()
         self._busy: set[gevent.Greenlet] = set()
         self._idle: set[gevent.Greenlet] = set()
+        self._waiting: dict[gevent.Greenlet, None] = {}
+        FairUnreader.waiting = self._waiting
         self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
         self.context.stopping = self.stopping
         self.exposure = Exposure(self.app.boot)
@@ -138,7 +142,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             sock.setblocking(True)
             # One pool for each: a crowd on TCP leaves the Unix socket free.
             pool = Pool(self.worker_connections)
-            server = StreamServer(sock, handle=functools.partial(self.handle, _Listener(sock)), spawn=pool)
+            server = StreamServer(sock, handle=functools.partial(self.handle, _Listener(sock, pool)), spawn=pool)
             # One at a time, so that two workers share connections that come at once.
             server.max_accept = 1
             server.start()
@@ -203,6 +207,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         greenlet = gevent.getcurrent()
         self._busy.add(greenlet)
         self._idle.discard(greenlet)
+        self._waiting.pop(greenlet, None)
         sock.settimeout(_SOCKET_S)
         # The answer has the version of the request, of which this server knows up to 1.1.
         req.version = min(req.version, (1, 1))
@@ -224,6 +229,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                 # Closing with unread data resets the connection, and the answer with it.
                 gunicorn.util.close_graceful(sock, timeout=_LINGER_S)
             self._busy.discard(greenlet)
+            self._waiting[greenlet] = None
             if sock.fileno() >= 0:
                 sock.settimeout(None)
 
@@ -235,14 +241,25 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         elif not self.exposure.admits(addr[0]):
             client.close()
             return
-        elif self.cfg.is_ssl:
-            client = self._with_tls(client)
-            if client is None:
-                return
+        greenlet = gevent.getcurrent()
+        self._waiting[greenlet] = None
+        self._make_room(listener.pool)
         try:
-            super().handle(listener, client, addr)
+            if client.family != socket.AF_UNIX and self.cfg.is_ssl:
+                client = self._with_tls(client)
+            if client is not None:
+                super().handle(listener, client, addr)
         finally:
-            self._idle.discard(gevent.getcurrent())
+            self._idle.discard(greenlet)
+            self._waiting.pop(greenlet, None)
+
+    def _make_room(self, pool: Pool) -> None:
+        """When all places of a listener are taken, whose client has kept it waiting longest has to go."""
+        if pool.full():
+            found = next((greenlet for greenlet in self._waiting if greenlet in pool), gevent.getcurrent())
+            if found is not gevent.getcurrent():
+                del self._waiting[found]
+                found.kill(block=False)
 
     def _with_tls(self, client: Any) -> Any:
         """The connection after the handshake; None when that failed."""
@@ -268,8 +285,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
 class _Listener:
     """What gunicorn asks a listener for; it may be closed when a connection that came just before is served."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: Any, pool: Pool) -> None:
         self._name = sock.getsockname()
+        self.pool = pool
 
     def getsockname(self) -> Any:
         """Its address."""
@@ -279,10 +297,20 @@ class _Listener:
 class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
     """Reads from a client that may send as fast as we read: then neither reading nor writing ever waits."""
 
+    waiting: ClassVar[dict[gevent.Greenlet, None]] = {}
+    """Those that wait for their clients, the longest first."""
+
     def chunk(self, size_hint: int | None = None) -> bytes:
         """What has come, after everybody else had a turn."""
         gevent.sleep(0)
-        data: bytes = super().chunk(size_hint)
+        greenlet = gevent.getcurrent()
+        answering = greenlet not in self.waiting
+        self.waiting.setdefault(greenlet)
+        try:
+            data: bytes = super().chunk(size_hint)
+        finally:
+            if answering:
+                self.waiting.pop(greenlet, None)
         return data
 
 

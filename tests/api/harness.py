@@ -39,6 +39,8 @@ FILE_BLOCKS = 64
 class Daemon:
     """The place where the server runs, and the server."""
 
+    program = ("-m", "api.serve")
+
     def __init__(self, path: Path, **boot: Any) -> None:
         runtime, data = path / "run", path / "data"
         runtime.mkdir(mode=0o700)
@@ -85,7 +87,7 @@ class Daemon:
         moves = ((output, 1), (output, 2), (high, SOCKET_FD))
         self.pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-m", "api.serve", "--fd", str(SOCKET_FD)],
+            [sys.executable, "-I", *self.program, "--fd", str(SOCKET_FD)],
             os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in moves],
             setsid=True,

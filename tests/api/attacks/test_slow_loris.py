@@ -4,8 +4,13 @@ import contextlib
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
-from tests.api.harness import Daemon
+import pytest
+
+from tests.api.credentials import basic
+from tests.api.harness import PASSWORD, Daemon
 
 TURNS = """
 import gevent
@@ -27,6 +32,21 @@ data = b"1\\r\\n \\r\\n" * 1300 + b"0\\r\\n\\r\\n"
 assert len(Body(FairChunkedReader(None, IterUnreader([data]))).read()) == 1300
 print(turns)
 """
+
+PLACES = 20
+
+
+class Narrow(Daemon):
+    """It serves few connections at a time."""
+
+    program = ("-c", f"import api.arbiter, api.serve; api.arbiter._CONNECTIONS = {PLACES}; api.serve.main()")
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[Narrow]:
+    daemon = Narrow(tmp_path)
+    yield daemon
+    daemon.close()
 
 
 def test_slow_headers_do_not_hold_others(daemon: Daemon) -> None:
@@ -61,6 +81,29 @@ def test_a_body_that_trickles(daemon: Daemon) -> None:
             )
         assert daemon.get("/healthz", unix=False).status == 200
         assert daemon.ask("POST", "/api/tasks/job/run").status == 201
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET /healthz HTTP/1.1\r\nHost: loc",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+    ],
+    ids=["nothing", "half a head", "one request", "half a body"],
+)
+def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
+    """Who has kept the server waiting longest has to go: others are served, and streams stay."""
+    stream = narrow.stream("/api/events/stream?types=run.created", basic(PASSWORD), unix=False)
+    with contextlib.ExitStack() as stack:
+        stack.callback(stream.close)
+        for _ in range(2 * PLACES):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", narrow.port), timeout=60))
+            client.sendall(said)
+        assert narrow.get("/healthz", unix=False).status == 200
+        narrow.announce("run.created", taskName="job")
+        assert [event.name for event in stream.take(1)] == ["run.created"]
 
 
 def test_tiny_chunks() -> None:
