@@ -41,8 +41,14 @@ def check_origin(req: falcon.Request) -> None:
     if external:
         parts = urlsplit(external)
         ours.add(f"{parts.scheme}://{parts.netloc}".lower())
+    ours = {_without_default_port(one) for one in ours}
     if site not in (None, "same-origin", "none") or (origin is not None and origin.lower() not in ours):
         raise ApiError(403, "This request comes from a page of another origin")
+
+
+def _without_default_port(origin: str) -> str:
+    """As browsers write it (RFC 6454, 6.2): who else names one may name the port that the scheme has anyway."""
+    return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
 
 
 class Guard:

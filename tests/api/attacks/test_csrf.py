@@ -33,6 +33,13 @@ def test_our_own_origin(daemon: Daemon) -> None:
     assert login(daemon, headers={"Origin": f"http://127.0.0.1:{daemon.port + 1}"}).status == 403
 
 
+def test_the_port_that_a_scheme_has_anyway(daemon: Daemon) -> None:
+    """Browsers never write it into an origin, while proxies may write it into the Host."""
+    assert login(daemon, headers={"Host": "localhost:80", "Origin": "http://localhost"}).status == 204
+    for host in ("localhost:443", "localhost:8080"):
+        assert login(daemon, headers={"Host": host, "Origin": "http://localhost"}).status == 403
+
+
 def test_tokens_in_a_remembered_password(daemon: Daemon) -> None:
     """A browser may send a token that was typed as a password on its own; one that a program adds itself it may not."""
     secret = make_token(daemon, "remembered", "operator")
