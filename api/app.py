@@ -45,6 +45,7 @@ class Route:
 
     def _run(self, operation: Operation, req: falcon.Request, resp: falcon.Response, **path: str) -> None:
         call = Call(req, resp, path, {})
+        call.on_done = functools.partial(self._record, operation, call, reason="")
         try:
             self._carry_out(operation, call)
         except ApiError as err:
@@ -81,8 +82,9 @@ class Route:
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
         """Audit what changes something, by whoever we know; wrong passwords are audited where they fail."""
-        if call.identity is None or call.req.method not in permission.UNSAFE:
+        if call.audited or call.identity is None or call.req.method not in permission.UNSAFE:
             return
+        call.audited = True
         self._context.auditor.record(
             operation.id, who=call.by, address=address_of(call.req), status=status, target=call.target, reason=reason
         )

@@ -49,6 +49,10 @@ class Call:
     identity: Identity | None = None
     target: str = ""
     """What it is about, for records: what the path names, unless the operation knows better."""
+    audited: bool = False
+    """Whether it is in the audit, where each is once."""
+    on_done: "Callable[[int], None]" = field(default=lambda _status: None)
+    """Puts into the audit that it is done, and with which status, before an answer that takes its time."""
 
     @property
     def by(self) -> str:

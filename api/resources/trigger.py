@@ -41,6 +41,7 @@ def run_task(context: Context, call: Call) -> None:
     wait_s = call.query["wait"]
     run_id, run = _trigger(context, call, params)
     if wait_s:
+        call.on_done(201)  # there may be no worker to tell of it when the run has ended
         with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False):
             watch.seen = True
             watch.wait(context.stopping)

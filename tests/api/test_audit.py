@@ -1,5 +1,6 @@
 """Who did what."""
 
+import contextlib
 import json
 import os
 import signal
@@ -110,6 +111,18 @@ def test_a_killed_worker(own: Daemon) -> None:
     own.signal(15)
     own.wait()
     assert not left_by(own)
+
+
+def test_a_worker_killed_while_somebody_waits(own: Daemon) -> None:
+    """Who triggered a run is in the audit, once, though its end was waited for and the worker was killed meanwhile."""
+    with contextlib.closing(own.connect(unix=True)) as waiting:
+        waiting.request("POST", "/api/tasks/job/run?wait=240")
+        until(lambda: "trigger" in [op for op, _ in own.scheduler.calls], "the trigger")
+        until(lambda: own.scheduler.audit, "the audit")
+        os.kill(own.workers()[0], signal.SIGKILL)
+    assert own.ask("POST", "/api/tasks/other/run?wait=1").status == 201
+    until(lambda: len(own.scheduler.audit) > 1, "the audit")
+    assert [(entry.target, entry.status) for entry in own.scheduler.audit] == [("job", 201), ("other", 201)]
 
 
 def test_nothing_waits(own: Daemon) -> None:
