@@ -49,6 +49,11 @@ def delete(db: Database, secret_hash: str) -> bool:
     return db.apply(SessionModel.delete().where(SessionModel.hash == secret_hash)) > 0
 
 
+def delete_of_others(db: Database, password_tag: str) -> int:
+    """End the sessions of other passwords, for good, should one of these be the password again; returns how many."""
+    return db.apply(SessionModel.delete().where(SessionModel.password_tag != password_tag))
+
+
 def delete_expired(db: Database, now_ms: int) -> int:
     """Remove the sessions that have ended by their age; returns how many."""
     too_old = SessionModel.created_at <= now_ms - MAX_AGE_MS

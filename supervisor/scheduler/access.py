@@ -60,10 +60,11 @@ class AccessCommands:
         self._engine.commit(change)
 
     def session_create(self, arguments: Arguments, reply: Reply) -> None:
-        """Store a web session, and forget those that have ended by their age."""
+        """Store a web session, and forget those that have ended by their age or with a former password."""
 
         def write(db: Database, now_ms: int) -> None:
             sessions.delete_expired(db, now_ms)
+            sessions.delete_of_others(db, arguments["password_tag"])
             sessions.create(db, arguments["hash"], arguments["password_tag"], now_ms)
 
         self._store(write, reply)

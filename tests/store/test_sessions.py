@@ -36,3 +36,11 @@ def test_ends(writer: Database, used: int, now: int, alive: bool) -> None:
     sessions.touch(writer, "h", T0 + used)
     assert (sessions.get(writer, "h", T0 + now) is not None) is alive
     assert sessions.delete_expired(writer, T0 + now) == (0 if alive else 1)
+
+
+def test_former_passwords(writer: Database) -> None:
+    """The sessions of other passwords end for good; those of this one stay."""
+    for secret_hash, tag in (("a", "old"), ("b", "new"), ("c", "older")):
+        sessions.create(writer, secret_hash, tag, T0)
+    assert sessions.delete_of_others(writer, "new") == 2
+    assert [sessions.get(writer, one, T0) is not None for one in "abc"] == [False, True, False]
