@@ -16,6 +16,7 @@ _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", 
 _VARIABLE = re.compile(r"%\(ENV_([A-Za-z0-9_]+)\)s")
 _TO_REPLACE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s|%\(process_num\)0?(?P<digits>\d*)d")
 _REST = re.compile(r"%\((\w+)\)[sd]")
+_HERE = "%(here)s"
 _MAX_PRIORITY = 1000
 _INHERITED = ("user", "umask", "directory")
 """Of ``[supervisord]`` itself: programs that do not say otherwise have them from it."""
@@ -41,14 +42,13 @@ def read(path: str, text: str, outcome: Outcome) -> None:
         if section.startswith(_GROUP)
         for name in parser[section].get("programs", "").split(",")
     }
-    here = os.path.dirname(os.path.abspath(path))
     common = dict(parser["supervisord"]) if parser.has_section("supervisord") else {}
     for section in parser.sections():
         place = f"{path} [{section}]"
         if section.startswith(_PROGRAM):
             name = section.removeprefix(_PROGRAM)
             try:
-                _program(name, dict(parser[section]), common, groups.get(name), here, place, outcome)
+                _program(name, dict(parser[section]), common, groups.get(name), place, outcome)
             except ValueError as err:  # quotes that do not end
                 outcome.note(place, f"is not carried over: {err}")
         elif section.startswith(_GROUP):
@@ -61,15 +61,17 @@ def read(path: str, text: str, outcome: Outcome) -> None:
 
 def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigParser:
     parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)  # as supervisord itself
+    directory = os.path.dirname(os.path.abspath(path))
     try:
         parser.read_string(text, path)
-        for pattern in parser.get("include", "files", fallback="").split():
-            where = pattern.replace("%(here)s", ".")
-            found = sorted(glob.glob(where, root_dir=os.path.dirname(os.path.abspath(path))))
+        patterns = parser.get("include", "files", fallback="").split()
+        _expand_here(parser, directory)
+        for pattern in patterns:
+            found = sorted(glob.glob(pattern.replace(_HERE, "."), root_dir=directory))
             if not found:
                 outcome.note(f"{path} [include]", f"{pattern}: there is no such file")
             for name in found:
-                _include(parser, os.path.join(os.path.dirname(os.path.abspath(path)), name), outcome)
+                _include(parser, os.path.join(directory, name), outcome)
     except (configparser.Error, UnicodeDecodeError) as err:
         raise Unreadable(f"{path}: {err}") from err
     return parser
@@ -81,6 +83,16 @@ def _include(parser: configparser.RawConfigParser, path: str, outcome: Outcome) 
             parser.read_file(file, path)
     except OSError as err:
         outcome.note(path, f"cannot be read: {err.strerror}")
+    else:
+        _expand_here(parser, os.path.dirname(os.path.abspath(path)))
+
+
+def _expand_here(parser: configparser.RawConfigParser, directory: str) -> None:
+    """Put the directory of the file that was just read in its place."""
+    for section in parser.sections():
+        for key, value in parser.items(section):
+            if _HERE in value:
+                parser.set(section, key, value.replace(_HERE, directory))
 
 
 def _program(
@@ -88,12 +100,11 @@ def _program(
     said: dict[str, str],
     common: Mapping[str, str],
     group: str | None,
-    here: str,
     place: str,
     outcome: Outcome,
 ) -> None:
     def expanded(text: str) -> str:
-        text = text.replace("%(program_name)s", name).replace("%(here)s", here).replace("%(group_name)s", group or name)
+        text = text.replace("%(program_name)s", name).replace("%(group_name)s", group or name)
         for missing in _REST.findall(_TO_REPLACE.sub("", text)):
             outcome.note(place, f"%({missing})s is not carried over")
         return text.replace("%%", "%")

@@ -261,6 +261,19 @@ priority=5
     assert said(outcome, "[group:all]", "priority")
 
 
+def test_each_file_of_supervisord_is_somewhere(tmp_path: Path) -> None:
+    """``%(here)s`` is the directory of the file that says it, of one that is included as well."""
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "shop.conf").write_text("[program:shop]\ncommand=%(here)s/shop\ndirectory=%(here)s\n")
+    outcome = Outcome()
+    text = "[include]\nfiles=%(here)s/conf.d/*.conf\n[program:main]\ncommand=%(here)s/main\n"
+    supervisord.read(str(tmp_path / "supervisord.conf"), text, outcome)
+    units = checked(outcome, tmp_path)
+    assert units["main"]["run"] == [f"{tmp_path}/main"]
+    assert units["shop"]["run"] == [f"{tmp_path}/conf.d/shop"]
+    assert units["shop"]["working_dir"] == f"{tmp_path}/conf.d"
+
+
 def test_systemd_to_the_letter(tmp_path: Path) -> None:
     """Lines, words and escapes as in systemd.syntax(7) and systemd.service(5)."""
     outcome = Outcome()
