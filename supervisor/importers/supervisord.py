@@ -15,6 +15,10 @@ _PROGRAM, _GROUP = "program:", "group:"
 _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", "rpcinterface:", "include", _GROUP)
 _VARIABLE = re.compile(r"%\(ENV_([A-Za-z0-9_]+)\)s")
 _TO_REPLACE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s|%\(process_num\)0?(?P<digits>\d*)d")
+_QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|\\.|%\(ENV_([A-Za-z0-9_]+)\)s""", re.DOTALL)
+"""What is in quotes, and variables that are not."""
+_SPLIT_MARK = "\0"
+_SPLIT = re.compile(rf"{_SPLIT_MARK}%\(ENV_([A-Za-z0-9_]+)\)s")
 _REST = re.compile(r"%\((\w+)\)[sd]")
 _HERE = "%(here)s"
 _MAX_PRIORITY = 1000
@@ -148,10 +152,22 @@ def _carry(key: str, value: str, keys: dict[str, Any], place: str, outcome: Outc
 
 def _command(text: str) -> list[str] | str:
     """Its arguments; a text for the shell where variables or the number of the process are among them."""
-    words = shlex.split(text)
     if not _TO_REPLACE.search(text):
-        return words
-    return "exec " + for_shell(words, _TO_REPLACE, _replaced)
+        return shlex.split(text)
+    words = shlex.split(_QUOTED.sub(lambda part: part[0] if part[1] is None else _SPLIT_MARK + part[0], text))
+    splits = "set -f; " if any(_SPLIT_MARK in word for word in words) else ""  # no patterns there
+    return f"{splits}exec {' '.join(map(_shown, words))}"
+
+
+def _shown(word: str) -> str:
+    """For a shell. The value of a variable is split into words, but where there are quotes around it."""
+    parts = _SPLIT.split(word)
+    if len(parts) == 1:
+        return for_shell(parts, _TO_REPLACE, _replaced)
+    return "".join(
+        f"${{{part}}}" if number % 2 else for_shell([part], _TO_REPLACE, _replaced) if part else ""
+        for number, part in enumerate(parts)
+    )
 
 
 def _replaced(found: re.Match[str]) -> str:

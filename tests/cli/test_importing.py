@@ -194,7 +194,7 @@ def test_supervisord(tmp_path: Path) -> None:
     assert (web["group"], web["restart"], web["stop_signal"]) == ("shop", "always", "SIGQUIT")
     assert (web["graceful_stop"], web["healthy_after"], web["stderr"]) == ("30s", "5s", "merge")
     number = '"$(printf %02d $RINGWARD_INSTANCE)"'
-    assert worker["run"] == f"exec /srv/shop/worker --queue \"${{QUEUE}}\" --number {number} --only '*.job'"
+    assert worker["run"] == f"set -f; exec /srv/shop/worker --queue ${{QUEUE}} --number {number} --only '*.job'"
     assert (worker["instances"], worker["exit_codes"], worker["umask"]) == (4, [0, 3], "022")
     assert worker["autostart"] is False
     assert units["more"]["restart"] == "never"
@@ -272,6 +272,19 @@ def test_each_file_of_supervisord_is_somewhere(tmp_path: Path) -> None:
     assert units["main"]["run"] == [f"{tmp_path}/main"]
     assert units["shop"]["run"] == [f"{tmp_path}/conf.d/shop"]
     assert units["shop"]["working_dir"] == f"{tmp_path}/conf.d"
+
+
+def test_variables_in_commands_of_supervisord(tmp_path: Path) -> None:
+    """They are put in before the command is split into words: only quotes keep a value together."""
+    outcome = Outcome()
+    text = """[program:one]
+command=printf '%%s;' %(ENV_ARGS)s -x=%(ENV_ARGS)s "%(ENV_ARGS)s" '' a%(ENV_NONE)s %(ENV_NONE)s "%(ENV_NONE)s"
+"""
+    supervisord.read("s.conf", text, outcome)
+    run = checked(outcome, tmp_path)["one"]["run"]
+    variables = {"PATH": "/usr/bin:/bin", "ARGS": "-w 4 /*", "NONE": ""}
+    done = subprocess.run(["/bin/sh", "-e", "-c", run], env=variables, capture_output=True, text=True)
+    assert done.stdout == "-w;4;/*;-x=-w;4;/*;-w 4 /*;;a;;"
 
 
 def test_systemd_to_the_letter(tmp_path: Path) -> None:
