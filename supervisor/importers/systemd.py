@@ -33,6 +33,9 @@ _DIRECTORIES = {"%t": "/run", "%S": "/var/lib", "%C": "/var/cache", "%L": "/var/
 """Of the system's manager (systemd.unit(5))."""
 _RESTART = {"always": "always", "no": "never", "on-success": "always"}
 _RESTART_MEANS_THE_SAME = ("always", "no", "on-failure")
+_BOOT = ("default", "multi-user", "graphical", "basic", "sysinit", "local-fs")
+_AT_BOOT = frozenset(f"{name}.target" for name in _BOOT)
+"""Targets that are reached with each boot."""
 _STOP_TIME = "90s"
 """What systemd waits unless a unit says otherwise (DefaultTimeoutStopSec)."""
 # fmt: off
@@ -172,7 +175,7 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
         outcome.note(path, "KillMode=mixed: the signal to stop goes to all processes here, not to the main one alone")
     restart = (said.get("Restart") or ["no"])[-1]
     if is_task:
-        _schedule(timer, keys, outcome)
+        _schedule(path, sections, timer, keys, outcome)
         if restart != "no":
             outcome.note(path, f"Restart={restart} is not carried over: say retry_attempts")
     else:
@@ -290,8 +293,21 @@ def _environment(said: Mapping[str, list[str]], keys: dict[str, Any], path: str,
     keys["env_file"] = files
 
 
-def _schedule(timer: tuple[str, Sections] | None, keys: dict[str, Any], outcome: Outcome) -> None:
+def _without_timer(path: str, sections: Sections, keys: dict[str, Any], outcome: Outcome) -> None:
+    """Something else starts it: the boot of the host, where it says so."""
+    install = sections.get("Install", {})
+    wanted_by = [name for key in ("WantedBy", "RequiredBy") for line in install.get(key, []) for name in line.split()]
+    if _AT_BOOT.isdisjoint(wanted_by):
+        outcome.note(path, "is a task without a schedule: say when it runs, or run it yourself")
+    else:
+        keys["run_on_start"] = "boot"
+
+
+def _schedule(
+    path: str, sections: Sections, timer: tuple[str, Sections] | None, keys: dict[str, Any], outcome: Outcome
+) -> None:
     if timer is None:
+        _without_timer(path, sections, keys, outcome)
         return
     path, sections = timer
     crons: list[str] = []

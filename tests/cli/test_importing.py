@@ -337,6 +337,29 @@ ExecStart=echo / >/dev/null & \; ls
     assert said(outcome, "more.timer", "another timer")
 
 
+def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
+    """What is to run once when the host has been booted does; of what nothing starts by itself people hear."""
+    outcome = Outcome()
+    service = "[Service]\nType=oneshot\nExecStart=/bin/once\n[Install]\n"
+    files = {
+        "boot.service": f"{service}WantedBy=sysinit.target\nWantedBy=multi-user.target",
+        "sleep.service": f"{service}WantedBy=sleep.target",
+        "alone.service": service,
+        "timed.service": f"{service}WantedBy=multi-user.target",
+        "timed.timer": "[Timer]\nOnCalendar=daily",
+    }
+    systemd.read(files, outcome)
+    units = checked(outcome, tmp_path)
+    assert {name: unit.get("run_on_start") for name, unit in units.items()} == {
+        "boot": "boot",
+        "sleep": None,
+        "alone": None,
+        "timed": None,
+    }
+    unscheduled = {note.partition(":")[0] for note in outcome.notes if "without a schedule" in note}
+    assert unscheduled == {"sleep.service", "alone.service"}
+
+
 @pytest.mark.parametrize(
     ("text", "cron"),
     [
