@@ -36,6 +36,8 @@ _RESTART_MEANS_THE_SAME = ("always", "no", "on-failure")
 _BOOT = ("default", "multi-user", "graphical", "basic", "sysinit", "local-fs")
 _AT_BOOT = frozenset(f"{name}.target" for name in _BOOT)
 """Targets that are reached with each boot."""
+_FOR_EVER = "520w"
+"""A timer that is persistent makes up for a time however long ago that was."""
 _STOP_TIME = "90s"
 """What systemd waits unless a unit says otherwise (DefaultTimeoutStopSec)."""
 # fmt: off
@@ -327,6 +329,8 @@ def _schedule(
     keys["cron"] = crons
     if (_last(sections, "Timer", "Persistent") or "").lower() not in ("true", "yes", "on", "1"):
         keys["catch_up"] = 0
+    elif crons:
+        keys["catch_up_window"] = _FOR_EVER
 
 
 def _zone(calendar: str) -> str:

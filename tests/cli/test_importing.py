@@ -219,6 +219,7 @@ def test_systemd(tmp_path: Path) -> None:
     assert report["run"].splitlines()[0] == "/usr/bin/rm -f out.pdf || :"
     assert report["run"].splitlines()[-1] == "exec /usr/bin/mail-it out.pdf"
     assert "catch_up" not in report
+    assert report["catch_up_window"] == "520w"  # what is persistent runs however late
     assert api["run"] == 'exec /usr/local/bin/api --listen "${LISTEN}" $EXTRA --match \'*.py\' "${A}-\\$5"'
     assert (api["restart"], api["restart_delay"], api["stop_signal"]) == ("on_failure", "2500ms", "SIGINT")
     assert api["ready"] == {"notify": True}
