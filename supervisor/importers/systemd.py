@@ -60,7 +60,7 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
     Raises:
         Unreadable: one is no unit.
     """
-    units = {os.path.basename(path): (path, _parsed(path, text)) for path, text in files.items()}
+    units = {os.path.basename(path): (path, _parsed(path, text, outcome)) for path, text in files.items()}
     for name, (path, _) in list(units.items()):
         if "@." in name:
             outcome.note(path, "is a template: import a copy of it, named NAME@INSTANCE.service, for each instance")
@@ -85,7 +85,7 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
                 outcome.note(path, f"is not carried over: {err}")
 
 
-def _parsed(path: str, text: str) -> Sections:
+def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
     sections: Sections = {}
     current: dict[str, list[str]] | None = None
     for line in _joined(text):
@@ -99,6 +99,8 @@ def _parsed(path: str, text: str) -> Sections:
             raise Unreadable(f"{path}: is no unit of systemd: {line}")
         if value.strip():
             value = _specified(value.strip(), os.path.basename(path))
+            if key.strip() == "Environment" and _has_specifier(value):
+                outcome.note(path, f"specifiers such as %h are not replaced: {key.strip()}={value}")
             value = value if key.startswith("Exec") else value.replace("%%", "%")
             current.setdefault(key.strip(), []).append(value)
         else:
@@ -147,6 +149,11 @@ def _specified(value: str, name: str) -> str:
     prefix, _, instance = stem.partition("@")
     known = _DIRECTORIES | {"%n": name, "%N": stem, "%p": prefix, "%i": instance, "%I": instance.replace("-", "/")}
     return _SPECIFIER.sub(lambda found: known.get(found[0], found[0]), value)
+
+
+def _has_specifier(value: str) -> bool:
+    """Whether one is left."""
+    return any(found != "%%" for found in _SPECIFIER.findall(value))
 
 
 def _last(sections: Sections, section: str, key: str) -> str | None:
@@ -247,7 +254,7 @@ def _command(line: str, path: str, outcome: Outcome) -> _Command:
         outcome.note(path, f"the second word of {bare} stays an argument")
     if set("+!") & set(marks):
         outcome.note(path, f"{bare} runs with all privileges there, and as the unit's user here")
-    if re.search(r"(?<!%)(?:%%)*%[a-zA-Z]", bare):
+    if _has_specifier(bare):
         outcome.note(path, f"specifiers such as %n are not replaced: {bare}")
     words = [";" if word == r"\;" else _unquoted(word) for word in _words(bare.replace("%%", "%"))]
     return _Command(words, "-" in marks, ":" in marks)

@@ -338,6 +338,17 @@ ExecStart=echo / >/dev/null & \; ls
     assert said(outcome, "more.timer", "another timer")
 
 
+def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
+    """What goes by the unit's name is replaced; of what is not, people hear, as they do with commands."""
+    outcome = Outcome()
+    one = "[Service]\nExecStart=/bin/one\nEnvironment=CACHE=%C/%p SHARE=90%%h\n"
+    two = "[Service]\nExecStart=/bin/two\nEnvironment=CACHE=%h/.cache\n"
+    systemd.read({"one.service": one, "two.service": two}, outcome)
+    assert checked(outcome, tmp_path)["one"]["env"] == {"CACHE": "/var/cache/one", "SHARE": "90%h"}
+    assert said(outcome, "two.service", "specifiers", "Environment=CACHE=%h/.cache")
+    assert not said(outcome, "one.service")
+
+
 def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
     """What is to run once when the host has been booted does; of what nothing starts by itself people hear."""
     outcome = Outcome()
