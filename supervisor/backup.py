@@ -93,6 +93,10 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
                     copied.size_bytes += _copy(os.path.join(data_dir, name), os.path.join(making, name))
             for log in _logs(data_dir, known):
                 _copy_log(data_dir, making, log, copied)
+        owner = os.stat(data_dir)
+        if os.geteuid() == 0 != owner.st_uid:
+            with contextlib.suppress(PermissionError):  # EPERM: a file system on which nothing has another owner
+                _give(making, owner)
         os.sync()
         os.rename(making, target)
     except StoreError as err:
@@ -102,6 +106,26 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
         shutil.rmtree(making, ignore_errors=True)
         raise
     return copied
+
+
+def _give(making: str, owner: os.stat_result) -> None:
+    """Have the copy belong to the daemon's user, who could not use it in the place of the data directory else.
+
+    Until that is done nobody but root gets into it. Nothing is followed that was put in its place.
+
+    Raises:
+        PermissionError: that cannot be.
+    """
+    fd = os.open(making, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid != 0:
+            raise PermissionError(errno.EPERM, "somebody else has put another directory there", making)
+        for _, directories, names, at in os.fwalk(".", topdown=False, dir_fd=fd):
+            for name in (*directories, *names):
+                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=at, follow_symlinks=False)
+        os.fchown(fd, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(fd)
 
 
 def _logs(data_dir: str, known: Database | None) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """A copy of the data directory of a running daemon, and going back to it."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,21 @@ def test_going_back_to_a_copy(daemon: Daemon, tmp_path: Path) -> None:
     assert daemon.ended(waiting)["endReason"] == "crashed"
     assert later not in [run["id"] for run in daemon.runs("counts")]
     until(lambda: daemon.task("talks")["state"] == "running", "the service to start anew")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can copy what is another user's")
+def test_whose_a_copy_is(daemon: Daemon, tmp_path: Path) -> None:
+    """One that root makes is the daemon's user's all the same, who is to start with it."""
+    daemon.write(CONFIG)
+    daemon.start()
+    daemon.ended(daemon.trigger("counts"))
+    daemon.stop()
+    for path in (daemon.data, *daemon.data.rglob("*")):
+        os.chown(path, 12345, 23456)
+    copied = back_up(str(daemon.data), str(tmp_path / "copy"))
+    assert copied.logs >= 1
+    owners = {path.lstat()[4:6] for path in (tmp_path / "copy", *(tmp_path / "copy").rglob("*"))}
+    assert owners == {(12345, 23456)}
 
 
 def test_nothing_is_overwritten(daemon: Daemon, tmp_path: Path) -> None:
