@@ -67,7 +67,7 @@ def web_server(port: int = 0) -> Iterator[Web]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-        do_POST = do_GET  # noqa: N815 - the base class's names
+        do_POST = do_PUT = do_GET  # noqa: N815 - the base class's names
 
         def log_message(self, *_: object) -> None:
             pass

@@ -28,8 +28,9 @@ _MAX_BODY = 16_000
 _MAX_RETRY_AFTER_MS = 86_400_000
 _RESTS = frozenset({429, 503})
 """Statuses with which Retry-After says when to come again (RFC 9110, RFC 6585)."""
+_WITH_MESSAGE = frozenset({"POST", "PUT", "PATCH"})
 _LOSES_BODY = frozenset({301, 302, 303})
-"""Redirects that are followed with GET, which has no message (RFC 9110, 15.4)."""
+"""Redirects that are followed without the message, mostly with GET (RFC 9110, 15.4)."""
 
 
 @dataclass
@@ -71,9 +72,9 @@ class _Listening(HTTPAdapter):
 
 
 def leads_away(response: requests.Response) -> bool:
-    """Whether a POST is answered with another place for it; a page of the same server may be its thanks for a form."""
+    """Whether a message is answered with another place for it; a page of the same server may be thanks for a form."""
     request, target = response.request, response.headers.get("Location")
-    if request.method != "POST" or response.status_code not in _LOSES_BODY or target is None:
+    if request.method not in _WITH_MESSAGE or response.status_code not in _LOSES_BODY or target is None:
         return False
     here = urlsplit(request.url or "")
     there = urlsplit(urljoin(request.url or "", target))

@@ -99,6 +99,18 @@ def test_a_redirect_that_loses_the_message(notifier: Process) -> None:
         assert other.messages[0]["message"] == "body\n\nfooter"
 
 
+def test_a_redirect_of_another_method(notifier: Process) -> None:
+    """A PUT is followed without the message as well, also where it stays a PUT."""
+    with web_server() as web, web_server() as other:
+        found = []
+        for status in (302, 301):
+            place = {"Location": f"http://127.0.0.1:{other.port}/moved"}
+            web.respond = partial(lambda status, place, _number: (status, place), status, place)
+            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?method=put"))
+        assert [(method, body is not None) for method, _, body in other.requests] == [("GET", False), ("PUT", False)]
+    assert [frame["ok"] for frame in found] == [False, False]
+
+
 def test_pings(notifier: Process) -> None:
     """A URL is asked for again when that failed, three times at most."""
     with web_server() as web:
