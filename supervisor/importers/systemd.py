@@ -211,7 +211,9 @@ def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str
     if len(commands) == 1 and not (only.fails_alone or only.has_variables):
         return only.words
     *before, last = (f"{one.shown()} || :" if one.fails_alone else one.shown() for one in commands)
-    return "\n".join((*before, last if commands[-1].fails_alone else f"exec {last}"))  # the first that fails ends it
+    last = last if commands[-1].fails_alone else f"exec {last}"
+    plain = "set -f; " if any(one.splits for one in commands) else ""  # values are split there, and are no patterns
+    return plain + "\n".join((*before, last))  # the first that fails ends it
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,11 @@ class _Command:
     @property
     def has_variables(self) -> bool:
         return not self.literal and any(_REPLACED.search(word) for word in self.words)
+
+    @property
+    def splits(self) -> bool:
+        """Whether the value of a variable becomes several words."""
+        return not self.literal and any(_WHOLE.fullmatch(word) for word in self.words)
 
     def shown(self) -> str:
         """For a shell."""

@@ -220,7 +220,7 @@ def test_systemd(tmp_path: Path) -> None:
     assert report["run"].splitlines()[-1] == "exec /usr/bin/mail-it out.pdf"
     assert "catch_up" not in report
     assert report["catch_up_window"] == "520w"  # what is persistent runs however late
-    assert api["run"] == 'exec /usr/local/bin/api --listen "${LISTEN}" $EXTRA --match \'*.py\' "${A}-\\$5"'
+    assert api["run"] == 'set -f; exec /usr/local/bin/api --listen "${LISTEN}" $EXTRA --match \'*.py\' "${A}-\\$5"'
     assert (api["restart"], api["restart_delay"], api["stop_signal"]) == ("on_failure", "2500ms", "SIGINT")
     assert api["ready"] == {"notify": True}
     assert api["limits"] == {"nofile": 65536}
@@ -336,6 +336,21 @@ ExecStart=echo / >/dev/null & \; ls
     assert said(outcome, "timed.service", "Restart=on-failure")
     assert said(outcome, "timed.timer", "several time zones")
     assert said(outcome, "more.timer", "another timer")
+
+
+def test_variables_in_commands_of_systemd(tmp_path: Path) -> None:
+    """One that is a word of its own is split into words, none of which is a pattern of files."""
+    outcome = Outcome()
+    one = """[Service]
+Environment="ARGS=-x /* [a-z]"
+ExecStartPre=printf %%s; $ARGS
+ExecStart=printf %%s; ${ARGS} $NONE
+"""
+    systemd.read({"one.service": one}, outcome)
+    run = checked(outcome, tmp_path)["one"]["run"]
+    variables = {"PATH": "/usr/bin:/bin", "ARGS": "-x /* [a-z]", "NONE": ""}
+    done = subprocess.run(["/bin/sh", "-e", "-c", run], env=variables, capture_output=True, text=True)
+    assert done.stdout == "-x;/*;[a-z];-x /* [a-z];"
 
 
 def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
