@@ -9,6 +9,9 @@ from supervisor.watcher.order import Order
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SUCCESS = range(200, 400)
+_INTERIM = frozenset({b"100", b"102", b"103"})
+_WORDS = 2
+"""Of the first line of an answer: what follows them nobody needs."""
 
 
 class NotYet(Exception):
@@ -38,14 +41,24 @@ async def _status(url: SplitResult, shown: str, context: ssl.SSLContext | None) 
         raise NotYet(f"GET {shown}: {_reason(err)}") from err
     try:
         writer.write(request.encode())
-        words = (await reader.readline()).split(None, 2)
+        words = await _status_line(reader)
     except (OSError, ValueError) as err:  # ValueError: no end of a line in 64 KiB
         raise NotYet(f"GET {shown}: {_reason(err)}") from err
     finally:
         writer.transport.abort()
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+    if len(words) < _WORDS or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise NotYet(f"GET {shown}: the answer is no HTTP")
     return int(words[1])
+
+
+async def _status_line(reader: asyncio.StreamReader) -> list[bytes]:
+    """The words of the final answer's first line; answers before that one are read over (RFC 9110, 15.2)."""
+    while True:
+        words = (await reader.readline()).split(None, 2)
+        if len(words) < _WORDS or words[1] not in _INTERIM:
+            return words
+        while (await reader.readline()).strip():
+            pass
 
 
 def _unchecked() -> ssl.SSLContext:

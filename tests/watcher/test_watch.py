@@ -104,6 +104,9 @@ async def answering(answer: bytes, context: ssl.SSLContext | None = None, port: 
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", None),
         (b"HTTP/1.0 302 Found\r\nLocation: /\r\n\r\n", None),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", None),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\n\r\n", "answers 503"),
+        (b"HTTP/1.1 100 Continue\r\n", "is no HTTP"),
         (b"HTTP/1.1 503 Busy\r\n\r\n", "answers 503"),
         (b"HTTP/1.1 404 Not Found\r\n\r\n", "answers 404"),
         (b"SSH-2.0-OpenSSH\r\n", "is no HTTP"),
