@@ -8,6 +8,7 @@ with the first message.
 import logging
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import time
@@ -91,10 +92,16 @@ def retry_after_ms(value: str | None, now_s: float) -> int | None:
     if value is None:
         return None
     try:
-        wait_s = int(value) if value.strip().isdecimal() else parsedate_to_datetime(value).timestamp() - now_s
+        wait_s = int(value) if value.strip().isdecimal() else _instant_s(value) - now_s
     except (ValueError, TypeError, OverflowError):
         return None
     return max(0, min(int(wait_s * 1000), _MAX_RETRY_AFTER_MS))
+
+
+def _instant_s(date: str) -> float:
+    """Seconds since the epoch of a date, which is in UTC also where it does not say so (RFC 9110, 5.6.7)."""
+    found = parsedate_to_datetime(date)
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 # requests looks the class up by this name for each session that it makes.

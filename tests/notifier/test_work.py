@@ -111,6 +111,16 @@ def test_a_redirect_of_another_method(notifier: Process) -> None:
     assert [frame["ok"] for frame in found] == [False, False]
 
 
+def test_when_to_come_again() -> None:
+    """Dates are in UTC wherever the host is, also in the forms of old that do not say so."""
+    dates = ["Mon, 23 Nov 2026 17:00:00 GMT", "Monday, 23-Nov-26 17:00:00 GMT", "Mon Nov 23 17:00:00 2026"]
+    code = "import sys\nfrom supervisor.notifier.delivery import retry_after_ms\n"
+    code += "print(*(retry_after_ms(date, 1_795_449_600) for date in sys.argv[1:]))"
+    argv = [sys.executable, "-I", "-c", code, *dates]
+    out = subprocess.run(argv, env={"TZ": "America/New_York"}, capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["3600000"] * 3
+
+
 def test_pings(notifier: Process) -> None:
     """A URL is asked for again when that failed, three times at most."""
     with web_server() as web:
