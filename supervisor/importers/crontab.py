@@ -85,9 +85,11 @@ def _job(line: str, place: str, comment: str, variables: dict[str, str], outcome
 
 
 def _with_input(command: str) -> str:
-    """A percent sign ends the command; what follows is its input, a line for each of them."""
+    """A percent sign ends the command; what follows is its input, in which each other one ends a line."""
     first, *rest = _PERCENT.split(command)
     first, rest = first.replace("\\%", "%"), [part.replace("\\%", "%") for part in rest]
+    if rest and not rest[-1]:
+        rest.pop()  # the last line has its end already
     if not rest:
         return first.rstrip()
     return "\n".join(("{ " + first.rstrip(), f"}} <<'{_INPUT}'", *rest, _INPUT))

@@ -177,7 +177,20 @@ def test_a_crontab_of_a_user(tmp_path: Path) -> None:
     assert said(outcome, "mine:8", "no line of a crontab")
     shell = units["mail"]["run"].replace("mail -s", "echo").replace('echo "week" boss@example.com', "cat")
     done = subprocess.run(["/bin/sh", "-e", "-c", shell], capture_output=True, text=True)
-    assert done.stdout == "Dear boss,\n\nall is 100% well.\n\n"
+    assert done.stdout == "Dear boss,\n\nall is 100% well.\n"
+
+
+@pytest.mark.parametrize(
+    ("behind", "given"), [("%", ""), ("%x", "x\n"), ("%x%", "x\n"), ("%%", "\n"), ("%x%%", "x\n\n"), ("%%x", "\nx\n")]
+)
+def test_the_input_of_a_job(tmp_path: Path, behind: str, given: str) -> None:
+    """To the byte what cron gives: a newline is added where the last line has none, and nothing is no line."""
+    outcome = Outcome()
+    crontab.read("mine", f"@daily cat{behind}\n", outcome, system=False)
+    (task,) = checked(outcome, tmp_path).values()
+    argv = ["/bin/sh", "-e", "-c", task["run"]]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.stdout == given
 
 
 def test_supervisord(tmp_path: Path) -> None:
