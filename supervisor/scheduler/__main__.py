@@ -30,7 +30,7 @@ from supervisor.osport import current_boot, set_title
 from supervisor.scheduler import datalock, runs, ulids
 from supervisor.scheduler.alerts import Alerts
 from supervisor.scheduler.announce import Announcer, left_over
-from supervisor.scheduler.bulk import Bulk, unfinished_job
+from supervisor.scheduler.bulk import Bulk, last_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.certificate import Certificate
 from supervisor.scheduler.commands import Commands
@@ -109,7 +109,7 @@ class Scheduler:
             save_leftover_rings(database, boot, known, log)
             known = replace(known, begun=begun(boot.runtime_dir))
         first_number, events = left_over(database, boot.runtime_dir)
-        unfinished = unfinished_job(database)
+        last = last_job(database)
         # When the files could not be used, people have perhaps been told already that they have changed.
         was_stale = bool(warnings) and bool((get_meta(database, INFO) or {}).get("config_stale"))
         ended = {} if first else ended_since(database, boot.started_at)
@@ -150,7 +150,7 @@ class Scheduler:
         doubt = self._engine.hold_acknowledgements
         self._damage = Damage(self._loop, boot, reading, log, doubt, self._tell_failing, self._leave)
         self._housekeeping.on_damage = self._damage.suspected
-        bulk = Bulk(self._loop, self._engine, reading, unfinished)
+        bulk = Bulk(self._loop, self._engine, reading, last)
         self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, log)
         self._timetable = Timetable(self._loop, self._engine)
         self._sampler = Sampler(self._loop, boot.data_dir, self._running, self._engine.commit)

@@ -3,9 +3,10 @@
 What a job is about is read once, in the reading thread. Then each slice is a change of its own, and the next one is not
 begun before the loop has had a turn: so whatever came meanwhile is stored first, and waits for one slice at most.
 
-How far a job has come stands in the store, in the transaction of each slice. The last one announces the job as one
-event. When the scheduler dies in between, whole slices are done: the next scheduler announces those, and the job goes
-on when somebody asks for the same again; the worker does when its command was not answered, and gets the whole number.
+How far a job has come stands in the store, in the transaction of each slice, until there is another job. The last one
+announces the job as one event. When the scheduler dies in between, whole slices are done: the next scheduler announces
+those, and the job goes on when somebody asks for the same again; the worker does when its command was not answered, and
+gets the whole number, be there any slices left or not.
 """
 
 from collections import deque
@@ -21,7 +22,8 @@ from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.reading import Reading
 
 _PROGRESS = "bulk"
-"""Name in the store of how far the job has come: {command, event, began, affected}, or null."""
+"""Name in the store of how far the last job has come: {command, event, began, affected, told}; `told`: how many of the
+rows that are affected were announced."""
 
 _PAUSE_MS = 50
 """So long a job that nobody hears of waits when the database has much to put into its place."""
@@ -53,8 +55,8 @@ class Job:
     """When it was first asked for, ms since the epoch: see :meth:`Bulk.began_ms`; 0: nobody will ask that."""
 
 
-def unfinished_job(db: Database) -> Progress | None:
-    """How far a job had come that an earlier scheduler left."""
+def last_job(db: Database) -> Progress | None:
+    """How far the last job has come of which people are told; None: there was none yet."""
     found: Progress | None = get_meta(db, _PROGRESS)
     return found
 
@@ -62,11 +64,12 @@ def unfinished_job(db: Database) -> Progress | None:
 class Bulk:
     """The jobs."""
 
-    def __init__(self, loop: Loop, engine: Engine, reading: Reading, unfinished: Progress | None) -> None:
+    def __init__(self, loop: Loop, engine: Engine, reading: Reading, last: Progress | None) -> None:
+        """`last`: how far the last job of earlier schedulers had come."""
         self._loop = loop
         self._engine = engine
         self._reading = reading
-        self._unfinished = unfinished
+        self._last = last
         self._waiting: deque[Job] = deque()
         self._job: Job | None = None
         self._slices: deque[str] = deque()
@@ -74,13 +77,18 @@ class Bulk:
 
     def settle(self, change: Change) -> None:
         """Announce what an earlier scheduler did and could not tell of."""
-        if self._unfinished is not None:
-            self._announce(self._unfinished["event"], self._unfinished["affected"], change)
+        if self._last is not None:
+            self._announce(self._last, change)
 
     def began_ms(self, command: str) -> int | None:
-        """When a command was first asked for that an earlier scheduler left unfinished; None: it left no such."""
-        known = self._unfinished
+        """When a command was first asked for that was the last of an earlier scheduler; None: it was not."""
+        known = self._last
         return known.get("began") if known is not None and known["command"] == command else None
+
+    def _done_before(self, command: str) -> int:
+        """How many rows earlier schedulers changed for a command."""
+        known = self._last
+        return known["affected"] if known is not None and known["command"] == command else 0
 
     def submit(self, job: Job) -> None:
         """Do a job when those before it are done."""
@@ -110,7 +118,7 @@ class Bulk:
             self._commit_slice(job, self._slices.popleft())
 
     def _commit_slice(self, job: Job, rows: str) -> None:
-        before, last = self._affected, not self._slices
+        before, last, others = self._affected, not self._slices, self._done_before(job.command)
         changed, pause_ms = 0, 0
 
         def write(db: Database) -> None:
@@ -118,13 +126,8 @@ class Bulk:
             changed = job.work(db, rows, change.now_ms)
             pause_ms = _PAUSE_MS if job.event is None and db.has_backlog() else 0
             if job.event is not None:
-                progress = {
-                    "command": job.command,
-                    "event": job.event,
-                    "began": job.began_ms,
-                    "affected": before + changed,
-                }
-                set_meta(db, _PROGRESS, None if last else progress)
+                affected = others + before + changed
+                set_meta(db, _PROGRESS, _progress(job, affected, affected if last else others))
 
         def stored() -> None:
             self._affected = before + changed
@@ -144,24 +147,35 @@ class Bulk:
         self._engine.commit(change)
 
     def _finish(self, job: Job) -> None:
-        known = self._unfinished
-        if known is not None and known["command"] == job.command:
-            self._affected += known["affected"]
         self._job = None
-        job.done(self._affected)
+        job.done(self._done_before(job.command) + self._affected)
         self._begin()
 
     def _give_up(self, job: Job, error: BaseException) -> None:
         self._slices.clear()
         if job.event is not None and self._affected:
             change = self._engine.change()
-            self._announce(job.event, self._affected, change)
+            others = self._done_before(job.command)
+            self._announce(_progress(job, others + self._affected, others), change)
             self._engine.commit(change)
         self._job = None
         job.failed(error)
         self._begin()
 
     @staticmethod
-    def _announce(event: str, affected: int, change: Change) -> None:
-        change.write(lambda db: set_meta(db, _PROGRESS, None))
-        change.announce(event, {"affected": affected})
+    def _announce(known: Progress, change: Change) -> None:
+        affected: int = known["affected"]
+        untold = affected - known.get("told", 0)
+        if untold:
+            change.write(lambda db: set_meta(db, _PROGRESS, {**known, "told": affected}))
+            change.announce(known["event"], {"affected": untold})
+
+
+def _progress(job: Job, affected: int, told: int) -> Progress:
+    return {
+        "command": job.command,
+        "event": job.event,
+        "began": job.began_ms,
+        "affected": affected,
+        "told": told,
+    }

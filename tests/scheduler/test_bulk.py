@@ -13,7 +13,7 @@ from store.meta import set_meta
 from store.run_bulk import RunSelector, find_ended, mark_deleted
 from store.run_filter import RunFilter
 from store.runs import count_runs, get_run, insert_run, list_runs
-from supervisor.scheduler.bulk import Bulk, Job, unfinished_job
+from supervisor.scheduler.bulk import Bulk, Job, last_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.reading import Reading
 from tests.scheduler.bench import Bench
@@ -49,7 +49,7 @@ class Jobs:
 
     def begin(self) -> None:
         """As a scheduler does when it starts."""
-        self.bulk = Bulk(self.one.loop, self.one.engine, self.reading, unfinished_job(self.db))
+        self.bulk = Bulk(self.one.loop, self.one.engine, self.reading, last_job(self.db))
         change = self.one.engine.change()
         self.bulk.settle(change)
         self.one.engine.commit(change)
@@ -73,6 +73,18 @@ class Jobs:
 
     def left(self) -> int:
         return count_runs(self.db, RunFilter())
+
+    def die(self) -> None:
+        """As a scheduler does in the middle of something; then there is another one."""
+        self.one.store.jobs.clear()
+        self.one.committer._in_store.clear()
+        self.begin()
+        self.one.store.work_all()
+
+    def untold(self) -> int:
+        """How many rows a scheduler would announce that began now."""
+        known = last_job(self.db)
+        return 0 if known is None else known["affected"] - known["told"]
 
     def told(self) -> list[tuple[str, Any]]:
         return [(event.kind, event.body.get("affected")) for event in since(self.db, 0)]
@@ -102,7 +114,7 @@ def test_slices(jobs: Jobs) -> None:
         jobs.slice()
     assert (jobs.left(), jobs.results) == (1, [20])
     assert [one for one in jobs.told() if one[0] == "run.deleted"] == [("run.deleted", 20)]
-    assert unfinished_job(jobs.db) is None
+    assert not jobs.untold()
 
 
 @pytest.mark.parametrize("event", [None, "run.deleted"])
@@ -154,7 +166,7 @@ def test_given_up(jobs: Jobs) -> None:
     while jobs.one.store.jobs:
         jobs.slice()
     assert jobs.results == [error, 16]
-    assert unfinished_job(jobs.db) is None
+    assert not jobs.untold()
 
 
 def test_a_scheduler_that_dies(jobs: Jobs) -> None:
@@ -162,17 +174,44 @@ def test_a_scheduler_that_dies(jobs: Jobs) -> None:
     jobs.delete()
     jobs.slice()
     jobs.slice()
-    jobs.one.store.jobs.clear()
-    jobs.one.committer._in_store.clear()
-    jobs.begin()
-    jobs.one.store.work_all()
+    jobs.die()
     assert jobs.told() == [("run.deleted", 8)]
-    assert unfinished_job(jobs.db) is None
+    assert not jobs.untold()
     jobs.delete()
     while jobs.one.store.jobs:
         jobs.slice()
     assert jobs.results == [20]
     assert jobs.told() == [("run.deleted", 8), ("run.deleted", 12)]
+
+
+def test_schedulers_that_die(jobs: Jobs) -> None:
+    """Nor are the slices forgotten that those before the last one did, whether or not it did any itself."""
+    for left in (12, 12, 8):
+        jobs.delete()
+        while jobs.left() > left:
+            jobs.slice()
+        jobs.die()
+    jobs.delete()
+    while jobs.one.store.jobs:
+        jobs.slice()
+    assert jobs.results == [20]
+    assert jobs.told() == [("run.deleted", 8), ("run.deleted", 4), ("run.deleted", 8)]
+
+
+def test_the_answer_of_a_scheduler_that_dies(asked: "Asked") -> None:
+    """All is done, and nobody was told: who asks the same again hears what was done, and when; another one does not."""
+    jobs = asked.jobs
+    answers: list[Any] = []
+    asked.commands["bulk_delete"]({**ALL, "command": COMMAND}, answers.append)
+    while jobs.left():
+        jobs.one.store.work()
+        jobs.one.loop.round(0)
+    jobs.die()
+    asked.renew()
+    [[deleted_at]] = jobs.db.rows("SELECT DISTINCT deleted_at FROM deleted_runs")
+    assert asked.ask("bulk_delete")["result"] == {"affected": 20, "deleted_at": deleted_at}
+    assert asked.ask("bulk_delete", command=COMMAND[:-1] + "W")["result"]["affected"] == 0
+    assert jobs.told() == [("run.deleted", 20)]
 
 
 def test_shutdown(jobs: Jobs) -> None:
