@@ -214,9 +214,14 @@ def _salvaged(database: Database, path: str, newest_event: int | None) -> "Salva
 
 def _settle(database: Database, now_ms: int, salvaged: "Salvaged") -> None:
     """What was due since the copy has perhaps run, unless that is known, and events have been announced."""
+    from store.events import append  # not for who only makes copies, either
+    from store.notifications import unread_count
+
     for task in all_tasks(database):
         if task.last_instant is not None and task.name not in salvaged.accounted:
             update_task(database, task.name, last_instant=max(task.last_instant, now_ms))
+    # There may be none whose number could be raised; and what nobody has read is that of the copy again.
+    append(database, "notification.unreadCountChanged", {"count": unread_count(database)}, now_ms)
     database.execute(
         "UPDATE outbox SET seq = max(seq, ?) + ? WHERE seq = (SELECT max(seq) FROM outbox)",
         [salvaged.last_event, _GAP],

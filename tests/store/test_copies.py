@@ -18,7 +18,7 @@ from store.copies import (
 )
 from store.database import open_reader, open_writer
 from store.errors import Damaged, Unusable
-from store.events import append, last_seq
+from store.events import append, last_seq, since
 from store.meta import get_meta, set_meta
 from store.runs import get_run, insert_run, update_run
 from store.tasks import get_task, update_task, upsert_task
@@ -98,6 +98,23 @@ def test_starting_again(path: str) -> None:
     assert get_meta(writer, "restored") == found.damaged
     writer.close()
     check(path)
+
+
+def test_events_since_an_empty_copy(path: str) -> None:
+    """The number of no event is given twice, though there was none yet when the copy was made."""
+    writer = open_writer(path)
+    make_copy(path)
+    for _ in range(3):
+        append(writer, "run.created", {}, T0)
+    writer.close()
+    damage(path)
+    restore(path, T0 + 5000)
+    writer = open_writer(path)
+    [event] = since(writer, 0)
+    assert event.seq > 3
+    assert (event.kind, event.body) == ("notification.unreadCountChanged", {"count": 0})
+    assert append(writer, "run.created", {}, T0) == event.seq + 1
+    writer.close()
 
 
 @pytest.mark.parametrize("copy", ["none", "damaged"])
