@@ -1,9 +1,11 @@
 """Runs that people deleted, as long as they can be restored."""
 
+import json
 from dataclasses import replace
 
+from store.connection import NUMBERS
 from store.database import Database
-from store.run_filter import RunFilter, resolve
+from store.run_filter import RunFilter, Selection, resolve
 from store.run_record import SELECT, Run, from_row
 
 
@@ -31,7 +33,14 @@ def list_deleted(
         # CROSS JOIN: SQLite goes through the few that are deleted, and looks up each of them.
         source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND deleted_at > ? AND {where}"
         params = [deleted_after, *params]
-        counted = view.row(f"SELECT count(*) FROM {source}", params)  # noqa: S608 - ours
+        everything = selection == Selection(some_deleted=False)
+        counted = view.row(
+            f"SELECT count(*) FROM {'deleted_runs WHERE deleted_at > ?' if everything else source}",  # noqa: S608 - ours
+            params,
+        )
         order = "ORDER BY deleted_runs.deleted_at DESC, runs.id DESC LIMIT ? OFFSET ?"
-        rows = view.rows(f"SELECT {SELECT} FROM {source} {order}", [*params, limit, offset])  # noqa: S608 - ours
-    return [from_row(row) for row in rows], counted[0] if counted else 0
+        # Of all that are sorted only what they are sorted by: there may be as many as there were runs.
+        page = [row[0] for row in view.rows(f"SELECT seq, id FROM {source} {order}", [*params, limit, offset])]  # noqa: S608 - ours
+        rows = view.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [json.dumps(page)])  # noqa: S608 - constants
+    found = {row[0]: from_row(row[1:]) for row in rows}
+    return [found[number] for number in page], counted[0] if counted else 0

@@ -12,6 +12,7 @@ import pytest
 from store.database import Database, open_reader, open_writer
 from store.ids import new_ulid
 from store.phases import END_REASONS
+from store.run_deleted import list_deleted
 from store.run_pages import Direction, SortField
 from store.runs import RunFilter, delete_run, insert_run, list_runs
 from store.tasks import ended_since
@@ -146,3 +147,18 @@ def test_deleting_one_run(tmp_path: Path) -> None:
     restore_run(writer, made[500].id)
     writer.close()
     assert 0 < steps.taken < len(made)
+
+
+def test_listing_deleted_runs(tmp_path: Path) -> None:
+    """Of all that were deleted only what tells the order is looked at, since these can be all runs there were."""
+    writer = open_writer(str(tmp_path / "ringward.db"))
+    with writer.transaction():
+        for number in range(2000):
+            run = make_run(id=new_ulid(T0 + number), status="ended", end_reason="failed")
+            insert_run(writer, run)
+            assert delete_run(writer, run.id, NOW)
+    steps = Steps(writer)
+    found, total = list_deleted(writer, RunFilter(), 50, 0)
+    writer.close()
+    assert (len(found), total) == (50, 2000)
+    assert 0 < steps.taken < 30 * total
