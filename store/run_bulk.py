@@ -28,6 +28,13 @@ PURGE_ROWS = 50
 """To purge: some 3 ms."""
 
 _ENDED = f"state < {FIRST_ACTIVE}"
+_THOSE = f"seq IN {NUMBERS} AND {_ENDED}"
+_OTHER_LAST = (  # else the next run that ends would count as the last one, be it older than others that stay or not
+    "UPDATE tasks SET last_run_id = (SELECT id FROM runs INDEXED BY runs_task"  # noqa: S608 - constants
+    f" WHERE {_ENDED} AND task_name = tasks.name AND seq NOT IN {NUMBERS} ORDER BY created_at DESC, id DESC LIMIT 1)"
+    f" WHERE name IN (SELECT task_name FROM runs WHERE {_THOSE})"
+    f" AND last_run_id IN (SELECT id FROM runs WHERE {_THOSE})"
+)
 _WITHOUT_LOG = ", ".join(str(END_REASONS[reason]) for reason in ("skipped", "queue_full", "dst_skipped", "missed"))
 
 
@@ -180,24 +187,24 @@ def purge(db: Database, rows: str) -> int:
 
     Their files are noted in the same transaction: see `purged_runs`.
     """
-    those = f"seq IN {NUMBERS} AND {_ENDED}"
     with db.transaction() as connection:
         connection.execute(
             "INSERT INTO purged (task_name, run_id) SELECT task_name, id FROM runs"  # noqa: S608 - constants
-            f" WHERE {those} AND state NOT IN ({_WITHOUT_LOG})",
+            f" WHERE {_THOSE} AND state NOT IN ({_WITHOUT_LOG})",
             [rows],
         )
         _count_slice(connection, rows, VISIBLE, -1)
+        connection.execute(_OTHER_LAST, [rows, rows, rows])
         with connection.without_triggers():
             connection.execute(
-                f"DELETE FROM deleted_runs WHERE run IN (SELECT seq FROM runs WHERE {those})",  # noqa: S608 - constants
+                f"DELETE FROM deleted_runs WHERE run IN (SELECT seq FROM runs WHERE {_THOSE})",  # noqa: S608 - constants
                 [rows],
             )
             connection.execute(
-                f"DELETE FROM run_samples WHERE run_id IN (SELECT id FROM runs WHERE {those})",  # noqa: S608 - constants
+                f"DELETE FROM run_samples WHERE run_id IN (SELECT id FROM runs WHERE {_THOSE})",  # noqa: S608 - constants
                 [rows],
             )
-            return connection.execute(f"DELETE FROM runs WHERE {those}", [rows])  # noqa: S608 - constants
+            return connection.execute(f"DELETE FROM runs WHERE {_THOSE}", [rows])  # noqa: S608 - constants
 
 
 def purged_runs(db: Database, after: int, limit: int) -> list[PurgedRun]:

@@ -123,13 +123,13 @@ ON CONFLICT (task_name, instance_index) DO UPDATE
 SET {", ".join(f"{name} = excluded.{name}" for name in Instance._fields[2:])}
 """  # noqa: S608 - constants
 _LAST_RUN = f"""
-COALESCE(
-    (SELECT max(seq) FROM (
-        SELECT seq FROM runs WHERE id = t.last_run_id AND {VISIBLE}
-        UNION ALL SELECT seq FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND task_name = t.name
-     ) AS last),
-    (SELECT seq FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND task_name = t.name AND {VISIBLE}
-     ORDER BY created_at DESC, id DESC LIMIT 1))
+(SELECT max(seq) FROM (
+    SELECT COALESCE(
+        (SELECT seq FROM runs WHERE id = t.last_run_id AND {VISIBLE}),
+        (SELECT seq FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND task_name = t.name AND {VISIBLE}
+         ORDER BY created_at DESC, id DESC LIMIT 1)) AS seq
+    UNION ALL SELECT seq FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND task_name = t.name
+ ) AS last)
 """  # noqa: S608 - constants
 _LAST_RUNS = f"SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.seq = {_LAST_RUN}"  # noqa: S608 - constants
 _STANDINGS = f"""

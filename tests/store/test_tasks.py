@@ -1,6 +1,7 @@
 import pytest
 
 from store.database import Database
+from store.run_bulk import find_expired, purge
 from store.runs import delete_run, insert_run, update_run
 from store.tasks import (
     Instance,
@@ -93,6 +94,26 @@ def test_last_runs(writer: Database) -> None:
     for run in runs:
         delete_run(writer, run.id, T0)
     assert last_runs(writer) == {"b": other}
+
+
+def test_last_runs_that_are_purged(writer: Database) -> None:
+    """A run that was stored before others does not become the last one when one of those is deleted, or gone."""
+    upsert_task(writer, "a", "task", "{}")
+    upsert_task(writer, "b", "task", "{}")
+    ended = {"status": "ended", "end_reason": "failed"}
+    long, other, newest = (make_run(created_at=T0 + n, **(ended if n else {})) for n in range(3))
+    alone = make_run(task_name="b", **ended)
+    for run in (long, other, newest, alone):
+        insert_run(writer, run)
+    for run in (newest, alone):
+        delete_run(writer, run.id, T0)
+    assert last_runs(writer) == {"a": other}
+    for part in find_expired(writer, T0):
+        purge(writer, part)
+    assert last_runs(writer) == {"a": other}
+    update_run(writer, long.id, **ended)
+    assert last_runs(writer) == {"a": other}
+    assert [task.last_run_id for task in all_tasks(writer)] == [other.id, None]
 
 
 def test_instances(writer: Database) -> None:
