@@ -14,7 +14,7 @@ from api.params import Param, flag, instant
 from api.threads import run_in
 from api.times import rfc3339
 from store.ids import new_ulid
-from supervisor.client import Unavailable
+from supervisor.client import CannotNow, NotSent, Unavailable
 
 
 def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str, Any]:
@@ -25,6 +25,11 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
         try:
             return context.control.call_patiently(operation, command=new_ulid(), by=call.by, **selected, **more)
         except Unavailable as err:
+            if operation == "bulk_rerun":  # which is done as a whole, and would be done twice
+                if isinstance(err, CannotNow | NotSent):
+                    raise
+                told = "The scheduler is away; see whether the tasks have run before they run again"
+                raise unavailable(told) from err
             why = str(err).partition(". (")[0]  # behind it are paths
             raise unavailable(f"Perhaps only part of it was done; asked again, the rest is: {why}") from err
 

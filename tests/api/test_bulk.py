@@ -242,6 +242,30 @@ def test_not_finished(daemon: Daemon) -> None:
     assert "/srv" not in answer.json["detail"]
 
 
+def test_not_run_again(daemon: Daemon) -> None:
+    """503 says whether tasks may have been run again: they are all, or none is, and who asks again has them run twice.
+
+    Not run: the scheduler says so, or there is none. Unknown: it was asked, and is gone.
+    """
+
+    def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(503, "it was not finished: The disk is full: nothing was stored. (/srv/data/ringward.db: full)")
+
+    def die(_arguments: dict[str, Any]) -> dict[str, Any]:
+        daemon.scheduler.stop()
+        return {"triggered": []}
+
+    for answer, told in (
+        (fail, "It was not finished; nothing was done"),
+        (die, "The scheduler is away; see whether the tasks have run before they run again"),
+    ):
+        daemon.scheduler.operations["bulk_rerun"] = answer
+        found = post(daemon, "rerun", {"match_all": True})
+        assert (found.status, found.json["detail"]) == (503, told)
+    assert post(daemon, "rerun", {"match_all": True}).json["detail"] == "The scheduler is away; nothing was done"
+    daemon.scheduler.start()
+
+
 def test_delete(daemon: Daemon) -> None:
     """204; 404 when there is no such run or it is deleted; 409 when it is running; 422 for what is no id."""
     run = daemon.insert(make_run(task="deleted"))
