@@ -25,3 +25,18 @@ def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
     raw = daemon.get(f"/api/runs/{big}/log/raw").body
     assert raw == b"".join(b"%099d\n" % number for number in range(30_000))
     assert daemon.texts(small["id"]) == ["hello"]
+
+
+def test_logs_on_a_disk_that_is_not_there(daemon: Daemon) -> None:
+    """While the link to another disk leads nowhere the ring keeps the lines, and the daemon goes on."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    disk = daemon.directory / "disk"
+    (daemon.data / "logs").symlink_to(disk)
+    run = daemon.ended(daemon.trigger("t"))
+    until(lambda: f"{run['id']}: the log file cannot be written" in daemon.said(), "the error in the daemon's log")
+    assert daemon.texts(run["id"]) == ["hello"]
+    disk.mkdir(mode=0o700)
+    until(lambda: [*disk.rglob(f"{run['id']}.log")], "the log")
+    until(lambda: daemon.texts(run["id"]) == ["hello"], "it to be read")
+    assert daemon.stop() == 0

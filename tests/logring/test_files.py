@@ -10,7 +10,9 @@ import pytest
 from logring import logfile
 from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
 from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, PAGE, PUBLICATION_AT, STDERR, STDOUT, BlockHeader
+from logring.logfile import LogFileWriter
 from logring.reader import Line, LogReader
+from logring.writer import RingWriter
 from tests.logring.support import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]
@@ -412,6 +414,25 @@ def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.feed(STDOUT, b"last\n")
     log.finish()
     assert texts(log.lines()) == [*lines, b"last"]
+
+
+@pytest.mark.parametrize("place", ["there", "there/below"])
+def test_a_link_to_nothing(tmp_path: Path, place: str) -> None:
+    """A link in the way to the file that leads nowhere is an error, until it leads somewhere."""
+    (tmp_path / "there").symlink_to(tmp_path / "elsewhere")
+    writer = RingWriter(str(tmp_path / "ring"), "run", file_blocks=8)
+    file = LogFileWriter(str(tmp_path / place / "file"), writer, 8)
+    writer.append(STDOUT, b"hello\n", T0)
+    writer.seal(T0)
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            file.finish()
+    (tmp_path / "elsewhere").mkdir()
+    file.finish()
+    writer.close()
+    reader = LogReader(None, str(tmp_path / place / "file"))
+    assert texts(read_all(reader)) == [b"hello"]
+    reader.close()
 
 
 def test_short_writes_are_completed(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
