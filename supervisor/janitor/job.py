@@ -9,6 +9,8 @@ class Job:
     """What to do."""
 
     data_dir: str
+    runtime_dir: str
+    """Where the rings are: the log of a run that has one may still be written."""
     database: str = field(repr=False)
     """Where it is noted which runs were purged: a path, or a URL, which may have a password."""
     log_level: str
@@ -42,7 +44,7 @@ class Report:
     removed: int = 0
     """The files of all purged runs up to this number are gone."""
     kept: list[int] = field(default_factory=list)
-    """Except those of these numbers."""
+    """Except those of these numbers: they cannot be removed now, or are still written."""
     damaged: bool = False
     """Somebody has met damage in the database, and nobody has found since that there is none."""
 

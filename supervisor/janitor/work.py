@@ -11,7 +11,7 @@ from collections import defaultdict
 from logring.compress import compress
 from logring.errors import LogError
 from logring.layout import PAGE
-from logring.paths import log_path
+from logring.paths import log_path, ring_path
 from logring.stored import StoredFile
 from store.copies import is_suspect
 from store.database import open_reader
@@ -53,7 +53,10 @@ def work(job: Job, log: Log) -> Report:
 
 
 def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
-    """Remove the files of purged runs; returns the number up to which that was done, and those that resist."""
+    """Remove the files of purged runs; returns the number up to which that was done, and those that resist.
+
+    While there is a ring its log may be written yet, though the run has ended: a disk was full, or hung.
+    """
     last = 0
     kept: list[int] = []
     try:
@@ -61,7 +64,8 @@ def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
         try:
             while (found := purged_runs(db, last, _PURGED)) and len(kept) < _PURGED:
                 for last, task, run_id in found:
-                    if not _remove(log_path(job.data_dir, task, run_id), log):
+                    written = os.path.exists(ring_path(job.runtime_dir, run_id))
+                    if written or not _remove(log_path(job.data_dir, task, run_id), log):
                         kept.append(last)
         finally:
             db.close()

@@ -3,7 +3,7 @@
 There is something to do some moments after a run with a log has ended, when a log becomes old enough to be compressed
 (the janitor says when), every ten minutes while logs grow, and a minute after the start. At most one janitor runs at a
 time, and it says for how long it wants to rest. The files of runs that were purged are removed at once: for that it
-looks at nothing else, and needs no rest.
+looks at nothing else, and needs no rest. Those that cannot be removed yet are tried again.
 """
 
 import os
@@ -22,6 +22,7 @@ from supervisor.scheduler.loop import Loop, Timer
 _SOON_MS = 1000
 _START_MS = 60_000
 _GROWING_MS = 600_000
+_KEPT_MS = 5000
 _FAILED = Report(next_ms=0, rest_ms=600_000)
 _MAX_REPORT = 65536
 
@@ -39,6 +40,7 @@ class Housekeeping:
         self._growing = growing
         self._job = Job(
             data_dir=boot.data_dir,
+            runtime_dir=boot.runtime_dir,
             database=boot.database,
             log_level=boot.log_level,
             look=True,
@@ -55,6 +57,8 @@ class Housekeeping:
         """Something was wanted while the janitor ran."""
         self._purged = False
         """Runs were purged while the janitor ran."""
+        self._again = Timer(self.purge)
+        """For files of purged runs that could not be removed."""
         self._looks = False
         """Whether the janitor that runs looks at all logs."""
         self.on_removed: Callable[[int, list[int]], None] = lambda _last, _kept: None
@@ -151,6 +155,9 @@ class Housekeeping:
             self.want()
         if report.next_ms is not None:
             self.want(max(0, report.next_ms - self._loop.now_ms()))
+        if report.kept:
+            self._again.cancel()
+            self._again = self._loop.after(_KEPT_MS, self.purge)
         if self._growing():
             self.want(_GROWING_MS)
 

@@ -171,6 +171,24 @@ def test_purge(daemon: Daemon) -> None:
     reader.close()
 
 
+def test_purged_before_it_is_written(daemon: Daemon) -> None:
+    """A log for which there was no place when its run was purged does not come back when there is one."""
+    daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
+    daemon.start()
+    nowhere = daemon.data / "logs" / "t"
+    nowhere.parent.mkdir(exist_ok=True)
+    nowhere.symlink_to("nowhere")
+    gone = daemon.trigger("t")
+    daemon.ended(gone)
+    until(lambda: f"{gone}: the log file cannot be written" in daemon.said(), "the log to find no place")
+    assert delete(daemon, gone) == 204
+    until(lambda: "removed 1 runs for good" in daemon.said(), "the row to be removed")
+    until(lambda: not daemon.children("janitor", of="ringward scheduler"), "the janitor to end")
+    nowhere.unlink()
+    until(lambda: f"{gone}: the log file is written again" in daemon.said(), "the log to be written")
+    until(lambda: not log_files(daemon), "the log to be removed")
+
+
 def test_purged_while_the_daemon_was_down(daemon: Daemon) -> None:
     """Time counts, not uptime; and files that a dead scheduler had still to remove are removed by the next."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "1h"\n')

@@ -61,6 +61,7 @@ class Place:
     ) -> Job:
         return Job(
             data_dir=str(self.directory),
+            runtime_dir=str(self.directory),
             database=self.database,
             log_level="debug",
             look=look,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logring.paths import frames_path, log_path
+from logring.paths import frames_path, log_path, ring_path
 from store.database import open_writer
 from supervisor.janitor import work as module
 from supervisor.janitor.logs import remove
@@ -68,3 +68,20 @@ def test_what_resists_is_kept_in_mind(place: Place, monkeypatch: pytest.MonkeyPa
     report = work(place.job(look=False), Log("janitor", fd=os.open(os.devnull, os.O_WRONLY)))
     assert (report.removed, report.kept) == (2, [1])
     assert place.logs() == [stays]
+
+
+def test_what_is_still_written_is_kept_in_mind(place: Place) -> None:
+    """The log of a run that was purged while a full disk took nothing of it is removed once it was written."""
+    path = log_path(str(place.directory), "t", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    ring = Path(ring_path(str(place.directory), "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+    ring.write_bytes(b"what there is no room for")
+    gone = place.log("t", 2)
+    note(place, path, gone)
+    report, logged = run(place.job(look=False))
+    assert (report.removed, report.kept, logged) == (2, [1], "")
+    assert place.logs() == []
+    os.makedirs(os.path.dirname(path))
+    ring.rename(path)
+    report, logged = run(place.job(look=False))
+    assert (report.removed, report.kept, logged) == (2, [], "")
+    assert place.logs() == place.others() == []

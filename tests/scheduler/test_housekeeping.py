@@ -11,14 +11,17 @@ from typing import Any, cast
 
 import pytest
 
+from logring.paths import ring_path
 from supervisor.config.model import Storage
 from supervisor.logline import Log
 from supervisor.messages import Boot
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.loop import Loop, Timer
 from tests.janitor.support import HOUR_MS, Place
+from tests.janitor.test_purged import note
 
 MINUTE_MS = 60_000
+AGAIN_MS = 5000
 
 
 class SlowLoop:
@@ -82,6 +85,7 @@ class Keeping:
                 Boot,
                 SimpleNamespace(
                     data_dir=str(directory),
+                    runtime_dir=str(directory),
                     database=self.place.database,
                     database_url="kept from being copied",
                     log_level="info",
@@ -164,6 +168,27 @@ def test_while_logs_grow(keeping: Keeping) -> None:
     keeping.loop.advance(MINUTE_MS)
     keeping.loop.janitor_ends()
     assert keeping.loop.waiting() == [10 * MINUTE_MS]
+
+
+def test_what_cannot_be_removed_yet(keeping: Keeping) -> None:
+    """As long as files of purged runs resist it is started for them, without a look at anything else."""
+    keeping.loop.advance(MINUTE_MS)
+    keeping.loop.janitor_ends()
+    path = keeping.place.log("t", 1)
+    ring = Path(ring_path(str(keeping.place.directory), Path(path).stem))
+    ring.touch()
+    note(keeping.place, path)
+    keeping.one.purge()
+    keeping.loop.janitor_ends()
+    for _ in range(2):
+        assert keeping.loop.waiting() == [AGAIN_MS]
+        keeping.loop.advance(AGAIN_MS)
+        keeping.loop.janitor_ends()
+    assert keeping.place.logs() == [path]
+    ring.unlink()
+    keeping.loop.advance(AGAIN_MS)
+    keeping.loop.janitor_ends()
+    assert (keeping.place.logs(), keeping.loop.waiting()) == ([], [])
 
 
 def test_one_that_dies(keeping: Keeping) -> None:
