@@ -57,14 +57,18 @@ class Announcer:
 
     def __init__(self, loop: Loop, runtime_dir: str, daemon_id: str, bell: DoorbellServer, first_number: int) -> None:
         """Begin a new ring whose first line will hold event `first_number`."""
-        path = ring_path(runtime_dir, EVENTS_RING)
+        self._path = ring_path(runtime_dir, EVENTS_RING)
+        self._daemon_id = daemon_id
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        self._writer = RingWriter(path, daemon_id, file_blocks=0, first_line=first_number - 1)
+            os.unlink(self._path)
+        self._writer = self._begin(first_number)
         self._loop = loop
         self._bell = bell
         self._news = False
         loop.watch(bell.listener.fileno(), self._accept)
+
+    def _begin(self, first_number: int) -> RingWriter:
+        return RingWriter(self._path, self._daemon_id, file_blocks=0, first_line=first_number - 1)
 
     def announce(self, first: int, events: Sequence[Draft]) -> None:
         """Append events, numbered from `first` on, with the time of the newest; :meth:`ring_last` has to follow."""
@@ -72,6 +76,10 @@ class Announcer:
             lines = [_line(number, event) for number, event in enumerate(events, first)]
             self._writer.append(SYSTEM, b"".join(lines), events[-1].created_at)
             self._news = True
+            if self._writer.gap is not None:
+                # There is no place for the ring. A line that says what is missing would be no event, and have the
+                # number of one: a ring that begins with the next event says as much.
+                self._writer = self._begin(first + len(events))
 
     def ring_last(self) -> None:
         """Tell the readers at the end of this round, if there is news."""
@@ -109,7 +117,7 @@ class Announcer:
         if last:
             self._writer.seal(self._loop.now_ms())
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._writer.path)
+                os.unlink(self._path)
         self._bell.close()
 
 

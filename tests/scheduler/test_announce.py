@@ -55,6 +55,27 @@ def test_an_event_that_is_too_long(tmp_path: Path) -> None:
     announcer.close(last=True)
 
 
+def test_no_place_for_the_ring(tmp_path: Path) -> None:
+    """Events for which there is no place are missing, and every other has its own number; no line is anything else."""
+    bell = DoorbellServer(str(tmp_path / "bell"), "token")
+    runtime = tmp_path / "runtime"
+    announcer = Announcer(Loop(), str(runtime), "D", bell, 8)
+    announcer.announce(8, [draft("a", {}, 5000), draft("b", {}, 5000)])
+    announcer.announce(10, [draft("c", {}, 5001)])
+    runtime.mkdir()
+    announcer.announce(11, [draft("d", {}, 9000)])
+    announcer.announce(12, [draft("e", {}, 9001)])
+    reader = LogReader(ring_path(str(runtime), EVENTS_RING), None)
+    page = reader.read(0, 100)
+    assert [(line.n, json.loads(line.text)) for line in page.lines] == [
+        (10, {"seq": 11, "kind": "d"}),
+        (11, {"seq": 12, "kind": "e"}),
+    ]
+    assert (page.skipped, reader.head().lines) == (10, 12)
+    reader.close()
+    announcer.close(last=True)
+
+
 def test_what_another_scheduler_could_not_announce(tmp_path: Path) -> None:
     """The next one announces it, and its ring has what came before, so that whoever resumes finds no hole."""
     database = open_writer(str(tmp_path / "ringward.db"))
