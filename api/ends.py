@@ -54,6 +54,8 @@ class Watch:
         self.users = 0
         self.outcome: str | None = None
         """ended or deleted, once it is so."""
+        self.lines = 0
+        """How many lines the row of an ended run counts, also when nothing is left of its log."""
         self.seen = False
         """Whether the run had a row."""
         self.urgent = urgent
@@ -163,8 +165,8 @@ class Ends:
                 except StoreError as err:
                     log.warning("rows of watched runs could not be read: %s", err)
 
-    def _settle(self, outcomes: dict[str, str]) -> None:
-        for run_id, outcome in outcomes.items():
+    def _settle(self, outcomes: dict[str, tuple[str, int]]) -> None:
+        for run_id, (outcome, lines) in outcomes.items():
             watch = self._watches.get(run_id)
             # A run that is being triggered has no row yet; only one that had a row can be deleted.
             if watch is None or (outcome == "absent" and not watch.seen):
@@ -172,13 +174,15 @@ class Ends:
             watch.seen = True
             if outcome != "alive":
                 watch.outcome = "deleted" if outcome == "absent" else outcome
+                watch.lines = lines
                 for waiter in watch.waiters:
                     waiter.set()
 
 
-def _outcomes(db: Database, run_ids: list[str]) -> dict[str, str]:
+def _outcomes(db: Database, run_ids: list[str]) -> dict[str, tuple[str, int]]:
     found = {}
     for run_id in run_ids:
         run = store_runs.get_run(db, run_id)
-        found[run_id] = "absent" if run is None else "ended" if run.status == "ended" else "alive"
+        outcome = "absent" if run is None else "ended" if run.status == "ended" else "alive"
+        found[run_id] = outcome, 0 if run is None else run.lines
     return found

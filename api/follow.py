@@ -266,7 +266,11 @@ class RunLogStream(LogStream):
                     gevent.sleep(0)
                     continue
             if outcome is not None:
-                yield regions.events({}, head.region_epoch)[0] + _done(outcome, position)
+                end = regions.events({}, head.region_epoch)[0]
+                if position < watch.lines:  # there was no place for its log, or it is gone already
+                    end += sse.dropped(position - 1, watch.lines - position)
+                    position = watch.lines
+                yield end + _done(outcome, position)
                 return
             if head.sealed:
                 watch.urgent = True

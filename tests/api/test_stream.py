@@ -230,6 +230,18 @@ def test_no_output_at_all(ringing: Daemon) -> None:
     stream.close()
 
 
+def test_output_for_which_there_was_no_place(ringing: Daemon) -> None:
+    """Lines of which there never was a log are named to who followed, as to who comes later: the row counts them."""
+    run = running(ringing)
+    stream = ringing.stream(path(run, "?from=0"))
+    found = stream.events()
+    assert stream.response.readline() == b"retry: 1000\n"
+    ringing.end(run.id, lines=20)
+    assert brief(list(found)) == [dropped(-1, 20), done(19)]
+    stream.close()
+    assert brief(events(ringing, run, "?from=0")) == [dropped(-1, 20), done(19)]
+
+
 def test_deleted_meanwhile(daemon: Daemon) -> None:
     """Done says deleted."""
     run = running(daemon)
