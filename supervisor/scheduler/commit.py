@@ -85,6 +85,9 @@ class Change:
 class StoreStuck(Exception):
     """Earlier changes cannot be stored yet."""
 
+    def __init__(self) -> None:
+        super().__init__("earlier changes cannot be stored yet")
+
 
 class Committer:
     """Gives changes to the store thread and finishes them in order."""

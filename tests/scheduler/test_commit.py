@@ -148,6 +148,7 @@ def test_who_waits_is_told_at_once(bench: Make) -> None:
     one.store.fail(DiskFull())
     changes.commit("new", awaited=True)
     assert [(name, type(error)) for name, error in changes.refused] == [("waiting", StoreStuck), ("new", StoreStuck)]
+    assert {str(error) for _, error in changes.refused} == {"earlier changes cannot be stored yet"}
     one.committer._feed()
     one.store.work_all()
     changes.commit("later", awaited=True)
