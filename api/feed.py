@@ -85,6 +85,8 @@ class Feed:
         self._unfinished: dict[int, Rows] | None = None
         self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
         self._framed = b"", b""
+        self._given = b""
+        """Mark of the ring when the tails had all of it, and nobody had anything left to do; else empty."""
         self._woken_s = 0.0
         self._gap_s = 0.0
         self._timer: Any = None
@@ -183,6 +185,8 @@ class Feed:
             self._timer.close()
             self._timer = None
         self._woken_s = time.monotonic()
+        if self._given and not self.waiters and self._given == self._reader.mark():  # the herald was late enough
+            return
         self._look_again()
         for waiter in self.waiters:
             waiter.set()
@@ -192,6 +196,7 @@ class Feed:
     def _serve(self) -> None:
         """Give those at the end what is new; wake them for anything else, and to meet what goes wrong themselves."""
         left = dict.fromkeys(self.tails)
+        mark = self._reader.mark()
         try:
             head = self.head()
             for tail in self.tails:
@@ -203,6 +208,7 @@ class Feed:
             log.debug("the ring %s: %s", self.name, err)
         for tail in left:
             tail.woken.set()
+        self._given = b"" if left else mark
 
     def _look_again(self) -> None:
         self._head = self._unfinished = None
@@ -221,6 +227,7 @@ class Feed:
             self._reader.close()
             self._reader = LogReader(self._ring, None)
             self._inode = inode
+            self._given = b""
             self._chunks.clear()
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ import gevent.events
 from gevent import monkey
 
 from supervisor.later import is_later, settle
+from supervisor.osport import take_short_slices
 
 # Else the metadata of all installed packages is read 19 times, for plug-ins of gevent that we do not have.
 gevent.events.notify_and_call_entry_points = gevent.events.notify
@@ -76,6 +77,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def init_process(self) -> None:
         """Serve until the end."""
+        take_short_slices()  # a line is read by who waits for it as soon as it is sent
         self.sockets = [  # gevent's, as everything that was patched
             socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
             for listener in self.sockets

@@ -88,8 +88,10 @@ class Standing:
         self.woken = Event()
         self.position = 0
         self.error: Exception | None = None
+        self.taken = 0
 
     def take(self, feed: Feed, head: Head) -> bool:
+        self.taken += 1
         if self.error is not None:
             raise self.error
         _sent, self.position = catch_up(feed, self.position, sse.log_line)
@@ -116,6 +118,30 @@ def test_a_herald_takes_no_part_in_the_pace(ring: RingWriter, feed: Feed) -> Non
     with gevent.Timeout(30):
         while tail.position < 4:
             gevent.sleep(0.001)
+
+
+def test_a_bell_that_brings_nothing_new(ring: RingWriter, feed: Feed) -> None:
+    """After a herald that was late enough nobody looks again; every other follower, and any other news, counts."""
+    tail, woken = Standing(), Event()
+    feed.tails.add(tail)
+    ring.append(STDOUT, b"line\n", 1000)
+    assert feed.head_now().lines == 1
+    feed.expect()
+    feed.rang()
+    assert (tail.position, tail.taken) == (1, 1)
+    ring.append(STDOUT, b"unfinished", 1000)
+    ring.mirror_pending()
+    feed.rang()  # comes too early after the other bell
+    assert tail.woken.wait(30)
+    assert (tail.position, tail.taken) == (1, 2)
+    ring.append(STDOUT, b"\n", 1000)
+    ring.mirror_pending()
+    tail.woken.clear()
+    feed.expect()
+    assert (tail.position, tail.woken.is_set()) == (2, False)
+    feed.waiters.add(woken)
+    feed.rang()
+    assert woken.wait(30)
 
 
 def test_who_stands_at_the_end_is_woken_for_all_but_lines(ring: RingWriter, feed: Feed) -> None:

@@ -271,10 +271,14 @@ def test_a_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
 
 @pytest.mark.skipif(not SHORT_SLICES, reason="the kernel has no short slices, or does not show them")
 def test_slices_of_the_processor(daemon: Daemon) -> None:
-    """Who reads the pipes takes shorter turns than those it wakes, and than runs."""
+    """Who reads the pipes, and who sends lines, take shorter turns than those they wake, and than runs."""
     daemon.write('[tasks.show]\nrun = "cat /proc/self/sched"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("show"))
-    threads = Path(f"/proc/{daemon.pid}/task").glob("*/sched")
-    shortest, *others = sorted(slice_ns(thread.read_text()) for thread in threads)
-    assert shortest < min(*others, slice_ns("\n".join(daemon.texts(run["id"]))))
+    usual_ns = slice_ns("\n".join(daemon.texts(run["id"])))
+    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    (worker,) = [one.pid for one in helpers if " ".join(one.cmdline()) == "ringward gunicorn worker"]
+    for pid in (daemon.pid, worker):
+        threads = Path(f"/proc/{pid}/task").glob("*/sched")
+        shortest, *others = sorted(slice_ns(thread.read_text()) for thread in threads)
+        assert shortest < min(*others, usual_ns)
