@@ -63,10 +63,13 @@ class Guard:
         """Settle where the request comes from, check the Host, and methods that Falcon does not know.
 
         Raises:
-            ApiError: 400, 405, 421.
+            ApiError: 400, 405, 421; 501 for bodies that are encoded for their way in another form than in chunks.
             falcon.HTTPPermanentRedirect: to the page below the base path, whose links are relative.
             falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies take for another path.
         """
+        if req.env.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
+            # gunicorn would give us the body as it is, for what it says when it is unpacked (RFC 9112, 6.1).
+            raise ApiError(501, "Of the transfer codings there is only chunked")
         uri = req.env["RAW_URI"]
         target = _ABSOLUTE.match(uri)
         if target is not None:
