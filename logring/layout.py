@@ -106,8 +106,6 @@ PENDING_TEXT_AT = (4096, 4096 + 16384)
 PENDING_TEXT_SIZE = 16384
 REGION_AT = (768, 832)
 REGION_SIZE = 64
-CHANGING = slice(PUBLICATION_AT[0], REGION_AT[1] + REGION_SIZE)
-"""All of the first page that is written more than once; nothing else of a ring counts before this tells of it."""
 REGION_TEXT_AT = (36864, 36864 + 14336)
 REGION_TEXT_SIZE = 14336
 RING_BLOCKS_AT = 65536

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from logring.block import Block, Line, text_size
 from logring.errors import Corrupt, LogError
 from logring.frames import read_frames
-from logring.layout import CHANGING, STDERR, STDOUT, BlockHeader, Publication
+from logring.layout import STDERR, STDOUT, BlockHeader, Publication
 from logring.paths import frames_path
 from logring.region import read_region
 from logring.ring import RingView, read_pending
@@ -172,7 +172,7 @@ class LogReader:
 
     def mark(self) -> bytes:
         """Equal to that of before when there is nothing new in the ring; empty when nobody can tell. Very cheap."""
-        return self._ring.mm[CHANGING] if self._ring is not None else b""
+        return self._ring.mark() if self._ring is not None else b""
 
     def pending(self) -> list[Pending]:
         """The unfinished lines, as they were mirrored last."""

@@ -45,6 +45,8 @@ from logring.sharing import share_file
 _ATTEMPTS = 1000
 _PLENTY = 1 << 30
 _PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
+_CHANGING = slice(PUBLICATION_AT[0], REGION_AT[1] + REGION_SIZE)
+"""All of the first page that is written more than once; nothing else of a ring counts before this tells of it."""
 
 
 def fallocate(step: str, fd: int, offset: int, length: int) -> None:
@@ -408,6 +410,10 @@ class RingView:
             publication.check(self.static, self.path)
             self._pair, self._publication = pair, publication
         return publication
+
+    def mark(self) -> bytes:
+        """Equal to that of before when nothing new was published or mirrored since."""
+        return self.mm[_CHANGING]
 
     def is_current(self) -> bool:
         """Whether the ring still stands under its path (it was not unlinked, nor replaced by a newer one)."""

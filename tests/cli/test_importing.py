@@ -3,18 +3,15 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomli
 
 from supervisor.cli import exit_codes
-from supervisor.config.load import load
 from supervisor.importers import crontab, procfile, supervisord, systemd
-from supervisor.importers.calendar_events import to_cron
 from supervisor.importers.outcome import Outcome, Unreadable
-from supervisor.importers.systemd import span
 from tests.cli.conftest import Ringward
+from tests.cli.imported import checked, said
 
 SYSTEM_CRONTAB = r"""
 # /etc/cron.d/shop: cron of the shop
@@ -130,21 +127,6 @@ worker: bundle exec sidekiq
 release: rake db:migrate
 no process
 """
-
-
-def checked(outcome: Outcome, tmp_path: Path) -> dict[str, Any]:
-    """The tasks and services, as the file says them, which the loader takes."""
-    file = tmp_path / "imported.toml"
-    file.write_text(outcome.toml("a test"))
-    file.chmod(0o600)
-    load(str(file))
-    found = tomli.loads(file.read_text())
-    return {**found.get("tasks", {}), **found.get("services", {})}
-
-
-def said(outcome: Outcome, *words: str) -> bool:
-    """Whether one note has all the words."""
-    return any(all(word in note for word in words) for note in outcome.notes)
 
 
 def test_a_crontab_of_the_system(tmp_path: Path) -> None:
@@ -299,140 +281,6 @@ command=printf '%%s;' %(ENV_ARGS)s -x=%(ENV_ARGS)s "%(ENV_ARGS)s" '' a%(ENV_NONE
     variables = {"PATH": "/usr/bin:/bin", "ARGS": "-w 4 /*", "NONE": ""}
     done = subprocess.run(["/bin/sh", "-e", "-c", run], env=variables, capture_output=True, text=True)
     assert done.stdout == "-w;4;/*;-x=-w;4;/*;-w 4 /*;;a;;"
-
-
-def test_systemd_to_the_letter(tmp_path: Path) -> None:
-    """Lines, words and escapes as in systemd.syntax(7) and systemd.service(5)."""
-    outcome = Outcome()
-    one = r"""
-[Unit]
-Description=100%% of it
-ConditionPathExists=/srv
-StartLimitBurst=7
-[Service]
-# a comment that ends in a backslash \
-Environment="DATE=+%%F" \
-# this line is ignored
-; this line is ignored too
-  TAB=a\x09b "LINES=a\nb"
-ExecStart=/bin/one
-Group=adm
-KillMode=mixed
-Restart=on-abnormal
-SuccessExitStatus=1
-SuccessExitStatus=2 3
-TimeoutStopSec=0
-WorkingDirectory=-/srv
-"""
-    two = r"""
-[Service]
-Type=oneshot
-ExecStart=echo one ; -echo "two two"
-ExecStart=echo / >/dev/null & \; ls
-"""
-    timed = "[Service]\nExecStart=/bin/long\nTimeoutStartSec=30\nRestart=on-failure\n"
-    timers = {
-        "timed.timer": "[Timer]\nOnCalendar=10:00 Europe/Prague\nOnCalendar=11:00 UTC\n",
-        "more.timer": "[Timer]\nOnCalendar=daily\nUnit=timed.service\n",
-    }
-    systemd.read({"one.service": one, "two.service": two, "timed.service": timed, **timers}, outcome)
-    units = checked(outcome, tmp_path)
-    assert units["one"]["description"] == "100% of it"
-    assert units["one"]["env"] == {"DATE": "+%F", "TAB": "a\tb", "LINES": "a\nb"}
-    assert (units["one"]["user"], units["one"]["exit_codes"]) == ("root:adm", [0, 1, 2, 3])
-    assert (units["one"]["restart_attempts"], units["one"]["graceful_stop"]) == (7, "90s")
-    for words in ("ConditionPathExists", "KillMode=mixed", "on-abnormal", "TimeoutStopSec=0", "WorkingDirectory=-/srv"):
-        assert said(outcome, "one.service", words)
-    done = subprocess.run(["/bin/sh", "-e", "-c", units["two"]["run"]], capture_output=True, text=True)
-    assert done.stdout == "one\ntwo two\n/ >/dev/null & ; ls\n"
-    assert "timeout" not in units["timed"]
-    assert said(outcome, "timed.service", "Restart=on-failure")
-    assert said(outcome, "timed.timer", "several time zones")
-    assert said(outcome, "more.timer", "another timer")
-
-
-def test_variables_in_commands_of_systemd(tmp_path: Path) -> None:
-    """One that is a word of its own is split into words, none of which is a pattern of files."""
-    outcome = Outcome()
-    one = """[Service]
-Environment="ARGS=-x /* [a-z]"
-ExecStartPre=printf %%s; $ARGS
-ExecStart=printf %%s; ${ARGS} $NONE
-"""
-    systemd.read({"one.service": one}, outcome)
-    run = checked(outcome, tmp_path)["one"]["run"]
-    variables = {"PATH": "/usr/bin:/bin", "ARGS": "-x /* [a-z]", "NONE": ""}
-    done = subprocess.run(["/bin/sh", "-e", "-c", run], env=variables, capture_output=True, text=True)
-    assert done.stdout == "-x;/*;[a-z];-x /* [a-z];"
-
-
-def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
-    """What goes by the unit's name is replaced; of what is not, people hear, as they do with commands."""
-    outcome = Outcome()
-    one = "[Service]\nExecStart=/bin/one\nEnvironment=CACHE=%C/%p SHARE=90%%h\n"
-    two = "[Service]\nExecStart=/bin/two\nEnvironment=CACHE=%h/.cache\n"
-    systemd.read({"one.service": one, "two.service": two}, outcome)
-    assert checked(outcome, tmp_path)["one"]["env"] == {"CACHE": "/var/cache/one", "SHARE": "90%h"}
-    assert said(outcome, "two.service", "specifiers", "Environment=CACHE=%h/.cache")
-    assert not said(outcome, "one.service")
-
-
-def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
-    """What is to run once when the host has been booted does; of what nothing starts by itself people hear."""
-    outcome = Outcome()
-    service = "[Service]\nType=oneshot\nExecStart=/bin/once\n[Install]\n"
-    files = {
-        "boot.service": f"{service}WantedBy=sysinit.target\nWantedBy=multi-user.target",
-        "sleep.service": f"{service}WantedBy=sleep.target",
-        "alone.service": service,
-        "timed.service": f"{service}WantedBy=multi-user.target",
-        "timed.timer": "[Timer]\nOnCalendar=daily",
-    }
-    systemd.read(files, outcome)
-    units = checked(outcome, tmp_path)
-    assert {name: unit.get("run_on_start") for name, unit in units.items()} == {
-        "boot": "boot",
-        "sleep": None,
-        "alone": None,
-        "timed": None,
-    }
-    unscheduled = {note.partition(":")[0] for note in outcome.notes if "without a schedule" in note}
-    assert unscheduled == {"sleep.service", "alone.service"}
-
-
-@pytest.mark.parametrize(
-    ("text", "cron"),
-    [
-        ("daily", "0 0 * * *"),
-        ("weekly", "0 0 * * 1"),
-        ("*:0/15", "0-59/15 * * * *"),
-        ("*-*-* 04:05:06", "6 5 4 * * *"),
-        ("*-*-01 12:00", "0 12 1 * *"),
-        ("Fri..Mon 10:00", "0 10 * * 0,1,5,6"),
-        ("Mon..Sun 10:00", "0 10 * * *"),
-        ("*-01,07-01", "0 0 1 1,7 *"),
-        ("*-*-* 8..18:30", "30 8-18 * * *"),
-    ],
-)
-def test_calendar_events(text: str, cron: str) -> None:
-    """As cron says them."""
-    assert to_cron(text) == cron
-
-
-@pytest.mark.parametrize("text", ["2027-01-01 00:00", "Mon *-*-1..7 09:00", "Someday 10:00", "*-*~1 10:00", ""])
-def test_calendar_events_that_cron_cannot_say(text: str) -> None:
-    """Are refused instead of carried over as something else."""
-    with pytest.raises(ValueError, match="no cron expression"):
-        to_cron(text)
-
-
-def test_time_spans() -> None:
-    """Seconds without a unit, and several units."""
-    assert span("90") == 90
-    assert span("1h 30min 2s") == 5402
-    for text in ("infinity", "5 parsecs", ""):
-        with pytest.raises(ValueError, match="no time span"):
-            span(text)
 
 
 def test_a_procfile(tmp_path: Path) -> None:

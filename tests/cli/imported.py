@@ -1,0 +1,24 @@
+"""What an import has brought."""
+
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from supervisor.config.load import load
+from supervisor.importers.outcome import Outcome
+
+
+def checked(outcome: Outcome, tmp_path: Path) -> dict[str, Any]:
+    """The tasks and services, as the file says them, which the loader takes."""
+    file = tmp_path / "imported.toml"
+    file.write_text(outcome.toml("a test"))
+    file.chmod(0o600)
+    load(str(file))
+    found = tomli.loads(file.read_text())
+    return {**found.get("tasks", {}), **found.get("services", {})}
+
+
+def said(outcome: Outcome, *words: str) -> bool:
+    """Whether one note has all the words."""
+    return any(all(word in note for word in words) for note in outcome.notes)
