@@ -202,6 +202,7 @@ class Feed:
             for tail in self.tails:
                 if tail.take(self, head):
                     del left[tail]
+            os.sched_yield()  # whoever was woken by what was sent may wait for this processor
             if head.sealed or not self.has_ring or self.unfinished():
                 left = dict.fromkeys(self.tails)
         except (LogError, OSError, MemoryError) as err:
