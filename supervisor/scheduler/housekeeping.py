@@ -3,7 +3,8 @@
 There is something to do some moments after a run with a log has ended, when a log becomes old enough to be compressed
 (the janitor says when), every ten minutes while logs grow, and a minute after the start. At most one janitor runs at a
 time, and it says for how long it wants to rest. The files of runs that were purged are removed at once: for that it
-looks at nothing else, and needs no rest. Those that cannot be removed yet are tried again.
+looks at nothing else, and needs no rest. Those that cannot be removed yet are tried again, after twice as long each
+time that nothing has changed: a disk may be full for a moment, or read-only for ever.
 """
 
 import os
@@ -23,6 +24,7 @@ _SOON_MS = 1000
 _START_MS = 60_000
 _GROWING_MS = 600_000
 _KEPT_MS = 5000
+_KEPT_MOST_MS = 600_000
 _FAILED = Report(next_ms=0, rest_ms=600_000)
 _MAX_REPORT = 65536
 
@@ -59,6 +61,9 @@ class Housekeeping:
         """Runs were purged while the janitor ran."""
         self._again = Timer(self.purge)
         """For files of purged runs that could not be removed."""
+        self._kept: list[int] = []
+        self._again_ms = _KEPT_MS
+        """Those, and how long they are left alone."""
         self._looks = False
         """Whether the janitor that runs looks at all logs."""
         self.on_removed: Callable[[int, list[int]], None] = lambda _last, _kept: None
@@ -156,8 +161,10 @@ class Housekeeping:
         if report.next_ms is not None:
             self.want(max(0, report.next_ms - self._loop.now_ms()))
         if report.kept:
+            self._again_ms = min(_KEPT_MOST_MS, 2 * self._again_ms) if report.kept == self._kept else _KEPT_MS
             self._again.cancel()
-            self._again = self._loop.after(_KEPT_MS, self.purge)
+            self._again = self._loop.after(self._again_ms, self.purge)
+        self._kept = report.kept
         if self._growing():
             self.want(_GROWING_MS)
 

@@ -180,15 +180,32 @@ def test_what_cannot_be_removed_yet(keeping: Keeping) -> None:
     note(keeping.place, path)
     keeping.one.purge()
     keeping.loop.janitor_ends()
-    for _ in range(2):
-        assert keeping.loop.waiting() == [AGAIN_MS]
-        keeping.loop.advance(AGAIN_MS)
+    for wait_ms in (AGAIN_MS, 2 * AGAIN_MS):
+        assert keeping.loop.waiting() == [wait_ms]
+        keeping.loop.advance(wait_ms)
         keeping.loop.janitor_ends()
     assert keeping.place.logs() == [path]
     ring.unlink()
-    keeping.loop.advance(AGAIN_MS)
+    keeping.loop.advance(4 * AGAIN_MS)
     keeping.loop.janitor_ends()
     assert (keeping.place.logs(), keeping.loop.waiting()) == ([], [])
+
+
+def test_what_can_never_be_removed(keeping: Keeping) -> None:
+    """What stays the same is tried ever more seldom, and soon again when something else resists."""
+    keeping.loop.advance(MINUTE_MS)
+    keeping.loop.janitor_ends()
+    for number in (1, 2):
+        path = keeping.place.log("t", number)
+        Path(ring_path(str(keeping.place.directory), Path(path).stem)).touch()
+        note(keeping.place, path)
+        keeping.one.purge()
+        keeping.loop.janitor_ends()
+        for times in (1, 2, 4, 8, 16, 32, 64):
+            assert keeping.loop.waiting() == [times * AGAIN_MS]
+            keeping.loop.advance(times * AGAIN_MS)
+            keeping.loop.janitor_ends()
+        assert keeping.loop.waiting() == [10 * MINUTE_MS]
 
 
 def test_one_that_dies(keeping: Keeping) -> None:
