@@ -83,19 +83,20 @@ class Reads:
         late = QueryTimeout(f"(nothing came for {limit_s} s: its disk does not answer, or is overloaded)")
         try:
             with gevent.Timeout(limit_s, late):
-                return self._run(run)
+                return self._try(run)
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
+        except Away:  # its server is, or the daemon looks after that itself
+            raise
+        except NotReady:  # something came: it is not the disk that everybody waits for
+            late = QueryTimeout(f"(nothing came for {_READ_S} s: its disk does not answer, or is overloaded)")
+        with gevent.Timeout(_READ_S, late):
+            return self._run(run)
 
     def _run(self, run: Callable[[], T]) -> T:
         """Again and again for a while, as long as the scheduler has to come first."""
-        try:
-            return self._try(run)
-        except Away:  # its server is, or the daemon looks after that itself
-            raise
-        except NotReady:
-            until_s = time.monotonic() + _COMING_S
+        until_s = time.monotonic() + _COMING_S
         with self._coming:
             while True:
                 try:

@@ -46,6 +46,18 @@ def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert [greenlet.get(timeout=30) for greenlet in asking] == [(1,)] * 3
 
 
+def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """That a disk did not answer before shortens no wait for the scheduler, and is no reason for what follows."""
+    monkeypatch.setattr(context, "_HUNG_S", 0.2)
+    monkeypatch.setattr(context, "_READ_S", 60.0)
+    monkeypatch.setattr(context, "_COMING_S", 0.5)
+    reads = Reads(str(tmp_path / "ringward.db"))
+    reads._hung = True
+    with pytest.raises(NotReady):
+        reads(one)
+    assert not reads._hung
+
+
 def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After one has waited in vain the others are told at once, until the database was there again."""
     path = str(tmp_path / "ringward.db")
