@@ -43,10 +43,11 @@ def forget(runtime_dir: str, name: str) -> None:
 
 
 def clear(runtime_dir: str) -> None:
-    """All have ended."""
-    for name in os.listdir(runtime_dir):
-        if name.startswith(_PREFIX):
-            forget(runtime_dir, name.removeprefix(_PREFIX))
+    """All have ended. Somebody may have removed the directory: that of a session goes with its user's last login."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(runtime_dir):
+            if name.startswith(_PREFIX):
+                forget(runtime_dir, name.removeprefix(_PREFIX))
 
 
 def end(runtime_dir: str) -> list[Process]:

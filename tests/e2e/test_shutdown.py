@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 from functools import partial
@@ -121,3 +122,12 @@ def test_a_second_signal_hurries(daemon: Daemon) -> None:
     until(lambda: "shutting down" in daemon.output.read_text(), "the shutdown")
     assert daemon.stop() == 0
     assert daemon.stored_end(run_id) == ("daemon_stopped", 137)
+
+
+def test_a_runtime_directory_that_is_gone(daemon: Daemon) -> None:
+    """The service manager of a user removes it when the last session ends: a clean end stays one."""
+    daemon.write("")
+    daemon.start()
+    for directory in daemon.runtime_dirs():
+        shutil.rmtree(directory, ignore_errors=True)
+    assert daemon.stop() == 0
