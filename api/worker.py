@@ -245,7 +245,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             return
         greenlet = gevent.getcurrent()
         self._waiting[greenlet] = None
-        self._make_room(listener.pool)
+        self._make_room(listener.pool, greenlet)
         try:
             if client.family != socket.AF_UNIX and self.cfg.is_ssl:
                 client = self._with_tls(client)
@@ -255,13 +255,17 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._idle.discard(greenlet)
             self._waiting.pop(greenlet, None)
 
-    def _make_room(self, pool: Pool) -> None:
+    def _make_room(self, pool: Pool, newcomer: gevent.Greenlet) -> None:
         """When all places of a listener are taken, whose client has kept it waiting longest has to go."""
         if pool.full():
-            found = next((greenlet for greenlet in self._waiting if greenlet in pool), gevent.getcurrent())
-            if found is not gevent.getcurrent():
-                del self._waiting[found]
-                found.kill(block=False)
+            gevent.get_hub().loop.run_callback(self._let_go, pool, newcomer)
+
+    def _let_go(self, pool: Pool, newcomer: gevent.Greenlet) -> None:
+        """On the loop, so that no request comes between the choice and the end: it would be carried out, or half."""
+        found = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
+        if found is not newcomer and pool.full():
+            del self._waiting[found]
+            found.throw(gevent.GreenletExit)
 
     def _with_tls(self, client: Any) -> Any:
         """The connection after the handshake; None when that failed."""

@@ -33,6 +33,37 @@ assert len(Body(FairChunkedReader(None, IterUnreader([data]))).read()) == 1300
 print(turns)
 """
 
+ROOM = """
+import gevent
+from api.worker import FairUnreader, Pool, Worker  # which patches first
+import socket
+
+ours, theirs = socket.socketpair()
+worker = Worker.__new__(Worker)
+worker._waiting = FairUnreader.waiting = {}
+pool = Pool(2)
+
+def first():
+    greenlet = gevent.getcurrent()
+    worker._waiting[greenlet] = None
+    FairUnreader(ours).chunk()
+    del worker._waiting[greenlet]  # as with each request
+    try:
+        gevent.sleep(0.01)
+        print("answered")
+    except gevent.GreenletExit:
+        print("ended within the request")
+
+def second():
+    worker._waiting[gevent.getcurrent()] = None
+    worker._make_room(pool, gevent.getcurrent())
+
+theirs.sendall(b"POST / HTTP/1.1")
+pool.spawn(first)
+pool.spawn(second)
+pool.join()
+"""
+
 PLACES = 20
 
 
@@ -110,3 +141,9 @@ def test_tiny_chunks() -> None:
     """Of the thousand chunks that one read of a socket brings, few are looked at before others have a turn."""
     done = subprocess.run([sys.executable, "-c", TURNS], capture_output=True, text=True, check=True)
     assert int(done.stdout) >= 1300 // 50
+
+
+def test_a_request_that_comes_when_its_place_is_wanted() -> None:
+    """Whoever had to go the moment before is answered: what was asked for may have been carried out already."""
+    done = subprocess.run([sys.executable, "-c", ROOM], capture_output=True, text=True, check=True)
+    assert done.stdout == "answered\n"
