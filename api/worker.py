@@ -101,6 +101,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self._busy: set[gevent.Greenlet] = set()
         self._idle: set[gevent.Greenlet] = set()
         self._waiting: dict[gevent.Greenlet, None] = {}
+        self._pools: list[Pool] = []
         FairUnreader.waiting = self._waiting
         self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
         self.context.stopping = self.stopping
@@ -139,7 +140,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self._end_without_memory()
         hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
         hello.start(self._root_may_be_gone)
-        pools, servers = [], []
+        pools, servers = self._pools, []
         for sock in self.sockets:
             sock.setblocking(True)
             # One pool for each: a crowd on TCP leaves the Unix socket free.
@@ -234,6 +235,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._waiting[greenlet] = None
             if sock.fileno() >= 0:
                 sock.settimeout(None)
+            for pool in self._pools:
+                if greenlet in pool:  # nobody waited when the last place was taken
+                    self._make_room(pool)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
@@ -255,15 +259,15 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._idle.discard(greenlet)
             self._waiting.pop(greenlet, None)
 
-    def _make_room(self, pool: Pool, newcomer: gevent.Greenlet) -> None:
+    def _make_room(self, pool: Pool, newcomer: gevent.Greenlet | None = None) -> None:
         """When all places of a listener are taken, whose client has kept it waiting longest has to go."""
         if pool.full():
             gevent.get_hub().loop.run_callback(self._let_go, pool, newcomer)
 
-    def _let_go(self, pool: Pool, newcomer: gevent.Greenlet) -> None:
+    def _let_go(self, pool: Pool, newcomer: gevent.Greenlet | None) -> None:
         """On the loop, so that no request comes between the choice and the end: it would be carried out, or half."""
         found = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
-        if found is not newcomer and pool.full():
+        if found is not newcomer and found is not None and pool.full():
             del self._waiting[found]
             found.throw(gevent.GreenletExit)
 

@@ -5,12 +5,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.api.credentials import basic
 from tests.api.harness import PASSWORD, Daemon
+from tests.waiting import until
 
 TURNS = """
 import gevent
@@ -135,6 +137,26 @@ def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
         assert narrow.get("/healthz", unix=False).status == 200
         narrow.announce("run.created", taskName="job")
         assert [event.name for event in stream.take(1)] == ["run.created"]
+
+
+def triggered(daemon: Daemon, times: int) -> bool:
+    return len(daemon.scheduler.calls) >= times
+
+
+def test_places_that_were_all_busy(narrow: Narrow) -> None:
+    """When all had a request as the last place was taken, they have to go when they wait for another one."""
+    credentials = basic(PASSWORD)["Authorization"]
+    request = f"POST /api/tasks/job/run?wait=2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for number in range(1, PLACES + 1):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", narrow.port), timeout=60))
+            client.sendall(request.encode())
+            until(partial(triggered, narrow, number), "its trigger")
+            clients.append(client)
+        for client in clients:
+            assert client.recv(4096).startswith(b"HTTP/1.1 201 ")
+        assert narrow.get("/healthz", unix=False).status == 200
 
 
 def test_tiny_chunks() -> None:
