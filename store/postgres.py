@@ -164,6 +164,7 @@ class PostgresConnection(Connection):
         self._limit_s = limit_s
         self._deadline: float | None = None
         self._transaction = 0
+        self._only_reads = False
         settings = _SETTINGS + f"SET statement_timeout = {int((limit_s or 0) * 1000)};"
         settings += _READER_SETTINGS if readonly else f"SET synchronous_commit = {_SYNCHRONOUS[durability]};"
         try:
@@ -276,7 +277,7 @@ class PostgresConnection(Connection):
 
     def usable(self) -> bool:
         """See :class:`Connection`."""
-        if self._raw.closed:
+        if self._raw.closed or self._only_reads:
             return False
         try:
             for _ in range(2):  # neither waits: what the server said as it left, then the end of the stream
@@ -300,6 +301,8 @@ class PostgresConnection(Connection):
         state = err.sqlstate or ""
         for beginning, kind in _BY_STATE:
             if state.startswith(beginning):
+                # A session keeps what was the default when it began: the next may be one that writes.
+                self._only_reads |= kind is ReadOnly
                 return kind(self._told(err))
         return StoreError(self._told(err))
 

@@ -11,7 +11,7 @@ import pytest
 from store import events, postgres
 from store.connection import NUMBERS
 from store.database import Database, open_reader, open_writer
-from store.errors import Away, Busy, NotReady, QueryTimeout, Refused, SchemaTooNew, StoreError, Unusable
+from store.errors import Away, Busy, NotReady, QueryTimeout, ReadOnly, Refused, SchemaTooNew, StoreError, Unusable
 from store.meta import get_meta, set_meta
 from store.notifications import Notification, notify, page
 from store.postgres import PostgresConnection, place
@@ -175,6 +175,22 @@ def get_or_none(db: Database) -> object:
         return get_meta(db, "k")
     except Away:
         return None
+
+
+@on_postgresql
+def test_read_only_for_a_time(path: str, writer: Database, postgres: PostgresServer) -> None:
+    """A writer that got a session that only reads has another as soon as there are such that write."""
+    name = path.rpartition("%3D")[2]
+    postgres.ask("ALTER DATABASE postgres SET default_transaction_read_only = on")
+    try:
+        postgres.hang_up()
+        for _ in range(2):
+            with pytest.raises(ReadOnly):
+                set_meta(writer, "k", 1)
+    finally:
+        postgres.ask("BEGIN READ WRITE; ALTER DATABASE postgres RESET ALL; COMMIT")
+    set_meta(writer, "k", 2)
+    assert postgres.ask(f"SELECT value FROM {name}.meta WHERE key = 'k'") == [("2",)]
 
 
 @on_postgresql
