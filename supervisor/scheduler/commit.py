@@ -103,6 +103,8 @@ class Committer:
         """How many of those that wait have to go one by one, because together they failed."""
         self._stuck = False
         """The first one that waits could not be stored when it was tried last."""
+        self._reasons: set[type[BaseException]] = set()
+        """What was logged as the reason for that."""
         self._lingers = False
         """Something waits for others to be stored with."""
         self._hung = False
@@ -211,6 +213,7 @@ class Committer:
             self._tell(result)
         if self._stuck:
             self._stuck = False
+            self._reasons.clear()
             self._log.info(f"the database is written again, {len(self._waiting)} changes waited behind the first")
         self._loop.last(self._feed)
         self.on_stored()
@@ -221,14 +224,14 @@ class Committer:
 
     def _hold(self, change: Change, error: BaseException) -> None:
         """Keep a change that cannot be stored at the head, and give up those behind it for which somebody waits."""
-        news = not self._stuck
         self._stuck = True
         self._refuse()
         self._waiting.appendleft(change)
         self._singly = 1
-        if news:
+        if type(error) not in self._reasons:  # another one needs another remedy
+            self._reasons.add(type(error))
             self._log.error(f"the database cannot be written, trying again every second: {error}")
-            self._tell(error)
+        self._tell(error)
         self._loop.after(_RETRY_MS, self._feed)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from store.database import Database
-from store.errors import Busy, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
+from store.errors import Away, Busy, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
 from supervisor.scheduler.commit import Change, StoreStuck
 from supervisor.scheduler.loop import Clock
 from tests.scheduler.bench import Bench
@@ -231,6 +231,20 @@ def test_people_hear_of_it_once(tmp_path: Path, kind: type[StoreError]) -> None:
     assert changes.done == ["told"]
     assert [name for name, _ in changes.refused] == ["awaited"]
     one.close()
+
+
+def test_each_reason_is_logged_once(bench: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    """A server that is back with an empty database needs somebody to restore it: that it was away does not hide it."""
+    one = bench("")
+    changes = Recorder(one)
+    for _ in range(2):
+        changes.commit("change")
+        for error in (Away("(gone)"), Away("(gone)"), Unusable("(empty)"), Away("(gone)"), Unusable("(empty)")):
+            one.store.fail(error)
+            one.committer._feed()
+        one.store.work_all()
+        logged = capfd.readouterr().err
+        assert (logged.count("(gone)"), logged.count("(empty)")) == (1, 1)
 
 
 class _SlowClock(Clock):
