@@ -379,11 +379,14 @@ def _connect_again(url: str, durability: Durability) -> PostgresConnection:
     Raises:
         Refused: The server takes connections, before this attempt and after it, but not this one.
         Away: It takes none.
+        Unusable: libpq does not take what the URL says; no server was asked.
     """
     answers = _takes_connections(url)
     try:
         return PostgresConnection(url, readonly=False, durability=durability)
     except Away as err:
+        if _ping(url) == Ping.NO_ATTEMPT:
+            raise Unusable(err.detail) from err
         if answers and _takes_connections(url):
             raise Refused(err.detail) from err
         raise
@@ -391,7 +394,11 @@ def _connect_again(url: str, durability: Durability) -> PostgresConnection:
 
 def _takes_connections(url: str) -> bool:
     """Whether the server is there, and neither starting nor stopping."""
-    return PGconn.ping(_conninfo(url).encode()) == Ping.OK
+    return _ping(url) == Ping.OK
+
+
+def _ping(url: str) -> int:
+    return PGconn.ping(_conninfo(url).encode())
 
 
 def connect_reader(url: str, limit_s: float | None) -> Connection:

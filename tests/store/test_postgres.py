@@ -273,6 +273,14 @@ def test_refused(postgres: PostgresServer) -> None:
     postgres.drop(url)
 
 
+@pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus", "port=1,2"])
+def test_options_that_libpq_does_not_take(option: str, tmp_path: Path) -> None:
+    """No server was asked, so nobody waits until one is there."""
+    with pytest.raises(Unusable, match=option.partition("=")[0].split("_")[0]) as caught:
+        open_writer(f"postgresql://me:hidden@/db?host={tmp_path}&{option}")
+    assert "hidden" not in str(caught.value)
+
+
 def _refuses(url: str) -> bool:
     try:
         open_writer(url).close()
