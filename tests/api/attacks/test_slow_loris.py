@@ -36,6 +36,7 @@ print(turns)
 """
 
 ROOM = """
+import sys
 import gevent
 from api.worker import FairUnreader, Pool, Worker  # which patches first
 import socket
@@ -48,8 +49,10 @@ pool = Pool(2)
 def first():
     greenlet = gevent.getcurrent()
     worker._waiting[greenlet] = None
+    for _ in range(int(sys.argv[1])):
+        gevent.sleep(0)
     FairUnreader(ours).chunk()
-    del worker._waiting[greenlet]  # as with each request
+    worker._waiting.pop(greenlet, None)  # as with each request
     try:
         gevent.sleep(0.01)
         print("answered")
@@ -165,7 +168,8 @@ def test_tiny_chunks() -> None:
     assert int(done.stdout) >= 1300 // 50
 
 
-def test_a_request_that_comes_when_its_place_is_wanted() -> None:
-    """Whoever had to go the moment before is answered: what was asked for may have been carried out already."""
-    done = subprocess.run([sys.executable, "-c", ROOM], capture_output=True, text=True, check=True)
-    assert done.stdout == "answered\n"
+@pytest.mark.parametrize(("turns", "said"), [(0, "answered\n"), (1, "")], ids=["begun", "not begun"])
+def test_a_request_that_comes_when_its_place_is_wanted(turns: int, said: str) -> None:
+    """It is answered when it has begun, and may have been carried out; else it never begins."""
+    run = [sys.executable, "-c", ROOM, str(turns)]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == said
