@@ -461,7 +461,7 @@ class Control:
                 continue
             poll = select.poll()
             poll.register(helper.pidfd, select.POLLIN)
-            if not poll.poll(0 if self._gave_up else _HELPER_END_S * 1000):
+            if not self._gave_up and not poll.poll(_HELPER_END_S * 1000):
                 self._log.warning(f"{helper.name} did not end in time: killing it")
             helper.kill()
             if not poll.poll(_HELPER_END_S * 1000):
