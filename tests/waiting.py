@@ -24,3 +24,12 @@ def until(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0
             raise AssertionError(f"still waiting for {what} after {deadline_s} s")
         time.sleep(pause_s)
         pause_s = max(min(pause_s * _GROWTH, _SHORT_S), min(waited_s * _SHARE, _LONGEST_S))
+
+
+def catch(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0) -> T:
+    """The same without a pause between two looks, for what is true for some milliseconds."""
+    begin_s = time.monotonic()
+    while not (result := condition()):
+        if time.monotonic() - begin_s > deadline_s:
+            raise AssertionError(f"still waiting for {what} after {deadline_s} s")
+    return result

@@ -11,7 +11,7 @@ import psutil
 from logring.compress import SUFFIX
 from logring.layout import KIND_PACKED, Static
 from tests.e2e.daemon import Daemon, command_lines, program
-from tests.waiting import until
+from tests.waiting import catch, until
 
 NUMBERED = 'run = "seq 20000; echo error one >&2; printf half"'
 TINY = '[tasks.tiny]\nrun = "echo hello"\n'
@@ -127,7 +127,7 @@ def test_killed_while_it_compresses(daemon: Daemon) -> None:
     run_id = daemon.trigger("t")
     daemon.ended(run_id)
     path = log_files(daemon)[run_id]
-    until(lambda: os.path.exists(f"{path}{SUFFIX}"), "the janitor to begin")
+    catch(lambda: os.path.exists(f"{path}{SUFFIX}"), "the janitor to begin")
     for janitor in janitors(daemon):
         janitor.send_signal(signal.SIGKILL)
     until(lambda: not janitors(daemon), "the janitor to be reaped")

@@ -16,7 +16,7 @@ from logring.paths import frames_path
 from supervisor.janitor.job import Report
 from supervisor.janitor.logs import find_logs
 from tests.janitor.support import COMMAND, HOUR_MS, NOW_MS, Place, finished, lines_of, occupied, run, start
-from tests.waiting import until
+from tests.waiting import catch, until
 
 
 def is_packed(path: str) -> bool:
@@ -168,7 +168,7 @@ def test_killed_at_any_moment(place: Place, after: int) -> None:
         place.log("t", number, 40_000)
     process = start(place.job())
     folder = os.path.dirname(place.logs()[0])
-    until(
+    catch(
         lambda: (
             sum(is_packed(path) for path in place.logs()) >= after
             and any(name.endswith(SUFFIX) for name in os.listdir(folder))
