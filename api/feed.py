@@ -185,7 +185,8 @@ class Feed:
             self._timer.close()
             self._timer = None
         self._woken_s = time.monotonic()
-        if self._given and not self.waiters and self._given == self._reader.mark():  # the herald was late enough
+        # The herald was late enough; but a ring that may be replaced has to be looked for.
+        if self._given and not (self._alone or self.waiters) and self._given == self._reader.mark():
             return
         self._look_again()
         for waiter in self.waiters:

@@ -122,6 +122,7 @@ def test_a_herald_takes_no_part_in_the_pace(ring: RingWriter, feed: Feed) -> Non
 
 def test_a_bell_that_brings_nothing_new(ring: RingWriter, feed: Feed) -> None:
     """After a herald that was late enough nobody looks again; every other follower, and any other news, counts."""
+    feed._alone = False  # of a run
     tail, woken = Standing(), Event()
     feed.tails.add(tail)
     ring.append(STDOUT, b"line\n", 1000)
