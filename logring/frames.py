@@ -150,7 +150,7 @@ def read_frames(path: str, line: int) -> list[list[bytes]]:
         LogError: it is no sidecar of ours, or damaged from its beginning.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
         return []
     try:

@@ -1,0 +1,24 @@
+"""FIFOs in the place of rings and files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from logring.frames import read_frames
+from logring.reader import LogReader
+from logring.reopen import Written
+
+
+def test_fifos(tmp_path: Path) -> None:
+    """Whatever is read does not wait for whoever would write into one."""
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    for read in (
+        LogReader(path, None).head,
+        LogReader(None, path).head,
+        lambda: read_frames(path, 0),
+        lambda: Written.read(path, "01"),
+    ):
+        with pytest.raises(OSError, match="Illegal seek"):
+            read()
