@@ -111,7 +111,8 @@ def find_newest(db: Database, selector: RunSelector) -> dict[str, str]:
         selection = _resolve(view, selector)
         if selection.is_empty():
             return {}
-        names = sorted(task_names(view) if selection.names is None else selection.names)
+        there = task_names(view)  # a filter may have any text for a name, of which a database takes not all in JSON
+        names = sorted(there if selection.names is None else there & selection.names)
         newest: dict[str, str | None]
         if not selector.match_all:
             where, params = _conditions(selector, replace(selection, names=None))

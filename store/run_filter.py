@@ -2,12 +2,13 @@
 
 import fnmatch
 import itertools
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from store import phases
-from store.connection import Connection, Value
+from store.connection import TEXTS, Connection, Value
 from store.ids import is_ulid
 
 VISIBLE = "runs.seq NOT IN (SELECT run FROM deleted_runs)"
@@ -26,6 +27,8 @@ _TASK_NAMES = (
     " SELECT name FROM names WHERE name IS NOT NULL"
     f" UNION SELECT task_name FROM runs INDEXED BY runs_active WHERE state >= {phases.FIRST_ACTIVE}"
 )
+_MOST_SINGLY = 1000
+"""Values that are a parameter each. A statement takes 32,766 of them (SQLite), and may name a task several times."""
 _ULID_CHARACTERS = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 
@@ -103,11 +106,11 @@ class Selection:
         parts: list[str] = []
         params: list[Value] = []
         if self.names is not None:
-            parts.append(_among("task_name", self.names, params))
+            parts.append(among("task_name", self.names, params))
         if self.states is not None:
             parts += self._by_state(self.states, params)
         if self.triggers is not None:
-            parts.append(_among("triggered_by", self.triggers, params))
+            parts.append(among("triggered_by", self.triggers, params))
         for expression, bound in (
             ("created_at >= ?", self.created_after),
             ("created_at <= ?", self.created_before),
@@ -121,7 +124,7 @@ class Selection:
         if self.retries_only:
             parts.append("retry_attempt > 0")
         if self.id_part is not None:
-            by_name = f"{_among('task_name', self.id_or_names, params)} OR " if self.id_or_names else ""
+            by_name = f"{among('task_name', self.id_or_names, params)} OR " if self.id_or_names else ""
             parts.append("id = ?" if self.id_is_whole() else f"({by_name}instr(id, ?) > 0)")
             params.append(self.id_part)
         if self.some_deleted:
@@ -141,9 +144,9 @@ class Selection:
         # Few numbers in the list: it is gone through for each run.
         others = part - states
         if others and len(others) < len(states):
-            yield f"NOT ({_among('state', others, params)})"
+            yield f"NOT ({among('state', others, params)})"
         elif others:
-            yield _among("state", states, params)
+            yield among("state", states, params)
 
     def _sparing(self, params: list[Value]) -> list[str]:
         """What follows from other conditions, or tells the two parts of a list apart."""
@@ -169,11 +172,12 @@ class Selection:
         states = phases.ACTIVE_STATES if self.states is None else self.states & phases.ACTIVE_STATES
         return replace(self, states=states)
 
-    def only(self, column: str, value: int | str) -> "Selection":
-        """Those of them with one value of `task_name`, `state` or `exit_code`; the value is one of a run of them."""
+    def only(self, column: str, values: Collection[int | str]) -> "Selection":
+        """Those of them with these states, or this one task name or exit code; each is one of a run of them."""
         if column == "state":
             states = phases.ALL_STATES if self.states is None else self.states
-            return replace(self, states=frozenset({int(value)}) & states)
+            return replace(self, states=frozenset(map(int, values)) & states)
+        (value,) = values
         if column == "exit_code":
             return replace(self, exit_code_min=int(value), exit_code_max=int(value))
         return replace(self, names=frozenset({str(value)}))
@@ -246,9 +250,10 @@ def task_names(db: Connection) -> frozenset[str]:
     return frozenset(row[0] for row in db.rows(_TASK_NAMES))
 
 
-def _among(column: str, values: Collection[str] | Collection[int], params: list[Value]) -> str:
-    if len(values) == 1:
-        params.extend(values)
-        return f"{column} = ?"
+def among(column: str, values: Collection[str] | Collection[int], params: list[Value]) -> str:
+    """The condition that a column has one of these values, and its parameters put to the others."""
+    if len(values) > _MOST_SINGLY:
+        params.append(json.dumps([*values]))
+        return f"{column} IN {TEXTS}"
     params.extend(values)
-    return f"{column} IN ({', '.join('?' * len(values))})"
+    return f"{column} = ?" if len(values) == 1 else f"{column} IN ({', '.join('?' * len(values))})"

@@ -15,14 +15,15 @@ before the page it is found out how many they are, and none is read (store.run_m
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Literal, NamedTuple, get_args
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
 
 from store.connection import NUMBERS, Connection, Value
 from store.database import Database
-from store.phases import RUNNING
+from store.phases import END_REASONS, RUNNING
 from store.run_filter import Optional, RunFilter, Selection, resolve
 from store.run_merging import Window, begin
 from store.run_places import bounded, narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
@@ -54,6 +55,7 @@ _FEW = 500  # entries that are always worth a try
 _DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
 _NEAR = 250  # entries that are read rather than to find out more closely where a page begins
 _LOOKS = 50  # for that; where each would be dear, one
+_NONE_ALIKE: Mapping[str, str] = MappingProxyType({})
 _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
 
 
@@ -70,6 +72,8 @@ class _Order(NamedTuple):
 
     field: _Field
     descending: bool
+    alike: Mapping[int | str, int] = MappingProxyType({})
+    """States that are sorted as another one."""
 
     @property
     def column(self) -> str:
@@ -82,6 +86,10 @@ class _Order(NamedTuple):
         missing = f" NULLS {'FIRST' if backwards else 'LAST'}" if mixed else ""
         return f"ORDER BY {self.column} {word}{missing}, id {word}"
 
+    def place(self, value: int | str | None) -> Any:
+        """What stands for a value in this order."""
+        return value if value is None else self.alike.get(value, value)
+
     def arrange(self, found: Iterable[_Found]) -> list[_Found]:
         """The same order for rows that are here already."""
         present: list[_Found] = []
@@ -89,7 +97,7 @@ class _Order(NamedTuple):
         for item in found:
             (missing if item.value is None else present).append(item)
         return [
-            *sorted(present, key=attrgetter("value", "id"), reverse=self.descending),
+            *sorted(present, key=lambda item: (self.place(item.value), item.id), reverse=self.descending),
             *sorted(missing, key=attrgetter("id"), reverse=self.descending),
         ]
 
@@ -114,6 +122,7 @@ def list_runs(
     offset: int = 0,
     *,
     now_ms: int,
+    alike: Mapping[str, str] = _NONE_ALIKE,
 ) -> tuple[list[Run], int]:
     """One page of the visible runs that match, and how many match; both from the same state of the database.
 
@@ -125,6 +134,7 @@ def list_runs(
         limit: Runs of a page, 0 or more.
         offset: Runs before the page, 0 or more.
         now_ms: Until when the duration of running runs counts.
+        alike: End reasons that a sort by status does not tell from another one, and which that is.
 
     Raises:
         ValueError: No such phase, end reason or sort field; a negative limit or offset.
@@ -132,7 +142,10 @@ def list_runs(
     """
     if sort_field not in get_args(SortField) or sort_direction not in ("asc", "desc") or limit < 0 or offset < 0:
         raise ValueError(f"no such page of runs: {sort_field} {sort_direction} {limit} {offset}")
-    order = _Order(sort_field, sort_direction == "desc")
+    merged: dict[int | str, int] = {}
+    if sort_field == "status":
+        merged = {END_REASONS[reason]: END_REASONS[other] for reason, other in alike.items()}
+    order = _Order(sort_field, sort_direction == "desc", merged)
     with db.snapshot() as view:
         found, total = _find(view, resolve(view, wanted), order, limit, offset, now_ms)
         return _fetch(view, found), total
@@ -190,7 +203,7 @@ def _find_ended(
         few = _scan(db, ended, order, _SCAN_LIMIT + 1)
         if len(few) <= _SCAN_LIMIT:
             return order.arrange(few)[offset : offset + limit], len(few)
-    if order.field == "exit_code" or (order.field in _GROUPED and ended.id_part is None):
+    if order.field == "exit_code" or order.alike or (order.field in _GROUPED and ended.id_part is None):
         return _find_by_group(db, ended, order, limit, offset)
     # To count all whose id is searched, the narrowest index will do.
     total = count(db, ended) if ended.id_part is None else count(db, selection) - active
@@ -274,13 +287,16 @@ def _find_by_group(
 ) -> tuple[list[_Found], int]:
     """A sort with few values: the numbers of runs of each value tell which of them the page is in."""
     numbers = tally(db, selection, _GROUPED[order.field])
+    groups: dict[int | str, list[int | str]] = {}
+    for value in numbers:
+        groups.setdefault(order.place(value), []).append(value)
     found: list[_Found] = []
-    for value in sorted(numbers, reverse=order.descending):
-        size = numbers[value]
+    for place in sorted(groups, reverse=order.descending):
+        size = sum(numbers[value] for value in groups[place])
         if offset < size and len(found) < limit:
-            group = selection.only(order.column, value)
+            group = selection.only(order.column, groups[place])
             page = _page_by_id(db, group, limit - len(found), offset, size, descending=order.descending)
-            found += [item._replace(value=value) for item in page]
+            found += [item._replace(value=place) for item in page]
         offset = max(0, offset - size)
     return found, sum(numbers.values())
 

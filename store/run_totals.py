@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from store.connection import NUMBERS, Connection, Row, Value
 from store.phases import ENDED_STATES
-from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection
+from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection, among
 
 GroupColumn = Literal["task_name", "state", "exit_code"]
 _ALL_TASKS = ""  # the name under which run_counts keeps the sum over all tasks
@@ -220,8 +220,7 @@ def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) 
         params.append(json.dumps(there))
         bounds = []
     if ended.names is not None:
-        parts.append(f"task_name IN ({', '.join('?' * len(ended.names))})")
-        params.extend(ended.names)
+        parts.append(among("task_name", ended.names, params))
     else:
         parts.append("task_name > ?" if each_task else "task_name = ?")
         params.append(_ALL_TASKS)
@@ -236,8 +235,7 @@ def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) 
     if ended.states and ended.states != ENDED_STATES:  # else each would be looked up
         parts.append(f"state IN ({', '.join(map(str, sorted(ended.states)))})")
     if ended.triggers is not None:
-        parts.append(f"triggered_by IN ({', '.join('?' * len(ended.triggers))})")
-        params.extend(ended.triggers)
+        parts.append(among("triggered_by", ended.triggers, params))
     if ended.retries_only:
         parts.append("retry = 1")
     rows = f"run_counts WHERE {' AND '.join(parts)}"

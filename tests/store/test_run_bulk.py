@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import apsw
 import pytest
@@ -17,6 +18,7 @@ from .making import T0, counted, make_run, restore_run, stored_counts
 from .oracle import matches
 
 DAY = 86_400_000
+MINUTE = 60_000
 FILTERS = (
     RunFilter(),
     RunFilter(task_name="b"),
@@ -290,3 +292,28 @@ def test_retention_leaves_the_deleted_to_their_window(writer: Database, many: li
     found = run_bulk.find_deleted(writer, RunSelector(match_all=True), 0)
     assert json.loads(found[0]) == json.loads(slices[0])
     assert visible(writer) == {run.id for run in many if run.status != "ended"}
+
+
+@pytest.mark.parametrize(("path", "tasks"), [("sqlite", 9000), ("postgresql", 1100)], indirect=["path"])
+def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> None:
+    """Of more tasks than a statement can name one by one, runs are found whatever else they have to be like."""
+    names = ["other", *(f"job-{number:05}" for number in range(tasks))]
+    with writer.transaction():
+        for number, name in enumerate(names):
+            run = make_run(task_name=name, status="ended", end_reason="failed", created_at=T0 + number * MINUTE)
+            insert_run(writer, run)
+    for filter_ in (RunFilter(search="JOB-"), RunFilter(tasks="job-*")):
+        some = replace(filter_, created_after=T0 + 5 * MINUTE, created_before=T0 + (tasks - 5) * MINUTE)
+        found, total = list_runs(reader, some, "task_name", "asc", 2, 0, now_ms=T0)
+        assert ([run.task_name for run in found], total) == (names[5:7], tasks - 9)
+        slices = run_bulk.find_ended(reader, RunSelector(match_all=True, filter=some))
+        assert sum(len(json.loads(rows)) for rows in slices) == tasks - 9
+
+
+@pytest.mark.parametrize("name", ["\0", "\N{SYMBOL FOR NULL}", "%", "x" * 5000])
+def test_names_that_are_none(writer: Database, many: list[Run], name: str) -> None:
+    """They are those of no run, in whatever way the runs are looked for."""
+    selector = RunSelector(match_all=True, filter=RunFilter(task_name=name))
+    assert run_bulk.find_newest(writer, selector) == {}
+    assert run_bulk.find_ended(writer, selector) == run_bulk.find_active(writer, selector) == []
+    assert len(many) == count_runs(writer, RunFilter())

@@ -13,7 +13,7 @@ from store.runs import Run, RunFilter, count_runs, insert_run, list_runs
 
 from .backends import BACKENDS, database, on_sqlite
 from .making import T0, make_run, store_run, ulid_of
-from .oracle import listed
+from .oracle import listed, matches
 
 DAY = 86_400_000
 NOW = T0 + 40 * DAY
@@ -115,6 +115,24 @@ def test_against_oracle(
         assert total == len(whole) == count_runs(filled.reader, wanted), place
         assert [run.id for run in found] == [run.id for run in whole[offset : offset + limit]], place
         assert found == whole[offset : offset + limit], place
+
+
+@pytest.mark.parametrize("scan_limit", [10, 20_000])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_reasons_that_are_sorted_alike(
+    filled: Filled, direction: Direction, scan_limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are told apart nowhere else stand among each other, by id."""
+    monkeypatch.setattr("store.run_pages._SCAN_LIMIT", scan_limit)
+    alike = {"missed": "skipped", "start_failed": "failed"}
+    rnd = random.Random(direction)
+    for wanted in (RunFilter(), RunFilter(search="7Z"), *(random_filter(rnd, filled.runs) for _ in range(10))):
+        runs = [run for run in filled.runs if matches(run, wanted)]
+        runs.sort(key=lambda run: (run.status, alike.get(run.end_reason or "", run.end_reason or ""), run.id))
+        whole = runs[:: -1 if direction == "desc" else 1]
+        for offset in (0, 13, 300, 600):
+            found, total = list_runs(filled.reader, wanted, "status", direction, 70, offset, now_ms=NOW, alike=alike)
+            assert (found, total) == (whole[offset : offset + 70], len(whole)), wanted
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
