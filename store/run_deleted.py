@@ -14,6 +14,8 @@ def list_deleted(
 ) -> tuple[list[Run], int]:
     """One page of the deleted runs that match, those deleted last first, and how many match.
 
+    Of those deleted at one time, as many may be, the one that was stored last is the first.
+
     Args:
         db: Reader or writer.
         wanted: What they were like; of deleted ones, not of visible ones.
@@ -30,17 +32,15 @@ def list_deleted(
         if selection.is_empty():
             return [], 0
         where, params = selection.conditions()
-        # CROSS JOIN: SQLite goes through the few that are deleted, and looks up each of them.
-        source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND deleted_at > ? AND {where}"
+        source = "deleted_runs WHERE deleted_at > ?"
+        if selection != Selection(some_deleted=False):
+            # CROSS JOIN: SQLite goes through the few that are deleted, and looks up each of them.
+            source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND deleted_at > ? AND {where}"
         params = [deleted_after, *params]
-        everything = selection == Selection(some_deleted=False)
-        counted = view.row(
-            f"SELECT count(*) FROM {'deleted_runs WHERE deleted_at > ?' if everything else source}",  # noqa: S608 - ours
-            params,
-        )
-        order = "ORDER BY deleted_runs.deleted_at DESC, runs.id DESC LIMIT ? OFFSET ?"
-        # Of all that are sorted only what they are sorted by: there may be as many as there were runs.
-        page = [row[0] for row in view.rows(f"SELECT seq, id FROM {source} {order}", [*params, limit, offset])]  # noqa: S608 - ours
+        counted = view.row(f"SELECT count(*) FROM {source}", params)  # noqa: S608 - ours
+        # There may be as many as there were runs: an index has this order.
+        order = "ORDER BY deleted_runs.deleted_at DESC, deleted_runs.run DESC LIMIT ? OFFSET ?"
+        page = [row[0] for row in view.rows(f"SELECT run FROM {source} {order}", [*params, limit, offset])]  # noqa: S608 - ours
         rows = view.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [json.dumps(page)])  # noqa: S608 - constants
     found = {row[0]: from_row(row[1:]) for row in rows}
     return [found[number] for number in page], counted[0] if counted else 0

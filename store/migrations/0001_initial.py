@@ -81,6 +81,8 @@ CREATE TABLE deleted_runs (
     deleted_at INTEGER NOT NULL
 ) STRICT;
 
+CREATE INDEX deleted_runs_time ON deleted_runs (deleted_at, run);
+
 CREATE TABLE run_counts (
     task_name TEXT NOT NULL,
     width INTEGER NOT NULL,
