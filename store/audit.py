@@ -1,6 +1,7 @@
 """Who did what: the newest entries, up to a number.
 
-Failed log-ins have a number of their own, so that whoever guesses passwords cannot push out what others did.
+Failed log-ins and what was refused have numbers of their own: neither who guesses passwords nor who asks for what is
+not permitted can push out what others did.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,9 @@ from store.database import Database
 
 KEPT = 100_000
 KEPT_FAILED_LOGINS = 10_000
+KEPT_REFUSED = 10_000
+_DONE, _FAILED_LOGIN, _REFUSED = 0, 1, 2
+"""What is in the column `failed_login`."""
 _PRUNE_EVERY = 256
 _AFTER_ALL = 2**63 - 1
 
@@ -58,16 +62,24 @@ def append(db: Database, entries: Mapping[str, Entry]) -> None:
             row = view.row(
                 "INSERT INTO audit (key, at, who, address, operation, target, status, reason, failed_login)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING RETURNING id",
-                [key, *entry[:-1], int(entry.failed_login)],
+                [key, *entry[:-1], _kind(entry)],
             )
             if row is not None and row[0] % _PRUNE_EVERY == 0:
                 prune(view)
 
 
-def prune(db: Connection, kept: int = KEPT, kept_failed_logins: int = KEPT_FAILED_LOGINS) -> int:
+def _kind(entry: Entry) -> int:
+    if entry.failed_login:
+        return _FAILED_LOGIN
+    return _REFUSED if 400 <= entry.status < 500 else _DONE
+
+
+def prune(
+    db: Connection, kept: int = KEPT, kept_failed_logins: int = KEPT_FAILED_LOGINS, kept_refused: int = KEPT_REFUSED
+) -> int:
     """Remove what is too old to be kept; returns how many entries went."""
     gone = 0
-    for failed_login, number in ((0, kept), (1, kept_failed_logins)):
+    for failed_login, number in ((_DONE, kept), (_FAILED_LOGIN, kept_failed_logins), (_REFUSED, kept_refused)):
         last = f"SELECT id FROM audit WHERE failed_login = {failed_login} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608 - constants
         gone += db.execute(f"DELETE FROM audit WHERE failed_login = {failed_login} AND id <= ({last})", [number])  # noqa: S608 - constants
     return gone
@@ -81,6 +93,6 @@ def entries(db: Database, before: int | None, limit: int) -> list[StoredEntry]:
         [_AFTER_ALL if before is None else before, limit],
     )
     return [
-        StoredEntry(number, Entry(at, who, address, operation, target, status, reason, bool(failed_login)))
+        StoredEntry(number, Entry(at, who, address, operation, target, status, reason, failed_login == _FAILED_LOGIN))
         for number, at, who, address, operation, target, status, reason, failed_login in rows
     ]

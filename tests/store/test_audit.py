@@ -6,8 +6,8 @@ from .backends import on_sqlite
 from .making import T0
 
 
-def entry(number: int, *, failed_login: bool = False) -> Entry:
-    return Entry(T0 + number, f"who {number}", "127.0.0.1", "runTask", "job", 201, "", failed_login)
+def entry(number: int, *, failed_login: bool = False, status: int = 201) -> Entry:
+    return Entry(T0 + number, f"who {number}", "127.0.0.1", "runTask", "job", status, "", failed_login)
 
 
 def append(db: Database, entries: list[Entry]) -> None:
@@ -41,6 +41,17 @@ def test_the_oldest_go(writer: Database) -> None:
     left = [one.entry for one in audit.entries(writer, None, 100)]
     assert [one.at - T0 for one in left if not one.failed_login] == [18, 16, 14, 12, 10, 8]
     assert [one.at - T0 for one in left if one.failed_login] == [19, 17]
+
+
+def test_what_was_refused_goes_by_itself(writer: Database) -> None:
+    """Who may do nothing cannot push out what others did by asking for it again and again."""
+    append(writer, [entry(number, status=(201, 403, 404, 500)[number % 4]) for number in range(20)])
+    with writer.transaction() as view:
+        assert audit.prune(view, kept=10, kept_refused=3) == 7
+    left = [one.entry for one in audit.entries(writer, None, 100)]
+    assert [one.at - T0 for one in left if one.status in (201, 500)] == [19, 16, 15, 12, 11, 8, 7, 4, 3, 0]
+    assert [one.at - T0 for one in left if one.status in (403, 404)] == [18, 17, 14]
+    assert not any(one.failed_login for one in left)
 
 
 @on_sqlite
