@@ -66,11 +66,14 @@ def all_tokens(db: Database) -> list[Token]:
 
 
 def touch(db: Database, secret_hash: str, now_ms: int) -> bool:
-    """Note that a token was used; returns whether that was stored: not when the last time was a moment ago."""
+    """Note that a token was used; returns whether that was stored: not when the last time was a moment ago.
+
+    A last time that is still to come was told by a clock that has been set back since.
+    """
     return (
         db.execute(
-            "UPDATE tokens SET last_used_at = ? WHERE hash = ? AND coalesce(last_used_at, 0) <= ?",
-            [now_ms, secret_hash, now_ms - TOUCH_MS],
+            "UPDATE tokens SET last_used_at = ? WHERE hash = ? AND coalesce(last_used_at, 0) NOT BETWEEN ? AND ?",
+            [now_ms, secret_hash, now_ms - TOUCH_MS + 1, now_ms],
         )
         > 0
     )

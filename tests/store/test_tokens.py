@@ -48,6 +48,8 @@ def test_touch(writer: Database) -> None:
     assert tokens.touch(writer, "h", T0 + TOUCH_MS)
     assert not tokens.touch(writer, "x", T0)
     assert tokens.all_tokens(writer)[0].last_used_at == T0 + TOUCH_MS
+    assert tokens.touch(writer, "h", T0), "the clock was set back"
+    assert tokens.all_tokens(writer)[0].last_used_at == T0
 
 
 def test_full(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
