@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _RESERVE_BYTES = 256 << 20
 _RESERVE_SHARE = 0.05
 _INODES = 1000
+_DATABASE_BYTES = 16 << 20
+"""Kept for the database in a file, which it gives up when the disk is full (supervisor.scheduler.reserve)."""
 _DATABASE = "ringward.db"
 _SECRET = stat.S_IRWXG | stat.S_IRWXO
 
@@ -33,15 +35,20 @@ def directory(path: str, readers: int | None = None) -> Finding:
         text = f"{path} belongs to user {status.st_uid} and cannot be written by user {os.geteuid()}"
         return Finding(what, "fail", text, "run this as the daemon's user, or as root; else chown it")
     if mode & stat.S_IWOTH:
-        return Finding(what, "fail", f"{path} is writable by everybody (mode {mode:04o})", f"chmod 700 {path}")
+        return Finding(what, "fail", f"{path} is writable by everybody (mode {mode:04o})", _remedy(path, mode))
     if mode & _SECRET and (mode, status.st_gid) != (FOR_READERS, readers):
         return Finding(what, "warn", f"others may enter {path} (mode {mode:04o})", f"chmod 700 {path}")
     return Finding(what, "ok", f"{path}, mode {mode:04o}")
 
 
+def _remedy(path: str, mode: int) -> str:
+    return "name a directory of its own with data_dir" if mode & stat.S_ISVTX else f"chmod 700 {path}"
+
+
 def disk(path: str, min_free_bytes: int | None) -> Finding:
     """Whether logs may still grow; `min_free_bytes` as the configuration has it."""
     what = "disk"
+    kept = os.path.exists(os.path.join(path, "reserve"))
     while not os.path.exists(path):
         path = os.path.dirname(path)
     found = os.statvfs(path)
@@ -50,6 +57,8 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
     text = f"{size(free)} of {size(total)} are free"
     if found.f_files and found.f_favail < _INODES:
         return Finding(what, "fail", f"{text}, but only {found.f_favail} inodes", "remove files there")
+    if free < _DATABASE_BYTES and not kept:
+        return Finding(what, "fail", f"{text}: too little for the database", "free some, or use another disk")
     if free < needed:
         remedy = "free some, or lower keep_for, max_log_bytes or min_free_space"
         return Finding(what, "fail", f"{text}; below {size(needed)} logs do not grow", remedy)

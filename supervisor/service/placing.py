@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from supervisor.parents import make_parents
 from supervisor.service.plan import NAME, File, Plan
 from supervisor.service.stamp import unchanged
 
@@ -90,7 +91,7 @@ def put(place: str, file: File) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
+    make_parents(place)
     temporary = f"{place}.{os.getpid()}"
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -99,6 +99,16 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
     assert look.disk(str(tmp_path), free * 2).verdict == "fail"
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_disk_without_room_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool) -> None:
+    """A failure, however little logs may leave free; unless there is the file in which room is kept for it."""
+    full = os.statvfs_result((4096, 4096, 1536, 0, 0, 1_000_000, 900_000, 900_000, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    if kept:
+        (tmp_path / "reserve").touch()
+    assert look.disk(str(tmp_path), 0).verdict == ("ok" if kept else "fail")
+
+
 def test_shared_memory_has_to_be_tmpfs(tmp_path: Path) -> None:
     """The first fit place is named; none is a failure."""
     place = str(tmp_path)

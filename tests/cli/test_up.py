@@ -19,6 +19,7 @@ from supervisor.cli.boot import datadir, runtimedir, secret
 from supervisor.cli.failure import Failure
 from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
+from supervisor.doctor import data
 from supervisor.messages import Boot
 from supervisor.root import listeners
 
@@ -323,6 +324,15 @@ class TestDataDirectory:
         (tmp_path / "open").chmod(0o777)
         with pytest.raises(Failure, match="chmod o-w"):
             datadir.prepare(str(tmp_path / "open"))
+
+    def test_one_for_everybody_stays_so(self, tmp_path: Path) -> None:
+        """As /tmp: the data directory is to be another one."""
+        (tmp_path / "open").mkdir()
+        (tmp_path / "open").chmod(0o1777)
+        with pytest.raises(Failure, match="name a directory of its own"):
+            datadir.prepare(str(tmp_path / "open"))
+        finding = data.directory(str(tmp_path / "open"))
+        assert (finding.verdict, finding.remedy) == ("fail", "name a directory of its own with data_dir")
 
     @pytest.mark.parametrize(
         ("code", "message"),

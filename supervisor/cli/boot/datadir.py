@@ -9,6 +9,7 @@ import time
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.parents import make_parents
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_CHARS = 26
@@ -22,7 +23,7 @@ def prepare(path: str) -> None:
         Failure: it cannot be used; the message says why.
     """
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_parents(path)
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -35,10 +36,10 @@ def prepare(path: str) -> None:
         _take_over(path)
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & stat.S_IWOTH:
-        raise Failure(
-            f"the data directory {path} is writable by everybody (mode {mode:04o}); run: chmod o-w {path}",
-            exit_codes.DATA_DIR,
-        )
+        of_all = mode & stat.S_ISVTX  # as /tmp is, which has to stay so
+        remedy = "name a directory of its own" if of_all else f"run: chmod o-w {path}"
+        text = f"the data directory {path} is writable by everybody (mode {mode:04o}); {remedy}"
+        raise Failure(text, exit_codes.DATA_DIR)
 
 
 def _take_over(path: str) -> None:

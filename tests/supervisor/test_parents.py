@@ -1,0 +1,39 @@
+"""Directories above what is to be made."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli.boot import datadir
+from supervisor.cli.failure import Failure
+from supervisor.service import placing
+from supervisor.service.plan import File
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: datadir.prepare(str(path)), lambda path: placing.put(str(path), File(str(path), "text"))],
+    ids=["data", "service"],
+)
+def test_nobody_else_can_put_something_in_its_place(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Whatever the umask: who may write into a directory above may rename what is in it."""
+    make(tmp_path / "a" / "b" / "c")
+    for parent in (tmp_path / "a", tmp_path / "a" / "b"):
+        assert parent.stat().st_mode & 0o022 == 0, parent
+
+
+def test_what_is_no_directory(tmp_path: Path) -> None:
+    """It is named."""
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Failure, match="link"):
+        datadir.prepare(str(tmp_path / "link" / "below" / "data"))
