@@ -6,30 +6,50 @@ dead disk. So a thread of its own reads, and the caller waits for that only a li
 Standard library only: the root process loads this.
 """
 
+import _thread
 import contextlib
 import os
 import signal
 import threading
+import weakref
 
 _MAX_BYTES = 1 << 20
 _MAX_WAITING = 32
 """Reads that hang at the same time; nobody else is looked at then."""
 
 
-class _Read(threading.Thread):
+class _Life:
+    """Is there as long as a thread has it."""
+
+
+class _Read:
+    """One attempt.
+
+    Raises:
+        RuntimeError: no more threads may be had.
+    """
+
     def __init__(self, directory: str) -> None:
-        super().__init__(daemon=True)
         self._directory = directory
         self.done = threading.Event()
         self.content = b""
+        life = _Life()
+        self._life = weakref.ref(life)
+        # threading.Thread waits for its thread to begin: for ever, when there is no memory for that.
+        _thread.start_new_thread(self._run, (life,))
 
-    def run(self) -> None:
+    @property
+    def goes_on(self) -> bool:
+        """False when it is done, or has ended for want of memory."""
+        return not self.done.is_set() and self._life() is not None
+
+    def _run(self, _life: _Life) -> None:
         # What is sent to the process must not wait for, or end with, a thread that hangs: the root is executed anew.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        self.content = _content(self._directory)
-        if not self.content:  # the first thread may have ended before the others, and has let go of the memory
-            self.content = self._of_another_thread()
-        self.done.set()
+        with contextlib.suppress(MemoryError):  # the next one tries again
+            # The first thread may have ended before the others, and has let go of the memory.
+            self.content = _content(self._directory) or self._of_another_thread()
+            self.done.set()
 
     def _of_another_thread(self) -> bytes:
         tasks = os.path.join(self._directory, "task")
@@ -73,20 +93,19 @@ class Environments:
         """
         one = self._waiting.get((pid, start))
         if one is None:
-            self._waiting = {key: read for key, read in self._waiting.items() if not read.done.is_set()}
+            self._waiting = {key: read for key, read in self._waiting.items() if read.goes_on}
             if len(self._waiting) >= _MAX_WAITING:
                 return None
-            one = _Read(os.path.join(self._proc, str(pid)))
             try:
-                one.start()
+                one = _Read(os.path.join(self._proc, str(pid)))
             except RuntimeError:  # no more threads may be had
                 return None
             one.done.wait(self._patience_s)
-        if not one.done.is_set():
+        if one.goes_on:
             self._waiting[pid, start] = one
             return None
         self._waiting.pop((pid, start), None)
-        return _variables(one.content)
+        return _variables(one.content) if one.done.is_set() else None
 
 
 def _variables(content: bytes) -> dict[str, str]:

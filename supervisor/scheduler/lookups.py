@@ -1,6 +1,8 @@
 """Who runs something, looked up in threads: a name service may ask a network, and may never answer."""
 
 import collections
+import errno
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,8 +41,8 @@ def look_up(user: str | None, clean_env: bool) -> Identity:
         account = None if user is None else resolve(user)
         variables = {} if account is None else account.variables
         return Identity(account, None, own_variables() if clean_env and not variables else variables)
-    except (NoSuchAccount, OSError) as err:
-        return Identity(refusal=str(err))
+    except (NoSuchAccount, OSError, MemoryError) as err:
+        return Identity(refusal=str(err) or os.strerror(errno.ENOMEM))
 
 
 class _Asker:

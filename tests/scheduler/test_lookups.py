@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from supervisor.scheduler import lookups
 from supervisor.scheduler.accounts import Account
 from supervisor.scheduler.lookups import Identity, Lookups, look_up
 from supervisor.scheduler.loop import Loop
@@ -135,6 +136,16 @@ def test_what_is_asked() -> None:
     assert look_up(None, clean_env=False) == Identity()
     assert look_up("no-such-user", clean_env=False).refusal == "there is no user no-such-user"
     assert look_up(None, clean_env=True).variables["HOME"]
+
+
+def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is a reason, too: else nobody would ever hear of the question again."""
+
+    def resolve(_user: str) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(lookups, "resolve", resolve)
+    assert look_up("somebody", clean_env=False).refusal == "Cannot allocate memory"
 
 
 def test_who_needs_nobody_does_not_wait(service: NameService, bench: Make) -> None:

@@ -5,6 +5,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from supervisor.environ import Environments
 from tests.waiting import until
 
@@ -31,6 +33,24 @@ def test_one_that_cannot_be_read(tmp_path: Path) -> None:
     assert environments.read(7, 1) is None
     (tmp_path / "7" / "environ").write_bytes(b"B=3\0")
     assert until(lambda: environments.read(7, 1), "its variables") == {"B": "3"}
+
+
+@pytest.mark.parametrize("where", ["_content", "_Read._run"])
+def test_no_memory_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Nobody waits for a thread that could not begin, or read, for want of memory; the next call tries again."""
+
+    def fail(*_arguments: object) -> None:
+        raise MemoryError
+
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "environ").write_bytes(b"A=1\0")
+    environments = Environments(0.01, str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.unraisablehook", lambda _unraisable: None)
+        patch.setattr(f"supervisor.environ.{where}", fail)
+        for _ in range(40):
+            assert environments.read(7, 1) is None
+    assert until(lambda: environments.read(7, 1), "its variables") == {"A": "1"}
 
 
 def test_no_signal_ends_up_where_it_is_read(tmp_path: Path) -> None:
