@@ -3,6 +3,7 @@
 They speak over a socketpair, in the usual frames. When that closes, the child ends what it does, and itself.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -80,21 +81,25 @@ class Partner:
         if not self._wanted():
             return
         self._started_s = self._loop.now_s()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            argv = [sys.executable, "-I", "-m", self._module, "--fd", str(theirs.fileno())]
-            try:
-                process = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
-                )
-            except OSError as err:  # EMFILE, EAGAIN, ENOMEM
-                ours.close()
-                self._log.warning(f"the {self._name} cannot be started: {err.strerror}")
-                self._again()
-                return
+        try:
+            with contextlib.ExitStack() as undo:
+                ours, theirs = socket.socketpair()
+                undo.callback(ours.close)
+                with theirs:
+                    argv = [sys.executable, "-I", "-m", self._module, "--fd", str(theirs.fileno())]
+                    process = subprocess.Popen(
+                        argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                    )
+                undo.callback(process.wait)
+                undo.callback(process.kill)
+                self._pidfd = os.pidfd_open(process.pid)
+                undo.pop_all()
+        except OSError as err:  # EMFILE, EAGAIN, ENOMEM
+            self._log.warning(f"the {self._name} cannot be started: {err.strerror}")
+            self._again()
+            return
         ours.setblocking(False)
         self._process, self._sock = process, ours
-        self._pidfd = os.pidfd_open(process.pid)
         self._decoder, self._unsent = Decoder(), bytearray()
         self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
         self._loop.watch(ours.fileno(), self._ready)

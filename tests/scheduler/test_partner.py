@@ -1,6 +1,9 @@
 """A child process of the scheduler."""
 
+import os
+import socket
 import subprocess
+from types import ModuleType
 
 import pytest
 
@@ -18,22 +21,34 @@ class _HandClock(Clock):
         return self.now_s
 
 
-def test_what_cannot_be_started_is_tried_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the host has been up: a start that fails is no time of health."""
+def partner_of(loop: Loop) -> Partner:
+    return Partner(
+        loop, Log("test", "error"), "partner", "none", begun=lambda: None, heard=lambda _: None, wanted=lambda: True
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(socket, "socketpair"), (subprocess, "Popen"), (os, "pidfd_open")],
+    ids=("channel", "process", "pidfd"),
+)
+def test_what_cannot_be_started_is_tried_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    """However long the host has been up: a start that fails is no time of health. Nothing is left of it."""
     tried: list[float] = []
 
-    def no_memory(*_: object, **__: object) -> None:
+    def cannot(*_: object, **__: object) -> None:
         tried.append(clock.now_s)
-        raise OSError(12, "Cannot allocate memory")
+        raise OSError(24, "Too many open files")
 
     clock = _HandClock()
     loop = Loop(clock)
-    monkeypatch.setattr(subprocess, "Popen", no_memory)
-    partner = Partner(
-        loop, Log("test", "error"), "partner", "none", begun=lambda: None, heard=lambda _: None, wanted=lambda: True
-    )
-    partner.need()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(module, name, cannot)
+    partner_of(loop).need()
     for _ in range(300):
         clock.now_s += 0.05
         loop.round(0)
     assert len(tried) == 7, "in 15 s: at once twice, then after 0.1, 0.5, 1, 5 and 5"
+    assert len(os.listdir("/proc/self/fd")) == descriptors
