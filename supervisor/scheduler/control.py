@@ -2,7 +2,8 @@
 
 Each connection says ``hello`` with the token, then sends requests ``{id, deadline, op, args}`` and gets one answer for
 each, when the decision is stored. A request whose deadline (monotonic clock of this host) has passed is refused: its
-caller has stopped waiting. A repeated id gets the same answer without doing it twice.
+caller has stopped waiting. A repeated id gets the same answer without doing it twice, as long as that is remembered;
+afterwards it is done again, as a new scheduler would, and no operation does harm then.
 """
 
 import collections
@@ -22,7 +23,8 @@ from supervisor.scheduler import arguments
 from supervisor.scheduler.loop import Loop
 
 _READ_BYTES = 65536
-_REMEMBERED = 4096
+_REMEMBERED_BYTES = 1 << 20
+"""Of answers together: some thousands, or a few that are large."""
 
 Reply = Callable[[dict[str, Any]], None]
 Operation = Callable[[dict[str, Any], Reply], None]
@@ -74,7 +76,11 @@ class ControlServer:
         self._loop = loop
         self._token = token
         self._operations = operations
-        self._answers: collections.OrderedDict[str, dict[str, Any] | list[Reply]] = collections.OrderedDict()
+        self._waiting: dict[str, list[_Connection]] = {}
+        """Who asked for what is being carried out, by its id."""
+        self._answers: collections.OrderedDict[str, bytes] = collections.OrderedDict()
+        """The newest, as they were sent."""
+        self._answered_bytes = 0
         self._connections: set[_Connection] = set()
         self._answered: list[_Connection] = []
         self._strangers = Strangers()
@@ -123,31 +129,23 @@ class ControlServer:
             asked = msgspec.convert(frame, arguments.Request)
         except msgspec.ValidationError as err:
             raise ProtocolError(str(err)) from err
-        request = asked.id
-
-        def reply(answer: dict[str, Any]) -> None:
-            self._send(connection, {"id": request, **answer})
-
-        known = self._answers.get(request)
-        if isinstance(known, dict):
-            reply(known)
-        elif known is not None:
-            known.append(reply)
+        known, waiting = self._answers.get(asked.id), self._waiting.get(asked.id)
+        if known is not None:
+            self._send(connection, known)
+        elif waiting is not None:
+            waiting.append(connection)
         elif time.monotonic() > asked.deadline:
-            reply(refused(503, "the request came too late"))
+            self._send(connection, encode({"id": asked.id, **refused(503, "the request came too late")}))
         else:
-            self._begin(asked, reply)
+            self._waiting[asked.id] = [connection]
+            self._begin(asked)
 
-    def _begin(self, asked: arguments.Request, reply: Reply) -> None:
-        waiting = [reply]
-        self._answers[asked.id] = waiting
-        while len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
-
+    def _begin(self, asked: arguments.Request) -> None:
         def finish(answer: dict[str, Any]) -> None:
-            self._answers[asked.id] = answer
-            for one in waiting:
-                one(answer)
+            frame = encode({"id": asked.id, **answer})
+            self._remember(asked.id, frame)
+            for connection in self._waiting.pop(asked.id):
+                self._send(connection, frame)
 
         operation, wrong = self._operations.get(asked.op), arguments.wrong(asked.op, asked.args)
         if operation is None:
@@ -157,9 +155,15 @@ class ControlServer:
         else:
             operation(asked.args, finish)
 
-    def _send(self, connection: _Connection, frame: Frame) -> None:
+    def _remember(self, request: str, frame: bytes) -> None:
+        self._answers[request] = frame
+        self._answered_bytes += len(frame)
+        while self._answered_bytes > _REMEMBERED_BYTES:
+            self._answered_bytes -= len(self._answers.popitem(last=False)[1])
+
+    def _send(self, connection: _Connection, frame: bytes) -> None:
         if connection.sock.fileno() >= 0:
-            connection.unsent += encode(frame)
+            connection.unsent += frame
             self._answered.append(connection)
             self._loop.last(self._flush_all)
 
