@@ -220,10 +220,7 @@ class Startup:
             if instance is not None:
                 self._goes_on(run, row, instance, change)
             elif row.id in ended:
-                self._was_running(run)
-                self._was_of_another_daemon(run)
-                self._recollect(run, ended[row.id])
-                self._engine.exited(ended[row.id], change)
+                self._has_ended(run, row, ended[row.id], change)
             else:
                 perhaps = known.again and row.id not in known.waiting
                 self._unknown(run, row, change, again=perhaps or row.id in known.begun)
@@ -354,10 +351,7 @@ class Startup:
 
     def _goes_on(self, run: LiveRun, row: Run, instance: dict[str, Any], change: Change) -> None:
         if row.status == "pending":
-            run.state = runs.State.STARTING
-            run.unit.active[run.id] = run
-            self._place(run, services.State.STARTING)
-            self._engine.started(run.id, instance["started_at"], change)
+            self._began(run, instance["started_at"], change)
         else:
             self._was_running(run)
             if self._has_place(run):
@@ -377,6 +371,22 @@ class Startup:
             self._engine.stop(run, change)
         elif row.kind == "service" and instance["recipe"] != recipe(run.unit.definition):
             self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
+
+    def _began(self, run: LiveRun, at: int, change: Change) -> None:
+        """Nobody has stored yet that its process was started, nor announced it."""
+        run.state = runs.State.STARTING
+        run.unit.active[run.id] = run
+        self._place(run, services.State.STARTING)
+        self._engine.started(run.id, at, change)
+
+    def _has_ended(self, run: LiveRun, row: Run, exited: Exited, change: Change) -> None:
+        if row.status == "pending" and exited.started_at is not None:
+            self._began(run, exited.started_at, change)
+        else:
+            self._was_running(run)
+        self._was_of_another_daemon(run)
+        self._recollect(run, exited)
+        self._engine.exited(exited, change)
 
     @staticmethod
     def _has_place(run: LiveRun) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,24 @@ def test_schedulers_die_at_work(times: tuple[int, ...], daemon: StepsDaemon) -> 
         daemon.recovered()
     assert daemon.stop() == 0
     all_is_well(daemon, accepted)
+
+
+@pytest.mark.parametrize("label", ["after spawn", "before started"])
+def test_a_start_and_an_end_that_nobody_saw(label: str, daemon: StepsDaemon) -> None:
+    """A run that began and ended while there was no scheduler: both are announced, in their order."""
+    daemon.write('[tasks.t]\nrun = "true"\n')
+    daemon.start()
+    daemon.plan(label)
+    run_id = daemon.trigger("t")
+    daemon.recovered()
+    daemon.ended(run_id)
+    stream = daemon.stream("/api/events/stream?types=run.created,run.started,run.ended", "-1")
+    events = list(islice(stream, 3))
+    stream.close()
+    assert [(event.data["runId"], event.kind) for event in events] == [
+        (run_id, kind) for kind in ("run.created", "run.started", "run.ended")
+    ]
+    assert events[1].data["startedAt"] == daemon.get(f"/api/runs/{run_id}").json()["startedAt"]
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from store import events
 from store.ids import new_ulid
 from store.runs import Run, get_run, insert_run, unfinished_runs
 from store.tasks import Instance, set_instance, update_task
@@ -213,6 +214,31 @@ def test_a_start_that_was_only_decided(bench: Make) -> None:
     left(one, "starting", run_id=run_id, stopped=True)
     assert states(resumed(one)) == [State.STOPPED]
     assert one.root.take("spawn") == []
+
+
+@pytest.mark.parametrize(
+    ("left_as", "stopped", "cause", "then"),
+    [
+        ("starting", False, None, State.FATAL),
+        ("stopping", False, "stop", State.STARTING),
+        ("stopping", True, "stop", State.STOPPED),
+    ],
+)
+def test_a_start_and_an_end_that_nobody_saw(
+    bench: Make, left_as: str, stopped: bool, cause: str | None, then: State
+) -> None:
+    """Both are told of, in their order, and the end is what its cause makes of it."""
+    one = bench(SERVICE)
+    run_id = live(one, "pending")
+    left(one, left_as, run_id=run_id, stopped=stopped)
+    at = one.loop.now_ms()
+    unit = resumed(one, exits=(Exited(run=run_id, status=15, cause=cause, started_at=at, ended_at=at + 1),))
+    assert states(unit) == [then]
+    told = [event for event in events.since(one.store.database, 0) if event.body.get("runId") == run_id]
+    assert [event.kind for event in told if event.kind.startswith("run.")] == ["run.started", "run.ended"]
+    row = get_run(one.store.database, run_id)
+    assert row is not None
+    assert (row.status, row.started_at, row.ended_at) == ("ended", at, at + 1)
 
 
 def test_one_run_that_is_being_stopped(bench: Make) -> None:
