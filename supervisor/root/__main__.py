@@ -24,7 +24,7 @@ from supervisor.root import offspring
 from supervisor.root.cgroups import Cgroups
 from supervisor.root.daemon import run
 from supervisor.root.fdstore import handed_back
-from supervisor.root.helpers import Helper
+from supervisor.root.helpers import API, Helper
 from supervisor.root.inherited import Inherited, check
 from supervisor.root.listeners import inherited
 from supervisor.root.offspring import Offspring
@@ -59,7 +59,7 @@ def main() -> int:
     _close_on_exec()
     umask = os.umask(0o077)
     listeners = inherited(kept["listeners"])
-    api = Helper("gunicorn", "api.serve", boot, listeners)
+    api = Helper(API, "api.serve", boot, listeners)
     if server is not None:
         pid, pidfd, sock, output = server
         api.take_on(Offspring(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())

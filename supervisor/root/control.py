@@ -34,6 +34,8 @@ from supervisor.root.watch import Watch
 
 _ABANDON_S = 1.0
 """How long after the shutdown deadline the killed may take to end, and the scheduler to store their exits."""
+_ASK_SHARE = 0.75
+"""Of the time for a shutdown. By half of it the scheduler has told everybody to end; one that hangs tells nobody."""
 _HELPER_END_S = 3.0
 _AFTER_SHUTDOWN_MS = 20_000
 """How long all of that, and the threads, take at most; the service manager is asked to wait for it."""
@@ -85,6 +87,8 @@ class Control:
         self.on_settings: Callable[[Boot], None] = lambda _boot: None
         """Called with the boot settings when a reload has changed them."""
         self._shutdown_at_s: float | None = None
+        self._ask_at_s: float | None = None
+        """When to ask those that nobody has asked to end."""
         self._told_ready = False
         self._exit_status = 0
         self._scheduler_done = False
@@ -176,7 +180,7 @@ class Control:
         now_s = time.monotonic()
         helpers = (self._scheduler, self._api)
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
-        due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
+        due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s, self._ask_at_s)
         times += [at for at in due if at is not None]
         if self._shutdown_at_s is not None:
             times.append(self._shutdown_at_s if now_s < self._shutdown_at_s else self._shutdown_at_s + _ABANDON_S)
@@ -193,7 +197,8 @@ class Control:
             elif self._shutdown_at_s is None:
                 self._reloading.begin()
         if signal.SIGUSR2 in numbers:
-            self._upgrade.want(ready=self._told_ready, ending=self._shutdown_at_s is not None)
+            ready = self._told_ready and self._upgrade.by is None  # else one is not over yet
+            self._upgrade.want(ready=ready, ending=self._shutdown_at_s is not None)
         for number in numbers.intersection(_IGNORED_SIGNALS):
             self._log.info(f"{signal.Signals(number).name} ignored")
 
@@ -369,6 +374,7 @@ class Control:
             "scheduler": self._scheduler.take_down(keep),
             "api": self._api.take_down(keep),
             "lives": self._lives.take_down(keep),
+            "store": self._store.take_down(keep),
             "pump": self._pump.take_down(keep),
         }
 
@@ -383,6 +389,7 @@ class Control:
         self._upgrade.number, self._upgrade.by = table["number"], table["version"]
         self._pump.take_up(found.logs, found.daemon, table["pump"])
         self._lives.take_up(found.instances, found.exits, table["lives"])
+        self._store.take_up(table.get("store", []))  # a version before wrote none
         for run_log in found.logs:
             if run_log.writer.masking:
                 run_log.record = self._estate.record_of(run_log.name)
@@ -426,13 +433,17 @@ class Control:
         self._log.info(f"{why}: shutting down, {len(self._lives.live)} instances run")
         patience_us = (self._boot.shutdown_timeout_ms + _AFTER_SHUTDOWN_MS) * 1000
         notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={patience_us}")
-        self._shutdown_at_s = now_s + self._boot.shutdown_timeout_ms / 1000
+        timeout_s = self._boot.shutdown_timeout_ms / 1000
+        self._shutdown_at_s, self._ask_at_s = now_s + timeout_s, now_s + _ASK_SHARE * timeout_s
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:
             self._lives.stop_all("shutdown")
 
     def _tend_shutdown(self, now_s: float) -> None:
-        """When the time for a clean shutdown is over, kill what still runs."""
+        """Ask who was not asked to end; when the time for a clean shutdown is over, kill what still runs."""
+        if self._ask_at_s is not None and now_s >= self._ask_at_s:
+            self._ask_at_s = None
+            self._lives.stop_all("shutdown")
         if self._shutdown_at_s is not None and now_s >= self._shutdown_at_s:
             for instance in self._lives.live.values():
                 if instance.phase is not Phase.SEALING and not instance.killed:

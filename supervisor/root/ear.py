@@ -58,6 +58,8 @@ class Ear:
         """Monotonic time from which on it is listened to again, after a flood."""
         self._mask = _mask(spawn)
         self._room = threading.BoundedSemaphore(_MOST_CLOSED)
+        self._came: list[array.array[int]] = []
+        """What is to be closed, for which there was no thread yet."""
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -72,6 +74,7 @@ class Ear:
         self = cls.__new__(cls)
         self._mask = _mask(spawn)
         self._room = threading.BoundedSemaphore(_MOST_CLOSED)
+        self._came = []
         self._sock = socket.socket(fileno=found["fd"])
         self.ready_at, self.status, self.resume_at_s = found["ready_at"], found["status"], found["resume_at_s"]
         return self
@@ -80,6 +83,10 @@ class Ear:
         """For the next root; `keep` takes note of the descriptor."""
         heard = {"ready_at": self.ready_at, "status": self.status, "resume_at_s": self.resume_at_s}
         return {"fd": keep(self.fileno()), **heard}
+
+    def serve(self, spawn: Spawn) -> None:
+        """Be that of another wish for the run, with the same address."""
+        self._mask = _mask(spawn)
 
     def fileno(self) -> int:
         """For epoll."""
@@ -97,6 +104,7 @@ class Ear:
         """
         news: dict[str, Any] = {}
         known: dict[int, bool] = {}
+        self._close_what_came()
         for _ in range(BATCH):
             if not self._room.acquire(blocking=False):
                 return news, True
@@ -109,7 +117,8 @@ class Ear:
                 return news, False
             pid, fds = _sent(ancillary)
             if fds:
-                _aside(functools.partial(_close, fds), self._room.release)
+                self._came.append(fds)
+                self._close_what_came()
             else:
                 self._room.release()
             if pid not in known:
@@ -122,6 +131,10 @@ class Ear:
         """All that holds still, as in :meth:`listen`; None: nothing."""
         known = {"ready_at": self.ready_at, "status": self.status}
         return {name: value for name, value in known.items() if value is not None} or None
+
+    def _close_what_came(self) -> None:
+        while self._came and _aside(functools.partial(_close, self._came[0]), self._room.release):
+            del self._came[0]
 
     def _take(self, data: bytes, news: dict[str, Any], now_ms: int) -> None:
         for line in data.split(b"\n"):
@@ -143,6 +156,7 @@ class Ear:
 
     def close(self) -> None:
         """Hear nothing more; what was not read may have descriptors, too."""
+        self._close_what_came()
         _aside(self._sock.close, lambda: None)
 
 
@@ -166,8 +180,8 @@ def _close(fds: "array.array[int]") -> None:
         os.close(fd)
 
 
-def _aside(close: Callable[[], object], closed: Callable[[], None]) -> None:
-    """Have a thread close something, since that may wait, and tell."""
+def _aside(close: Callable[[], object], closed: Callable[[], None]) -> bool:
+    """Have a thread close something, since that may wait, and tell; False: no more threads may be had."""
 
     def run() -> None:
         # As in supervisor.environ: what is sent to the process must not wait for a thread that hangs.
@@ -176,5 +190,8 @@ def _aside(close: Callable[[], object], closed: Callable[[], None]) -> None:
             close()
         closed()
 
-    with contextlib.suppress(RuntimeError):  # no more threads may be had: better open than waiting
+    try:
         threading.Thread(target=run, name=CLOSING, daemon=True).start()
+    except RuntimeError:  # better open than waiting
+        return False
+    return True

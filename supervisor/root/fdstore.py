@@ -9,7 +9,8 @@ import array
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _PREFIX = "ringward-"
 _FIRST_FD = 3
@@ -69,6 +70,16 @@ class Store:
                 return
             del self._waiting[run]
             _close(fds or [])
+
+    def take_down(self, keep: Callable[[int], int]) -> list[list[Any]]:
+        """What is left, for the next root that is executed in our place; `keep` takes note of descriptors."""
+        return [[run, None if fds is None else [keep(fd) for fd in fds]] for run, fds in self._waiting.items()]
+
+    def take_up(self, found: list[list[Any]]) -> None:
+        """Go on where :meth:`take_down` was called."""
+        self._waiting = dict(found)
+        if self._waiting:
+            self._again()
 
     def close(self) -> None:
         """Send nothing more."""

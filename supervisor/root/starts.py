@@ -130,6 +130,7 @@ class Starts:
 
         False: too few descriptors are left, nothing was done.
         """
+        ear = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, held = self._prepared
             self._on_begin(spawn.run)
@@ -137,12 +138,17 @@ class Starts:
                 self._prepared = self._drop_at_s = None
                 self._on_started(start, started)
                 return True
+            if start.ear is not None and start.spawn.notify == spawn.notify:
+                ear, start.ear = start.ear, None  # another one could not have its address before it is closed
+                ear.serve(spawn)
             self.drop()
         if not self.descriptors.reserve(others + len(self.under_way) + 1):
+            if ear is not None:
+                ear.close()
             return False
         self._on_begin(spawn.run)
         try:
-            start = Start(spawn, Ear(spawn) if spawn.notify is not None else None)
+            start = Start(spawn, ear or (Ear(spawn) if spawn.notify is not None else None))
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
             self._on_refused(spawn, err.strerror or str(err))
             return True
@@ -160,12 +166,21 @@ class Starts:
 
     def next_s(self) -> float | None:
         """When :meth:`tend` is due (monotonic seconds)."""
+        if self._in_vain:
+            return 0.0
         times = (self.spares.next_s(), self._order_at_s, self._drop_at_s)
         return min((at for at in times if at is not None), default=None)
+
+    @property
+    def _in_vain(self) -> bool:
+        """Whether something waits for a spare that was dropped: there are to be no cgroups, or another version."""
+        return bool(self.under_way) and not self.spares.under_way
 
     def tend(self, now_s: float) -> None:
         """Do what is due (monotonic seconds)."""
         self.spares.tend(now_s)
+        if self._in_vain:
+            self._go_on()
         if self._drop_at_s is not None and now_s >= self._drop_at_s:
             self.drop()
         if self._order_at_s is not None and now_s >= self._order_at_s:

@@ -77,11 +77,18 @@ def _noted(runtime_dir: str) -> Iterator[tuple[int, int]]:
 
 
 def _members(groups: list[tuple[int, int]]) -> list[Process]:
-    """Who lives of them. Nobody else can have a group's number before its last member has ended."""
+    """Who lives of them. Nobody else can have a group's number before its last member has ended.
+
+    A leader that has just begun has no title yet.
+    """
     leaders = {pid: look(pid) for pid, _ in groups}
     ours = {pid for pid, start in groups if (leader := leaders[pid]) is None or leader.start == start}
     found = (look(int(name)) for name in os.listdir("/proc") if ours and name.isdigit())
-    return [one for one in found if one is not None and one.group in ours and one.name.startswith(_TITLE)]
+    return [
+        one
+        for one in found
+        if one is not None and one.group in ours and (one.name.startswith(_TITLE) or (one.pid, one.start) in groups)
+    ]
 
 
 def _wait(groups: list[tuple[int, int]], timeout_s: float) -> bool:

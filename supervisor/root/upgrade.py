@@ -12,6 +12,7 @@ control thread does anything, all signals are blocked, and what runs only sees i
 
 import contextlib
 import enum
+import errno
 import json
 import os
 import signal
@@ -158,7 +159,7 @@ class Upgrade:
             table = self._table(keep)
             tried = keep.fds - _ours(table)
             self._trial = Trial(self._watch, self._env, write(table, keep, set()), tried, self._tried)
-        except (OSError, TypeError, ValueError) as err:  # EMFILE, EAGAIN, ENOMEM; what cannot be written down
+        except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; what cannot be written down
             self._refuse(f"the trial cannot be started: {_why(err)}")
         finally:
             self._hold.release()
@@ -190,7 +191,7 @@ class Upgrade:
             for one in (fd, *keep.fds):
                 os.set_inheritable(one, True)
             os.execv(sys.executable, [sys.executable, "-I", "-m", "supervisor.root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
-        except (OSError, TypeError, ValueError) as err:  # ENOENT, EACCES, ENOMEM, EMFILE; as above
+        except (OSError, MemoryError, TypeError, ValueError) as err:  # ENOENT, EACCES, EMFILE; as above
             for one in keep.fds:
                 os.set_inheritable(one, False)
             if fd >= 0:
@@ -226,11 +227,11 @@ class Upgrade:
         self._hold.release()
         parting = self.parting
         self._stage = Stage.IDLE
+        if parting:
+            self._stay()
         self._log.error(f"upgrade refused, {VERSION} goes on: {why}")
         self._tell("refused", why)
         self._refused(why)
-        if parting:
-            self._stay()
         self._reloading.end()
 
     def _tell(self, state: str, why: str | None = None) -> None:
@@ -249,4 +250,4 @@ def _ours(table: Table) -> set[int | None]:
 
 
 def _why(err: Exception) -> str:
-    return getattr(err, "strerror", None) or str(err)
+    return getattr(err, "strerror", None) or str(err) or os.strerror(errno.ENOMEM)

@@ -68,6 +68,18 @@ def test_a_scheduler_that_is_not_at_work(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id) == ("daemon_stopped", 5)
 
 
+def test_a_scheduler_that_hangs(daemon: Daemon) -> None:
+    """What it has told nobody the supervisor asks, in time for everybody to end as they wish."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n", daemon='shutdown_timeout = "16s"')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    daemon.helper("ringward scheduler").suspend()
+    assert daemon.stop() == 0
+    daemon.start()
+    assert daemon.texts(run_id) == ["ready", "bye"]
+
+
 def _is_waiting(pid: int) -> bool:
     with open("/proc/locks", encoding="ascii") as file:
         return any("->" in line and f" {pid} " in line for line in file)

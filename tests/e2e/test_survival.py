@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sqlite3
 from datetime import datetime, timedelta
 from functools import partial
@@ -235,6 +236,25 @@ def test_helpers_that_do_not_end_with_a_killed_supervisor(daemon: Daemon) -> Non
     assert all(f"({one.pid})" in said for one in stopped)
     daemon.stop()
     assert [str(path) for place in daemon.runtime_dirs() for path in place.rglob("*")] == []
+
+
+def listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(path) == 0
+
+
+def test_a_supervisor_that_is_killed_as_it_begins(daemon: Daemon) -> None:
+    """What it had started by then has the addresses already, and is ended by the next start."""
+    daemon.write("")
+    daemon.launch()
+    beginning = psutil.Process(daemon.pid)
+    (server,) = until(beginning.children, "the server that starts first")
+    server.send_signal(signal.SIGSTOP)
+    until(lambda: listens(daemon.socket), "the addresses to be taken")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    assert gone(server)
+    assert f"({server.pid})" in daemon.said()
 
 
 @pytest.mark.lent

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from logring.reader import LogReader
+from supervisor.root.cgroups import Cgroups
 from tests.e2e.daemon import PROGRAMS, Daemon, gone, program
 from tests.e2e.test_init import Container, container
 from tests.e2e.test_readiness import SAY, is_ready, on_flag
@@ -201,6 +202,46 @@ def test_streams_and_requests(daemon: Daemon, tmp_path: Path) -> None:
     asking.join()
     assert seen == [f"line {number}" for number in range(3000)]
     assert set(answers) == {200}
+
+
+@pytest.mark.parametrize("by", ["an upgrade", "a reload"])
+def test_who_waits_for_a_spare(daemon: Daemon, by: str) -> None:
+    """A run that is just being started begins, whatever has become of the process that it waited for."""
+    if Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    until(lambda: daemon.children("ringward spare"), "a spare")
+    spawner = daemon.helper("ringward spawner")
+    spawner.suspend()  # there will be no other spare for now
+    daemon.ended(daemon.trigger("t"))
+    run = daemon.trigger("t")
+    if by == "a reload":
+        daemon.config.write_text(daemon.config.read_text().replace("[daemon]", '[daemon]\ncgroups = "off"'))
+        assert daemon.request("POST", "/api/daemon/reload").status == 200
+    else:
+        os.kill(daemon.pid, signal.SIGUSR2)
+        until(lambda: "upgrade: trying" in daemon.said(), "the upgrade to begin")
+    spawner.resume()
+    assert daemon.texts(daemon.ended(run)["id"]) == ["hello"]
+    if by == "an upgrade":
+        until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
+
+
+def test_a_request_before_the_last_one_is_over(daemon: Daemon) -> None:
+    """It is seen to when the scheduler of the new version is at work."""
+    daemon.write("")
+    daemon.start()
+    number, before = answer(daemon)["number"], daemon.helper("ringward scheduler").pid
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: daemon.helper("ringward scheduler").pid != before, "the next scheduler")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    os.kill(daemon.pid, signal.SIGUSR2)
+    scheduler.resume()
+    until(lambda: answer(daemon)["number"] == number + 2 and answer(daemon)["state"] == "done", "both")
+    steps = re.findall("upgrade: trying|upgraded from", daemon.said())
+    assert steps == ["upgrade: trying", "upgraded from"] * 2
 
 
 def test_requests_that_are_ignored(daemon: Daemon) -> None:

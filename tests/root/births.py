@@ -9,6 +9,7 @@ from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root import starts as starting
 from supervisor.root.cgroups import Cgroup
+from supervisor.root.ear import Ear
 from supervisor.root.quarters import Quarters
 from supervisor.root.spawn import Started
 from supervisor.root.starts import Start, Starts
@@ -37,6 +38,7 @@ class Nursery:
         self.started: dict[str, Started] = {}
         self.refused: dict[str, str] = {}
         self.cgroups: dict[str, Cgroup | None] = {}
+        self.ears: dict[str, Ear | None] = {}
         self.shown: list[int] = []
         self.begun: list[str] = []
         self.log = Heard()
@@ -58,6 +60,7 @@ class Nursery:
         assert start.spawn.run not in self.started
         self.started[start.spawn.run] = started
         self.cgroups[start.spawn.run] = start.cgroup
+        self.ears[start.spawn.run] = start.ear
 
     def warm(self) -> int:
         """Have a spawner that is at work; returns its pid."""

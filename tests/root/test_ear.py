@@ -140,6 +140,27 @@ def test_what_takes_long_to_close_is_bounded(ear: Ear, monkeypatch: pytest.Monke
     until(lambda: ear.listen(ours, 1)[0].get("alive"), "it to be heard again")
 
 
+def test_no_threads_for_closing(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there is no thread for now is closed as soon as there is one, and the run is heard as before."""
+    before = len(os.listdir("/proc/self/fd"))
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", start)
+        for _ in range(4):
+            for _ in range(8):
+                say(b"WATCHDOG=1", *[0])
+            heard = ear.listen(ours, 1)
+            if heard[1]:
+                break
+    assert heard[1]
+    say(b"READY=1")
+    until(lambda: ear.listen(ours, 1)[0].get("ready_at"), "it to be heard again")
+    until(lambda: len(os.listdir("/proc/self/fd")) == before, "nothing to stay open")
+
+
 def test_a_flood_comes_in_batches(ear: Ear) -> None:
     """One call takes a bounded number, and says that there may be more."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:

@@ -31,9 +31,11 @@ from supervisor.root.handover import Keep, NotAccepted
 from supervisor.root.instances import Instance, Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
+from supervisor.root.reloading import Reloading
 from supervisor.root.runlog import RunLog
 from supervisor.root.tree import Trees
 from supervisor.root.trial import Trial, _reason
+from supervisor.root.upgrade import Upgrade
 from supervisor.root.watch import Watch
 from supervisor.version import VERSION
 from tests.root.pumping import LINE, Bench
@@ -275,6 +277,45 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
     until(held, "both to wait")
     assert said == [False, True]
     hold.release()
+    bench.pump.finish(timeout_s=60)
+    assert bench.files.finish(timeout_s=60)
+    assert not bench.pump.is_alive()
+
+
+@pytest.mark.parametrize("stage", ["trial", "execution"])
+def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> None:
+    """The upgrade is refused: both threads go on, there is a scheduler, and another upgrade may follow."""
+    watch, refused, stayed = Watch(), list[str](), list[bool]()
+
+    def table(_keep: Keep) -> dict[str, Any]:
+        raise MemoryError
+
+    upgrade = Upgrade(
+        watch,
+        bench.files._log,
+        str(tmp_path),
+        {},
+        Hold(watch, bench.pump, bench.files),
+        Reloading(lambda _frame: None),
+        table=table,
+        part=lambda: None,
+        clear=lambda: True,
+        stay=lambda: stayed.append(True),
+        refused=refused.append,
+        caught=set,
+    )
+    bench.files.start()
+    bench.pump.start()
+    for times in (1, 2):
+        if stage == "trial":
+            upgrade.want(ready=True, ending=False)
+        else:
+            upgrade.parted()
+            upgrade.tend(time.monotonic())
+        until(lambda times=times: watch.round(0) or len(refused) == times, "the refusal")  # type: ignore[misc, func-returns-value]
+    assert all(why.endswith(os.strerror(errno.ENOMEM)) for why in refused)
+    assert stayed == ([] if stage == "trial" else [True, True])
+    assert not upgrade.parting
     bench.pump.finish(timeout_s=60)
     assert bench.files.finish(timeout_s=60)
     assert not bench.pump.is_alive()

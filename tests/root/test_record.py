@@ -1,6 +1,8 @@
 """The memory that outlives a root, and the service manager's store in which it is."""
 
 import array
+import errno
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -81,6 +83,17 @@ def waits(store: Store) -> bool:
     return store.due_s is not None
 
 
+def drained(store: Store, manager: socket.socket) -> list[tuple[str, list[int]]]:
+    """All messages, until nothing waits any more."""
+    heard = []
+    while True:
+        while (message := hear(manager)) is not None:
+            heard.append(message)
+        if not waits(store):
+            return heard
+        store.tend(float("inf"))
+
+
 def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, tmp_path: Path) -> None:
     """What its queue has no room for is sent later, in order, also when the descriptor is closed here by then."""
     store = Store(str(tmp_path / "notify"))
@@ -95,19 +108,40 @@ def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, 
     store.keep("NEVER", [record.fd])
     store.forget("NEVER")
     store.forget("R0")
-    heard = []
-    while waits(store):
-        while (message := hear(manager)) is not None:
-            heard.append(message)
-        store.tend(float("inf"))
-    while (message := hear(manager)) is not None:
-        heard.append(message)
+    heard = drained(store, manager)
     names = [*(f"R{number}" for number in range(count)), "LAST"]
     store.close()
     assert heard == [
         *((f"FDSTORE=1\nFDPOLL=0\nFDNAME=ringward-{name}", [inode]) for name in names),
         ("FDSTOREREMOVE=1\nFDNAME=ringward-R0", []),
     ]
+
+
+def test_what_waits_for_it_during_an_upgrade(manager: socket.socket, record: Record, tmp_path: Path) -> None:
+    """The next root, with the same descriptors, sends what the one before could not."""
+    before, after = (Store(str(tmp_path / "notify")) for _ in range(2))
+    inode, count = os.fstat(record.fd).st_ino, 0
+    while not waits(before):
+        before.keep(f"R{count}", [record.fd])
+        count += 1
+    before.forget("R0")
+    kept: list[int] = []
+
+    def keep(fd: int) -> int:
+        kept.append(os.dup(fd))
+        return kept[-1]
+
+    after.take_up(json.loads(json.dumps(before.take_down(keep))))
+    before.close()
+    heard = drained(after, manager)
+    after.close()
+    assert heard[count - 1 :] == [
+        (f"FDSTORE=1\nFDPOLL=0\nFDNAME=ringward-R{count - 1}", [inode]),
+        ("FDSTOREREMOVE=1\nFDNAME=ringward-R0", []),
+    ]
+    for fd in kept:  # each was closed when it was sent
+        with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+            os.fstat(fd)
 
 
 def test_without_a_service_manager(record: Record) -> None:

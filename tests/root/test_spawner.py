@@ -333,6 +333,24 @@ class TestASpareThatIsGivenUp:
         root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
+    @pytest.mark.parametrize("how", ["killed", "another wish"])
+    def test_its_address(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+        """Is that of what starts in its place, however long it takes to close what was opened for it."""
+        monkeypatch.setattr("supervisor.root.ear._aside", lambda _close, _closed: True)
+        spare = root.prepare()
+        notify = f"@ringward/test/{os.getpid()}"
+        spawn, other = (wanted(["/bin/sh", "-c", f"echo {word}"], notify=notify) for word in ("once", "other"))
+        root.starts.prepare(spawn if how == "killed" else other, 0)
+        if how == "killed":
+            os.kill(spare, signal.SIGKILL)
+            os.waitpid(spare, 0)
+        root.begin(spawn)
+        assert root.refused == {}
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+        ear = root.ears["R"]
+        assert ear is not None
+        ear._sock.close()
+
 
 def test_what_was_announced(root: Nursery) -> None:
     """Is ready when it is wanted, with all that was opened for it; another one does not disturb that."""

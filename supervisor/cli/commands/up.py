@@ -250,6 +250,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     from supervisor.cli.boot import ahead
     from supervisor.cli.boot.secret import VARIABLE
     from supervisor.root import survivors
+    from supervisor.root.helpers import API
     from supervisor.root.listeners import CannotListen, listen
 
     # What is asked for now waits for the root, instead of ending it, or Python with a traceback, before it can hear it.
@@ -260,8 +261,10 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
         if killed:
             names = ", ".join(map(str, killed))
             click.echo(f"ringward: ended what a supervisor that was killed has left: {names}", err=True)
-        listeners = listen(boot)
         api = ahead.started()
+        if api is not None:
+            survivors.note(boot.runtime_dir, API, api.pid)  # before it has what the next start would miss
+        listeners = listen(boot)
         if api is not None:
             ahead.say_hello(api, boot, listeners)
         fds = [sock.fileno() for sock in listeners]
