@@ -5,6 +5,7 @@ import os
 import ssl
 from urllib.parse import SplitResult, urlsplit
 
+from supervisor.watcher.names import Names
 from supervisor.watcher.order import Order
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -18,7 +19,7 @@ class NotYet(Exception):
     """An attempt has failed; its text says why."""
 
 
-async def http(order: Order) -> None:
+async def http(names: Names, order: Order) -> None:
     """A GET that is answered with a status from 200 to 399; redirections are not followed, certificates not checked.
 
     Raises:
@@ -26,17 +27,17 @@ async def http(order: Order) -> None:
     """
     url = urlsplit(order.target)
     context = _unchecked() if url.scheme == "https" else None
-    status = await _status(url, order.target, context)
+    status = await _status(names, url, order.target, context)
     if status not in _SUCCESS:
         raise NotYet(f"GET {order.target} answers {status}")
 
 
-async def _status(url: SplitResult, shown: str, context: ssl.SSLContext | None) -> int:
+async def _status(names: Names, url: SplitResult, shown: str, context: ssl.SSLContext | None) -> int:
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     request = f"GET {path} HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: ringward\r\nConnection: close\r\n\r\n"
     try:
         port = url.port or _DEFAULT_PORTS[url.scheme]
-        reader, writer = await asyncio.open_connection(url.hostname, port, ssl=context)
+        reader, writer = await _connection(names, url.hostname, port, context)
     except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
         raise NotYet(f"GET {shown}: {_reason(err)}") from err
     try:
@@ -49,6 +50,17 @@ async def _status(url: SplitResult, shown: str, context: ssl.SSLContext | None) 
     if len(words) < _WORDS or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise NotYet(f"GET {shown}: the answer is no HTTP")
     return int(words[1])
+
+
+async def _connection(
+    names: Names, host: str | None, port: int, context: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    sock = await names.connect(host, port)
+    try:
+        return await asyncio.open_connection(sock=sock, ssl=context, server_hostname=host if context else None)
+    except BaseException:
+        sock.close()
+        raise
 
 
 async def _status_line(reader: asyncio.StreamReader) -> list[bytes]:
@@ -68,7 +80,7 @@ def _unchecked() -> ssl.SSLContext:
     return context
 
 
-async def tcp(order: Order) -> None:
+async def tcp(names: Names, order: Order) -> None:
     """A connection that is accepted.
 
     Raises:
@@ -76,10 +88,10 @@ async def tcp(order: Order) -> None:
     """
     address = urlsplit(f"//{order.target}")
     try:
-        _reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        sock = await names.connect(address.hostname, address.port)
     except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
         raise NotYet(f"connecting to {order.target}: {_reason(err)}") from err
-    writer.transport.abort()
+    sock.close()
 
 
 def _reason(err: Exception) -> str:

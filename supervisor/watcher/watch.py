@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from supervisor.watcher.attempts import NotYet, http, tcp
 from supervisor.watcher.command import Commands
 from supervisor.watcher.lines import Bell, line
+from supervisor.watcher.names import Names
 from supervisor.watcher.order import Order
 
 _AT_ONCE = 64
@@ -25,6 +27,7 @@ class Watch:
         self._bell = bell
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections = asyncio.Semaphore(_AT_ONCE)
+        self._names = Names()
         self._exec = Commands(alone=alone)
         self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
         self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
@@ -131,8 +134,8 @@ class Watch:
     async def _attempt(self, order: Order) -> str | None:
         """Why it did not succeed."""
         attempts: dict[str, Callable[[Order], Awaitable[object]]] = {
-            "http": http,
-            "tcp": tcp,
+            "http": partial(http, self._names),
+            "tcp": partial(tcp, self._names),
             "exec": self._exec.run,
         }
         async with self._commands if order.kind == "exec" else self._connections:

@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -289,6 +290,39 @@ def test_many_that_never_answer_stop_nobody() -> None:
                 assert word["op"] == "passed"
 
     carried_out(scene)
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp"])
+def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """However many there are, others are looked up; and nobody waits for them at the end."""
+    really, answered = socket.getaddrinfo, threading.Event()
+
+    def getaddrinfo(host: str, *arguments: Any, **more: Any) -> Any:
+        if more.get("flags"):  # no name is looked up
+            return really(host, *arguments, **more)
+        if host.startswith("far"):
+            answered.wait()
+        return really("localhost", *arguments, **more)
+
+    def target(host: str, port: int) -> str:
+        return f"http://{host}:{port}/" if kind == "http" else f"{host}:{port}"
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
+        for number in range(100):
+            far = target(f"far{number % 50}", port)
+            desk.watch.begin(Order(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
+        async with server:
+            desk.watch.begin(order(kind, target("near", port)))
+            while (word := await desk.next())["key"] != "R/ready":
+                assert (word["op"], "no answer within" in word["why"]) == ("failing", True)
+            assert word["op"] == "passed"
+
+    monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
+    try:
+        carried_out(scene)
+    finally:
+        answered.set()
 
 
 class RealOne:
