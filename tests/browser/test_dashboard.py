@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, StorageState, expect
 
 from tests.browser.axe import complaints_of
 from tests.browser.conftest import watched
@@ -17,6 +17,16 @@ TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
         && (one.matches(".units button") || !one.closest(".scroll-x, .nav, .log-scroll"))
 ).map((one) => one.outerHTML.slice(0, 200))"""
 """What reaches over the right edge of the screen, other than what can be scrolled by itself."""
+OVERLAPPING = """() => {
+    const names = [...document.querySelectorAll(".nav a.item")].map((item) => {
+        const name = [...item.childNodes].find((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+        const range = document.createRange();
+        range.selectNodeContents(name);
+        return { name: name.data, ...range.getBoundingClientRect().toJSON() };
+    });
+    return names.slice(1).filter((one, at) => one.left < names[at].right).map((one) => one.name);
+}"""
+"""Names of pages in the bar that begin where the one before has not ended yet."""
 PAGES = (
     "#/",
     "#/task/backup",
@@ -63,6 +73,23 @@ def test_a_cookie_that_is_not_kept(browser: Browser, site: Site, complaints: lis
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("alert")).to_contain_text("cookie")
     expect(page.get_by_role("button", name="Log in")).to_be_enabled()
+    context.close()
+
+
+def test_a_browser_that_keeps_nothing(
+    browser: Browser, session: StorageState, site: Site, complaints: list[str]
+) -> None:
+    """Which lets no page ask what it has remembered: everything works, until it is left."""
+    context = browser.new_context(storage_state=session)
+    context.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } });"
+    )
+    page = watched(context, complaints)
+    site.see(page, f"#/run/{site.done['backup']}")
+    page.get_by_role("button", name="Colours: auto").click()
+    expect(page.locator("html[data-theme=light]")).to_have_count(1)
+    page.get_by_label("Times").select_option("Since the start")
+    expect(page.get_by_role("log")).to_contain_text("disk full")
     context.close()
 
 
@@ -368,9 +395,11 @@ def test_a_viewer_may_only_look(browser: Browser, site: Site, complaints: list[s
 
 
 def test_an_address_that_leads_nowhere(page: Page, site: Site, complaints: list[str]) -> None:
-    """It says so, and offers a way on; so does a run that is no longer kept."""
+    """It says so, also in the title of the window, and offers a way on; so does a run that is no longer kept."""
+    site.see(page, "#/tokens")
     site.see(page, "#/nonsense")
     expect(page.get_by_role("heading", name="No such page")).to_be_visible()
+    expect(page).to_have_title("No such page · Ringward")
     site.see(page, "#/run/01ARZ3NDEKTSV4RRFFQ69G5FAV")
     expect(page.get_by_text("There is no run")).to_be_visible()
     complaints[:] = [one for one in complaints if "404" not in one]
@@ -415,6 +444,17 @@ def test_the_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) ->
     site.see(phone, f"#/run/{site.done['backup']}")
     expect(phone.get_by_role("log")).to_contain_text("disk full")
     assert phone.evaluate(TOO_WIDE) == []
+    phone.set_viewport_size(wide)
+
+
+def test_the_names_of_pages_fit_the_smallest_phone(phone: Page, site: Site) -> None:
+    """Each can be read, and all of them are on the screen: so wide is a desk's, too, at 400 %."""
+    wide = phone.viewport_size
+    assert wide
+    phone.set_viewport_size({"width": 320, "height": 640})
+    site.see(phone, "#/")
+    assert phone.evaluate(OVERLAPPING) == []
+    assert phone.evaluate("document.querySelector('.nav').scrollWidth") <= 320
     phone.set_viewport_size(wide)
 
 

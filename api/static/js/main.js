@@ -14,7 +14,7 @@ import { Runs } from "./pages/runs.js";
 import { System } from "./pages/system.js";
 import { Tokens } from "./pages/tokens.js";
 import { UnitPage } from "./pages/unit.js";
-import { Card, Empty } from "./parts/basics.js";
+import { Card, Empty, useTitle } from "./parts/basics.js";
 import { Frame } from "./parts/frame.js";
 import { listenToKeys } from "./parts/shortcuts.js";
 import { link, route } from "./routes.js";
@@ -28,6 +28,11 @@ function page([name, key]) {
   if (name === "run" && key) return html`<${RunPage} key=${key} id=${key} />`;
   const plain = { runs: Runs, deleted: Deleted, notifications: Notifications, notifiers: Notifiers, system: System, daemon: Daemon, audit: Audit, tokens: Tokens }[name];
   if (plain) return html`<${plain} />`;
+  return html`<${Nowhere} />`;
+}
+
+function Nowhere() {
+  useTitle("No such page");
   return html`<h1>No such page</h1><${Card} label="No such page"><${Empty}><p>This address leads nowhere.</p><a class="button" href=${link()}>Overview</a></${Empty}></${Card}>`;
 }
 

@@ -3,6 +3,7 @@ import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { moment, number } from "../format.js";
 import { Icon } from "../parts/icon.js";
 import { toast } from "../parts/toasts.js";
+import { remember, remembered } from "../taste.js";
 import { PositionBar } from "./bar.js";
 import { showFrames } from "./frames.js";
 import { Hits, SearchField, finder, useSearch } from "./search.js";
@@ -14,8 +15,6 @@ const MODES = [
   ["delta", "Since the line before"],
   ["none", "No times"],
 ];
-const remembered = (key, fallback) => localStorage.getItem(`ringward-log-${key}`) ?? fallback;
-const remember = (key, value) => localStorage.setItem(`ringward-log-${key}`, value);
 
 /**
  * source: see source.js. line: number of the line to begin at, or null for the end. address(n): permanent address of a
@@ -29,8 +28,8 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
   const region = useRef(null);
   const view = useRef(null);
   const [, redraw] = useState(0);
-  const [mode, setMode] = useState(remembered("times", "clock"));
-  const [wrap, setWrap] = useState(remembered("wrap", "no") === "yes");
+  const [mode, setMode] = useState(remembered("log-times", "clock"));
+  const [wrap, setWrap] = useState(remembered("log-wrap", "no") === "yes");
   const [stream, setStream] = useState("");
   const [query, setQuery] = useState(asked);
   const all = query?.all ?? false;
@@ -106,13 +105,13 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
       </select>`}
       <select aria-label="Times" value=${mode} onChange=${(event) => {
         setMode(event.target.value);
-        remember("times", event.target.value);
+        remember("log-times", event.target.value);
       }}>
         ${MODES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
       </select>
       <button aria-pressed=${wrap} title="Wrap long lines" aria-label="Wrap long lines" onClick=${() => {
         setWrap(!wrap);
-        remember("wrap", wrap ? "no" : "yes");
+        remember("log-wrap", wrap ? "no" : "yes");
       }}><${Icon} name="wrap" /></button>
       <button aria-pressed=${Boolean(log?.following)} title="Follow the end (f)" onClick=${() => log.toEnd()}><${Icon} name="down" />${log?.finished ? "End" : "Follow"}</button>
       ${source.raw && html`<a class="button" href=${source.raw} download=${fileName} title="Download the whole log"><${Icon} name="save" /><span class="hidden-text">Download</span></a>`}

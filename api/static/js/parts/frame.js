@@ -6,6 +6,7 @@ import { duration } from "../format.js";
 import { connection, disconnect, lostSince } from "../live.js";
 import { link, route } from "../routes.js";
 import { daemon, isAdmin, me, mayOperate, now, trouble, unread } from "../state.js";
+import { remember, remembered } from "../taste.js";
 import { Dialog } from "./dialog.js";
 import { Icon } from "./icon.js";
 import { openPalette } from "./palette.js";
@@ -24,11 +25,11 @@ const ITEMS = [
 ];
 const LONG_MS = 1000; // what is over sooner, such as an upgrade, moves nothing on the page
 const THEMES = { auto: "contrast", light: "sun", dark: "moon" };
-const theme = signal(localStorage.getItem("ringward-theme") ?? "auto");
+const theme = signal(remembered("theme", "auto"));
 
 function wear(value) {
   theme.value = value;
-  localStorage.setItem("ringward-theme", value);
+  remember("theme", value);
   if (value === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = value;
 }
