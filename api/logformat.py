@@ -11,7 +11,8 @@ from gunicorn.glogging import Logger
 
 from api.times import rfc3339
 
-_REFUSALS = 10
+_MOST = 10
+_KINDS = 1000
 _MINUTE_S = 60.0
 _QUOTED = re.compile("b?['\"]")
 """Here begins what the client sent: perhaps a body that has lost its head, with a password in it."""
@@ -31,35 +32,62 @@ class Formatter(logging.Formatter):
         return "\n".join(head + line for line in lines)
 
 
+class Seldom:
+    """When to tell of what anybody can cause as often as they like: so many times a minute, or older lines would go."""
+
+    def __init__(self, most: int) -> None:
+        self._told: deque[float] = deque(maxlen=most)
+        self._untold = 0
+
+    def turn(self) -> int | None:
+        """How many times nothing was told since the last time; None: say nothing now."""
+        now_s = time.monotonic()
+        if len(self._told) == self._told.maxlen and now_s - self._told[0] < _MINUTE_S:
+            self._untold += 1
+            return None
+        self._told.append(now_s)
+        untold, self._untold = self._untold, 0
+        return untold
+
+
+class Bounded(logging.Filter):
+    """Lets warnings and errors of each kind pass as seldom as that, and says of how many nothing was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[str, Seldom] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to tell of it now; of a kind is what is written with the same text, whatever stands in it."""
+        if record.levelno < logging.WARNING:
+            return True
+        if len(self._kinds) >= _KINDS:
+            self._kinds.clear()
+        untold = self._kinds.setdefault(str(record.msg), Seldom(_MOST)).turn()
+        if untold:
+            record.msg, record.args = f"{record.getMessage()} (and {untold} more before, not told)", None
+        return untold is not None
+
+
 class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     """Gunicorn's logger, quieter: what a client does to its own connection is not worth a traceback."""
 
     def setup(self, cfg: Any) -> None:
         """Set level and form."""
         super().setup(cfg)
-        self._told: deque[float] = deque(maxlen=_REFUSALS)
-        self._untold = 0
         for handler in self.error_log.handlers:
             handler.setFormatter(Formatter())
+            handler.addFilter(Bounded())
 
     def info(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """Gunicorn's own news are of use only when something is wrong."""
         super().debug(msg, *args, **kwargs)
 
     def warning(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """Of requests that are none only so many a minute: anybody can send them, and older lines would have to go."""
-        if not str(msg).startswith("Invalid request"):
-            super().warning(msg, *args, **kwargs)
-            return
-        now_s = time.monotonic()
-        if len(self._told) == _REFUSALS and now_s - self._told[0] < _MINUTE_S:
-            self._untold += 1
-            return
-        self._told.append(now_s)
-        if self._untold:
-            super().warning("%d more invalid requests were not told of", self._untold)
-            self._untold = 0
-        super().warning("%.500s", _QUOTED.split(str(msg), maxsplit=1)[0].rstrip(": "))
+        """Of requests that are none, without what was sent."""
+        if str(msg).startswith("Invalid request"):
+            msg, args = "%.500s", (_QUOTED.split(str(msg), maxsplit=1)[0].rstrip(": "),)
+        super().warning(msg, *args, **kwargs)
 
     def debug(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """Of who hangs up in the middle of a request gunicorn would log what came of it, credentials among that."""
