@@ -26,12 +26,13 @@ import falcon
 import gevent
 
 from api.auditor import Auditor
-from api.context import Files, Reads
+from api.context import Reads
 from api.errors import ApiError, unavailable
 from api.exposure import is_unix
 from api.identity import TOKEN_ROLES, Credential, Identity, hash_secret
 from api.passwords import Passwords, WrongPassword, client_key
 from api.schemas import ErrorDetail
+from api.threads import Threads
 from store import sessions, tokens
 from store.tokens import Token
 from supervisor.client import CannotNow, ControlClient, Refused, Unavailable
@@ -46,7 +47,7 @@ _TOUCH_MS = 10 * 60 * 1000
 _COOKIES = 4
 _TAG_ROUNDS = 200_000
 _REMEMBERED = 10_000
-_SPEAKS_FOR_OTHERS = ("HTTP_FORWARDED", "HTTP_VIA", "HTTP_ORIGIN", "HTTP_COOKIE")
+_SPEAKS_FOR_OTHERS = ("HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_REAL_IP", "HTTP_ORIGIN", "HTTP_COOKIE")
 _SPEAKS_FOR_OTHERS_PREFIXES = ("HTTP_X_FORWARDED_", "HTTP_SEC_FETCH_")
 
 
@@ -81,10 +82,10 @@ def address_of(req: falcon.Request) -> str:
 class Authenticator:
     """Checks credentials; one per worker."""
 
-    def __init__(self, boot: Boot, reads: Reads, files: Files, control: ControlClient, auditor: Auditor) -> None:
+    def __init__(self, boot: Boot, reads: Reads, aside: Threads, control: ControlClient, auditor: Auditor) -> None:
         self._boot = boot
         self._reads = reads
-        self._files = files
+        self._aside = aside
         self._control = control
         self._auditor = auditor
         self._passwords = Passwords(boot.password, control)
@@ -198,8 +199,8 @@ class Authenticator:
     def _touch_token(self, token: Token) -> None:
         """Note the use, unless the last one that was noted is less than a minute ago."""
         now_ms = time.time_ns() // 1_000_000
-        noted_ms = max(token.last_used_at or 0, self._touched_ms.get(token.hash, 0))
-        if 0 <= now_ms - noted_ms < tokens.TOUCH_MS:
+        noted = (token.last_used_at or 0, self._touched_ms.get(token.hash, 0))
+        if any(0 <= now_ms - noted_ms < tokens.TOUCH_MS for noted_ms in noted):
             return
         if len(self._touched_ms) >= _REMEMBERED:
             self._touched_ms.clear()
@@ -211,7 +212,7 @@ class Authenticator:
     def password_tag(self) -> str:
         """Ties a session to the password: another password, another tag. Slow on purpose, so made only once."""
         if self._tag is None:
-            digest = self._files(
+            digest = self._aside(
                 hashlib.pbkdf2_hmac, "sha256", self._boot.password.encode(), self._boot.daemon_id.encode(), _TAG_ROUNDS
             )
             self._tag = digest.hex()[:32]

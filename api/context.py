@@ -1,7 +1,9 @@
 """What every operation of one worker shares: settings, database, control client, streams."""
 
 import contextlib
+import errno
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,10 +15,12 @@ from gevent.lock import BoundedSemaphore
 
 from api.damage import DamageReport
 from api.errors import unavailable
+from api.logformat import Seldom
 from api.rawlog import Layouts
 from api.samples import Samples
 from api.task_list import TaskList
 from api.threads import Threads
+from api.turns import Turns
 from store.database import Database, open_reader
 from store.errors import Away, Damaged, NotReady, QueryTimeout, StoreError, Unopened
 from supervisor.client import ControlClient, Refused, Unavailable
@@ -28,17 +32,22 @@ if TYPE_CHECKING:
     from api.hostfacts import System
     from api.stream import Hub
 
+log = logging.getLogger("gunicorn.error")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 2
+_TURNS = 2 * _THREADS
+"""While a thread has one, another one is ready for it."""
 _READ_S = 5.0
-"""How long the database may take for an answer, with all that wait for it before."""
+"""How long the database may take for an answer, and as long the turn may take to come before that."""
 _HUNG_S = 0.5
 """The same, after one that took longer and until one comes."""
 _COMING_S = 3.0
 """How long a read waits for a database that the scheduler has to open first: while another one takes its place, say."""
 _LOOK_S = 0.02
+_FILE_S = 10.0
+"""How long a log file may take for a part of it, with all that is read before."""
 _SEARCHES = 4
 _PLACE_S = 5.0
 _ASK_S = 1.0
@@ -46,12 +55,17 @@ _KEEP_S = 1.0
 
 
 class Reads:
-    """The database, read in two threads: a query of some milliseconds on gevent's loop would stall every stream."""
+    """The database, read in two threads: a query of some milliseconds on gevent's loop would stall every stream.
+
+    There are two of these: who asks for many pages of runs at once, which can take most of a second each, is not to
+    keep everybody else from being known, nor runs from being triggered and shown.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._db: Database | None = None
         self._threads = Threads(_THREADS)
+        self._turns = Turns(_TURNS)
         self._hung = False
         """Nothing came for too long: a disk that hangs keeps the threads, whatever the limit of a query."""
         self._coming = BoundedSemaphore()
@@ -60,15 +74,20 @@ class Reads:
         """Whether that was not in vain the last time."""
         self.on_damage: Callable[[StoreError], None] = lambda _error: None
         """Called with damage that a query has met, or when a database is gone that was there; never waits."""
+        self._failures = Seldom(1)
 
     def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `query` with the database in one of the threads and return what it returns (never a lazy cursor).
 
         Raises:
             StoreError: NotReady while the scheduler has not made it yet; QueryTimeout when nothing comes, because the
-                disk hangs; whatever `query` raises.
+                disk hangs, or too much is asked at once; whatever `query` raises.
         """
+        patience_s = _HUNG_S if self._hung else _READ_S
+        with self._turns.turn(patience_s, QueryTimeout("(too much is asked at once)")):
+            return self._read(query, *args, **kwargs)
 
+    def _read(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def run() -> T:
             try:
                 if self._db is None:
@@ -94,6 +113,17 @@ class Reads:
         with gevent.Timeout(_READ_S, late):
             return self._run(run)
 
+    def tell(self, what: str, error: StoreError) -> None:
+        """Log that `what` could not be read, once a minute: streams try it again and again, and so may anybody.
+
+        To find out that somebody is nobody the database has to be read.
+        """
+        untold = None if type(error) is NotReady else self._failures.turn()  # a first start is no failure
+        if untold is None:
+            return
+        before = f" (and {untold} more before, not told)" if untold else ""
+        log.error("%s: the database could not be read%s: %s", what, before, error)
+
     def _run(self, run: Callable[[], T]) -> T:
         """Again and again for a while, as long as the scheduler has to come first."""
         until_s = time.monotonic() + _COMING_S
@@ -111,6 +141,8 @@ class Reads:
         """In a thread; reports damage."""
         try:
             return self._threads(run)
+        except OSError as err:
+            raise StoreError(f"({err.strerror})") from err
         except (Away, Unopened):  # the daemon sees that itself
             raise
         except Damaged as err:
@@ -127,6 +159,18 @@ class Files(Threads):
 
     def __init__(self) -> None:
         super().__init__(_THREADS)
+        self._turns = Turns(_TURNS)
+
+    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read a part of a log in one of them; returns what `function` returns, and raises what it raises.
+
+        Raises:
+            TimeoutError: nothing comes, because the disk hangs, or too much is asked at once.
+            OSError: EAGAIN, no thread may be had.
+        """
+        late = TimeoutError(errno.ETIMEDOUT, "its disk does not answer, or is overloaded")
+        with gevent.Timeout(_FILE_S, late), self._turns.turn():
+            return super().__call__(function, *args, **kwargs)
 
 
 class Searches(Threads):
@@ -134,7 +178,7 @@ class Searches(Threads):
 
     def __init__(self) -> None:
         super().__init__(1)
-        self._places = BoundedSemaphore(_SEARCHES)
+        self._turns = Turns(_SEARCHES)
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
@@ -143,12 +187,8 @@ class Searches(Threads):
         Raises:
             ApiError: 503 no place became free for a while.
         """
-        if not self._places.acquire(timeout=_PLACE_S):
-            raise unavailable("Too many searches are going on")
-        try:
+        with self._turns.turn(_PLACE_S, unavailable("Too many searches are going on")):
             yield
-        finally:
-            self._places.release()
 
 
 class SchedulerProbe:
@@ -183,7 +223,11 @@ class Context:
 
     boot: Boot
     reads: Reads
+    pages: Reads
+    """For pages and sums of runs."""
     files: Files
+    aside: Threads
+    """For what takes a while and needs no disk."""
     control: ControlClient
     auth: "Authenticator"
     auditor: "Auditor"
@@ -223,9 +267,10 @@ def open_context(boot: Boot, daemon_pid: int) -> Context:
     from api.auth import Authenticator
     from api.stream import Hub
 
-    reads, files = Reads(boot.database), Files()
+    reads, pages, aside = Reads(boot.database), Reads(boot.database), Threads(1)
     control = ControlClient(boot.control_socket, boot.token)
-    reads.on_damage = DamageReport(control).send
+    reads.on_damage = pages.on_damage = DamageReport(control).send
     auditor = Auditor(control, boot.audit_dir)
-    auth = Authenticator(boot, reads, files, control, auditor)
-    return Context(boot, reads, files, control, auth, auditor, Hub(boot, reads, auth.valid), Event(), daemon_pid)
+    auth = Authenticator(boot, reads, aside, control, auditor)
+    hub = Hub(boot, reads, auth.valid)
+    return Context(boot, reads, pages, Files(), aside, control, auth, auditor, hub, Event(), daemon_pid)

@@ -163,7 +163,7 @@ class Ends:
                 try:
                     self._settle(self._reads(_outcomes, due))
                 except StoreError as err:
-                    log.warning("rows of watched runs could not be read: %s", err)
+                    self._reads.tell("rows of watched runs", err)
 
     def _settle(self, outcomes: dict[str, tuple[str, int]]) -> None:
         for run_id, (outcome, lines) in outcomes.items():

@@ -202,11 +202,11 @@ class System:
         Raises:
             ApiError: 503 something hangs.
         """
-        with self._asking:
+        # Also for those who wait for the answer of the one who asks: else each would wait for all before.
+        with gevent.Timeout(_PATIENCE_S, unavailable("The host does not tell, some file system hangs")), self._asking:
             known = self._known
             if known is None or time.monotonic() - self._known_s > _KEEP_S:
-                with gevent.Timeout(_PATIENCE_S, unavailable("The host does not tell, some file system hangs")):
-                    known = self._threads(self._read, root_pid, scheduler_pid)
+                known = self._threads(self._read, root_pid, scheduler_pid)
                 self._known, self._known_s = known, time.monotonic()
         return known
 

@@ -4,6 +4,7 @@ from api.context import Context
 from api.errors import ApiError
 from api.guard import check_origin
 from api.operation import Access, Call, Operation
+from api.turns import asking
 from store import runs as store_runs
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -25,9 +26,11 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
         return
     if operation.access is Access.LOCAL and not auth.trusted_peer(req):
         raise ApiError(403, "Only for the daemon's own user, over the Unix socket")
+    asking.set(req.auth or req.get_header("Cookie"))  # who is not known yet waits for nobody else, either
     identity = call.identity = auth.identify(req)
     if identity is None:
         raise auth.refusal(req, "Not authenticated")
+    asking.set(identity.credential or identity.name)
     if req.method in UNSAFE and identity.by_browser:
         check_origin(req)
     if identity.role < operation.role:

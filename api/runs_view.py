@@ -11,7 +11,7 @@ startup         startup                cron
 ==============  =====================  ===========================
 
 Everything else is the same in both. Filters follow what is shown: where runs are listed folded, a value selects
-every run that is shown with it, and a name that B does not have is exact.
+every run that is shown with it, and a name that B does not have is exact. A sort by status follows it in every list.
 """
 
 from collections.abc import Iterable
@@ -22,9 +22,12 @@ from msgspec import UNSET, UnsetType
 from api import schemas
 from api.known import known_rfc3339
 from api.times import rfc3339
+from store.phases import END_REASONS
 from store.runs import Run
 
 FOLDED_REASON = {"succeeded": "success", "missed": "skipped", "start_failed": "failed"}
+SHOWN_ALIKE = {reason: shown for reason, shown in FOLDED_REASON.items() if shown in END_REASONS}
+"""End reasons that convention B shows as another one that there is."""
 FOLDED_TRIGGER = {"service": "cron", "startup": "cron"}
 
 

@@ -1,6 +1,5 @@
 """Samples of the host as the API shows them, and as an event for all streams that want them."""
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,6 @@ from store.errors import StoreError
 
 if TYPE_CHECKING:
     from api.context import Reads
-
-log = logging.getLogger("gunicorn.error")
 
 _PERIOD_S = metrics.FINE_MS / 1000
 _MARGIN_S = 0.1
@@ -79,9 +76,9 @@ class Samples:
             try:
                 sample = self._reads(metrics.newest)
             except StoreError as err:
-                log.warning("the newest sample could not be read: %s", err)
+                self._reads.tell("the newest sample", err)
                 sample = None
-            if sample is not None and sample.at > self.at:
+            if sample is not None and sample.at != self.at:  # earlier: the clock was set back
                 self.at, self.event = sample.at, sse.event("system", shown(sample))
                 for woken in self._waiters:
                     woken.set()

@@ -4,6 +4,7 @@ gevent writes what a thread raises, with all its frames, to standard error befor
 it is raised there and that is all.
 """
 
+import errno
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -24,13 +25,20 @@ class Threads:
         self._pool = ThreadPool(number)
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` in one of them, when one is free; returns what it returns, and raises what it raises."""
+        """Run `function` in one of them, when one is free; returns what it returns, and raises what it raises.
+
+        Raises:
+            OSError: EAGAIN, no thread may be had (pids.max, RLIMIT_NPROC).
+        """
         return run_in(self._pool, function, *args, **kwargs)
 
 
 def run_in(pool: ThreadPool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The same in a thread of `pool`."""
-    outcome: T | _Raised = pool.apply(_tried, (function, args, kwargs))
+    try:
+        outcome: T | _Raised = pool.apply(_tried, (function, args, kwargs))
+    except RuntimeError as err:
+        raise OSError(errno.EAGAIN, str(err)) from err
     if isinstance(outcome, _Raised):
         raise outcome.error
     return outcome

@@ -37,7 +37,7 @@ def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[
 def list_runs(context: Context, call: Call) -> None:
     """Deleted runs, the last deletion first."""
     wanted = filter_of(call, camel=False, folded=False, task=None)
-    found, total = context.reads(_deleted, wanted, call.query["limit"], call.query["offset"])
+    found, total = context.pages(_deleted, wanted, call.query["limit"], call.query["offset"])
     call.answer(DeletedRuns(runs=[_shown(run) for run in found], total=total))
 
 

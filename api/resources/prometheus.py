@@ -1,5 +1,6 @@
 """``/metrics``: what there is to watch, for Prometheus."""
 
+import contextlib
 import os
 import time
 from collections import Counter
@@ -78,8 +79,9 @@ def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".ring"):
-                number += 1
-                size += entry.stat().st_blocks * _BLOCK_BYTES
+                with contextlib.suppress(FileNotFoundError):  # its run has ended since
+                    size += entry.stat().st_blocks * _BLOCK_BYTES
+                    number += 1
     dropped: Counter[str] = Counter()
     for task, run_id in running:
         reader = LogReader(ring_path(folder, run_id), None)
@@ -97,7 +99,7 @@ def get_metrics(context: Context, call: Call) -> None:
     info = context.scheduler.info(context)
     sees = call.identity.sees if call.identity is not None else lambda _name: True
     stored, text = context.reads(_of_tasks, sees)
-    rings = context.files(_rings, context.boot.runtime_dir, stored.running)
+    rings = context.aside(_rings, context.boot.runtime_dir, stored.running)
     _daemon(text, context, scheduler_up=info is not None)
     _logs(text, rings)
     if call.tasks is None:

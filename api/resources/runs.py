@@ -105,7 +105,8 @@ def filter_of(call: Call, *, camel: bool, folded: bool, task: str | None) -> Run
 def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str | None) -> tuple[list[Run], int]:
     query = call.query
     sort = query["sortField" if camel else "sort_field"]
-    return context.reads(
+    snake = (query["naming"] or ("camel" if camel else "snake")) == "snake"
+    return context.pages(
         store_runs.list_runs,
         filter_of(call, camel=camel, folded=folded, task=task),
         _SORT_COLUMN[sort or "createdAt"],
@@ -113,6 +114,7 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
         query["limit"],
         query["offset"],
         now_ms=time.time_ns() // 1_000_000,
+        alike=runs_view.SHOWN_ALIKE if snake else {},
     )
 
 
@@ -191,7 +193,7 @@ def delete_run(context: Context, call: Call) -> None:
 def summarize(context: Context, call: Call) -> None:
     """Runs in a few numbers."""
     wanted = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
-    found = context.reads(run_summary.summarize, wanted)
+    found = context.pages(run_summary.summarize, wanted)
     last = found.last_failure
     call.answer(
         schemas.Summary(

@@ -1,13 +1,21 @@
-"""A database whose disk does not answer: nobody waits for ever."""
+"""A database, or logs, whose disk does not answer: nobody waits for ever."""
 
 import threading
+from pathlib import Path
+from typing import Any
 
+import gevent
 import pytest
 
 from api import context
-from api.context import Reads
+from api.context import Files, Reads, open_context
+from api.operation import Call
+from api.params import parse_query
+from api.resources import deleted_runs, runs
+from api.resources.runs import list_params
 from store.database import Database, open_writer
 from store.errors import QueryTimeout
+from supervisor.messages import Boot
 
 
 def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -33,3 +41,37 @@ def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
     monkeypatch.setattr(context, "_HUNG_S", 30.0)
     assert reads(lambda db: db.row("SELECT 1")) == (1,)
     assert all(event.wait(30) for event in ended)
+
+
+def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """However many are asked for, who asks for something else is known, and gets it."""
+    open_writer(str(tmp_path / "ringward.db")).close()
+    settings: dict[str, Any] = dict.fromkeys(Boot.__annotations__, "")
+    boot = Boot(**settings | {"data_dir": str(tmp_path), "database_url": None})
+    context_ = open_context(boot, 0)
+    done = threading.Event()
+    slow = [gevent.spawn(context_.pages, lambda _db: done.wait()) for _ in range(9)]
+    gevent.sleep(0)
+    monkeypatch.setattr(context, "_READ_S", 0.05)
+    query, _ = parse_query(list_params(camel=False), "")
+    nobody: Any = None
+    for page in (runs.list_runs, runs.summarize, deleted_runs.list_runs):
+        call = Call(nobody, nobody, {}, {**query, "since": None})
+        with pytest.raises(QueryTimeout):
+            page(context_, call)
+    monkeypatch.setattr(context, "_READ_S", 30.0)
+    assert context_.reads(lambda db: db.row("SELECT 1")) == (1,)
+    done.set()
+    gevent.joinall(slow)
+
+
+def test_logs_whose_disk_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads one hears that it does not answer, and once it does all is as before."""
+    monkeypatch.setattr(context, "_FILE_S", 0.05)
+    files, thawed = Files(), threading.Event()
+    for _ in range(9):
+        with pytest.raises(TimeoutError, match="its disk does not answer"):
+            files(thawed.wait)
+    thawed.set()
+    monkeypatch.setattr(context, "_FILE_S", 30.0)
+    assert files(lambda: "read") == "read"

@@ -281,3 +281,17 @@ def test_a_foreign_file(daemon: Daemon) -> None:
         assert answer.status == 500
         assert "neither a ring nor a log file" in answer.json["detail"]
         assert daemon.boot.data_dir not in answer.json["detail"]
+
+
+def test_a_fifo_in_the_place_of_a_log(daemon: Daemon) -> None:
+    """Nobody waits for whoever would write into it: 500, and other logs are read."""
+    run = daemon.insert(
+        make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2)
+    )
+    path = Path(log_path(daemon.boot.data_dir, run.task_name, run.id))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    for kind in ("", "/raw", "/stream", "/line/0/history"):
+        answer = daemon.get(f"/api/runs/{run.id}/log{kind}")
+        assert answer.status == 500
+        assert answer.json["detail"] == "The log cannot be read: Illegal seek"

@@ -116,6 +116,13 @@ def test_without_a_scheduler(own: Daemon) -> None:
         own.scheduler.start()
 
 
+def test_a_ring_that_goes(own: Daemon) -> None:
+    """Its run may end between a look at the directory and one at the ring: then it is none, and all else is told."""
+    before = value(scraped(own), "ringward_rings")
+    Path(own.boot.runtime_dir, "gone.ring").symlink_to("nowhere")  # a name, and nothing behind it
+    assert value(scraped(own), "ringward_rings") == before
+
+
 def test_who_may_see_it(daemon: Daemon, tmp_path: Path) -> None:
     """Whoever is authenticated; with metrics = "open" everybody."""
     assert daemon.get("/metrics", unix=False).status == 401

@@ -102,3 +102,18 @@ def test_a_database_that_was_there(
     with pytest.raises(NotReady):
         reads(fail)
     assert set(told) == ({error} if reported else set())
+
+
+def test_no_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """While none may be had nothing can be read; who looks again and again, as for the ends of runs, goes on then."""
+
+    def none_left(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    open_writer(str(tmp_path / "ringward.db")).close()
+    reads = Reads(str(tmp_path / "ringward.db"))
+    with monkeypatch.context() as limit:
+        limit.setattr("gevent.threadpool.start_new_thread", none_left)
+        with pytest.raises(StoreError, match="can't start new thread"):
+            reads(one)
+    assert reads(one) == (1,)

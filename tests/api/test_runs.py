@@ -230,6 +230,20 @@ def test_filters_and_sorts(daemon: Daemon, mixed: list[Run], query: dict[str, An
     assert ids_in(daemon, "/api/runs", task_name="mix", **query) == expected
 
 
+def test_a_sort_by_status_follows_what_is_shown(daemon: Daemon, shared: Daemon) -> None:
+    """Where two end reasons are shown as one, they are sorted as one, and their runs stand by id."""
+    reasons = ["start_failed", "queue_full", "skipped", "failed", "missed"]
+    rows = [
+        shared.insert(full_run("folded", created_at=1000 + n, end_reason=reason)) for n, reason in enumerate(reasons)
+    ]
+    exact, shown = ([rows[number].id for number in order] for order in ([3, 4, 1, 2, 0], [0, 3, 1, 2, 4]))
+    query = {"sort_field": "status", "sort_direction": "asc"}
+    assert ids_in(daemon, "/api/runs", task_name="folded", **query) == shown
+    assert ids_in(daemon, "/api/runs", task_name="folded", naming="camel", **query) == exact
+    assert ids_in(daemon, "/api/tasks/folded/runs", **query) == exact
+    assert ids_in(daemon, "/api/tasks/folded/runs", naming="snake", **query) == shown
+
+
 def test_search_finds_ids(daemon: Daemon, mixed: list[Run]) -> None:
     """Search is a part of the task name or of the id, in any case."""
     assert ids_in(daemon, "/api/runs", search=mixed[2].id.lower()) == [mixed[2].id]

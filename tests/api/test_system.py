@@ -5,7 +5,9 @@ import os
 import pytest
 from msgspec import UNSET
 
-from api.hostfacts import Rates
+from api import hostfacts
+from api.errors import ApiError
+from api.hostfacts import Rates, System
 from api.times import rfc3339
 from store import metrics
 from store.metrics import FINE_MS, Sample
@@ -53,6 +55,14 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates.of("sda") == (UNSET, UNSET)
     rates.look({"sda": (1300, 50), "sdb": (0, 501), "sdc": (9, 9)})
     assert [rates.of(name) for name in ("sda", "sdb", "sdc")] == [(150.0, 0.0), (0.0, 0.5), (UNSET, UNSET)]
+
+
+def test_a_file_system_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits longer than for one look at it, however many wait already."""
+    monkeypatch.setattr(hostfacts, "_PATIENCE_S", 0.05)
+    system = System()
+    with system._asking, pytest.raises(ApiError, match="hangs"):  # somebody else asks
+        system(1, None)
 
 
 def test_without_a_scheduler(own: Daemon) -> None:
@@ -121,3 +131,14 @@ def test_the_event(own: Daemon) -> None:
     wanting.close()
     other.close()
     assert (event.name, event.id, event.data["cpuPercent"]) == ("system", None, 0.0)
+
+
+def test_the_event_after_the_clock_was_set_back(own: Daemon) -> None:
+    """What is sampled from then on is news, too."""
+    stream = own.stream("/api/events/stream?types=system")
+    fill(own, now_ms() + 86_400_000, 1)
+    (before,) = stream.take(1)
+    fill(own, now_ms(), 1)
+    (after,) = stream.take(1)
+    stream.close()
+    assert after.data["t"] < before.data["t"]

@@ -142,6 +142,18 @@ def test_the_last_use_is_noted_once_a_minute(daemon: Daemon) -> None:
     assert [op for op, _ in daemon.scheduler.calls].count("token_touch") == 1
 
 
+def test_uses_after_the_clock_was_set_back(daemon: Daemon) -> None:
+    """They are noted as seldom as before: not each, by a write, until the clock is there again."""
+    secret = make_token(daemon, "ahead")
+    with daemon.lock:
+        daemon.db.execute("UPDATE tokens SET last_used_at = ? WHERE name = 'ahead'", [now_ms() + 86_400_000])
+    ahead = listed(daemon, "ahead")["lastUsedAt"]
+    for _ in range(20):
+        assert daemon.get("/api/runs", bearer(secret), unix=False).status == 200
+    until(lambda: listed(daemon, "ahead")["lastUsedAt"] < ahead, "the use to be noted")
+    assert [op for op, _ in daemon.scheduler.calls].count("token_touch") == 1
+
+
 @pytest.mark.parametrize(("role", "trigger"), [("operator", "api"), ("admin", "api"), ("cloud", "cloud")])
 def test_the_trigger_of_a_token(daemon: Daemon, role: str, trigger: str) -> None:
     """Runs that a cloud token triggers say so, and every run says which token it was."""

@@ -1,0 +1,66 @@
+"""Turns: of many who want the same, only some have it at a time.
+
+Whoever asks for much waits for itself: each of those who ask has a line of its own, and the lines come in turn. So how
+long one waits depends on how many others there are, never on how much they ask for.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import gevent
+from gevent.event import Event
+
+asking: ContextVar[Hashable] = ContextVar("asking", default=None)
+"""For whom the greenlet works; None: for nobody in particular, or for the daemon itself."""
+
+
+class Turns:
+    """Of so many at a time."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._lines: OrderedDict[Hashable, deque[Event]] = OrderedDict()
+
+    @contextmanager
+    def turn(self, patience_s: float | None = None, late: Exception | None = None) -> Iterator[None]:
+        """Have one, as soon as it is the turn of the line that the greenlet stands in.
+
+        Args:
+            patience_s: How long to wait for it; None: for ever.
+            late: What is raised when that is over.
+        """
+        if self._free:
+            self._free -= 1
+        else:
+            with gevent.Timeout(patience_s, late):
+                self._wait(asking.get())
+        try:
+            yield
+        finally:
+            self._next()
+
+    def _wait(self, line: Hashable) -> None:
+        mine = Event()
+        self._lines.setdefault(line, deque()).append(mine)
+        try:
+            mine.wait()
+        except BaseException:  # its time is over
+            if mine.is_set():
+                self._next()
+            else:
+                self._lines[line].remove(mine)
+                if not self._lines[line]:
+                    del self._lines[line]
+            raise
+
+    def _next(self) -> None:
+        if not self._lines:
+            self._free += 1
+            return
+        line, waiting = self._lines.popitem(last=False)
+        first = waiting.popleft()
+        if waiting:
+            self._lines[line] = waiting  # behind the others
+        first.set()

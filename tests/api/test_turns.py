@@ -1,0 +1,110 @@
+"""Turns of those who want the same."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent
+import pytest
+
+from api import context
+from api.context import Files, Reads, Searches
+from api.errors import ApiError
+from api.turns import Turns, asking
+from store.database import open_writer
+
+
+@contextlib.contextmanager
+def working_for(who: str) -> Iterator[None]:
+    token = asking.set(who)
+    try:
+        yield
+    finally:
+        asking.reset(token)
+
+
+def take(turns: Turns, who: str, taken: list[str]) -> None:
+    with working_for(who), turns.turn():
+        gevent.sleep(0)
+        taken.append(who)
+
+
+def test_who_asks_for_much_waits_for_itself() -> None:
+    """However many wait for one, another one who comes later is the next but one."""
+    turns, taken = Turns(1), list[str]()
+    gevent.joinall([gevent.spawn(take, turns, who, taken) for who in [*"aaaaaaaa", "b", "c"]], raise_error=True)
+    assert "".join(taken) == "aabcaaaaaa"
+
+
+def test_turns_of_who_waits_no_more() -> None:
+    """They go to the others, also when one had it already but did not hear of it."""
+    turns, taken = Turns(1), list[str]()
+    first = gevent.spawn(take, turns, "a", taken)
+    waiting = [gevent.spawn(take, turns, "b", taken) for _ in range(3)]
+    gevent.sleep(0)
+    waiting[0].kill()
+    first.join()
+    waiting[1].kill()
+    gevent.joinall(waiting)
+    assert taken == ["a", "b"]
+    with gevent.Timeout(30), turns.turn():
+        pass
+
+
+def test_an_error_in_a_turn() -> None:
+    """It ends it."""
+    turns = Turns(1)
+    with pytest.raises(ZeroDivisionError), turns.turn():
+        raise ZeroDivisionError
+    with gevent.Timeout(30), turns.turn():
+        pass
+
+
+def test_who_asks_the_database_for_much(tmp_path: Path) -> None:
+    """Others do not wait for all of that."""
+    path = str(tmp_path / "ringward.db")
+    open_writer(path).close()
+    reads, order = Reads(path), list[str]()
+
+    def ask(who: str) -> None:
+        with working_for(who):
+            reads(lambda _db: order.append(who))
+
+    gevent.joinall([gevent.spawn(ask, who) for who in [*"a" * 50, "b"]], raise_error=True)
+    assert order.index("b") < 10
+
+
+def test_who_reads_much() -> None:
+    """Others do not wait for all of that."""
+    files, order = Files(), list[str]()
+
+    def read(who: str) -> None:
+        with working_for(who):
+            files(order.append, who)
+
+    gevent.joinall([gevent.spawn(read, who) for who in [*"a" * 50, "b"]], raise_error=True)
+    assert order.index("b") < 10
+
+
+def test_who_searches_much() -> None:
+    """Others do not wait for all of that."""
+    searches, order = Searches(), list[str]()
+
+    def search(who: str) -> None:
+        with working_for(who), searches.place():
+            gevent.sleep(0)
+            order.append(who)
+
+    gevent.joinall([gevent.spawn(search, who) for who in [*"a" * 50, "b"]], raise_error=True)
+    assert order.index("b") < 10
+
+
+def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for ever."""
+    monkeypatch.setattr(context, "_PLACE_S", 0.01)
+    searches = Searches()
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(searches.place())
+        with pytest.raises(ApiError, match="Too many searches"):
+            stack.enter_context(searches.place())
