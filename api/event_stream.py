@@ -3,7 +3,7 @@
 Gunicorn iterates it in the request's greenlet and closes it. It ends when the client hangs up (a watcher on the socket
 notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out) or its machine does
 not confirm for as long what was sent to it, be it a heartbeat (TCP's own time-out, 15 minutes, is for others), when its
-session ends or its token is revoked, when the worker ends, and, for a run, with ``done``.
+session ends or its token is revoked, when its place is wanted, when the worker ends, and, for a run, with ``done``.
 
 A stream that has sent all there is and waits for more needs its greenlet only for what is not a new line: those its
 feed gives it on the loop, made ready for sending once for all streams, and it hands them to the socket at once. To
@@ -25,7 +25,7 @@ from api.context import Context
 from api.ends import Watch
 from api.feed import Feed
 from api.operation import Call
-from api.sending import PIECE_BYTES
+from api.sending import PIECE_BYTES, give
 from logring.reader import Head
 
 HEARTBEAT_S = 15.0
@@ -48,6 +48,7 @@ class EventStream(ABC):
         self.woken = Event()
         self.revoked = False
         self.credential = call.identity.credential if call.identity else None
+        self.greenlet = gevent.getcurrent()
         self.context = context
         self.beat_s = time.monotonic() + HEARTBEAT_S
         self._environ: dict[str, Any] = call.req.env
@@ -71,7 +72,7 @@ class EventStream(ABC):
         """
         try:
             self.context.hub.start()
-            self.context.hub.streams.add(self)
+            self.context.hub.streams[self] = None
             sock = self._environ["gunicorn.socket"]
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
@@ -145,7 +146,7 @@ class EventStream(ABC):
             feed.waiters.add(self.woken)
         if self._rest:
             rest, self._rest = self._rest, b""
-            self._sock.sendall(rest)
+            give(self._sock, rest)
         return beat, self._position
 
     def take(self, feed: Feed, head: Head) -> bool:
@@ -196,7 +197,7 @@ class EventStream(ABC):
     def close(self) -> None:
         """Let go of everything; called by gunicorn in any case."""
         hub = self.context.hub
-        hub.streams.discard(self)
+        hub.streams.pop(self, None)
         if self._client is not None:
             self._client.stop()
             self._client.close()

@@ -7,11 +7,16 @@ Gunicorn sends the head of an answer by itself, which wakes a client for nothing
 body are one piece.
 """
 
+import time
 from typing import Any
 
+import gevent
 from gunicorn.http import wsgi
 
 PIECE_BYTES = 65536
+
+taking: dict[gevent.Greenlet, float] = {}
+"""Those whose clients are to take a piece, and since when (monotonic): who waits for that longest is the first."""
 
 
 def frame(data: bytes) -> bytes:
@@ -23,14 +28,28 @@ def write(sock: Any, data: bytes, chunked: bool = False) -> None:
     """Stands in for ``gunicorn.util.write``."""
     framed = b"%X\r\n%b\r\n" % (len(data), data) if chunked else data
     if len(framed) <= PIECE_BYTES:
-        # Nearly always the kernel takes all of it at once, and then ``sendall`` costs twice as much.
-        sent = sock.send(framed)
-        if sent < len(framed):
-            sock.sendall(memoryview(framed)[sent:])
+        give(sock, framed)
         return
     view = memoryview(framed)
     for begin in range(0, len(view), PIECE_BYTES):
-        sock.sendall(view[begin : begin + PIECE_BYTES])
+        give(sock, view[begin : begin + PIECE_BYTES])
+
+
+def give(sock: Any, piece: bytes | memoryview) -> None:
+    """Send a piece; the client takes it when it likes.
+
+    Raises:
+        OSError: it is gone, or took too long.
+    """
+    greenlet = gevent.getcurrent()
+    taking[greenlet] = time.monotonic()
+    try:
+        # Nearly always the kernel takes all of it at once, and then ``sendall`` costs twice as much.
+        sent = sock.send(piece)
+        if sent < len(piece):
+            sock.sendall(memoryview(piece)[sent:])
+    finally:
+        del taking[greenlet]
 
 
 class _Pieces:

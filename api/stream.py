@@ -8,7 +8,8 @@ A poll of all heads every 250 ms stands behind the bells.
 import errno
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -128,6 +129,7 @@ class Follower(Protocol):
     woken: Event
     revoked: bool
     credential: Credential | None
+    greenlet: gevent.Greenlet
     beat_s: float
     """When it has to say something, if only that it is still there (monotonic)."""
 
@@ -136,8 +138,10 @@ class Hub:
     """All feeds, bells, watches and streams of one worker."""
 
     def __init__(self, boot: Boot, reads: Reads, valid: Callable[[Credential], bool]) -> None:
-        self.streams: set[Follower] = set()
+        self.streams: dict[Follower, None] = {}
+        """The oldest first."""
         self._boot = boot
+        self._reads = reads
         self._valid = valid
         self._feeds: dict[str, Feed] = {}
         self._root_bell = Bell(boot.root_bell, boot.token, self._feeds)
@@ -187,13 +191,19 @@ class Hub:
             try:
                 valid = self._valid(credential)
             except StoreError as err:
-                log.warning("a %s could not be read: %s", credential.kind, err)
+                self._reads.tell(f"a {credential.kind}", err)
                 continue
             if not valid:
                 for stream in self.streams:
                     if stream.credential == credential:
                         stream.revoked = True
                         stream.woken.set()
+
+    def dispensable(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
+        """The oldest stream among these of whoever has most of them; None: there is none."""
+        here = [stream for stream in self.streams if stream.greenlet in places]
+        most = Counter(stream.credential for stream in here).most_common(1)
+        return next((stream.greenlet for stream in here if stream.credential == most[0][0]), None)
 
     def paths(self, run: Run) -> tuple[str, str]:
         """Ring and log file of a run."""
@@ -215,8 +225,9 @@ class Hub:
         if feed is None:
             feed = Feed(name, ring_path(self._boot.runtime_dir, name), alone=name in (EVENTS, DAEMON))
             self._feeds[name] = feed
+        feed.users += 1  # first: to subscribe may take a while, and others go meanwhile
+        if feed.users == 1:
             self._bell(name).subscribe(name)
-        feed.users += 1
         return feed
 
     def leave(self, feed: Feed) -> None:

@@ -6,8 +6,9 @@ What differs from gunicorn's own gevent worker:
 * a worker that hangs is ended by SIGABRT for good. Gunicorn's handler raises SystemExit in whatever greenlet
   runs, after which the worker lives on without accepting and is not replaced while a stream is open;
 * what a connection does has a time limit in both directions, not only the headers;
-* when all places are taken, whoever has kept us waiting longest for a request, or for more of one, has to go: else
-  silent clients, of which one host can have thousands, would keep everybody else out;
+* when all places are taken, whoever has kept us waiting longest for a request, or for more of one, has to go, else who
+  takes nothing of an answer, else a stream: silent clients, of which one host can have thousands, would keep everybody
+  else out;
 * a client that sends as fast as we read does not hold up the others: they have a turn before each read of the socket
   and after each request; and what nobody read of a request's body is passed over within bounds;
 * gevent's own web server, which gunicorn's gevent worker loads for those who want that, stays out of memory.
@@ -54,18 +55,22 @@ from api.app import build  # noqa: E402
 from api.context import Context, open_context  # noqa: E402
 from api.errors import write_error  # noqa: E402
 from api.exposure import Exposure  # noqa: E402
-from api.sending import Response, write  # noqa: E402
+from api.sending import Response, taking, write  # noqa: E402
 from api.times import http_date  # noqa: E402
 
 _LOOK_S = 2.0
 _SOCKET_S = 30.0
 _LINGER_S = 1.0
 _HANDSHAKE_S = 10.0
+_HEAD_BYTES = 64 << 10
+"""Gunicorn allows as much as all fields have at their largest, 800 KiB, and goes through all of it with each read."""
 _PASSED_OVER_BYTES = 1 << 20
 _PASSED_OVER_S = 10.0
 _STEP_BYTES = 65536
 _CHUNKS = 32
 """Read between two turns of others: a chunk takes some 10 µs, however little it holds."""
+_STALLED_S = 5.0
+"""Who has not taken a piece of an answer for so long has to go when all places are taken."""
 _CLOSE_BELOW_S = 0.5
 """Time between our own end of patience with requests and the arbiter's SIGKILL."""
 
@@ -88,6 +93,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         gunicorn.util.http_date = http_date
         gunicorn.http.wsgi.Response = Response
         gunicorn.http.parser.SocketUnreader = FairUnreader
+        gunicorn.http.parser.RequestParser.mesg_class = BoundedRequest
         gunicorn.http.message.ChunkedReader = FairChunkedReader
         # Gunicorn would make one for each request, and look up each setting through two functions, twenty times.
         errors = gunicorn.http.wsgi.WSGIErrorsWrapper(self.cfg)
@@ -156,6 +162,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             began_s = time.monotonic()
             self.stopping.wait(_LOOK_S)
             self.context.lag_s = max(0.0, time.monotonic() - began_s - _LOOK_S)
+            for pool in pools:
+                self._make_room(pool)  # time alone may have made somebody one who has to go
         for server in servers:
             server.close()
         self._drain(pools)
@@ -223,6 +231,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                 if req.unreader.buf.tell():
                     # The next request is here already, and perhaps the one after that.
                     gevent.sleep(0)
+            for pool in self._pools:
+                if greenlet in pool:  # nobody waited when the last place was taken
+                    self._make_room(pool)
             return going_on
         except StopIteration:
             _pass_over(req.body)
@@ -235,9 +246,6 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._waiting[greenlet] = None
             if sock.fileno() >= 0:
                 sock.settimeout(None)
-            for pool in self._pools:
-                if greenlet in pool:  # nobody waited when the last place was taken
-                    self._make_room(pool)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
@@ -260,16 +268,27 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._waiting.pop(greenlet, None)
 
     def _make_room(self, pool: Pool, newcomer: gevent.Greenlet | None = None) -> None:
-        """When all places of a listener are taken, whose client has kept it waiting longest has to go."""
+        """When all places of a listener are taken, one whose client keeps us waiting has to go."""
         if pool.full():
             gevent.get_hub().loop.run_callback(self._let_go, pool, newcomer)
 
     def _let_go(self, pool: Pool, newcomer: gevent.Greenlet | None) -> None:
         """On the loop, so that no request comes between the choice and the end: it would be carried out, or half."""
         found = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
-        if found is not newcomer and found is not None and pool.full():
-            del self._waiting[found]
+        if not pool.full():
+            return
+        if found is None or found is newcomer:
+            # A stream can be resumed.
+            found = self._stalled(pool) or self.context.hub.dispensable(pool)
+        if found is not None:
+            self._waiting.pop(found, None)
             found.throw(gevent.GreenletExit)
+
+    @staticmethod
+    def _stalled(pool: Pool) -> gevent.Greenlet | None:
+        """Whose client has taken nothing for longest, if that is long."""
+        before_s = time.monotonic() - _STALLED_S
+        return next((greenlet for greenlet, since_s in taking.items() if since_s < before_s and greenlet in pool), None)
 
     def _with_tls(self, client: Any) -> Any:
         """The connection after the handshake; None when that failed."""
@@ -322,6 +341,15 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
             if answering:
                 self.waiting.pop(greenlet, None)
         return data
+
+
+class BoundedRequest(gunicorn.http.message.Request):  # type: ignore[misc]  # gunicorn has no types
+    """Reads a head, and trailers, of bounded size: who sends half of one makes us keep it."""
+
+    def parse(self, unreader: Any) -> Any:
+        """The head; returns what came behind it."""
+        self.max_buffer_headers = _HEAD_BYTES
+        return super().parse(unreader)
 
 
 class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no types

@@ -31,14 +31,41 @@ gevent.sleep(0.5)
 print(bell._client is not None, flush=True)
 """
 
+_OF_ONE_RING = """
+from gevent import monkey
+monkey.patch_all(os=False, signal=False, subprocess=False)
+import sys
+from types import SimpleNamespace
+import gevent
+from api.stream import Hub
 
-def _talk(tmp_path: Path, how: str) -> tuple[str, set[str]]:
+path, folder = sys.argv[1], sys.argv[1].rpartition("/")[0]
+boot = SimpleNamespace(root_bell=path, scheduler_bell=path, token="token", runtime_dir=folder, data_dir=folder)
+hub = Hub(boot, None, None)
+hub._started = True
+hub.enter("first")
+gevent.sleep(0.2)
+others = [gevent.spawn(hub.enter, str(number)) for number in range(600)]
+one = gevent.spawn(hub.enter, "one")
+gevent.sleep(0.2)
+other = gevent.spawn(lambda: hub.leave(hub.enter("one")))
+gevent.sleep(0.2)
+print("ready", flush=True)
+gevent.joinall([*others, other], timeout=20, raise_error=True)
+feed = one.get(timeout=20)
+print(hub._feeds.get("one") is feed, feed.users, flush=True)
+hub.leave(feed)
+print("one" in hub._feeds, flush=True)
+"""
+
+
+def _talk(tmp_path: Path, how: str, program: str = _PROGRAM) -> tuple[str, set[str]]:
     """What the worker says in the end, and what was subscribed."""
     heard: set[str] = set()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(tmp_path / "bell"))
         listener.listen()
-        command = [sys.executable, "-c", _PROGRAM, str(tmp_path / "bell"), how]
+        command = [sys.executable, "-c", program, str(tmp_path / "bell"), how]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -46,7 +73,7 @@ def _talk(tmp_path: Path, how: str) -> tuple[str, set[str]]:
             with connection:
                 while packet := connection.recv(65536):
                     heard.update(line[1:] for line in packet.decode().split("\n"))
-            return process.stdout.readline(), heard
+            return process.stdout.read(), heard
 
 
 def test_many_subscribe_at_once(tmp_path: Path) -> None:
@@ -61,3 +88,10 @@ def test_one_more_subscribes_while_many_do_it_again(tmp_path: Path) -> None:
     said, heard = _talk(tmp_path, "again")
     assert said == "True\n"
     assert heard.issuperset([*map(str, range(600)), "another"])
+
+
+def test_one_goes_while_another_subscribes(tmp_path: Path) -> None:
+    """Who waits until the writer takes its subscription follows the ring, whoever else of it has gone meanwhile."""
+    said, heard = _talk(tmp_path, "one ring", _OF_ONE_RING)
+    assert said == "True 1\nFalse\n"
+    assert "one" in heard

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.credentials import basic
+from tests.api.credentials import basic, bearer, make_token
 from tests.api.harness import PASSWORD, Daemon
 from tests.waiting import until
 
@@ -140,6 +140,32 @@ def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
         assert narrow.get("/healthz", unix=False).status == 200
         narrow.announce("run.created", taskName="job")
         assert [event.name for event in stream.take(1)] == ["run.created"]
+
+
+def test_more_clients_that_read_nothing_than_places(narrow: Narrow) -> None:
+    """Who takes nothing of what it asked for has to go as well: nobody needs credentials to ask for something large."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * PLACES):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", narrow.port))
+            client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+        assert narrow.get("/healthz", unix=False).status == 200
+
+
+def test_more_streams_than_places(narrow: Narrow) -> None:
+    """Of whoever has most of them one has to end, to be resumed; those of others stay."""
+    path = "/api/events/stream?types=run.created"
+    tokens = [make_token(narrow, role="viewer", name=name) for name in ("few", "many")]
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for token in [tokens[0]] + [tokens[1]] * (PLACES - 1):
+            streams.append(narrow.stream(path, bearer(token), unix=False))
+            stack.callback(streams[-1].close)
+        assert narrow.get("/healthz", unix=False).status == 200
+        assert streams[1].take(1) == []
+        narrow.announce("run.created", taskName="job")
+        assert [event.name for event in streams[0].take(1)] == ["run.created"]
 
 
 def triggered(daemon: Daemon, times: int) -> bool:
