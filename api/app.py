@@ -2,7 +2,6 @@
 
 import functools
 import ipaddress
-import logging
 import mimetypes
 from collections import defaultdict
 
@@ -20,9 +19,8 @@ from api.operation import Call, Operation
 from api.operations import OPERATIONS
 from api.params import parse_path, parse_query, raise_all
 from api.resources.pages import Site
-from store.errors import NotReady, StoreError
-
-log = logging.getLogger("gunicorn.error")
+from api.room import KNOWN, STRANGERS
+from store.errors import StoreError
 
 
 class Route:
@@ -52,8 +50,7 @@ class Route:
             self._record(operation, call, err.status, reason_of(err))
             raise
         except StoreError as err:
-            if type(err) is not NotReady:  # a first start is no failure
-                log.error("%s: the database could not be read: %s", operation.id, err)
+            self._context.reads.tell(operation.id, err)
             refusal = unavailable("The database could not be read")
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
@@ -72,13 +69,27 @@ class Route:
             call.target = " ".join(call.path.values())
         permission.admit(self._context, operation, call)
         call.query, errors = parse_query(operation.query, call.req.query_string)
-        raise_all(misnamed + errors)
-        permission.check_scope(self._context, operation, call)
-        schema = operation.accepts
-        if schema is not None:
-            limit_bytes = operation.body_limit_bytes
-            call.body = body.decode(call.req, schema, required=operation.body_required, limit_bytes=limit_bytes)
-        operation.handler(self._context, call)
+        errors = misnamed + errors
+        if not errors:
+            permission.check_scope(self._context, operation, call)
+        room = STRANGERS if call.identity is None else KNOWN
+        with room.holding() as take:
+            if operation.accepts is not None:
+                try:
+                    call.body = body.decode(
+                        call.req,
+                        operation.accepts,
+                        required=operation.body_required,
+                        limit_bytes=operation.body_limit_bytes,
+                        take=take,
+                        thread=room.thread,
+                    )
+                except ApiError as err:
+                    if not errors:
+                        raise
+                    errors += err.errors
+            raise_all(errors)
+            operation.handler(self._context, call)
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
         """Audit what changes something, by whoever we know; wrong passwords are audited where they fail."""
@@ -90,6 +101,12 @@ class Route:
         )
 
 
+class _App(falcon.App[falcon.Request, falcon.Response]):
+    """Refuses no method before the guard has looked at the request."""
+
+    _META_METHODS = frozenset()
+
+
 def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     """The application of one worker."""
     router = CompiledRouter()
@@ -98,7 +115,7 @@ def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
     guard = Guard([*bound, *boot.hosts], Exposure(boot), router)
     mimetypes.knownfiles.clear()  # Falcon would read the host's thousands of types, of which we serve none
-    app = falcon.App(router=router, middleware=[guard])
+    app = _App(router=router, middleware=[guard])
     app.add_error_handler(Exception, on_failure)
     app.add_error_handler(falcon.HTTPError, on_http_error)
     app.add_error_handler(ApiError, on_api_error)

@@ -1,4 +1,4 @@
-"""Request bodies: bounded, in time and in size, then every field checked.
+"""Request bodies: bounded, in time and in size, each and all together, then every field checked.
 
 Falcon sees no body without Content-Length, so chunked bodies are read here from gunicorn's own reader. One that is
 too large is drained up to a bound before it is refused: closing a connection with unread data resets it, and the
@@ -6,9 +6,11 @@ client would never see the answer.
 """
 
 import functools
+import itertools
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, get_args, get_origin
 
 import falcon
@@ -17,10 +19,10 @@ import msgspec
 from gunicorn.http.errors import NoMoreData, ParseException
 from msgspec import UNSET
 
-from api.errors import ApiError, invalid
+from api.errors import ApiError, invalid, unavailable
 from api.params import IGNORED
 from api.schemas import ErrorDetail
-from api.threads import run_in
+from api.threads import Threads
 
 _DRAIN_BYTES = 64 << 20
 _TIME_S = 30.0
@@ -32,6 +34,10 @@ _MAX_ERRORS = 10_000
 """Of one body: a million unknown fields would make an answer of many times its size."""
 _LARGE_BYTES = 128 << 10
 """What is larger is looked at in a thread: half a second for a million fields."""
+_MOST_INSIDE = 1000
+"""Objects and arrays in a body, of which those that mean something have a few: to make millions takes seconds, in which
+Python does nothing else, whatever thread it is in."""
+_STRINGS_OR_BEGIN = re.compile(rb'(?:[^"\[{]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"?+){1,1000}+|[\[{]', re.DOTALL)
 _PART = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:(?://\[[0-9A-Fa-f:.]+\])?{_PART}(?:#{_PART})?")
 """RFC 3986, 3, without what only names of users, and addresses of the future, would need."""
@@ -63,24 +69,27 @@ def _give_up(req: falcon.Request) -> None:
     req.env["wsgi.input"].failed = True
 
 
-def read(req: falcon.Request, limit_bytes: int) -> bytes:
-    """The whole body.
+def read(req: falcon.Request, limit_bytes: int, take: Callable[[int], bool]) -> bytes:
+    """The whole body, for which `take` finds room.
 
     Raises:
-        ApiError: 400 it ends early; 413 over `limit_bytes`; 408 when it does not arrive in 30 s.
+        ApiError: 400 it ends early; 413 over `limit_bytes`; 408 when it does not arrive in 30 s; 503 there is no room.
     """
     if not req.content_length and "HTTP_TRANSFER_ENCODING" not in req.env:
         return b""
     stream = req.env["wsgi.input"]
     parts: list[bytes] = []
-    size = 0
+    size, fits = 0, True
     try:
         with gevent.Timeout(_TIME_S):
             while data := stream.read(_STEP_BYTES):
                 size += len(data)
-                if size <= limit_bytes:
+                fits = fits and (size > limit_bytes or take(len(data)))
+                if size <= limit_bytes and fits:
                     parts.append(data)
-                elif size > _DRAIN_BYTES:
+                    continue
+                parts.clear()
+                if size > _DRAIN_BYTES:
                     _give_up(req)
                     break
     except (gevent.Timeout, TimeoutError) as err:
@@ -97,16 +106,28 @@ def read(req: falcon.Request, limit_bytes: int) -> bytes:
         # Half a request is none: whoever was cut off in the middle did not ask for what the half happens to say.
         _give_up(req)
         raise ApiError(400, "The body ends before its Content-Length")
+    if not fits:
+        raise unavailable("Too many large bodies come at once; nothing was done")
     return b"".join(parts)
 
 
-def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool, limit_bytes: int) -> msgspec.Struct:
-    """The body as `schema`; an empty one as ``{}`` unless it is required.
+def decode(
+    req: falcon.Request,
+    schema: type[msgspec.Struct],
+    *,
+    required: bool,
+    limit_bytes: int,
+    take: Callable[[int], bool],
+    thread: Threads,
+) -> msgspec.Struct:
+    """The body, for which `take` finds room, as `schema`; an empty one as ``{}`` unless it is required.
+
+    A large one is looked at in `thread`.
 
     Raises:
-        ApiError: 400 no JSON; 413; 415 another media type, or compressed; 422 naming every invalid field.
+        ApiError: 400 no JSON; 413; 415 another media type, or compressed; 422 naming every invalid field; 503 no room.
     """
-    raw = read(req, limit_bytes)
+    raw = read(req, limit_bytes, take)
     if not raw:
         if required:
             raise ApiError(400, "The body is missing")
@@ -116,11 +137,13 @@ def decode(req: falcon.Request, schema: type[msgspec.Struct], *, required: bool,
     elif (req.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
         raise ApiError(415, "The body must not be compressed", headers={"Accept-Encoding": "identity"})
     if len(raw) > _LARGE_BYTES:
-        return run_in(gevent.get_hub().threadpool, _decoded, raw, schema)
+        return thread(_decoded, raw, schema)
     return _decoded(raw, schema)
 
 
 def _decoded(raw: bytes, schema: type[msgspec.Struct]) -> msgspec.Struct:
+    if _holds_many(raw):
+        raise ApiError(400, f"The body has more than {_MOST_INSIDE} objects and arrays")
     try:
         data = _DECODER.decode(raw)
         errors = _given_twice(raw, data)
@@ -137,6 +160,14 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct]) -> msgspec.Struct:
             errors = [ErrorDetail(error.location, error.message) for error in errors]
         raise invalid(errors)
     return schema(**values)
+
+
+def _holds_many(raw: bytes) -> bool:
+    """Whether there are too many objects and arrays in what should be JSON; brackets in its strings are none."""
+    if raw.count(b"[") + raw.count(b"{") <= _MOST_INSIDE:
+        return False
+    begins = (1 for found in _STRINGS_OR_BEGIN.finditer(raw) if found[0] in (b"[", b"{"))
+    return next(itertools.islice(begins, _MOST_INSIDE, None), None) is not None
 
 
 def _is_json(content_type: str | None) -> bool:

@@ -109,7 +109,11 @@ def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Probl
         resp.set_header(name, value)
     resp.stream = None
     resp.text = None
-    resp.data = msgspec.json.encode(document)
+    try:
+        resp.data = msgspec.json.encode(document)
+    except RecursionError:  # of a thread, which begins with an empty stack, comes what is nested more deeply
+        document.errors = [ErrorDetail(detail.location, detail.message) for detail in error.errors]
+        resp.data = msgspec.json.encode(document)
     return document
 
 

@@ -184,7 +184,7 @@ def test_log_out_ends_streams(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["Forwarded", "X-Forwarded-For", "X-Forwarded-Anything", "Via", "Origin", "Sec-Fetch-Site", "Cookie"],
+    ["Forwarded", "X-Forwarded-For", "X-Forwarded-Anything", "Via", "X-Real-IP", "Origin", "Sec-Fetch-Site", "Cookie"],
 )
 def test_a_peer_who_speaks_for_others_is_not_trusted(daemon: Daemon, header: str) -> None:
     """A local proxy must not lend its uid to the world."""

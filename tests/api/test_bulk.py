@@ -2,6 +2,8 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from tests.api.credentials import bearer, make_token
 from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon
 from tests.api.records import make_run
+from tests.waiting import until
 
 JSON = {"Content-Type": "application/json"}
 KINDS = ("delete", "restore", "stop")
@@ -99,6 +102,39 @@ def test_what_cannot_be_restored_any_more(own: Daemon) -> None:
         set_meta(own.db, "info", {"undo_window_ms": 0})
     page = own.get("/api/runs/deleted").json
     assert (page["runs"], page["total"]) == ([], 0)
+
+
+def test_large_ones_at_once(daemon: Daemon) -> None:
+    """Those that wait for the scheduler take no more memory together than a few do; a small one waits with them."""
+    going_on = threading.Event()
+
+    def answer(_arguments: dict[str, Any]) -> dict[str, Any]:
+        assert going_on.wait(60)
+        return {"affected": 0}
+
+    daemon.scheduler.operations["bulk_stop"] = answer
+    large = json.dumps({"ids": []}) + " " * (15 << 20)
+
+    def status(body: str) -> int:
+        return daemon.ask("POST", "/api/runs/bulk/stop", body, JSON).status
+
+    def asked(times: int) -> bool:
+        return len(daemon.scheduler.calls) >= times
+
+    with ThreadPoolExecutor() as clients:
+        try:
+            waiting = []
+            for number in range(1, 5):
+                waiting.append(clients.submit(status, large))
+                until(partial(asked, number), "the scheduler to be asked")
+            more = clients.submit(status, large)
+            until(lambda: more.done() or asked(5), "one more to be answered")
+            small = clients.submit(status, "{}")
+            until(partial(asked, 5), "the scheduler to be asked for little")
+        finally:
+            going_on.set()
+        assert [one.result() for one in (*waiting, more, small)] == [200] * 4 + [503, 200]
+    assert status(large) == 200
 
 
 def test_rerun(daemon: Daemon) -> None:

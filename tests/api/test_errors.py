@@ -134,6 +134,14 @@ def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: in
     assert_problem(daemon.ask("POST", LOGIN, body, headers), status)
 
 
+def test_all_of_a_request_is_named_at_once(daemon: Daemon) -> None:
+    """What is wrong in the path, the query and the body; a body that is none says nothing more."""
+    target = "/api/tasks/a~b/run?wait=999&foo=1"
+    for body, more in ((b'{"z": 1, "params": 5}', {"body.z", "body.params"}), (b"[]", {"body"}), (b"{", set())):
+        errors = assert_problem(daemon.ask("POST", target, body, JSON), 422)["errors"]
+        assert {error["location"] for error in errors} == {"path.taskName", "query.wait", "query.foo", *more}
+
+
 def test_body_fields_are_all_named(daemon: Daemon) -> None:
     """One element for each field; a wrong password is never echoed."""
     body = assert_problem(daemon.ask("POST", LOGIN, b'{"password": 123456, "user": "y", "more": 1}', JSON), 422)
@@ -276,6 +284,7 @@ def test_broken_chunks(daemon: Daemon) -> None:
         (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 9000 + b"\r\n\r\n", 431),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: %b\r\n" % (b"a" * 1000) * 90 + b"\r\n", 431),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
     ],
 )
@@ -464,6 +473,8 @@ def test_database_not_ready(own: Daemon) -> None:
         answer = own.get("/api/runs")
         assert_problem(answer, 503)
         assert "Retry-After" in answer.headers
+        # Who asks cannot be looked up, so nobody is told that they are not logged in.
+        assert_problem(own.get("/api/auth/status", {"Authorization": f"Bearer rw_{'A' * 43}"}, unix=False), 503)
     finally:
         os.rename(f"{own.boot.database}.away", own.boot.database)
     assert own.get("/api/runs").status == 200

@@ -1,11 +1,13 @@
 """Bodies that are made to cost memory, time or the stack."""
 
+import contextlib
 import json
+import socket
 
 import pytest
 
-from tests.api.credentials import JSON
-from tests.api.harness import Daemon
+from tests.api.credentials import JSON, basic
+from tests.api.harness import PASSWORD, Daemon
 from tests.waiting import until
 
 DEEP = 200_000
@@ -60,6 +62,29 @@ def test_parameters_that_hurt(daemon: Daemon, params: bytes, status: int) -> Non
     assert daemon.scheduler.calls == []
 
 
+def test_values_as_deep_as_can_be_read(daemon: Daemon) -> None:
+    """In a large body, which a thread reads, they may be nested more deeply than what the answer is made with bears."""
+    for depth in range(900, 1001):
+        body = b'{"x": ' + b"[" * depth + b"]" * depth + b"}" + b" " * (128 << 10)
+        assert daemon.ask_raw("POST", "/api/runs/bulk/stop", JSON, body).status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"ids": [' + b"[]," * 2000 + b"[]]}", 400),
+        (b'{"ids": [' + b"[]," * (4 << 20) + b"[]]}", 400),
+        (b'{"x": "\\"", "ids": [' + b'{"a":1},' * 50_000 + b"{}]}", 400),
+        (b'{"ids": "' + b'[{\\"' * 50_000 + b'"}', 422),
+        (b'{"x": [' + b'"[",' * 50_000 + b'"{"]}', 422),
+    ],
+    ids=("some", "millions", "objects", "a string", "strings"),
+)
+def test_very_many_lists(daemon: Daemon, body: bytes, status: int) -> None:
+    """To make millions of objects would take Python seconds, in which nobody is heard; in strings they are none."""
+    assert daemon.ask("POST", "/api/runs/bulk/stop", body, JSON).status == status
+
+
 def test_very_many_fields(daemon: Daemon) -> None:
     """Ten thousand are named in the answer, whose text stays short."""
     body = json.dumps({f"f{number}": 1 for number in range(50_000)})
@@ -75,3 +100,25 @@ def test_very_many_parameters(daemon: Daemon) -> None:
     assert daemon.get("/nowhere", {f"X-{n}": "1" for n in range(150)}).status == 431
     assert daemon.get("/nowhere", {"X": "1" * 10_000}).status == 431
     assert daemon.get("/" + "x" * 10_000).status == 414
+
+
+def test_large_bodies_of_many_strangers(daemon: Daemon) -> None:
+    """Together they take no more memory than a few do; who is known, and who has little to say, is still heard."""
+    large = b'{"password": "' + b"x" * 1_000_000 + b'"}'
+    head = (
+        b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n"
+    )
+
+    def status() -> int:
+        return daemon.ask("POST", "/api/auth/login", large, JSON).status
+
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
+            client.sendall(head % len(large) + large[:-1])
+        until(lambda: status() == 503, "the room to be taken")
+        assert daemon.ask("POST", "/api/auth/login", b'{"password": "wrong"}', JSON).status == 401
+        known = {**JSON, **basic(PASSWORD)}
+        assert daemon.ask("POST", "/api/tasks/job/run", b" " * 1_000_000 + b"{}", known).status == 201
+    until(lambda: status() == 401, "room again")

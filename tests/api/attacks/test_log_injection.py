@@ -1,16 +1,24 @@
 """Text from outside that tries to look like lines of the daemon's log, or like entries of the audit."""
 
+import logging
 import re
 import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from api.auditor import Auditor
+from api.context import Reads
+from api.logformat import Bounded
+from logring.paths import log_path
 from store.audit import Entry
+from store.errors import Away
 from supervisor.client import ControlClient
 from tests.api.credentials import basic, login
 from tests.api.harness import Daemon
+from tests.api.records import make_run
 from tests.waiting import until
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) api: ")
@@ -91,3 +99,60 @@ def test_what_nobody_can_do_is_no_error_of_ours(own: Daemon) -> None:
             sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: new\r\n\r\n")
             assert sock.recv(65536).startswith(b"HTTP/1.1 501 ")
     assert " ERROR " not in own.log.read_text()
+
+
+def test_a_database_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
+    """Who asks cannot be looked up then, so anybody can ask, as often as they like; it is said why, and how often."""
+    with open(own.boot.database, "r+b") as file:
+        file.write(bytes(4096))
+    for suffix in ("-wal", "-shm"):
+        Path(f"{own.boot.database}{suffix}").unlink(missing_ok=True)
+    for _ in range(30):
+        answer = own.get("/api/runs", {"Authorization": f"Bearer rw_{'A' * 43}"}, unix=False)
+        assert answer.status == 503
+    assert 1 <= own.log.read_text().count("the database could not be read") <= 10
+
+
+def test_streams_tell_as_seldom_of_a_database_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    """They try it again every few seconds, all the time that a database server is away."""
+    reads = Reads("")
+    for what in ("rows of watched runs", "a token", "the newest sample") * 10:
+        reads.tell(what, Away())
+    assert len(caplog.records) == 1
+
+
+def test_a_log_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
+    """Who may see it can ask for it as often as they like."""
+    run = own.insert(make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2))
+    path = Path(log_path(own.boot.data_dir, run.task_name, run.id))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"something else" * 1000)
+    for _ in range(30):
+        assert own.get(f"/api/runs/{run.id}/log").status == 500
+    assert own.log.read_text().count("cannot be read") == 10
+
+
+def test_what_was_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said how often, as soon as there is more of the kind to tell; other kinds, and news, are told meanwhile."""
+    now_s = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    bounded = Bounded()
+
+    def told(text: str, level: int = logging.WARNING) -> str | None:
+        record = logging.LogRecord("api", level, "", 0, text, ("50%",), None)
+        return record.getMessage() if bounded.filter(record) else None
+
+    assert [told("%s full") for _ in range(12)] == ["50% full"] * 10 + [None] * 2
+    assert told("%s empty") == "50% empty"
+    assert [told("%s is well", logging.INFO) for _ in range(12)] == ["50% is well"] * 12
+    now_s = 60.0
+    assert told("%s full") == "50% full (and 2 more before, not told)"
+    assert told("%s full") == "50% full"
+
+
+def test_kinds_without_end() -> None:
+    """They take no memory without end."""
+    bounded = Bounded()
+    for number in range(5000):
+        assert bounded.filter(logging.LogRecord("api", logging.ERROR, "", 0, str(number), (), None))
+    assert len(bounded._kinds) <= 1000
