@@ -139,12 +139,12 @@ class LogStream(EventStream):
                 return chunk
         return self.fetch(position, _PAGE_LINES)
 
-    def rotation(self, head: Head) -> bytes:
-        """Tells that older lines are gone, at most once a second."""
+    def rotation(self, head: Head, *, last: bool = False) -> bytes:
+        """Tells that older lines are gone, at most once a second, and at last in any case."""
         if head.first_available <= self._first_shown:
             return b""
         now_s = time.monotonic()
-        if now_s - self._rotated_s < _ROTATED_S:
+        if not last and now_s - self._rotated_s < _ROTATED_S:
             return b""
         self._first_shown, self._rotated_s = head.first_available, now_s
         return sse.rotated(head.first_available)
@@ -261,12 +261,12 @@ class RunLogStream(LogStream):
                 head = self._whole_head()
             if position < head.lines:
                 data, position = self.lines_from(feed, head, position)
-                yield data
+                yield data + self.rotation(head)
                 if position < head.lines:
                     gevent.sleep(0)
                     continue
             if outcome is not None:
-                end = regions.events({}, head.region_epoch)[0]
+                end = regions.events({}, head.region_epoch)[0] + self.rotation(head, last=True)
                 if position < watch.lines:  # there was no place for its log, or it is gone already
                     end += sse.dropped(position - 1, watch.lines - position)
                     position = watch.lines
@@ -310,7 +310,7 @@ class DaemonLogStream(LogStream):
             head = self._ring.head()
             if position < head.lines:
                 data, position = self.lines_from(self._ring, head, position)
-                yield data
+                yield data + self.rotation(head)
                 gevent.sleep(0)
             else:
                 yield self.rotation(head)

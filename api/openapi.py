@@ -7,10 +7,12 @@ import functools
 import re
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from api.errors import MEDIA_TYPE, title
+from api.guard import PROBES
 from api.operation import Access, Content, Operation
 from api.operations import OPERATIONS
 from api.params import PATH_PARAMS, Param
@@ -18,7 +20,7 @@ from api.schemas import Document, Problem
 
 _REF = "#/components/schemas/{name}"
 _COMMON = (400, 401, 403, 421, 422, 429, 500, 503)
-_PUBLIC_COMMON = (400, 421, 422, 500)
+_PUBLIC_COMMON = (400, 421, 422, 500, 503)
 _OF_BODIES = (400, 408, 413, 415, 422)
 
 
@@ -139,7 +141,9 @@ def _operation(operation: Operation) -> dict[str, Any]:
         if content is not None:
             answer["content"] = _content(content)
         described["responses"][str(status)] = answer
-    common = _COMMON if private else _PUBLIC_COMMON
+    common = {*(_COMMON if private else _PUBLIC_COMMON)}
+    if operation.path in PROBES:
+        common.remove(421)
     of_bodies = () if operation.accepts is None else _OF_BODIES
     for status in sorted({*common, *of_bodies, *operation.refusals}):
         described["responses"][str(status)] = {
@@ -183,6 +187,13 @@ def document() -> dict[str, Any]:
 def document_bytes() -> bytes:
     """The document as JSON."""
     return msgspec.json.encode(document())
+
+
+def served_bytes(base: str) -> bytes:
+    """The document as JSON, with the address that its paths are relative to where that is not the host's root."""
+    if not urlsplit(base).path.strip("/"):
+        return document_bytes()
+    return b'{"servers":[{"url":%b}],%b' % (msgspec.json.encode(base), document_bytes()[1:])
 
 
 def schema_bytes(name: str) -> bytes | None:

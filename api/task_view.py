@@ -16,6 +16,7 @@ from store.runs import Run
 from store.tasks import Instance, Standing
 
 _SHOWN_APART = frozenset({"name", "kind", "description", "group", "tags", "cron", "timezone"})
+_PROBES = frozenset({"ready", "live"})
 _URGENCY = ("fatal", "backoff", "stopping", "starting", "running", "exited", "stopped")
 
 
@@ -73,8 +74,13 @@ def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
         instances=[_instance(instance) for instance in basis.instances] if service else UNSET,
         rolling=_rolling(standing.rolling),
         paused=bool(standing.paused),
-        definition={_camel(key): value for key, value in definition.items() if key not in _SHOWN_APART},
+        definition={_camel(key): _inside(key, value) for key, value in definition.items() if key not in _SHOWN_APART},
     )
+
+
+def _inside(key: str, value: Any) -> Any:
+    """A table of the configuration: of probes the keys are ours, of others names of variables and of limits."""
+    return {_camel(name): inner for name, inner in value.items()} if key in _PROBES else value
 
 
 def _worst(instances: tuple[Instance, ...]) -> str:

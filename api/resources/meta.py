@@ -2,7 +2,7 @@
 
 from api.conditional import CONDITION
 from api.context import Context
-from api.errors import ApiError
+from api.errors import ApiError, base_url
 from api.identity import Role
 from api.operation import Access, Call, Content, Operation
 
@@ -11,11 +11,11 @@ _FREE = {"type": "object"}
 
 def openapi(_context: Context, call: Call) -> None:
     """The OpenAPI document."""
-    from api.openapi import document_bytes
+    from api.openapi import served_bytes
 
     call.resp.content_type = "application/json"
     call.resp.set_header("Cache-Control", "no-cache")
-    call.resp.data = document_bytes()
+    call.resp.data = served_bytes(base_url(call.req.env))
     call.tagged()
 
 

@@ -46,7 +46,7 @@ def run_task(context: Context, call: Call) -> None:
             watch.seen = True
             watch.wait(context.stopping)
     if run is None or wait_s:
-        run = _stored(context, run_id)
+        run = _stored(context, run_id, run)
     call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
     call.answer(runs_view.camel(run) if call.query["naming"] == "camel" else runs_view.snake(run), 201)
 
@@ -96,8 +96,16 @@ def _key(call: Call) -> str | None:
     return hashlib.sha256(f"{own}\0{text}".encode()).hexdigest()
 
 
-def _stored(context: Context, run_id: str) -> Run:
-    run = _read(context, run_id)
+def _stored(context: Context, run_id: str, before: Run | None) -> Run:
+    """What has become of a run; while that cannot be read, how it was stored `before`."""
+    try:
+        run = context.reads(store_runs.get_run, run_id)
+    except StoreError as err:
+        log.error("the run %s, which was triggered, could not be read: %s", run_id, err)
+        if before is not None:
+            return before
+        # No 503, which would invite to trigger it again.
+        raise ApiError(500, f"The run {run_id} was triggered, but the database could not be read") from err
     if run is None:
         raise ApiError(404, f"The run {run_id} was deleted")
     return run
@@ -112,15 +120,6 @@ def _came(context: Context, run_id: str) -> bool:
         # No 503, which would say that it was not.
         why = f"The scheduler went away and the database could not be read: perhaps the run {run_id} was triggered"
         raise ApiError(500, why) from err
-
-
-def _read(context: Context, run_id: str) -> Run | None:
-    try:
-        return context.reads(store_runs.get_run, run_id)
-    except StoreError as err:
-        # No 503, which would invite to trigger it again.
-        log.error("the run %s, which was triggered, could not be read: %s", run_id, err)
-        raise ApiError(500, f"The run {run_id} was triggered, but the database could not be read") from err
 
 
 OPERATIONS = (

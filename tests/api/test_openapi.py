@@ -65,6 +65,13 @@ def test_errors(described: dict[str, Any]) -> None:
                     assert list(answer["content"]) == ["application/problem+json"]
 
 
+def test_foreign_hosts(described: dict[str, Any]) -> None:
+    """They are refused everywhere but at the probes, which an orchestrator asks under whatever name it has for us."""
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            assert ("421" in operation["responses"]) is (path not in ("/healthz", "/readyz"))
+
+
 def test_events_of_a_log(described: dict[str, Any]) -> None:
     """What a run's stream may send; the daemon's has no end."""
     for path, names in (

@@ -89,6 +89,14 @@ def test_links_lead_to_the_external_address(behind: Daemon) -> None:
     assert answer.headers["Location"] == f"/ring/api/runs/{answer.json['id']}"
 
 
+def test_the_description_leads_to_the_external_address(behind: Daemon) -> None:
+    """Clients that are made from it put its server before each path; without one they would leave out the base path."""
+    for headers in (FORWARDED, {}):
+        assert behind.get("/ring/openapi.json", headers, unix=False).json["servers"] == [
+            {"url": "https://jobs.example.com/ring"}
+        ]
+
+
 def test_the_site_below_its_base_path(behind: Daemon) -> None:
     """The page is there with a slash, and without one leads there: its links are relative. Look-alikes are 404."""
     assert behind.get("/ring/", unix=False).status == 200

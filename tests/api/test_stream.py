@@ -371,7 +371,10 @@ def test_a_flood(daemon: Daemon) -> None:
 
 
 def test_rotation_under_a_stream(daemon: Daemon) -> None:
-    """Lines that go while a stream is behind are counted: sent and dropped together are all."""
+    """Lines that go while a stream is behind are counted: sent and dropped together are all.
+
+    Before it is done it has said what is left of the log.
+    """
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=4, block_size=4096, blocks=2)
     stream = daemon.stream(path(run))
@@ -380,6 +383,7 @@ def test_rotation_under_a_stream(daemon: Daemon) -> None:
         log.write(b"".join(b"line %d\n" % number for number in range(begin, begin + 100)))
     finish(daemon, run, log)
     expected = 0
+    first: list[int] = []
     for event in stream.events():
         if event.name == "line":
             assert event.id == expected
@@ -387,7 +391,11 @@ def test_rotation_under_a_stream(daemon: Daemon) -> None:
         elif event.name == "dropped":
             assert event.data["after"] == expected - 1
             expected += event.data["count"]
+        elif event.name == "rotated":
+            first.append(event.data["firstAvailable"])
     assert expected == lines
+    assert first == sorted(set(first))
+    assert first[-1] == daemon.get(f"/api/runs/{run.id}/log?limit=1").json["firstAvailable"]
     stream.close()
 
 

@@ -23,13 +23,14 @@ TASK = {
     "retry_delay_ms": 5000,
     "env": {"SECRET_KEY": "***"},
 }
+SITE = {"kind": "service", "run": "serve", "env": {"MY_NAME": "***"}, "live": {"tcp": "localhost:80", "every_ms": 5000}}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def configured(shared: Daemon) -> None:
     with shared.lock:
         tasks.upsert_task(shared.db, "backup", "task", json.dumps(TASK))
-        tasks.upsert_task(shared.db, "site", "service", json.dumps({"kind": "service", "run": "serve"}))
+        tasks.upsert_task(shared.db, "site", "service", json.dumps(SITE))
         tasks.upsert_task(shared.db, "old", "task", "{}")
         tasks.upsert_task(shared.db, "plain", "task", '{"run": "true"}')
         tasks.forget_missing(shared.db, ["backup", "site", "plain"])
@@ -122,6 +123,8 @@ def test_service(daemon: Daemon) -> None:
             "ready": False,
         },
     ]
+    definition = {"run": "serve", "env": {"MY_NAME": "***"}, "live": {"tcp": "localhost:80", "everyMs": 5000}}
+    assert service["definition"] == definition
     assert "lastRun" not in service
     assert "nextRunAt" not in service
 

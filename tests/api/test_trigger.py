@@ -151,6 +151,25 @@ def test_a_run_that_cannot_be_read(own: Daemon) -> None:
         os.rename(f"{own.boot.database}.away", own.boot.database)
 
 
+def test_what_became_of_a_run_cannot_be_read(own: Daemon) -> None:
+    """Who waits hears of the run as it was stored: it was triggered, and that is known."""
+    plain = own.scheduler.operations["trigger"]
+
+    def lose(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        os.rename(own.boot.database, f"{own.boot.database}.away")
+        return {"row": make_run(args["run"], args["task"])._asdict()}
+
+    own.scheduler.operations["trigger"] = lose
+    try:
+        answer = own.ask("POST", "/api/tasks/job/run?wait=1")
+        assert answer.status == 201
+        (args,) = [args for op, args in own.scheduler.calls if op == "trigger"]
+        assert (answer.json["id"], answer.json["status"]) == (args["run"], "pending")
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+
+
 def test_neither_scheduler_nor_database(own: Daemon) -> None:
     """503 if nobody was there to take the command; when somebody was, 500 tells that nobody knows what became of it."""
 

@@ -98,7 +98,10 @@ def instant(at: str) -> datetime:
 @pytest.mark.parametrize("direction", ["asc", "desc", ""])
 @pytest.mark.parametrize("field", next(one.schema["enum"] for one in OF_TASK_RUNS if one.name == "sortField"))
 def test_sorts(daemon: Contract, kinds: Runs, field: str, direction: str) -> None:
-    """Every field and direction, in the name of either list; empty is newest first; what has no value comes last."""
+    """Every field and direction, in the name of either list; empty is newest first; what has no value comes last.
+
+    Runs of one phase are sorted by their end reasons, and each list by those that it shows.
+    """
     found = daemon.ok("/api/tasks/kinds/runs", limit=1000, sortField=field, sortDirection=direction)["items"]
     assert sorted(run["id"] for run in found) == sorted(run["id"] for run in kinds)
     values = [value_of(run, field or "createdAt") for run in found]
@@ -107,8 +110,14 @@ def test_sorts(daemon: Contract, kinds: Runs, field: str, direction: str) -> Non
     assert values[: len(there)] == there
     snake = field if field == "duration" else NAMES.get(field, "")
     query = {"task_name": "kinds", "limit": 1000, "sort_field": snake, "sort_direction": direction}
-    same = [run["id"] for run in daemon.ok("/api/runs", **query)["runs"]]
-    assert same == [run["id"] for run in found]
+    assert daemon.ok("/api/runs", naming="camel", **query)["runs"] == found
+    other = daemon.ok("/api/runs", **query)["runs"]
+    if field == "status":
+        for runs, reason in ((found, "endReason"), (other, "end_reason")):
+            order = [(run["status"], run[reason], run["id"]) for run in runs]
+            assert order == sorted(order, reverse=direction != "asc")
+    else:
+        assert [run["id"] for run in other] == [run["id"] for run in found]
 
 
 def test_sorts_have_one_name_each() -> None:
