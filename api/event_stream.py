@@ -22,6 +22,7 @@ from gevent.event import Event
 
 from api import sse
 from api.context import Context
+from api.departure import Departure
 from api.ends import Watch
 from api.feed import Feed
 from api.operation import Call
@@ -52,10 +53,9 @@ class EventStream(ABC):
         self.context = context
         self.beat_s = time.monotonic() + HEARTBEAT_S
         self._environ: dict[str, Any] = call.req.env
-        self._gone = False
         self._feed: Feed | None = None
         self._watch: Watch | None = None
-        self._client: Any = None
+        self._departure: Departure | None = None
         self._sock: Any = None
         # gevent's sockets wait; below them is the plain one. Under TLS there is no sending without perhaps receiving.
         self._plain: Any = None
@@ -80,8 +80,7 @@ class EventStream(ABC):
             plain = sock._sock  # noqa: SLF001
             self._sock, self._plain = sock, None if tls else plain
             self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
-            self._client = gevent.get_hub().loop.io(sock.fileno(), 1)
-            self._client.start(self._readable, plain, tls)
+            self._departure = Departure(sock, self.woken.set)
             self._hold()
         except BaseException:  # also the end of its greenlet: nobody else lets go of it
             self.close()
@@ -97,23 +96,11 @@ class EventStream(ABC):
         feed.waiters.add(self.woken)
         return feed
 
-    def _readable(self, sock: Any, tls: bool) -> None:
-        try:
-            data = sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError:  # ECONNRESET
-            data = b""
-        # Under TLS a farewell comes before the end, and is not to be told from anything else without reading it.
-        self._gone = tls or not data
-        # What a client sends during a stream is its next request: it stays for later.
-        self._client.stop()
-        self.woken.set()
-
     @property
     def over(self) -> bool:
         """Whether to send nothing more."""
-        return self._gone or self.revoked or self.context.stopping.is_set()
+        gone = self._departure is not None and self._departure.seen
+        return gone or self.revoked or self.context.stopping.is_set()
 
     def sleep(self, at_most_s: float | None = None) -> bytes:
         """Wait for news; returns the heartbeat when one is due."""
@@ -198,10 +185,9 @@ class EventStream(ABC):
         """Let go of everything; called by gunicorn in any case."""
         hub = self.context.hub
         hub.streams.pop(self, None)
-        if self._client is not None:
-            self._client.stop()
-            self._client.close()
-            self._client = None
+        if self._departure is not None:
+            self._departure.close()
+            self._departure = None
         if self._feed is not None:
             self._feed.waiters.discard(self.woken)
             hub.leave(self._feed)

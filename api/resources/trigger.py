@@ -1,5 +1,7 @@
 """Triggering a run."""
 
+import contextlib
+import functools
 import hashlib
 import hmac
 import logging
@@ -12,6 +14,7 @@ import msgspec
 from api import runs_view, schemas
 from api.auth import asked
 from api.context import Context
+from api.departure import Departure
 from api.errors import ApiError, invalid
 from api.identity import Role
 from api.operation import Call, Operation, json_of
@@ -42,9 +45,12 @@ def run_task(context: Context, call: Call) -> None:
     run_id, run = _trigger(context, call, params)
     if wait_s:
         call.on_done(201)  # there may be no worker to tell of it when the run has ended
-        with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False):
+        with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False) as limit:
             watch.seen = True
-            watch.wait(context.stopping)
+            # Nobody is left for whom to wait: the rest goes on as if the time were over.
+            end = functools.partial(gevent.getcurrent().throw, limit)
+            with contextlib.closing(Departure(call.req.env["gunicorn.socket"], end)):
+                watch.wait(context.stopping)
     if run is None or wait_s:
         run = _stored(context, run_id, run)
     call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")

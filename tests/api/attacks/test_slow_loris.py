@@ -188,6 +188,17 @@ def test_places_that_were_all_busy(narrow: Narrow) -> None:
         assert narrow.get("/healthz", unix=False).status == 200
 
 
+def test_more_clients_that_vanish_than_places(narrow: Narrow) -> None:
+    """Who waited for the end of a run and has hung up keeps no place until that."""
+    credentials = basic(PASSWORD)["Authorization"]
+    request = f"POST /api/tasks/job/run?wait=240 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\n\r\n"
+    for number in range(1, 2 * PLACES + 1):
+        with socket.create_connection(("127.0.0.1", narrow.port), timeout=60) as client:
+            client.sendall(request.encode())
+            until(partial(triggered, narrow, number), "its trigger")
+    assert narrow.get("/healthz", unix=False).status == 200
+
+
 def test_tiny_chunks() -> None:
     """Of the thousand chunks that one read of a socket brings, few are looked at before others have a turn."""
     done = subprocess.run([sys.executable, "-c", TURNS], capture_output=True, text=True, check=True)
