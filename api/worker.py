@@ -291,10 +291,14 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         return next((greenlet for greenlet, since_s in taking.items() if since_s < before_s and greenlet in pool), None)
 
     def _with_tls(self, client: Any) -> Any:
-        """The connection after the handshake; None when that failed."""
+        """The connection after the handshake; None when that failed. Who speaks plain HTTP, in letters, is told."""
         try:
             with gevent.Timeout(_HANDSHAKE_S):
-                return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
+                if not client.recv(1, socket.MSG_PEEK).isalpha():
+                    return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
+                write_error(client, 400, "", "This address speaks HTTPS only: begin it with https://")
+                # Closing with unread data resets the connection, and the answer with it.
+                gunicorn.util.close_graceful(client, timeout=_LINGER_S)
         except OSError as err:  # ssl.SSLError, ECONNRESET; of a certificate that is no good the context tells
             self.log.debug("a TLS handshake failed: %s", err)
         except gevent.Timeout:
