@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from api import answer_headers
+from api.answer_headers import OF_REFUSALS
 from api.errors import MEDIA_TYPE, title
 from api.guard import PROBES
 from api.operation import Access, Content, Operation
@@ -118,6 +120,10 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     return found
 
 
+def _headers(names: tuple[str, ...]) -> dict[str, Any]:
+    return {"headers": answer_headers.described(names)} if names else {}
+
+
 def _operation(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.id,
@@ -137,7 +143,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if not private:
         described["security"] = []
     for status, content in operation.answers.items():
-        answer: dict[str, Any] = {"description": title(status)}
+        answer: dict[str, Any] = {"description": title(status), **_headers(operation.sends.get(status, ()))}
         if content is not None:
             answer["content"] = _content(content)
         described["responses"][str(status)] = answer
@@ -148,6 +154,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     for status in sorted({*common, *of_bodies, *operation.refusals}):
         described["responses"][str(status)] = {
             "description": title(status),
+            **_headers(OF_REFUSALS.get(status, ())),
             "content": {MEDIA_TYPE: {"schema": _schema(Problem)}},
         }
     return described
@@ -168,6 +175,7 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _components()[1],
+            "headers": answer_headers.components(),
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic", "description": "Any user name, and the password."},
                 "token": {"type": "http", "scheme": "bearer", "description": "A token; HTTP Basic takes it, too."},

@@ -119,6 +119,7 @@ class Operation:
         body: Struct of the request body, if it may say anything; the body is optional unless `body_required`.
         body_limit_bytes: How large it may be.
         answers: Status and body of success; None: no body.
+        sends: Headers of success, by status: names of :data:`api.answer_headers.HEADERS`.
         refusals: Statuses of errors that this operation has beyond the common ones.
         access: How the caller is known.
         role: What the caller must at least be.
@@ -138,6 +139,7 @@ class Operation:
     body_required: bool = False
     body_limit_bytes: int = 1 << 20
     answers: dict[int, Content | None] = field(default_factory=dict)
+    sends: dict[int, tuple[str, ...]] = field(default_factory=dict)
     refusals: tuple[int, ...] = ()
     access: Access = Access.PRIVATE
     role: Role

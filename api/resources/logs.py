@@ -250,6 +250,11 @@ OPERATIONS = (
         query=(_STREAM,),
         headers=RANGE,
         answers={200: _TEXT, 206: _TEXT, 304: None},
+        sends={
+            200: ("Content-Disposition", "ETag", "Accept-Ranges"),
+            206: ("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"),
+            304: ("ETag",),
+        },
         refusals=(404, 416, 422),
         tag="logs",
     ),

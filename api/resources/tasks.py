@@ -36,6 +36,7 @@ OPERATIONS = (
         handler=list_tasks,
         headers=(CONDITION,),
         answers={200: json_of(schemas.Tasks), 304: None},
+        sends={200: ("ETag",), 304: ("ETag",)},
         tag="tasks",
     ),
     Operation(
@@ -47,6 +48,7 @@ OPERATIONS = (
         handler=get_task,
         headers=(CONDITION,),
         answers={200: json_of(schemas.Task), 304: None},
+        sends={200: ("ETag",), 304: ("ETag",)},
         refusals=(404, 422),
         tag="tasks",
     ),

@@ -145,6 +145,7 @@ OPERATIONS = (
         headers=(IDEMPOTENCY_KEY,),
         body=schemas.TriggerBody,
         answers={201: json_of((schemas.RunSnake, schemas.RunCamel))},
+        sends={201: ("Location",)},
         refusals=(400, 403, 404, 409, 413, 415, 422, 503),
     ),
 )

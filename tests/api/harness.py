@@ -182,8 +182,7 @@ class Daemon:
     ) -> Answer:
         """One request on a connection of its own, its answer held against the document."""
         answer = self.ask_raw(method, path, headers, body, unix=unix)
-        checked = None if method == "HEAD" else answer.json if answer.media_type.endswith("json") else answer.body
-        check_answer(method, path.partition("?")[0], answer.status, answer.media_type, checked)
+        check_answer(method, path.partition("?")[0], answer)
         return answer
 
     def ask_raw(

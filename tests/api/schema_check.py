@@ -1,10 +1,13 @@
 """Holds answers against the OpenAPI document: the part of JSON Schema that it uses, nothing is let through unseen."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.openapi import document
 from api.times import parse_rfc3339
+
+if TYPE_CHECKING:
+    from tests.api.client import Answer
 
 _DOCUMENT = document()
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -42,6 +45,25 @@ _KNOWN = frozenset(
 )
 _CHECKED_ITEMS = 200
 """Of one list: where there are many they are alike."""
+_OF_ANY = frozenset(
+    (
+        "Cache-Control",
+        "Connection",
+        "Content-Encoding",
+        "Content-Length",
+        "Content-Security-Policy",
+        "Content-Type",
+        "Cross-Origin-Resource-Policy",
+        "Date",
+        "Referrer-Policy",
+        "Server",
+        "Transfer-Encoding",
+        "Vary",
+        "X-Accel-Buffering",
+        "X-Content-Type-Options",
+    )
+)
+"""Headers that no answer needs to be described with."""
 _OPERATIONS: list[tuple[str, re.Pattern[str], dict[str, Any]]] = [
     (method.upper(), re.compile("^" + re.sub(r"{\w+}", "[^/]+", path) + "$"), operation)
     # A literal path goes before a template that matches it as well.
@@ -117,20 +139,24 @@ def _check_object(value: dict[str, Any], schema: dict[str, Any], place: str) -> 
                 check(item, more, f"{place}.{name}")
 
 
-def check_answer(method: str, path: str, status: int, media_type: str, body: Any) -> None:
+def check_answer(method: str, path: str, answer: "Answer") -> None:
     """Fail when an answer is not one that the document gives for the request."""
     operation = find("GET" if method == "HEAD" else method, path)
     if operation is None:
         return
+    status, media_type = answer.status, answer.media_type
     described = operation["responses"].get(str(status))
     assert described is not None, f"{method} {path}: status {status} is not in the document"
+    for name in map(str.title, answer.headers):
+        known = name in _OF_ANY or name in map(str.title, described.get("headers", {}))
+        assert known, f"{method} {path}: {name} with status {status} is not in the document"
     content = described.get("content")
     if content is None:
-        assert body == b"", f"{method} {path}: a body with status {status}"
+        assert answer.body == b"", f"{method} {path}: a body with status {status}"
         return
     assert media_type in content, f"{method} {path}: {media_type} with status {status}"
-    if body is not None and media_type.endswith("json"):
-        check(body, content[media_type]["schema"])
+    if method != "HEAD" and media_type.endswith("json"):
+        check(answer.json, content[media_type]["schema"])
 
 
 def event_schema(path: str, name: str) -> dict[str, Any]:
