@@ -10,6 +10,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.records import is_run_id
+from supervisor.counted import counted
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
@@ -117,7 +118,7 @@ class Selection:
             return
         runs, total = self.listed(api, _SHOWN, ended=ended)
         _show(runs, total)
-        if not click.confirm(f"{verb} {counted(total)}?", err=True):
+        if not click.confirm(f"{verb} {counted(total, 'run')}?", err=True):
             raise Failure("nothing was done")
 
 
@@ -163,14 +164,9 @@ def _show(runs: list[Run], total: int) -> None:
 
 def changed(selection: Selection, affected: int, done: str, why_not: str) -> int:
     """Tell how many runs were changed; the exit code: those that are named are all meant."""
-    click.echo(f"{counted(affected)} {done}")
+    click.echo(f"{counted(affected, 'run')} {done}")
     missing = len(selection.ids) - affected
     if missing <= 0:
         return exit_codes.OK
-    click.echo(f"ringward: {counted(missing)} {why_not}", err=True)
+    click.echo(f"ringward: {counted(missing, 'run')} {why_not}", err=True)
     return exit_codes.REFUSED
-
-
-def counted(count: int) -> str:
-    """So many runs."""
-    return "1 run" if count == 1 else f"{count} runs"

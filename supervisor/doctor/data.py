@@ -5,6 +5,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from logring.sharing import FOR_READERS
+from supervisor.counted import counted
 from supervisor.doctor.finding import Finding, size
 
 if TYPE_CHECKING:
@@ -89,4 +90,4 @@ def database(config: "Config", data_dir: str) -> Finding:
         return Finding(what, "fail", str(err), "restore a backup of the data directory, or see the daemon's log")
     if wrong not in ([], ["ok"]):
         return Finding(what, "fail", f"{path} is damaged: {'; '.join(wrong)}", "stop the daemon and restore a backup")
-    return Finding(what, "ok", f"sound, {runs} runs")
+    return Finding(what, "ok", f"sound, {counted(runs, 'run')}")

@@ -17,6 +17,7 @@ from store.copies import is_suspect
 from store.database import open_reader
 from store.errors import StoreError
 from store.run_bulk import purged_runs
+from supervisor.counted import counted
 from supervisor.janitor.copying import copy_database
 from supervisor.janitor.job import Job, Report
 from supervisor.janitor.logs import LogFile, find_logs, mark_done, remove
@@ -95,7 +96,8 @@ def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
         else:
             kept.append(one)
     for task, sizes in removed.items():
-        log.info(f"{task}: removed the logs of {len(sizes)} runs, {sum(sizes)} bytes, to keep all within {budget}")
+        runs = counted(len(sizes), "run")
+        log.info(f"{task}: removed the logs of {runs}, {sum(sizes)} bytes, to keep all within {budget}")
     if total > budget:
         log.warning(f"the logs occupy {total} bytes of {budget} allowed, and none is left whose run has ended")
     return kept

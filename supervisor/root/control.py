@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Boot, Frame, ProtocolError
@@ -406,7 +407,7 @@ class Control:
         for run in refused:
             self._store.forget(run)
         if heirs:
-            self._log.info(f"going on with {len(heirs)} runs of a supervisor that was killed")
+            self._log.info(f"going on with {counted(len(heirs), 'run')} of a supervisor that was killed")
 
     # The doorbell.
 
@@ -430,7 +431,7 @@ class Control:
             self._shutdown_at_s = min(self._shutdown_at_s, now_s)
             return
         self._upgrade.cancel("the daemon is shutting down")
-        self._log.info(f"{why}: shutting down, {len(self._lives.live)} instances run")
+        self._log.info(f"{why}: shutting down with {counted(len(self._lives.live), 'instance')}")
         patience_us = (self._boot.shutdown_timeout_ms + _AFTER_SHUTDOWN_MS) * 1000
         notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={patience_us}")
         timeout_s = self._boot.shutdown_timeout_ms / 1000
@@ -457,7 +458,7 @@ class Control:
             self._gave_up = True
             lost = len(self._lives.live) + len(self._lives.exits)
             if lost:
-                self._log.error(f"giving up on the ends of {lost} instances: they will show as crashed")
+                self._log.error(f"giving up on {counted(lost, 'instance')}: the end of each will show as crashed")
             return True
         return self._scheduler_done and self._lives.over
 

@@ -24,6 +24,7 @@ from store.transact import StoreThread
 from supervisor.begun import begun
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
+from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import current_boot, set_title
@@ -441,7 +442,7 @@ def main() -> int:
     except (datalock.Locked, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
         return EX_CANTCREAT
-    log.info(f"ready: {len(config.tasks)} tasks, {len(config.services)} services")
+    log.info(f"ready: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
     # What is there now stays: looking for garbage among it, again and again, would hold up the loop for milliseconds.
     gc.collect()
     gc.freeze()

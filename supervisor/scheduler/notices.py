@@ -15,6 +15,7 @@ from store.notifications import Notification
 from store.tasks import update_task
 from supervisor.config.durations import format_duration
 from supervisor.config.model import Config, Task
+from supervisor.counted import counted
 from supervisor.logline import stamp
 from supervisor.notify import kinds
 from supervisor.notify.routes import Fact, Target, targets
@@ -168,7 +169,7 @@ class Notices:
             failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
             self._count(unit, change)
             fact = Fact(kind=kinds.RUN_RECOVERED, severity="info", task=name, named=unit.definition.notify_on_failure)
-            before = "1 run before it had failed" if failures == 1 else f"{failures} runs before it had failed"
+            before = f"{counted(failures, 'run')} before it had failed"
             text = f"{body} {before}." if failures else body
             self._tell(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
         self._tell_success(run, verdict, change)

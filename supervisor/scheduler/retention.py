@@ -15,6 +15,7 @@ from store.database import Database
 from store.run_bulk import Retention as Rule
 from store.run_bulk import find_excess, find_expired, first_deletion, forget_purged, purge
 from supervisor.config.model import Config, Service, Task
+from supervisor.counted import counted
 from supervisor.logline import Log
 from supervisor.scheduler.bulk import Bulk, Job
 from supervisor.scheduler.engine import Engine
@@ -116,7 +117,7 @@ class Retention:
 
     def _looked(self, removed: int) -> None:
         if removed:
-            self._log.info(f"removed {removed} runs for good")
+            self._log.info(f"removed {counted(removed, 'run')} for good")
             self._housekeeping.purge()
         self._rest()
 

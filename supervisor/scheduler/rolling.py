@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 
 from store.tasks import update_task
+from supervisor.counted import counted
 from supervisor.logline import Log
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.notices import Notices
@@ -31,7 +32,7 @@ class Rolling:
 
     def begin(self, unit: Unit, end: int, change: Change) -> None:
         """Restart the first `end` instances; one that is under way already begins again."""
-        self._log.info(f"{unit.name}: rolling restart of {end} instances")
+        self._log.info(f"{unit.name}: rolling restart of {counted(end, 'instance')}")
         self._go(unit, Roll(0, end), change)
 
     def look(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:

@@ -182,7 +182,7 @@ def test_purged_before_it_is_written(daemon: Daemon) -> None:
     daemon.ended(gone)
     until(lambda: f"{gone}: the log file cannot be written" in daemon.said(), "the log to find no place")
     assert delete(daemon, gone) == 204
-    until(lambda: "removed 1 runs for good" in daemon.said(), "the row to be removed")
+    until(lambda: "removed 1 run for good" in daemon.said(), "the row to be removed")
     until(lambda: not daemon.children("janitor", of="ringward scheduler"), "the janitor to end")
     nowhere.unlink()
     until(lambda: f"{gone}: the log file is written again" in daemon.said(), "the log to be written")

@@ -9,6 +9,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
+from supervisor.counted import counted
 
 if TYPE_CHECKING:
     from supervisor.cli.boot.api_user import ApiUser
@@ -81,8 +82,8 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
         more = f" (and {count - 1} more)" if count > 1 else ""
         what = str(first).partition("\n")[0]  # the rest of it is its remedy
         return Finding("configuration", "fail", f"{what}{more}", "ringward validate says everything"), None, None
-    units = len(config.tasks) + len(config.services)
-    return Finding("configuration", "ok", f"{config.path} is valid: {units} tasks and services"), config, workers
+    text = f"{config.path} is valid: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}"
+    return Finding("configuration", "ok", text), config, workers
 
 
 def _workers(user: "ApiUser") -> "Finding":

@@ -112,7 +112,7 @@ def _write(path: str, toml: str) -> None:
 
 
 def _report(outcome: "Outcome", problems: list[str]) -> None:
-    from supervisor.cli.commands.validate import counted
+    from supervisor.counted import counted
 
     tasks = sum(unit.kind == "tasks" for unit in outcome.units)
     services = len(outcome.units) - tasks

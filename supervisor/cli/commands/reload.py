@@ -23,8 +23,8 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
     An invalid file changes nothing. What has not changed is not touched; running tasks end as they began.
     """
     from supervisor.cli.client import Refused, Unreachable
-    from supervisor.cli.commands.validate import counted
     from supervisor.cli.tables import show_json
+    from supervisor.counted import counted
 
     try:
         found = settings.api().post("/api/daemon/reload", {"dry_run": "true"} if dry_run else None)

@@ -122,8 +122,8 @@ def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def _show(found: Mapping[str, Any]) -> None:
-    from supervisor.cli.commands.validate import counted
     from supervisor.cli.tables import show_table, when
+    from supervisor.counted import counted
 
     daemon, day = found["daemon"], found["lastDay"]
     stale = "changed and not in force" if daemon["configStale"] else "in force"

@@ -189,7 +189,7 @@ def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
 
 def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "ApiUser", *, as_json: bool) -> None:
     """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
-    from supervisor.cli.commands.validate import counted
+    from supervisor.counted import counted
 
     warning = None if api_user.warning is None else f"{api_user.warning}; {api_user.remedy}"
     if as_json:

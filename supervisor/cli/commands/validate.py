@@ -6,6 +6,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.settings import CONFIG, Settings, pass_settings
+from supervisor.counted import counted
 
 
 @click.command("validate", epilog="Example: ringward validate /etc/ringward/ringward.toml")
@@ -41,8 +42,3 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
     else:
         click.echo(f"{path}: valid, {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
     return exit_codes.OK
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 task``, ``2 tasks``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
