@@ -149,10 +149,11 @@ class Cgroups:
             own = os.path.dirname(own)
         runs = f"{own}/{_RUNS}"
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(runs)
-            if _read(f"{runs}/cgroup.type").strip() != "domain" or not os.access(f"{runs}/cgroup.procs", os.W_OK):
-                return None
+            _make_sure(runs)
+            while not _usable(runs):
+                if os.path.exists(runs):
+                    return None
+                _make_sure(runs)  # another daemon has just removed it
         except OSError:  # EROFS, EACCES, EPERM: not ours to change
             return None
         return cls(runs, _enable(own, runs, companion))
@@ -165,8 +166,15 @@ class Cgroups:
             OSError: the kernel refused: too many, or no memory.
         """
         path = f"{self.directory}/{name}"
-        os.mkdir(path)
-        return Cgroup(path, self.controllers)
+        while True:
+            try:
+                os.mkdir(path)
+            except FileNotFoundError:  # another daemon, whose place this is, too, had no run left there
+                _make_sure(self.directory)
+                for controller in self.controllers:
+                    _enabled(self.directory, controller)
+            else:
+                return Cgroup(path, self.controllers)
 
     def close(self) -> None:
         """Remove the place, when no run is left there."""
@@ -236,6 +244,20 @@ def _own_directory(proc: str) -> str | None:
             if f"{path}/".startswith(f"{root}/"):
                 return (place + path.removeprefix(root)).rstrip("/")
     return None
+
+
+def _make_sure(directory: str) -> None:
+    """Have a directory."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory)
+
+
+def _usable(runs: str) -> bool:
+    """Whether runs can have cgroups there."""
+    try:
+        return _read(f"{runs}/cgroup.type").strip() == "domain" and os.access(f"{runs}/cgroup.procs", os.W_OK)
+    except FileNotFoundError:
+        return False
 
 
 def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:

@@ -49,7 +49,7 @@ class Quarters:
             return None, _told(wanted, _NO_CONTROLLER)
         try:
             cgroup = self._cgroups.make(wanted.run)
-        except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed our place
+        except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed the cgroup that we are in
             self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
             return None, _told(wanted, f"limits.cpu does not hold: the run has no cgroup ({err.strerror})")
         try:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,6 +173,35 @@ def test_no_controllers(fake: Fake) -> None:
     assert place is not None
     assert place.controllers == frozenset()
     assert (fake.unit / "ringward" / "cgroup.procs").read_text() == ""
+
+
+def test_the_place_was_another_daemons_too(fake: Fake) -> None:
+    """One that ends with no run left there removes it: it is made anew, with its controllers."""
+    place = fake.find()
+    assert place is not None
+    shutil.rmtree(place.directory)
+    made = place.make("R")
+    assert os.path.isdir(made.path)
+    assert sorted(asked_for(fake.unit / "runs")) == ["+cpu", "+io", "+memory"]
+
+
+def test_the_place_is_removed_while_it_is_looked_at(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there in the end."""
+    really = cgroups._usable
+    gone: list[str] = []
+
+    def removed(runs: str) -> bool:
+        if not gone:
+            gone.append(runs)
+            shutil.rmtree(runs)
+            return really(runs)
+        (fake.unit / "runs" / "cgroup.type").write_text("domain\n")
+        (fake.unit / "runs" / "cgroup.procs").touch()
+        return really(runs)
+
+    monkeypatch.setattr(cgroups, "_usable", removed)
+    assert fake.find() is not None
+    assert gone == [f"{fake.unit}/runs"]
 
 
 def test_giving_way(fake: Fake) -> None:

@@ -158,7 +158,7 @@ def test_a_helper_that_cannot_even_be_killed(
 def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
     """The log of the run says that it does not hold."""
     quarters = Quarters("D", _Log())
-    quarters._cgroups = Cgroups(str(tmp_path / "removed"), frozenset({"cpu"}))
+    quarters._cgroups = Cgroups(str(tmp_path / "removed" / "runs"), frozenset({"cpu"}))
     assert quarters.assign(spawn("R", limits={"cpu": 1})) == (
         None,
         ["limits.cpu does not hold: the run has no cgroup (No such file or directory)"],
