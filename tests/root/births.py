@@ -5,8 +5,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from supervisor.logline import Log
 from supervisor.messages import Spawn
+from supervisor.root import spares
 from supervisor.root import starts as starting
 from supervisor.root.cgroups import Cgroup
 from supervisor.root.ear import Ear
@@ -126,12 +129,18 @@ class Nursery:
 
 @contextlib.contextmanager
 def nursery() -> Iterator[Nursery]:
+    """One that is not in a hurry, however busy the machine is."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:  # what whoever started the tests left open is none of ours; the root does the same at its start
             with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
                 os.set_inheritable(fd, False)
-    one = Nursery()
-    try:
-        yield one
-    finally:
-        one.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spares, "_PATIENCE_S", 3600.0)
+        for module in (spares, starting):
+            patch.setattr(module, "_END_S", 60.0)
+        patch.setattr(starting, "_HOLD_S", 3600.0)
+        one = Nursery()
+        try:
+            yield one
+        finally:
+            one.close()

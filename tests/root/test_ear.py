@@ -111,7 +111,7 @@ def test_a_descriptor_that_takes_long_to_close(ear: Ear, others: int) -> None:
         listener.listen()
         lingering = socket.create_connection(listener.getsockname())
         peer, _ = listener.accept()
-    lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 20))
+    lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
     lingering.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -142,7 +142,7 @@ def test_what_takes_long_to_close_is_bounded(ear: Ear, monkeypatch: pytest.Monke
 
 def test_no_threads_for_closing(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     """What there is no thread for now is closed as soon as there is one, and the run is heard as before."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
 
     def start(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -158,7 +158,7 @@ def test_no_threads_for_closing(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> No
     assert heard[1]
     say(b"READY=1")
     until(lambda: ear.listen(ours, 1)[0].get("ready_at"), "it to be heard again")
-    until(lambda: len(os.listdir("/proc/self/fd")) == before, "nothing to stay open")
+    until(lambda: set(os.listdir("/proc/self/fd")) <= before, "nothing to stay open")
 
 
 def test_a_flood_comes_in_batches(ear: Ear) -> None:

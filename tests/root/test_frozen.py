@@ -51,7 +51,7 @@ def test_only_writers_of_much_output_wait(bench: Bench, disk: FrozenDisk, tmp_pa
     while not bench.stalled():
         total += bench.fill(bench.out)
         taken += bench.read()
-    assert disk.reached.wait(30)
+    assert disk.reached.wait(60)
     assert bench.read() == 0
     other_read, other = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     other_path = str(tmp_path / "logs" / "R2.log")
@@ -84,7 +84,7 @@ def test_only_writers_of_much_output_wait(bench: Bench, disk: FrozenDisk, tmp_pa
         return bench.log.finished
 
     until(finished, "the log file")
-    assert bench.files.finish(30)
+    assert bench.files.finish(60)
     whole = LogReader(bench.ring_path, bench.log_path)
     assert sum(map(len, whole.raw())) == total
     whole.close()

@@ -375,9 +375,9 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             until(lambda one=one: one.ends.ended, "the end of the pipes")  # type: ignore[misc]
             one.pump.seal("R", ["the end"])
             until(lambda one=one: one.ends.lines, "the end of the log")  # type: ignore[misc]
-            one.pump.finish(10)
+            one.pump.finish(60)
             one.files.start()
-            assert one.files.finish(10)
+            assert one.files.finish(60)
         assert failed, name
         assert (one.ends.ended, one.ends.lines) == (["R"], [("R", 4)]), name
         assert one.ends.short == ((owner, name) != STEP_OF_FILES), name

@@ -13,6 +13,7 @@ from supervisor.messages import Spawn
 from supervisor.root import shim
 from supervisor.root import spawn as spawning
 from supervisor.root.cgroups import Cgroup, Cgroups
+from tests.waiting import until
 
 SHELLS = ["dash", "bash", "busybox"]
 
@@ -85,7 +86,7 @@ def cgroup() -> Iterator[Cgroup]:
         pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
     made = place.make(f"test-{os.getpid()}")
     yield made
-    made.remove()
+    until(made.remove, "the cgroup to be empty")
     place.close()
 
 
@@ -171,7 +172,6 @@ class TestShim:
         assert (outcome.code, outcome.word, outcome.err) == (3, "", b"")
         wrong = wanted([shim.SHELL, "-e", "-c", "true\nfi\n"])
         assert Outcome(wrong, None, cgroup).err == Outcome(wrong).err != b""
-        assert cgroup.remove()
 
     def test_a_command_joins_its_cgroup_first(self, cgroup: Cgroup, tmp_path: Path) -> None:
         """And has no descriptor of it."""
@@ -279,7 +279,7 @@ def test_a_failed_start_leaves_nothing_open() -> None:
         spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000]), {}, None)
     with pytest.raises(ValueError, match="null"):
         spawning.start(wanted(["/bin/sh", "-c", "a\0b"]), {}, None)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_terminal_has_a_size_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +302,7 @@ def test_a_failed_start_leaves_no_terminal_open() -> None:
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="too long"):
         spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000], tty=True), {}, None)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_our_end_of_a_terminal_is_ours_alone() -> None:

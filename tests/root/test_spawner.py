@@ -22,11 +22,9 @@ from tests.waiting import until
 
 
 @pytest.fixture
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
-    """A root that is not in a hurry, however busy the machine is."""
+def root() -> Iterator[Nursery]:
     if Cgroups.find() is None:
         pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
-    monkeypatch.setattr("supervisor.root.spares._PATIENCE_S", 3600.0)
     with nursery() as one:
         yield one
 
@@ -180,16 +178,15 @@ class TestTheSpawner:
                 until(lambda: state(pid) == "S", "the spawner to wait")
                 held.append([set(os.listdir(f"/proc/{one}/fd")) for one in (pid, "self")])
         assert all(after <= before for before, after in zip(*held, strict=True))
-        assert not root.quarters.take_down()
+        root.clear()
 
     def test_it_ends_with_the_root(self, root: Nursery) -> None:
         """As soon as nobody holds the other end of its socket; the spare, too."""
         pid, spare = root.warm(), root.prepare()
         root.starts.close()
         assert not os.path.exists(f"/proc/{pid}")
-        assert os.waitpid(spare, os.WNOHANG) == (spare, spawner._FAILED << 8)
-        root.quarters.sweep()
-        assert not root.quarters.take_down()
+        assert os.waitpid(spare, 0) == (spare, spawner._FAILED << 8)
+        root.clear()
 
     def test_only_the_first_of_many(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
         """What comes while one waits for a spare, or right after that, joins, and in order."""
@@ -234,15 +231,21 @@ class TestTheSpawner:
         assert "the spawner ended with signal 9" in root.log.text
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
-    def test_one_after_the_other_ends(self, root: Nursery) -> None:
+    def test_one_after_the_other_ends(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
         """There is another one less and less often; meanwhile runs start the other way."""
+        monkeypatch.setattr("supervisor.root.spares._SOON_S", 3600.0)
+
+        def gone() -> bool:
+            root.watch.round(0.05)
+            return root.spares._spawner is None
+
         waits = []
         root.spares.wake()
         for _ in range(8):
             pid = root.spares._spawner
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            root.turn(lambda: root.spares._spawner is None, "its end")
+            until(gone, "its end")
             due_s = root.spares.next_s()
             assert due_s is not None
             waits.append(due_s - root.spares._launched_s)
@@ -251,7 +254,7 @@ class TestTheSpawner:
         pid = root.spares._spawner
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        root.turn(lambda: root.spares._spawner is None, "its end")
+        until(gone, "its end")
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
         spawn = wanted(["/bin/sh", "-c", "echo once"])
         assert not root.begin(spawn)
