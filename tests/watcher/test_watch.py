@@ -51,11 +51,13 @@ def carried_out(scene: Callable[[Desk], Awaitable[None]]) -> None:
         finally:
             await desk.watch.close()
 
-    asyncio.run(play())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("supervisor.watcher.command._REAP_S", 60.0)
+        asyncio.run(play())
 
 
 def order(kind: str, target: str = "", **more: Any) -> Order:
-    settings: dict[str, Any] = {"every_ms": 20, "timeout_ms": 5000, **more}
+    settings: dict[str, Any] = {"every_ms": 20, "timeout_ms": 600_000, **more}
     return Order(key="R/ready", kind=kind, target=target, **settings)
 
 
@@ -210,19 +212,19 @@ def test_a_command() -> None:
 
 def test_a_command_that_hangs_leaves_nothing(tmp_path: Path) -> None:
     """At its time-out, and when nobody wants it any more, everything of it is killed."""
-    journal = tmp_path / "pids"
-    journal.touch()
+    first, second = tmp_path / "first", tmp_path / "second"
+    for journal in (first, second):
+        journal.touch()
 
     async def scene(desk: Desk) -> None:
-        script = f"sleep 1000 & echo $! >> {journal}; echo $$ >> {journal}; wait"
-        desk.watch.begin(command("/bin/sh", "-c", script, timeout_ms=300, every_ms=60_000))
+        argv = ["/bin/sh", "-c", "sleep 1000 & echo $! >> $0; echo $$ >> $0; wait"]
+        desk.watch.begin(command(*argv, str(first), timeout_ms=300, every_ms=3_600_000))
         assert (await desk.next())["why"] == "/bin/sh: no answer within 300 ms"
-        before = len(journal.read_text().split())  # however far it came
-        desk.watch.begin(command("/bin/sh", "-c", script, timeout_ms=600_000))
-        await asyncio.to_thread(until, lambda: len(journal.read_text().split()) == before + 2, "the second command")
+        desk.watch.begin(command(*argv, str(second)))
+        await asyncio.to_thread(until, lambda: len(second.read_text().split()) == 2, "the second command")
 
     carried_out(scene)
-    for pid in map(int, journal.read_text().split()):
+    for pid in map(int, (first.read_text() + second.read_text()).split()):  # however far the first one came
         until(lambda: not alive(pid), f"the end of {pid}")  # noqa: B023 - called at once
 
 
@@ -302,7 +304,7 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: st
             return really(host, *arguments, **more)
         if host.startswith("far"):
             answered.wait()
-        return really("localhost", *arguments, **more)
+        return really("127.0.0.1", *arguments, **more)
 
     def target(host: str, port: int) -> str:
         return f"http://{host}:{port}/" if kind == "http" else f"{host}:{port}"
@@ -325,13 +327,22 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: st
         answered.set()
 
 
+PATIENT = """
+import sys
+from supervisor.watcher import command
+from supervisor.watcher.__main__ import main
+command._REAP_S = 60.0
+sys.exit(main())
+"""
+
+
 class RealOne:
     """The process, as the scheduler has it."""
 
     def __init__(self) -> None:
         self.sock, theirs = socket.socketpair()
         with theirs:
-            argv = [sys.executable, "-I", "-m", "supervisor.watcher", "--fd", str(theirs.fileno())]
+            argv = [sys.executable, "-I", "-c", PATIENT, "--fd", str(theirs.fileno())]
             self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
         self._decoder = Decoder()
         self.sock.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
@@ -346,7 +357,7 @@ class RealOne:
 
     def end(self) -> int:
         self.sock.close()
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 @pytest.fixture
@@ -365,7 +376,7 @@ def test_what_a_command_leaves_behind(real: RealOne, tmp_path: Path, bare: list[
     """A daemon of its own is killed, and reaped; what belongs to a command that still runs is not."""
     journal, running = tmp_path / "pid", tmp_path / "running"
     daemon = " ".join(daemonises(running))
-    going_on = command("/bin/sh", "-c", f"{daemon}; sleep 1000", timeout_ms=600_000)
+    going_on = command("/bin/sh", "-c", f"{daemon}; sleep 1000")
     real.watch(replace(going_on, key="other/ready"))
     until(running.exists, "the daemon of another command")
     real.watch(command(*daemonises(journal, *bare)))
@@ -422,7 +433,7 @@ def test_it_ends_with_the_scheduler(real: RealOne, tmp_path: Path) -> None:
     """When the socket closes, the process ends, and with it the commands that it runs."""
     journal = tmp_path / "pid"
     script = f"echo $$ > {journal}.new; mv {journal}.new {journal}; sleep 1000"
-    real.watch(command("/bin/sh", "-c", script, timeout_ms=600_000))
+    real.watch(command("/bin/sh", "-c", script))
     until(journal.exists, "the command")
     assert real.end() == 0
     pid = int(journal.read_text())
@@ -453,8 +464,8 @@ def test_a_question() -> None:
 
 def test_a_question_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that finds no descriptors for its answer keeps none of those that it had."""
-    pipes = [os.pipe2(os.O_CLOEXEC)]
-    before = len(os.listdir("/proc/self/fd"))
+    pair = os.pipe2(os.O_CLOEXEC)
+    pipes = [pair]
 
     def pipe2(_flags: int) -> tuple[int, int]:
         if not pipes:
@@ -468,4 +479,6 @@ def test_a_question_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None
         assert (word["op"], "Too many open files" in word["why"]) == ("failed", True)
 
     carried_out(scene)
-    assert len(os.listdir("/proc/self/fd")) == before - 2
+    for fd in pair:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
