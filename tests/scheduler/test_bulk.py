@@ -15,14 +15,23 @@ from store.run_filter import RunFilter
 from store.runs import count_runs, get_run, insert_run, list_runs
 from supervisor.scheduler.bulk import Bulk, Job, last_job
 from supervisor.scheduler.bulk_commands import BulkCommands
+from supervisor.scheduler.loop import Clock
 from supervisor.scheduler.reading import Reading
 from tests.scheduler.bench import Bench
 from tests.store.making import make_run
-from tests.waiting import until
 
 CONFIG = '[tasks.t]\nrun = "true"\n[tasks.own]\nrun = "true"\napi_trigger = false\n[services.s]\nrun = "true"\n'
 COMMAND = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ALL = {"match_all": True, "filter": {}, "except_ids": "", "ids": "", "by": "somebody"}
+
+
+class _HandClock(Clock):
+    """Its seconds pass when the test says so."""
+
+    now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
 
 
 class Reads:
@@ -120,6 +129,8 @@ def test_slices(jobs: Jobs) -> None:
 @pytest.mark.parametrize("event", [None, "run.deleted"])
 def test_what_nobody_waits_for_gives_way(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, event: str | None) -> None:
     """Between two slices the database may put its pages into place; what somebody waits for goes on at once."""
+    clock = _HandClock()
+    monkeypatch.setattr(jobs.one.loop, "_clock", clock)
     monkeypatch.setattr(jobs.db, "has_backlog", lambda: True)
     jobs.bulk.submit(
         Job(
@@ -133,12 +144,8 @@ def test_what_nobody_waits_for_gives_way(jobs: Jobs, monkeypatch: pytest.MonkeyP
     )
     jobs.slice()
     assert (jobs.left(), len(jobs.one.store.jobs)) == (16, 0 if event is None else 1)
-
-    def submitted() -> bool:
-        jobs.one.loop.round(0.01)
-        return bool(jobs.one.store.jobs)
-
-    until(submitted, "the next slice")
+    clock.now_s += 0.05
+    jobs.one.loop.round(0)
     jobs.one.store.work()
     assert jobs.left() == 12
 

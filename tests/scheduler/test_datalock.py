@@ -26,6 +26,13 @@ sys.stdin.read()
 
 def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel says who holds the lock. Who only looks at the file goes on, and so does what is no scheduler."""
+    really = datalock._kill
+
+    def kill(pid: int, fd: int) -> None:
+        monkeypatch.setattr(datalock, "_WAIT_S", 60.0)  # it is on its way
+        really(pid, fd)
+
+    monkeypatch.setattr(datalock, "_kill", kill)
     monkeypatch.setattr(datalock, "_WAIT_S", 0.1)
     path = tmp_path / "scheduler.lock"
     command = [sys.executable, "-I", "-c", HOLD, str(path), str(ROOT)]
@@ -39,6 +46,7 @@ def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             looks.kill()
         with path.open() as other, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        monkeypatch.setattr(datalock, "_WAIT_S", 0.1)
         with pytest.raises(datalock.Locked):
             datalock.take(str(tmp_path))
         os.close(lock)

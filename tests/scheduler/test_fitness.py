@@ -1,11 +1,13 @@
 """Readiness and liveness, as the keeper goes by them."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from store.errors import DiskFull
 from store.tasks import set_instance
+from supervisor.scheduler.loop import Clock
 from supervisor.scheduler.services import State
 from supervisor.scheduler.units import Unit
 from tests.scheduler.bench import Bench
@@ -151,14 +153,29 @@ def test_not_alive(bench: Make) -> None:
     assert states(unit) == [State.BACKOFF]
 
 
-def test_a_watchdog(bench: Make) -> None:
+class _HandClock(Clock):
+    """Its seconds pass when the test says so."""
+
+    now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+def test_a_watchdog(tmp_path: Path) -> None:
     """Whoever feeds it stays; who does not, for so long, is stopped."""
-    one = bench(SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n')
+    clock = _HandClock()
+    one = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)
     unit = taken_up(one)
     run = unit.instances[0].run
     assert run is not None
-    one.keeper.run_notified(run, {"alive": True})
-    assert states(unit) == [State.RUNNING]
-    in_time(one, State.FAILING, unit.instances[0])
+    for _ in range(3):
+        clock.now_s += 0.19
+        run_all(one)
+        assert states(unit) == [State.RUNNING]
+        one.keeper.run_notified(run, {"alive": True})
+    clock.now_s += 0.21
     run_all(one)
+    assert states(unit) == [State.FAILING]
     assert stored(one)[0].detail == "not alive: no WATCHDOG=1 for 200ms"
+    one.close()

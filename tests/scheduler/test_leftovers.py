@@ -42,8 +42,9 @@ def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.
     database.close()
 
 
-def test_cgroups_that_were_made_in_advance(tmp_path: Path) -> None:
+def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a lost run is found by its attribute; those of no run go if they were ours, another's stay."""
+    monkeypatch.setattr(leftovers, "_WAIT_S", 60.0)
     cgroups = Cgroups.find()
     if cgroups is None:
         pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")

@@ -9,7 +9,7 @@ import pytest
 from store.errors import DiskFull
 from store.runs import runs_from
 from supervisor.config.diff import recipe
-from supervisor.scheduler import runs
+from supervisor.scheduler import config_files, runs
 from supervisor.scheduler.services import State
 from tests.scheduler.reload_bench import ReloadBench
 from tests.waiting import until
@@ -21,8 +21,9 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Make]:
-    """Makes an engine on a configuration that can be reloaded."""
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes an engine on a configuration that can be reloaded; only who asks looks whether it has changed."""
+    monkeypatch.setattr(config_files, "_LOOK_S", 3600.0)
     with contextlib.ExitStack() as stack:
 
         def make(text: str) -> ReloadBench:
@@ -156,7 +157,7 @@ def test_a_retry_takes_the_new_definition(bench: Make) -> None:
 
 def test_a_removed_task(bench: Make) -> None:
     """Its running run ends by itself, what waits ends as stopped with the reason, and there is no retry."""
-    text = '[tasks.t]\nrun = "exit 1"\nretry_attempts = 5\nretry_delay = "1h"\ncron = "* * * * *"\n'
+    text = '[tasks.t]\nrun = "exit 1"\nretry_attempts = 5\nretry_delay = "1h"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     failed = one.trigger("t")
     one.settle()
@@ -208,7 +209,7 @@ def test_a_removed_service(bench: Make) -> None:
 
 def test_a_task_that_becomes_a_service(bench: Make) -> None:
     """The run of the task goes on to its end beside it; and the other way round the instances are stopped."""
-    one = bench('[tasks.s]\nrun = "true"\ncron = "* * * * *"\n')
+    one = bench('[tasks.s]\nrun = "true"\ncron = "0 0 1 1 *"\n')
     running = one.trigger("s")
     one.settle()
     found = one.done(SERVICE)
@@ -270,10 +271,10 @@ def test_an_instant_that_is_due_is_not_lost(bench: Make) -> None:
 
 def test_a_new_task_has_missed_nothing(bench: Make) -> None:
     """Also one that was there before, and comes back."""
-    text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "* * * * *"\n'
+    text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     one.done("")
-    now_ms = one.loop.now_ms() + 100 * HOUR_MS
+    now_ms = one.loop.now_ms() + 20_000 * HOUR_MS
     one.loop.now_ms = lambda: now_ms  # type: ignore[method-assign]
     assert one.done(text)["added"] == ["t"]
     assert one.alive("t") == []
@@ -282,7 +283,7 @@ def test_a_new_task_has_missed_nothing(bench: Make) -> None:
 
 def test_a_task_that_comes_back_in_a_reload_that_was_cut_off(bench: Make) -> None:
     """For the next scheduler it is new, too: it does not catch up with the time in which it was not configured."""
-    text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "* * * * *"\n'
+    text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     one.done("")
     one.write(text)
