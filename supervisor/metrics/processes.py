@@ -49,6 +49,8 @@ class Processes:
         self._runs: dict[str, RunProcesses] = {}
         self._environments = Environments(_PATIENCE_S, proc)
         self._others: set[int] = set()
+        self._unread: set[int] = set()
+        """Those of a pass whose environment, or an ancestor's, could not be read yet: they may be anybody's."""
         self._forget_at_s = 0.0
 
     def add(self, run_id: str, pid: int, seen: int, before: Taken | None = None) -> None:
@@ -157,12 +159,13 @@ class Processes:
                 if now is not None and now.start == before.start:
                     belongs[pid] = run_id
         settled = boot_ticks() - _SETTLED_TICKS
+        self._unread.clear()
         members: dict[str, dict[int, Process]] = {run_id: {} for run_id in runs}
         for pid, process in processes.items():
             owner = self._owner(process, processes, belongs, leaders)
             if owner in members:
                 members[owner][pid] = process
-            elif owner is None and process.start < settled:
+            elif owner is None and process.start < settled and pid not in self._unread:
                 self._others.add(pid)
         return members
 
@@ -175,19 +178,25 @@ class Processes:
     ) -> str | None:
         """The run of a process; those of its ancestors are found out with it."""
         line: list[int] = []
+        unread = False
         one: Process | None = process
         owner: str | None = None
         while one is not None:
             if one.pid in belongs:
                 owner = belongs[one.pid]
+                unread |= one.pid in self._unread
                 break
             line.append(one.pid)
             belongs[one.pid] = None
             owner = leaders.get(one.session) or leaders.get(one.group)
             if owner is None and one.parent == self._supervisor:
-                owner = (self._environments.read(one.pid, one.start) or {}).get("RINGWARD_RUN_ID")
+                variables = self._environments.read(one.pid, one.start)
+                unread |= variables is None
+                owner = (variables or {}).get("RINGWARD_RUN_ID")
             if owner is not None:
                 break
             one = processes.get(one.parent)
+        if unread:
+            self._unread.update(line)
         belongs.update(dict.fromkeys(line, owner))
         return owner

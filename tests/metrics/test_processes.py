@@ -132,9 +132,29 @@ def test_one_that_left_everything(proc: Proc, processes: Processes) -> None:
     proc.put(103, environ="RINGWARD_RUN_ID=C\0")
     processes.add("A", 100, LATE)
     processes.add("B", 200, LATE)
-    found = look(processes, "A", "B")
+
+    def looked() -> dict[str, Taken]:
+        found = look(processes, "A", "B")
+        return found if found["A"].processes > 1 else {}
+
+    found = until(looked, "its environment")
     assert (found["A"].processes, found["A"].user_ms) == (3, 4 * TICK_MS)
     assert found["B"].processes == 1
+
+
+def test_one_whose_environment_cannot_be_read_yet(proc: Proc, processes: Processes) -> None:
+    """It is no stranger, and neither is what descends from it: as soon as it can be read, it is the run's."""
+    proc.put(100)
+    proc.put(101)
+    proc.put(102, parent=101, group=101)
+    environ = proc.path / "101" / "environ"
+    environ.unlink()
+    os.mkfifo(environ)  # opening one waits for a writer
+    processes.add("A", 100, LATE)
+    for _ in range(2):
+        assert look(processes, "A")["A"].processes == 1
+    environ.write_text("RINGWARD_RUN_ID=A\0")
+    until(lambda: look(processes, "A")["A"].processes == 3, "all three")
 
 
 def test_time_never_goes_back(proc: Proc, processes: Processes) -> None:
