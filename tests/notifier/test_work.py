@@ -56,6 +56,10 @@ def notifier() -> Iterator[Process]:
     one.close()
 
 
+PATIENT = "cto=600&rto=600"
+"""Of Apprise: how long connecting and answering may take."""
+
+
 def letter(url: str, key: str = "k", **more: Any) -> Letter:
     return Letter(key=key, url=url, title="title", body="body", footer="footer", type="failure", **more)
 
@@ -66,8 +70,8 @@ def test_results(notifier: Process) -> None:
     with web_server() as web, web_server() as busy:
         busy.respond = lambda _number: (429, {"Retry-After": "17"})
         good, rests, gone, odd = notifier.ask(
-            letter(f"json://127.0.0.1:{web.port}/token-1", "1"),
-            letter(f"json://127.0.0.1:{busy.port}/token-2", "2"),
+            letter(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}", "1"),
+            letter(f"json://127.0.0.1:{busy.port}/token-2?{PATIENT}", "2"),
             letter(f"json://127.0.0.1:{dead}/token-3", "3"),
             letter("nonsense://token-4", "4"),
         )
@@ -92,7 +96,7 @@ def test_a_redirect_that_loses_the_message(notifier: Process) -> None:
         ):
             answers = {len(web.requests): (status, {"Location": place})}
             web.respond = partial(lambda answers, number: answers.get(number, (200, {})), answers)
-            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1"))
+            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}"))
         assert [frame["ok"] for frame in found] == [False, False, True, True]
         assert "301" in found[0]["error"]
         assert "token" not in found[0]["error"]
@@ -106,7 +110,7 @@ def test_a_redirect_of_another_method(notifier: Process) -> None:
         for status in (302, 301):
             place = {"Location": f"http://127.0.0.1:{other.port}/moved"}
             web.respond = partial(lambda status, place, _number: (status, place), status, place)
-            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?method=put"))
+            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?method=put&{PATIENT}"))
         assert [(method, body is not None) for method, _, body in other.requests] == [("GET", False), ("PUT", False)]
     assert [frame["ok"] for frame in found] == [False, False]
 
