@@ -18,7 +18,7 @@ from store.runs import RunFilter, list_runs
 writer = open_writer(sys.argv[1])
 for n in range(100):
     set_meta(writer, f"k{n}", n)
-reader = open_reader(sys.argv[1])
+reader = open_reader(sys.argv[1], limit_s=None)
 pool = ThreadPool(2)
 ids, beats, stop = [], [], []
 
@@ -42,7 +42,7 @@ assert 1 <= len(reader._idle) <= 3, len(reader._idle)     # two threads and the 
 endless = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 before = len(beats)
 try:
-    pool.apply(reader.rows, (endless,))
+    pool.apply(open_reader(sys.argv[1]).rows, (endless,))
 except QueryTimeout:
     pass
 else:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ def test_durability(path: str, durability: Any, level: str) -> None:
 @on_postgresql
 def test_one_writer(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second writer is refused while there is one, and gets the database when that has gone."""
-    monkeypatch.setattr(postgres, "BUSY_WAIT_S", 0.05)
-    with pytest.raises(Busy, match="another daemon: session"):
-        open_writer(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres, "BUSY_WAIT_S", 0.05)
+        with pytest.raises(Busy, match="another daemon: session"):
+            open_writer(path)
     set_meta(writer, "k", 1)
     writer.close()
     again = open_writer(path)
@@ -152,7 +154,13 @@ def test_query_limit(path: str, writer: Database) -> None:
     short = open_reader(path, limit_s=0.05)
     with pytest.raises(QueryTimeout):
         short.rows("SELECT pg_sleep(60)")
-    assert short.rows("SELECT 1") == [(1,)]
+
+    def one() -> list[Any]:
+        with suppress(QueryTimeout):  # whoever has so little time may need several attempts
+            return short.rows("SELECT 1")
+        return []
+
+    assert until(one, "an answer in time") == [(1,)]
     short.close()
     assert writer.rows("SHOW statement_timeout") == [("0",)]
 
@@ -246,7 +254,7 @@ def test_cut_off_in_a_commit(path: str, monkeypatch: pytest.MonkeyPatch, stored:
     assert inside.wait(30)
     go.set()
     store.close()
-    reader = open_reader(path)
+    reader = open_reader(path, limit_s=None)
     stored_events = [event.seq for event in events.since(reader, 0)]
     assert [one for one in got if isinstance(one, int)] == stored_events
     assert stored_events == list(range(1, len(stored_events) + 1))
@@ -324,7 +332,7 @@ from store.meta import get_meta, set_meta
 
 writer = open_writer(sys.argv[1])
 set_meta(writer, "k", 7)
-reader, pool, beats = open_reader(sys.argv[1]), ThreadPool(2), []
+reader, pool, beats = open_reader(sys.argv[1], limit_s=None), ThreadPool(2), []
 
 def beat():
     while True:
@@ -339,7 +347,7 @@ gevent.joinall([gevent.spawn(request) for _ in range(300)], raise_error=True)
 assert 1 <= len(reader._idle) <= 2, len(reader._idle)
 before = len(beats)
 try:
-    pool.apply(reader.rows, ("SELECT pg_sleep(600)",))
+    pool.apply(open_reader(sys.argv[1]).rows, ("SELECT pg_sleep(600)",))
 except QueryTimeout:
     assert len(beats) > before + 10
     print("fine")

@@ -230,7 +230,7 @@ def test_killed_between_slices(path: str, lines: int) -> None:
     # One slice more may be stored than was told.
     assert min(abs(gone + sum(acknowledged) - more) for more in (-10, 0, 10)) == 0
     assert stored_counts(writer) == counted(writer)
-    reader = open_reader(path)
+    reader = open_reader(path, limit_s=None)
     assert count_runs(reader, RunFilter()) == len(listed_all(reader)) == 120 - gone
     reader.close()
     writer.close()

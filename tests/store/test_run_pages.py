@@ -226,7 +226,7 @@ def test_walks(reader: Database, field: SortField, index: str, direction: Direct
 def test_one_snapshot(path: str) -> None:
     """Page and total are of the same moment, though a writer goes on in between."""
     writer, stop = open_writer(path), threading.Event()
-    reader = open_reader(path)
+    reader = open_reader(path, limit_s=None)
 
     def write() -> None:
         while not stop.is_set():

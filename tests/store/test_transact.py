@@ -55,7 +55,7 @@ def put(key: str) -> Callable[[Database], str]:
 
 
 def keys(path: str) -> set[str]:
-    reader = open_reader(path)
+    reader = open_reader(path, limit_s=None)
     try:
         return {row[0] for row in reader.rows("SELECT key FROM meta")}
     finally:
