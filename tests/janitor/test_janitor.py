@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from logring.layout import KIND_PACKED, Static
 from logring.paths import frames_path
 from supervisor.janitor.job import Report
 from supervisor.janitor.logs import find_logs
-from tests.janitor.support import COMMAND, HOUR_MS, NOW_MS, Place, finished, lines_of, occupied, run, start
-from tests.waiting import catch, until
+from tests.janitor.support import COMMAND, EAGER, HOUR_MS, NOW_MS, Place, finished, lines_of, occupied, run, start
+from tests.waiting import until
 
 
 def is_packed(path: str) -> bool:
@@ -161,14 +162,30 @@ def test_ends_with_the_scheduler(place: Place) -> None:
     assert all(lines_of(path) == place.texts(number) for number, path in enumerate(place.logs()))
 
 
+_HELD = f"""
+{EAGER}
+import threading
+
+def rename(*paths, really=os.rename, left=[None] * int(sys.argv[1])):
+    if not left:
+        threading.Event().wait()
+    left.pop()
+    really(*paths)
+
+os.rename = rename
+sys.exit(main())
+"""
+"""A janitor that gets no further than to the next log, so that nobody comes too late to kill it."""
+
+
 @pytest.mark.parametrize("after", [0, 1, 7])
 def test_killed_at_any_moment(place: Place, after: int) -> None:
     """After a SIGKILL every log is there, old or new; the next janitor removes what is half made and goes on."""
     for number in range(30):
         place.log("t", number, 40_000)
-    process = start(place.job())
+    process = start(place.job(), [sys.executable, "-I", "-c", _HELD, str(after)])
     folder = os.path.dirname(place.logs()[0])
-    catch(
+    until(
         lambda: (
             sum(is_packed(path) for path in place.logs()) >= after
             and any(name.endswith(SUFFIX) for name in os.listdir(folder))
