@@ -99,7 +99,7 @@ class Shell:
         self._process.stdin.write(text.encode() + b"\0")
         self._process.stdin.flush()
         data, interrupted, end_s = b"", False, time.monotonic() + _LONGEST_S
-        while not data.endswith(b"\0"):
+        while data.count(b"\0") < 2:  # what is printed at once may come in parts
             waited = select.select([self._terminal], [], [], max(end_s - time.monotonic(), 0))
             assert waited[0], self._stuck(text, data, interrupted=interrupted)
             data += os.read(self._terminal, 65536)
