@@ -1,15 +1,18 @@
 """The pages whose commands are run, and what a reader of them has."""
 
-import re
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.docs.blocks import Block, blocks
-from tests.docs.session import CONFIG, OWN_TABLE, Session, Shown
+from tests.docs.session import CONFIG, OWN_TABLE, Session, Shown, unscheduled
 from tests.e2e.daemon import RINGWARD
 from tests.ports import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.rst"
@@ -52,10 +55,34 @@ def _carried_out(session: Session, page: Path) -> Iterator[Block]:
 def _with_examples(daemon: Shown) -> Session:
     """What ``make run`` starts, and the environment that it makes; the daemon's own directory stands for the clone."""
     port = free_port()
-    text = (ROOT / "examples" / CONFIG).read_text().replace(OWN_TABLE, "").replace("8765", str(port))
-    # No minute ends while the page is read.
-    daemon.begin(re.sub(r"^cron = .*$", 'cron = "0 0 1 1 *"', text, flags=re.MULTILINE), ROOT / "examples/scripts")
+    text = (ROOT / "examples" / CONFIG).read_text().replace(OWN_TABLE, "")
+    for shown, ours in (
+        ("8765", str(port)),
+        ("/usr", "scripts"),  # of /usr nobody knows how large it is
+        ('"--within", "2"', '"--within", "60"'),
+        ('timeout = "15s"', 'timeout = "5m"'),
+    ):
+        assert shown in text, shown
+        text = text.replace(shown, ours)
+    daemon.begin(unscheduled(text), ROOT / "examples/scripts")
+    until(lambda: _listens(port), "the web server")
+    until(lambda: _has_each_worked(daemon), "each worker to have done a job")
     (daemon.directory / ".venv").symlink_to(RINGWARD.parents[1])
     (daemon.directory / "examples").mkdir()
     shutil.copy(daemon.config, daemon.directory / "examples")
     return Session(daemon, {"8765": port})
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _has_each_worked(daemon: Shown) -> bool:
+    """Whether it has; else there is more to do."""
+    texts = [daemon.texts(run["id"]) for run in daemon.runs("queue")]
+    if all(any(" done in " in text for text in one) for one in texts):
+        return True
+    producer = [sys.executable, "scripts/producer.py", "data/work", "--jobs", "3"]
+    subprocess.run(producer, cwd=daemon.directory, capture_output=True, check=True)
+    return False

@@ -12,6 +12,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, Self
 
 import psutil
 
@@ -39,6 +40,11 @@ done
 """
 
 
+def unscheduled(config: str) -> str:
+    """The same with schedules whose time does not come while a page is read."""
+    return re.sub(r"^cron = .*$", 'cron = "0 0 1 1 *"', config, flags=re.MULTILINE)
+
+
 class Shown(Lent):
     """The daemon of all pages; it makes its password itself."""
 
@@ -47,16 +53,17 @@ class Shown(Lent):
         return {**inherited, "LC_ALL": "C"}
 
     def begin(self, text: str, scripts: Path) -> None:
-        """Begin with a configuration and the scripts beside it; wait until what it runs at the start has ended."""
+        """Begin with a configuration and the scripts beside it."""
         self._give_up()
         shutil.copytree(scripts, self.directory / scripts.name, ignore=shutil.ignore_patterns("__pycache__"))
         self.write(text)
         self.start()
-        until(lambda: not self._at_start(), "what runs at the start to end")
 
-    def _at_start(self) -> list[str]:
-        units = self.get("/api/tasks").json()["items"]
-        return [unit["name"] for unit in units if unit["kind"] == "task" and any(unit["active"].values())]
+    def start(self) -> Self:
+        """Start it, and wait until its services run, and what runs at the start has ended."""
+        super().start()
+        until(lambda: all(map(_is_settled, self.get("/api/tasks").json()["items"])), "what begins with it")
+        return self
 
     @property
     def address(self) -> str:
@@ -64,6 +71,10 @@ class Shown(Lent):
         found = re.search(r'listen = \["([^"]+)"', self.config.read_text())
         assert found is not None
         return found[1]
+
+
+def _is_settled(unit: dict[str, Any]) -> bool:
+    return unit["state"] == "running" if unit["kind"] == "service" else not any(unit["active"].values())
 
 
 class Shell:
@@ -152,7 +163,7 @@ class Session:
         path = self._daemon.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if name == CONFIG:
-            self._daemon.write(self._inward(text.replace(OWN_TABLE, "", 1)))
+            self._daemon.write(self._inward(unscheduled(text.replace(OWN_TABLE, "", 1))))
             self._daemon.start()
         else:
             path.write_text(self._inward(text))
