@@ -33,7 +33,8 @@ class Daemon:
     def __init__(self, definitions: str, *, start: bool = True, cores: Sequence[int] = ()) -> None:
         """`cores`: what the daemon and all that it starts may run on; empty: every one."""
         self.directory = Path(tempfile.mkdtemp(prefix="ringward-bench-", dir=DISK))
-        self.port = _free_port()
+        self._reserved = _reserved()
+        self.port = self._reserved.getsockname()[1]
         self.config = self.directory / "ringward.toml"
         self.config.write_text(
             f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{self.port}"]\n{definitions}'
@@ -113,7 +114,7 @@ class Daemon:
     def processes(self) -> list[psutil.Process]:
         """Ours, the supervisor first; instances are left out."""
         root = psutil.Process(self.pid)
-        return [root, *(one for one in root.children(recursive=True) if one.cmdline()[:1] == ["ringward"])]
+        return [root, *(one for one in root.children(recursive=True) if title(one).split(" ")[0] == "ringward")]
 
     def remove_logs(self) -> None:
         """Drop the log files, and with them what the kernel would still write to the disk."""
@@ -140,6 +141,7 @@ class Daemon:
                 self.stop()
             if self.process.poll() is None:
                 self._kill()
+        self._reserved.close()
         identity = self.directory / "data" / "id"
         if identity.exists():
             for base in ("/run/ringward", f"/dev/shm/ringward-{os.getuid()}"):
@@ -160,8 +162,16 @@ def toml(argv: Sequence[object]) -> str:
     return json.dumps([str(word) for word in argv])
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+def title(process: psutil.Process) -> str:
+    """What ps shows of it; nothing of one that has gone, as runs do and what becomes a run."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _reserved() -> socket.socket:
+    """Has a port, on which it does not listen: it is given to nobody else, and to who names it as servers do."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    return sock

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from bench.client import Failed
-from bench.daemon import Daemon, toml
+from bench.daemon import Daemon, title, toml
 from bench.measure import Row, between, quantile
 
 _CLIENTS = 200
@@ -151,7 +151,7 @@ def _said(listeners: Listeners) -> dict[str, Any]:
 
 def _worker(daemon: Daemon) -> psutil.Process:
     for one in daemon.processes():
-        if one.cmdline()[1:] == ["gunicorn", "worker"]:
+        if title(one) == "ringward gunicorn worker":
             return one
     raise Failed("there is no worker")
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import psutil
 
 from bench.client import Failed
-from bench.daemon import DISK, Daemon, toml
+from bench.daemon import DISK, Daemon, title, toml
 from bench.measure import Row, in_turn, latency_rows, limit_row
 from supervisor.cli.boot.runtimedir import places
 
@@ -117,7 +117,7 @@ def idle(quick: bool) -> list[Row]:
         time.sleep(1.0 if quick else SETTLE_S)
         processes = daemon.processes()
         used, memory = idling(processes, span_s)
-        parts = [" ".join(one.cmdline()).removeprefix("ringward ") for one in processes]
+        parts = [title(one).removeprefix("ringward ") for one in processes]
     with _sleeping_python() as pid:
         floor = _pss_mb(pid)
     cpu, total = sum(used), sum(memory)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import count
 
 from bench.client import Client, Failed
-from bench.daemon import DISK, Daemon
+from bench.daemon import DISK, Daemon, title
 from bench.lifetime import cpu_ns
 from bench.measure import Row, in_turn, latency_rows, limit_row
 from store.database import open_writer
@@ -86,7 +86,7 @@ def _answers(client: Client, days: int, rounds: int) -> list[Row]:
 
 
 def _scrape(daemon: Daemon, client: Client, tasks: int, rounds: int) -> list[Row]:
-    (worker,) = [one for one in daemon.processes() if " ".join(one.cmdline()).endswith("worker")]
+    (worker,) = [one for one in daemon.processes() if title(one).endswith("worker")]
     _timed(client, "/metrics")
     before = cpu_ns(worker)
     ours, floor = _seconds(client, "/metrics", rounds)

@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-from bench.daemon import Daemon, toml
+from bench.daemon import Daemon, title, toml
 from bench.lifetime import cpu_ns, wait_running
 from bench.measure import Row, between, quantile
 from supervisor.metrics.processes import Processes, boot_ticks
@@ -72,7 +72,7 @@ def _scheduler(runs: int, span_s: float) -> Row:
         with Daemon("".join(f"[services.s{number}]\n{service}" for number in range(services))) as daemon:
             wait_running(daemon, services)
             time.sleep(10.0)  # let them become healthy, and the first passes be over
-            (scheduler,) = [one for one in daemon.processes() if " ".join(one.cmdline()) == "ringward scheduler"]
+            (scheduler,) = [one for one in daemon.processes() if title(one) == "ringward scheduler"]
             used.append(_share(scheduler, span_s))
     return Row(
         f"sampling {runs} runs: the scheduler",
