@@ -137,7 +137,7 @@ def _reload(daemon: Daemon, client: Client, count: int, floor_s: float) -> list[
             other.send("POST", "/api/tasks/t0/pause")
             other.answer()
 
-        while not done.is_set():
+        while not done.is_set() or not taken:
             taken.append(_seconds(pause))
             time.sleep(0.01)
         other.close()
