@@ -152,7 +152,7 @@ def web() -> Iterator[str]:
 
 def test_the_check_tells_what_is_wrong(place: Path, web: str) -> None:
     """Fine, an error, too slow, nobody there."""
-    assert "status 200" in script(place, "check_http", f"{web}/")
+    assert "status 200" in script(place, "check_http", f"{web}/", "--within", "60")
     assert "status 500" in script(place, "check_http", f"{web}/error", code=2)
     assert "slower than" in script(place, "check_http", f"{web}/", "--within", "0", code=3)
     assert "no answer" in script(place, "check_http", f"http://127.0.0.1:{free_port()}/", code=1)
