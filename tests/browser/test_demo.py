@@ -1,11 +1,14 @@
 """A first visit to ``ringward demo``, by somebody who has read nothing."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -18,28 +21,47 @@ DESK = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "color_scheme": "dark"}
 
 
+SLEEP = """#!/bin/sh
+while [ "$1" = 0.4 ] && [ -e {held} ]; do {sleep} 0.05; done
+exec {sleep} "$@"
+"""
+"""The backup alone sleeps for so long."""
+
+
+class Demonstration(NamedTuple):
+    """Address and password, as it says them; while the file is there, a backup goes on."""
+
+    address: str
+    password: str
+    held: Path
+
+
 @pytest.fixture(scope="module")
-def access() -> Iterator[tuple[str, str]]:
-    """Address and password of a demonstration, as it says them."""
-    with subprocess.Popen(PROGRAM, stdout=subprocess.PIPE, text=True) as demo:
+def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demonstration]:
+    tools = tmp_path_factory.mktemp("tools")
+    held = tools / "held"
+    (tools / "sleep").write_text(SLEEP.format(held=held, sleep=shutil.which("sleep")))
+    (tools / "sleep").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    with subprocess.Popen(PROGRAM, stdout=subprocess.PIPE, text=True, env=environ) as demo:
         try:
             assert demo.stdout is not None
             said = "".join(demo.stdout.readline() for _ in range(5))
             found = re.findall(r"^  (?:address|password) +(\S+)$", said, re.MULTILINE)
-            yield found[0], found[1]
+            yield Demonstration(found[0], found[1], held)
         finally:
             demo.terminate()
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_the_failed_backup_of_last_tuesday(
-    browser: Browser, access: tuple[str, str], complaints: list[str], size: dict[str, Any]
+    browser: Browser, demonstration: Demonstration, complaints: list[str], size: dict[str, Any]
 ) -> None:
     """It is found, its reason read, it is run again, and seen to succeed."""
     context = browser.new_context(locale="en-GB", **size)
     page = watched(context, complaints)
-    page.goto(access[0])
-    page.get_by_label("Password").fill(access[1])
+    page.goto(demonstration.address)
+    page.get_by_label("Password").fill(demonstration.password)
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("region", name="Tasks and services").get_by_role("link", name="backup", exact=True).click()
     runs = page.get_by_role("region", name="Runs", exact=True)
@@ -54,9 +76,11 @@ def test_the_failed_backup_of_last_tuesday(
     verdict, log = page.get_by_role("region", name="Verdict"), page.get_by_role("log")
     expect(verdict).to_contain_text("failed")
     expect(log).to_contain_text("No space left on device")
+    demonstration.held.touch()
     page.get_by_role("button", name="Run again").click()
     expect(verdict).to_contain_text("It is running")
     expect(log).to_contain_text("dumping database shop")
+    demonstration.held.unlink()
     expect(verdict).to_contain_text("It succeeded")
     expect(log).to_contain_text("ok  dump is complete")
     page.get_by_role("link", name="Overview").click()
