@@ -21,6 +21,11 @@ from tests.browser.site import Site
 PATIENCE_MS = 60_000
 """Only how long a failing test takes."""
 expect.set_options(timeout=PATIENCE_MS)
+_STAYING = """
+const inTime = window.setTimeout;
+window.setTimeout = (work, ms, ...rest) => inTime(work, ms < 8000 ? ms : 100 * ms, ...rest);
+"""
+"""Messages that go by themselves stay for as long as a slow test takes to read them."""
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +39,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         one.clean()
 
 
-def watched(context: BrowserContext, complaints: list[str]) -> Page:
-    """A new page whose errors are written down."""
+def opened(context: BrowserContext) -> Page:
+    """A new page, for tests that take their time."""
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
+    page.add_init_script(_STAYING)
+    return page
+
+
+def watched(context: BrowserContext, complaints: list[str]) -> Page:
+    """A new page whose errors are written down."""
+    page = opened(context)
     watch(page, complaints)
     return page
 
@@ -73,8 +85,7 @@ def complaints() -> Iterator[list[str]]:
 def session(browser: Browser, site: Site) -> Iterator[StorageState]:
     """The cookie of somebody who has logged in."""
     context = browser.new_context()
-    context.set_default_timeout(PATIENCE_MS)
-    site.enter(context.new_page())
+    site.enter(opened(context))
     yield context.storage_state()
     context.close()
 
@@ -82,8 +93,7 @@ def session(browser: Browser, site: Site) -> Iterator[StorageState]:
 def profile(browser: Browser, **options: Any) -> Iterator[Page]:
     """A window with cookies and a cache, which one test leaves to the next one: what it loads was loaded before."""
     context = browser.new_context(locale="en-GB", timezone_id="UTC", **options)
-    context.set_default_timeout(PATIENCE_MS)
-    yield context.new_page()
+    yield opened(context)
     context.close()
 
 
