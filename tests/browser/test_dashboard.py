@@ -175,6 +175,7 @@ def test_deleting_many_and_taking_it_back(page: Page, site: Site) -> None:
 def test_the_last_runs_by_keyboard(page: Page, site: Site) -> None:
     """One of the bars is in the order of Tab; arrows go to others, which say what they stand for; Enter leads there."""
     site.see(page, "#/")
+    page.get_by_role("row", name=re.compile("^old ")).scroll_into_view_if_needed()
     bars = page.get_by_role("group", name="Last runs of old").get_by_role("link")
     here = bars.and_(page.locator("[tabindex='0']"))
     expect(here).to_have_count(1)
