@@ -41,7 +41,7 @@ def test_it_goes_with_a_start_that_fails() -> None:
     with starting() as server:
         pass
     assert not Path(f"/proc/{server.pid}").exists()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before  # what others left may go meanwhile
 
 
 def test_it_ends_without_a_word_when_nobody_is_left() -> None:
