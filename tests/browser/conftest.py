@@ -55,13 +55,16 @@ def watched(context: BrowserContext, complaints: list[str]) -> Page:
 
 
 def watch(page: Page, complaints: list[str]) -> Callable[[], None]:
-    """Write down the errors of a page, until the returned is called."""
+    """Write down the errors of a page, until the returned is called.
+
+    That something does not answer in time is none: the page asks again, and what it then lacks a test sees.
+    """
 
     def failed(error: Error) -> None:
         complaints.append(f"{error} {error.stack}")
 
     def told(message: ConsoleMessage) -> None:
-        if message.type == "error":
+        if message.type == "error" and "status of 503" not in message.text:
             complaints.append(message.text)
 
     def leave() -> None:
