@@ -13,6 +13,9 @@ from store.database import Database
 from supervisor.messages import Boot, Decoder, encode
 from tests.api.records import make_run, now_ms
 
+_LATE = ("audit", "session_touch", "token_touch")
+_ENDING_S = 30.0
+
 
 class Refusal(Exception):
     """What an operation of the fake scheduler answers instead of doing it."""
@@ -28,7 +31,9 @@ class Scheduler:
 
     def __init__(self, boot: Boot, db: Database, lock: threading.Lock) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        """What was asked, apart from what it was told for the audit."""
+        """What was asked, apart from what comes after the answer to a request: perhaps in the next test."""
+        self.touched: list[str] = []
+        """Hashes of sessions and tokens of which it was told that they are used."""
         self.audit: list[Entry] = []
         self.operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.failures: dict[str, int] = {}
@@ -37,7 +42,8 @@ class Scheduler:
         self._db = db
         self._lock = lock
         self._listener: socket.socket | None = None
-        self._connections: set[socket.socket] = set()
+        self._accepting = threading.Thread()
+        self._serving: dict[socket.socket, threading.Thread] = {}
         self.defaults()
         self.start()
 
@@ -48,7 +54,7 @@ class Scheduler:
             "stop": lambda _args: {},
             "session_create": self._session_create,
             "session_delete": lambda args: self._with_db(sessions.delete, args["hash"]),
-            "session_touch": lambda args: self._with_db(sessions.touch, args["hash"], now_ms()),
+            "session_touch": lambda args: self._touch(sessions.touch, args["hash"]),
             "login_attempt": lambda args: {
                 "allowed": self.failures.get(args["client"], 0) < 10,
                 "retry_after_s": 42,
@@ -68,7 +74,7 @@ class Scheduler:
             "database_damaged": lambda _args: {},
             "token_create": self._token_create,
             "token_delete": self._token_delete,
-            "token_touch": lambda args: self._with_db(tokens.touch, args["hash"], now_ms()),
+            "token_touch": lambda args: self._touch(tokens.touch, args["hash"]),
             "audit": self._audit,
             "info": lambda _args: {
                 "config_path": "/etc/ringward.toml",
@@ -84,6 +90,10 @@ class Scheduler:
         with self._lock:
             function(self._db, *args)
         return {}
+
+    def _touch(self, function: Callable[[Database, str, int], Any], digest: str) -> dict[str, Any]:
+        self.touched.append(digest)
+        return self._with_db(function, digest, now_ms())
 
     def _trigger(self, args: dict[str, Any]) -> dict[str, Any]:
         if args["task"] == "unknown":
@@ -125,7 +135,8 @@ class Scheduler:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self._path)
         self._listener.listen(64)
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, args=(self._listener,), daemon=True)
+        self._accepting.start()
 
     def stop(self) -> None:
         """Be away."""
@@ -135,9 +146,20 @@ class Scheduler:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._listener = None
-        for sock in list(self._connections):
-            with contextlib.suppress(OSError):  # its thread has just closed it
-                sock.shutdown(socket.SHUT_RDWR)
+        for sock in list(self._serving):
+            self._hang_up(sock)
+
+    @staticmethod
+    def _hang_up(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # its thread has just closed it
+            sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Be away for good, and carry out nothing any more."""
+        self.stop()
+        self._accepting.join()
+        for thread in list(self._serving.values()):
+            thread.join(_ENDING_S)
 
     def die_after(self, name: str) -> None:
         """Carry out the next operation of that name, and be away before it is answered."""
@@ -157,14 +179,16 @@ class Scheduler:
                 sock, _ = listener.accept()
             except OSError:
                 return
-            self._connections.add(sock)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+            thread = self._serving[sock] = threading.Thread(target=self._serve, args=(sock,), daemon=True)
+            if self._listener is not listener:  # it went away meanwhile, and did not know of this one
+                self._hang_up(sock)
+            thread.start()
 
     def _serve(self, sock: socket.socket) -> None:
         try:
             self._converse(sock)
         finally:
-            self._connections.discard(sock)
+            del self._serving[sock]
 
     def _converse(self, sock: socket.socket) -> None:
         decoder = Decoder()
@@ -174,7 +198,7 @@ class Scheduler:
                     if frame["op"] == "hello":
                         assert frame["token"] == self._token
                         continue
-                    if frame["op"] != "audit":
+                    if frame["op"] not in _LATE:
                         self.calls.append((frame["op"], frame["args"]))
                     # An operation that aborts, or an answer that comes too late: the connection is over.
                     try:

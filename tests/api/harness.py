@@ -127,7 +127,7 @@ class Daemon:
             self.signal(signal.SIGTERM)
             self.wait()
         self.bells.close()
-        self.scheduler.stop()
+        self.scheduler.close()
         self.events.close()
         self.db.close()
         self.tcp.close()
