@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from logring.layout import STDOUT
 from logring.paths import ring_path
@@ -29,6 +29,7 @@ from tests.api.client import DEADLINE_S, Answer, Stream, UnixConnection
 from tests.api.fake_scheduler import Scheduler
 from tests.api.records import Log, now_ms
 from tests.api.schema_check import check_answer
+from tests.api.starting import PATIENCE, program
 from tests.waiting import until
 
 PASSWORD = "correct horse battery"
@@ -39,7 +40,8 @@ FILE_BLOCKS = 64
 class Daemon:
     """The place where the server runs, and the server."""
 
-    program = ("-m", "api.serve")
+    constants: ClassVar = PATIENCE
+    """Of the server, by module, as tests need them; what there is not is as it is."""
 
     def __init__(self, path: Path, **boot: Any) -> None:
         runtime, data = path / "run", path / "data"
@@ -87,7 +89,7 @@ class Daemon:
         moves = ((output, 1), (output, 2), (high, SOCKET_FD))
         self.pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", *self.program, "--fd", str(SOCKET_FD)],
+            [sys.executable, "-I", *program(self.constants), "--fd", str(SOCKET_FD)],
             os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in moves],
             setsid=True,

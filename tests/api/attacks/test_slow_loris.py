@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from tests.api.credentials import basic, bearer, make_token
 from tests.api.harness import PASSWORD, Daemon
+from tests.api.starting import PATIENCE
 from tests.waiting import until
 
 TURNS = """
@@ -75,7 +77,7 @@ PLACES = 20
 class Narrow(Daemon):
     """It serves few connections at a time."""
 
-    program = ("-c", f"import api.arbiter, api.serve; api.arbiter._CONNECTIONS = {PLACES}; api.serve.main()")
+    constants: ClassVar = {**PATIENCE, "api.arbiter": {"_CONNECTIONS": PLACES}}
 
 
 @pytest.fixture
@@ -169,7 +171,7 @@ def test_more_streams_than_places(narrow: Narrow) -> None:
 
 
 def triggered(daemon: Daemon, times: int) -> bool:
-    return len(daemon.scheduler.calls) >= times
+    return [op for op, _ in daemon.scheduler.calls].count("trigger") >= times
 
 
 def test_places_that_were_all_busy(narrow: Narrow) -> None:

@@ -1,0 +1,35 @@
+"""How the server is started: as it is, or with other constants."""
+
+PATIENCE: dict[str, dict[str, float]] = {
+    "api.context": {"_ASK_S": 60.0, "_FILE_S": 60.0, "_READ_S": 60.0},
+    "api.follow": {"_COMING_S": 60.0},
+    "api.passwords": {"_ASK_S": 60.0},
+    "api.resources.search": {"_CALL_S": 60.0},
+}
+"""So long it waits for others where that is not what a test is about, since the machine of a test may stall."""
+
+_CHANGED = """
+import importlib
+from types import SimpleNamespace
+
+import api.serve
+
+def load(name):
+    module = importlib.import_module(name)
+    for place, constants in {constants}.items():
+        if (place == "api.arbiter") is (name == "api.arbiter"):
+            vars(importlib.import_module(place)).update(constants)
+    return module
+
+def postpone(plain=api.serve.postpone):
+    plain()
+    load("api.arbiter").importlib = SimpleNamespace(import_module=load)  # with which it loads the worker
+
+api.serve.postpone = postpone
+api.serve.main()
+"""
+
+
+def program(constants: dict[str, dict[str, float]]) -> tuple[str, str]:
+    """Arguments for Python: the server, with these constants of these modules."""
+    return ("-c", _CHANGED.replace("{constants}", repr(constants))) if constants else ("-m", "api.serve")
