@@ -53,6 +53,16 @@ def connect(daemon: Daemon, *, receives: int | None = None) -> socket.socket:
     return sock
 
 
+def unread(daemon: Daemon, sock: socket.socket) -> int:
+    """Bytes that wait in the receive queue of the server's end of a connection; -1: they are not to be seen."""
+    port, peer = daemon.port, sock.getsockname()[1]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if local.endswith(f":{port:04X}") and remote.endswith(f":{peer:04X}"):
+            return int(queues.partition(":")[2], 16)
+    return -1
+
+
 def sockets(pid: int) -> int:
     """How many a process has open."""
     found = 0

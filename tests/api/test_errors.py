@@ -9,7 +9,6 @@ import signal
 import socket
 import struct
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from api.stream import unreadable
 from tests.api.client import DEADLINE_S, Answer
 from tests.api.harness import Daemon
 from tests.api.records import make_run
+from tests.api.streaming import unread
 from tests.waiting import until
 
 FIELDS = {"$schema", "type", "title", "status", "detail", "instance", "errors"}
@@ -236,22 +236,13 @@ def test_a_client_that_breaks_off_is_no_failure(own: Daemon) -> None:
     with socket.create_connection(("127.0.0.1", own.port)) as sock:
         sock.sendall(b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
         (worker,) = own.workers()
-        until(lambda: _unread(own.port, sock.getsockname()[1]) == 0, "the server to read what came")
+        until(lambda: unread(own, sock) == 0, "the server to read what came")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert own.get("/healthz", unix=False).status == 200
     assert own.workers() == [worker]
     own.signal(signal.SIGTERM)
     own.wait()
     assert own.log.read_text() == ""
-
-
-def _unread(port: int, peer: int) -> int:
-    """Bytes that wait in the receive queue of the server's end of a connection."""
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, _, queues, *_ = line.split()
-        if local.endswith(f":{port:04X}") and remote.endswith(f":{peer:04X}"):
-            return int(queues.partition(":")[2], 16)
-    return -1
 
 
 def test_chunked_body_too_large(daemon: Daemon) -> None:

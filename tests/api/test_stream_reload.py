@@ -67,11 +67,11 @@ def finish(daemon: Daemon, run: Run, lines: int) -> None:
     daemon.end(run.id, lines=lines)
 
 
-def test_streams_go_on(own: Daemon) -> None:
+def test_streams_go_on(lenient: Daemon) -> None:
     """Streams end without done, and clients that come back have every line once, while it is being printed."""
-    run = running(own)
-    log = own.log_of(run)
-    followers = [Follower(own, path(run, "?from=0")) for _ in range(20)]
+    run = running(lenient)
+    log = lenient.log_of(run)
+    followers = [Follower(lenient, path(run, "?from=0")) for _ in range(20)]
     for follower in followers:
         follower.start()
     stop = threading.Event()
@@ -92,12 +92,12 @@ def test_streams_go_on(own: Daemon) -> None:
 
     for _ in range(2):
         all_follow()
-        reload(own)
+        reload(lenient)
     all_follow()
     stop.set()
     writer.join()
     log.finish()
-    finish(own, run, lines)
+    finish(lenient, run, lines)
     for follower in followers:
         follower.end()
         assert follower.got == list(range(lines))
@@ -119,16 +119,16 @@ def test_events_go_on(own: Daemon) -> None:
     stream.close()
 
 
-def test_requests_in_flight_are_answered(own: Daemon) -> None:
+def test_requests_in_flight_are_answered(lenient: Daemon) -> None:
     """A command that the scheduler is still about, and a download that its client is still taking, are finished."""
-    run = running(own)
-    log = own.log_of(run, file_blocks=1000)
+    run = running(lenient)
+    log = lenient.log_of(run, file_blocks=1000)
     text = b"".join(b"line %d\n" % number for number in range(600_000))
     for begin in range(0, len(text), 1 << 20):
         log.write(text[begin : begin + (1 << 20)], at_ms=now_ms())
     log.finish()
-    finish(own, run, 600_000)
-    trigger = own.scheduler.operations["trigger"]
+    finish(lenient, run, 600_000)
+    trigger = lenient.scheduler.operations["trigger"]
     asked, answer = threading.Event(), threading.Event()
 
     def slow(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -136,17 +136,17 @@ def test_requests_in_flight_are_answered(own: Daemon) -> None:
         answer.wait()
         return trigger(arguments)
 
-    own.scheduler.operations["trigger"] = slow
-    command, download = connect(own), connect(own, receives=1 << 17)
+    lenient.scheduler.operations["trigger"] = slow
+    command, download = connect(lenient), connect(lenient, receives=1 << 17)
     command.sendall(request("/api/tasks/job/run", "Content-Length: 0", method="POST"))
-    asked.wait()
+    assert asked.wait(60)
     download.sendall(request(f"/api/runs/{run.id}/log/raw"))
     got = download.recv(4096)
     assert got.startswith(b"HTTP/1.1 200")
-    (worker,) = own.workers()
-    own.signal(signal.SIGHUP)
-    until(lambda: set(own.workers()) - {worker}, "another worker")
-    assert own.get("/healthz").status == 200
+    (worker,) = lenient.workers()
+    lenient.signal(signal.SIGHUP)
+    until(lambda: set(lenient.workers()) - {worker}, "another worker")
+    assert lenient.get("/healthz").status == 200
     answer.set()
     assert command.recv(65536).startswith(b"HTTP/1.1 201")
     while data := download.recv(1 << 20):
