@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -28,7 +29,9 @@ def ring(tmp_path: Path) -> Iterator[RingWriter]:
 
 
 @pytest.fixture
-def feed(ring: RingWriter) -> Iterator[Feed]:
+def feed(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
+    """It follows the ring; its clock stands still, so whatever comes after a bell comes too early for another one."""
+    monkeypatch.setattr("api.feed.time", SimpleNamespace(monotonic=lambda: 1000.0))
     made = Feed(RUN, ring.path, alone=True)
     yield made
     made.close()
