@@ -1,6 +1,7 @@
 """A database that has to come first, and what is told to the scheduler of one that cannot be read."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import gevent
 import pytest
@@ -53,6 +54,7 @@ def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.Monkey
     monkeypatch.setattr(context, "_COMING_S", 0.5)
     reads = Reads(str(tmp_path / "ringward.db"))
     reads._hung = True
+    monkeypatch.setattr(reads, "_threads", lambda look: look())  # no thread, which could be late, has to say so
     with pytest.raises(NotReady):
         reads(one)
     assert not reads._hung
@@ -63,7 +65,8 @@ def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     path = str(tmp_path / "ringward.db")
     reads, waits = Reads(path), list[float]()
     monkeypatch.setattr(gevent, "sleep", waits.append)
-    monkeypatch.setattr(context, "_COMING_S", 0.01)
+    monkeypatch.setattr(context, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
+    monkeypatch.setattr(context, "_COMING_S", 0.1)
     with pytest.raises(NotReady):
         reads(one)
     assert waits

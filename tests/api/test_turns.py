@@ -60,6 +60,13 @@ def test_an_error_in_a_turn() -> None:
         pass
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each kind of reading: of two, one may be late."""
+    monkeypatch.setattr(context, "_THREADS", 1)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_who_asks_the_database_for_much(tmp_path: Path) -> None:
     """Others do not wait for all of that."""
     path = str(tmp_path / "ringward.db")
@@ -74,6 +81,7 @@ def test_who_asks_the_database_for_much(tmp_path: Path) -> None:
     assert order.index("b") < 10
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_who_reads_much() -> None:
     """Others do not wait for all of that."""
     files, order = Files(), list[str]()
