@@ -108,6 +108,7 @@ def test_a_killed_worker(own: Daemon) -> None:
     own.scheduler.start()
     until(lambda: len(own.get("/api/audit").json["items"]) == 2, "the audit")
     assert [one["target"] for one in own.get("/api/audit").json["items"]] == ["other", "job"]
+    until(lambda: not left_by(own), "the files to go")
     own.signal(15)
     own.wait()
     assert not left_by(own)
@@ -147,4 +148,5 @@ def test_the_audit_outlives_the_worker(own: Daemon) -> None:
     assert own.ask("POST", "/api/tasks/job/run").status == 201
     own.signal(15)
     own.wait()
+    until(lambda: own.scheduler.audit, "what was sent to be taken")
     assert [entry.operation for entry in own.scheduler.audit] == ["runTask"]
