@@ -1,6 +1,7 @@
 """The host, now and as it was."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from msgspec import UNSET
@@ -49,7 +50,7 @@ def test_now(daemon: Daemon) -> None:
 def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are of the time since the look before; nothing of what was not there then, and never below zero."""
     clock = iter((0.0, 10.0, 12.0))
-    monkeypatch.setattr("api.hostfacts.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(hostfacts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     rates = Rates()
     rates.look({"sda": (1000, 50), "sdb": (500, 500)})
     assert rates.of("sda") == (UNSET, UNSET)

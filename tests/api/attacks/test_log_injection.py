@@ -3,9 +3,9 @@
 import logging
 import re
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,7 +135,7 @@ def test_a_log_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
 def test_what_was_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said how often, as soon as there is more of the kind to tell; other kinds, and news, are told meanwhile."""
     now_s = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("api.logformat.time", SimpleNamespace(monotonic=lambda: now_s))
     bounded = Bounded()
 
     def told(text: str, level: int = logging.WARNING) -> str | None:
