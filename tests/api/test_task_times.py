@@ -32,7 +32,9 @@ def test_days(daemon: Daemon) -> None:
         "longestMs": 300,
     }
     assert found[0]["counts"] == {"timeout": 1}
-    assert [day["day"] for day in daemon.get("/api/tasks/daily/days?days=1").json["items"]] == [today]
+    latest = daemon.get("/api/tasks/daily/days?days=1").json["items"]
+    still_today = datetime.now(UTC).date().isoformat() == today
+    assert [day["day"] for day in latest] == [today] or not still_today
 
 
 def test_days_of_a_task_without_runs(daemon: Daemon) -> None:

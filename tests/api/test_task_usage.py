@@ -36,9 +36,11 @@ def test_windows(own: Daemon) -> None:
         run_samples.add_pass(own.db, 1, {run.id: Reading(now, 7000, 400, 99, 3, None, None)})
     latest = {"runs": 1, "cpuUserMs": 2500, "cpuSystemMs": 1, "maxRssBytes": span, "readBytes": 5}
     day = {"runs": 2, "cpuUserMs": 5000, "cpuSystemMs": 3, "maxRssBytes": span, "readBytes": 10}
-    end = span + SPAN_MS
     path = "/api/tasks/job/resources"
-    assert asked(own, path, **{"from": span}) == {"from": rfc3339(span), "to": rfc3339(end), **latest}
+    found = asked(own, path, **{"from": span})
+    end = now_ms() // SPAN_MS * SPAN_MS + SPAN_MS  # of the next span, if that has begun
+    assert found == {"from": rfc3339(span), "to": found["to"], **latest}
+    assert rfc3339(span + SPAN_MS) <= found["to"] <= rfc3339(end)
     found = asked(own, path)
     assert found == {"from": found["from"], "to": found["to"], **day}
     found = asked(own, path, to=now - 3 * HOUR_MS, **{"from": now - 100 * HOUR_MS})
