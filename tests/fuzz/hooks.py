@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any
 
+import requests
 import schemathesis
 from schemathesis.core.failures import Failure
 from schemathesis.openapi.checks import JsonSchemaError, RejectedPositiveData
@@ -20,13 +21,21 @@ UNTOLD = {
 }
 """What is refused beyond the schema, which has no words for it."""
 
+_STREAM_S = 0.2
 _clients = itertools.count(int(ipaddress.IPv4Address("10.0.0.1")))
 
 
 @schemathesis.hook
-def before_call(_context: schemathesis.HookContext, case: schemathesis.Case[Any], _kwargs: dict[str, Any]) -> None:
+def before_call(_context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
     """Each request comes from another client, so that wrong passwords are answered, not shut out."""
     case.headers["X-Forwarded-For"] = str(ipaddress.IPv4Address(next(_clients)))
+    kwargs["hooks"] = {"response": _answered}
+
+
+def _answered(response: requests.Response, **_: Any) -> None:
+    """Streams do not end: what comes within this time after the head, or so many events, is the answer."""
+    if response.headers.get("Content-Type") == "text/event-stream":
+        response.raw.connection.sock.settimeout(_STREAM_S)
 
 
 @schemathesis.hook
