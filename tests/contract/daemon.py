@@ -83,6 +83,7 @@ class Contract(Daemon):
         self.printed, self.failed = self.trigger("prints"), self.trigger("fails")
         until(lambda: self.texts(self.running), "the run of waits to print")
         self.ended(self.printed)
+        until(lambda: [run["status"] for run in self.runs("fails")] == ["ended"] * 2, "the retry of fails to end")
         until(lambda: self.get("/api/notifications").json()["items"], "the notification of the failure")
 
     @property
