@@ -200,7 +200,8 @@ class Daemon:
     def holding(self, text: str) -> list[str]:
         """Names of the files in its directories that have `text` in them."""
         found = []
-        for path in (path for place in (self.data, *self.runtime_dirs()) for path in place.rglob("*")):
+        below = (one for place in (self.data, *self.runtime_dirs()) for one in os.walk(place))
+        for path in (Path(folder, name) for folder, _, names in below for name in names):
             with contextlib.suppress(FileNotFoundError):  # while it runs, some come and go
                 if path.is_file() and text.encode() in path.read_bytes():
                     found.append(path.name)
