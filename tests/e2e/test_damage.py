@@ -47,7 +47,8 @@ def test_starting_again_from_the_copy(daemon: Daemon) -> None:
         assert daemon.get(f"/api/runs/{after['id']}").status == 404
         told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
         assert "what happened after that is lost" in told[0]["body"]
-        assert "the database is started again from its copy of" in daemon.output.read_text()[said:]
+        again = "the database is started again from its copy of"
+        until(lambda: again in daemon.output.read_text()[said:], "a word about it")  # noqa: B023
         new = {str(one): one.read_bytes() for one in daemon.data.glob("ringward.db.damaged-*") if str(one) not in kept}
         assert [*new.values()] == damaged
         assert all(name in told[0]["body"] for name in new)
@@ -109,7 +110,7 @@ def test_what_is_younger_than_the_copy(daemon: Daemon) -> None:
     assert sorted({*run}) == run
     assert len(daemon.runs("c")) >= len(run)
     told = "later runs and 0 changes of others were saved; the damaged one is"
-    assert told in daemon.output.read_text()
+    until(lambda: told in daemon.output.read_text(), "a word about it")
 
 
 WORK = f"""{TASK}[tasks.long]

@@ -37,7 +37,7 @@ def test_a_line_makes_it_a_failure(daemon: Daemon) -> None:
         name: daemon.get(f"/api/runs/{run['id']}/ending").json().get("failureLine") for name, run in ended.items()
     }
     assert numbers == {"bad": 1, "late": 200_000, "good": None, "silent": None, "worse": None, "again": 0}
-    assert "failed by its output: fatal: no disk" in daemon.said()
+    until(lambda: "failed by its output: fatal: no disk" in daemon.said(), "a word about it")
     until(lambda: [run.get("endReason") for run in daemon.runs("again")] == ["failed"] * 2, "its retry")
 
 

@@ -87,7 +87,7 @@ def test_below_min_free_space(daemon: Daemon) -> None:
     assert 700_000 < 100 * len(kept) < 16 * 262144
     notice = lines[-1]["text"]
     assert notice.startswith(f"{LINES - len(kept)} lines ({100 * (LINES - len(kept))} bytes) dropped: only ")
-    assert "its output is dropped" in daemon.output.read_text()
+    until(lambda: "its output is dropped" in daemon.output.read_text(), "a word about it")
 
 
 @pytest.fixture
