@@ -1,12 +1,13 @@
 """A database that is damaged, gone, or locked by somebody else."""
 
 import contextlib
+import fcntl
 import signal
 import sqlite3
 from pathlib import Path
 
 from store.copies import make_copy
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, gone
 from tests.waiting import until
 
 TASK = '[tasks.t]\nrun = "echo hello"\n'
@@ -23,6 +24,13 @@ def damage(path: Path, begin: int, end: int | None = None) -> bytes:
     return path.read_bytes()
 
 
+def copy(daemon: Daemon) -> None:
+    """Make the copy now, and not while the janitor makes one."""
+    with (daemon.data / "janitor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_copy(str(daemon.data / "ringward.db"))
+
+
 def test_starting_again_from_the_copy(daemon: Daemon) -> None:
     """A damaged header, damaged pages, no file: it starts with what the copy has, tells, and keeps the damaged one."""
     daemon.write(TASK)
@@ -32,7 +40,7 @@ def test_starting_again_from_the_copy(daemon: Daemon) -> None:
     for begin in (0, 4096, None):
         daemon.ended(daemon.trigger("t"))
         before = [run["id"] for run in daemon.runs("t")]
-        make_copy(str(path))
+        copy(daemon)
         after = daemon.ended(daemon.trigger("t"))
         assert daemon.stop() == 0
         damaged = []
@@ -65,10 +73,12 @@ def test_gone_while_it_runs(daemon: Daemon) -> None:
     daemon.start()
     path = daemon.data / "ringward.db"
     before = daemon.ended(daemon.trigger("t"))["id"]
-    make_copy(str(path))
+    copy(daemon)
+    scheduler = daemon.helper("ringward scheduler").pid
     for part in ("", "-wal", "-shm"):
         Path(f"{path}{part}").unlink()
     until(lambda: "database.restored" in daemon.get("/api/notifications").body.decode(), "the database of before")
+    daemon.replaced("ringward scheduler", scheduler)
     after = daemon.ended(daemon.trigger("t"))["id"]
     assert [run["id"] for run in daemon.runs("t")] == [before, after]
     assert daemon.stop() == 0
@@ -93,11 +103,13 @@ def test_what_is_younger_than_the_copy(daemon: Daemon) -> None:
     daemon.write(QUEUED.replace('"gate', f'"{daemon.directory}/gate').replace('"instants', f'"{instants}'))
     daemon.start()
     path = daemon.data / "ringward.db"
-    make_copy(str(path))
+    copy(daemon)
     after, runs, waits = daemon.ended(daemon.trigger("t")), daemon.trigger("q"), daemon.trigger("q")
     until(lambda: daemon.texts(runs) == ["first"] and instants.exists(), "it to run, and an instant to come")
     assert daemon.run(waits)["status"] == "pending"
+    helpers = [daemon.helper(f"ringward {name}") for name in ("scheduler", "gunicorn")]
     daemon.stop(signal.SIGKILL)
+    until(lambda: all(map(gone, helpers)), "those who have the database open to end as well")
     damage(path, 0, 4096)
     before = instants.read_text().split()
     (daemon.directory / "gate").touch()
@@ -129,7 +141,7 @@ def test_damage_while_it_runs(daemon: Daemon) -> None:
     until(lambda: daemon.task("s")["state"] == "running", "the service")
     before = daemon.ended(daemon.trigger("t"))
     path = daemon.data / "ringward.db"
-    make_copy(str(path))
+    copy(daemon)
     daemon.ended(daemon.trigger("t"))
     ends, stays = daemon.trigger("long"), daemon.trigger("long")
     until(lambda: daemon.texts(ends) == daemon.texts(stays) == ["first"], "both to run")
