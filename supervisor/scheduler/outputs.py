@@ -16,7 +16,7 @@ from supervisor.scheduler.units import LiveRun
 from supervisor.scheduler.verdict import Line
 from supervisor.watcher.order import Order
 
-_PATIENCE_MS = 5000
+_PATIENCE_MS = 30_000
 """How long a verdict waits for the watcher."""
 
 Then = Callable[[Line | None], None]
