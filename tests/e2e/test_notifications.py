@@ -34,8 +34,12 @@ def mail() -> Iterator[Mail]:
         yield one
 
 
+PATIENT = "rto=60&cto=60"
+"""Else Apprise gives up a receiver after 4 s, and the message comes once more."""
+
+
 def hook(port: int, path: str = "token-of-the-hook") -> str:
-    return f'url = "json://127.0.0.1:{port}/{path}"'
+    return f'url = "json://127.0.0.1:{port}/{path}?{PATIENT}"'
 
 
 def notifier(daemon: Daemon) -> psutil.Process | None:
@@ -61,7 +65,7 @@ def test_a_failure_and_its_end(daemon: Daemon, web: Web, mail: Mail) -> None:
     daemon.write(
         f"""{TASKS}
 [notifiers.mail]
-url = "mailto://127.0.0.1:{mail.port}?from=ringward@example.com&to=ops@example.com"
+url = "mailto://127.0.0.1:{mail.port}?from=ringward@example.com&to=ops@example.com&{PATIENT}"
 [notifiers.hook]
 {hook(web.port)}
 [[routes]]
@@ -190,7 +194,7 @@ def test_slow_and_silent(daemon: Daemon, web: Web) -> None:
         f"""[tasks.t]
 run = "echo once; exec sleep 1000"
 max_duration_alert = "1ms"
-silence_alert = "1s"
+silence_alert = "6s"
 notify_on_failure = "hook"
 [services.s]
 run = "exec sleep 1000"
@@ -266,8 +270,9 @@ notify = "hook"
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()  # it hears of both ends at the same time
     for name in ("a.ends", "b.ends"):
+        (process,) = daemon.children(name)
         (daemon.directory / name).touch()
-        until(lambda name=name: not daemon.children(name), "its end")  # type: ignore[misc]
+        until(lambda process=process: not process.is_running(), "its end to be told")  # type: ignore[misc]
     scheduler.resume()
     until(lambda: web.messages, "the message")
     (message,) = web.messages
