@@ -281,6 +281,17 @@ class Daemon:
 
         return until(complete, f"the log file of run {run_id}")
 
+    def hits(self, task: str, query: str) -> list[dict[str, Any]]:
+        """All that a search finds, however many answers it comes in."""
+        found: list[dict[str, Any]] = []
+        more = ""
+        while True:
+            page = self.get(f"/api/tasks/{quote(task)}/log/search?{query}{more}").json()
+            found += page["items"]
+            if page["exhausted"]:
+                return found
+            more = f"&cursor={page['nextCursor']}"
+
     def texts(self, run_id: str, stream: str = "stdout") -> list[str]:
         return [line["text"] for line in self.lines(run_id) if line["stream"] == stream]
 

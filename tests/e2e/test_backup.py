@@ -34,6 +34,7 @@ def test_going_back_to_a_copy(daemon: Daemon, tmp_path: Path) -> None:
     daemon.ended(done)
     waiting = daemon.trigger("waits")
     until(lambda: daemon.run(waiting)["status"] == "running", "the run to start")
+    daemon.log_file(done)
     lines = daemon.lines(done)
 
     copy = tmp_path / "copy"
@@ -87,7 +88,9 @@ def test_what_a_copy_has(daemon: Daemon, tmp_path: Path) -> None:
     """The database is one file that can be read alone; no lock, socket or secret comes along."""
     daemon.write(CONFIG)
     daemon.start()
-    daemon.ended(daemon.trigger("counts"))
+    run = daemon.trigger("counts")
+    daemon.ended(run)
+    daemon.log_file(run)
     copied = back_up(str(daemon.data), str(tmp_path / "copy"))
     assert {path.name for path in (tmp_path / "copy").iterdir()} <= {"ringward.db", "logs", "id", "config.last"}
     assert copied.logs >= 1

@@ -1,26 +1,32 @@
 """Old logs through the real daemon: compressed, and kept within their budget."""
 
+import contextlib
 import os
-import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import psutil
+import pytest
 
 from logring.compress import SUFFIX
 from logring.layout import KIND_PACKED, Static
 from tests.e2e.daemon import Daemon, command_lines, program
-from tests.waiting import catch, until
+from tests.e2e.installation import Installation
+from tests.waiting import until
 
 NUMBERED = 'run = "seq 20000; echo error one >&2; printf half"'
 TINY = '[tasks.tiny]\nrun = "echo hello"\n'
+RESTED_S = 90.0
+"""Longer than a janitor rests: one that came before a log was complete has left it to the next."""
 
 
 def send_the_janitor(daemon: Daemon) -> str:
-    """It comes when a run has ended that printed something; returns the run."""
+    """It comes when a run has ended that printed something; returns the run, whose log is complete."""
     run_id = daemon.trigger("tiny")
     daemon.ended(run_id)
+    daemon.log_file(run_id)
     return run_id
 
 
@@ -46,7 +52,7 @@ def shown(daemon: Daemon, task: str, run_id: str) -> list[Any]:
         ),
         *(daemon.get(f"{base}/raw{query}").body for query in ("", "?stream=stderr")),
         [event for event in events if event[0] != "done"],
-        daemon.get(f"/api/tasks/{task}/log/search?q={quote('^1?99+$')}&regex=true").json()["items"],
+        daemon.hits(task, f"q={quote('^1?99+$')}&regex=true"),
     ]
 
 
@@ -70,14 +76,14 @@ def test_a_compressed_log_is_the_same_log(daemon: Daemon) -> None:
 
 def test_a_log_is_compressed_soon_after_its_end(daemon: Daemon) -> None:
     """The end of a run starts a janitor, which is gone when its work is done; a run that goes on is left alone."""
-    daemon.write(
-        f'[tasks.t]\n{NUMBERED}\n[tasks.live]\nrun = "seq 99; exec sleep 600"\n[storage]\ncompress_after = "0s"\n'
-    )
+    live_task = '[tasks.live]\nrun = "seq 99; exec sleep 600"\n'
+    daemon.write(f'[tasks.t]\n{NUMBERED}\n{live_task}{TINY}[storage]\ncompress_after = "0s"\n')
     daemon.start()
     live, run_id = daemon.trigger("live"), daemon.trigger("t")
     daemon.ended(run_id)
     path = daemon.log_file(run_id)
-    until(lambda: is_packed(path), "the log to be compressed")
+    send_the_janitor(daemon)
+    until(lambda: is_packed(path), "the log to be compressed", RESTED_S)
     until(lambda: not janitors(daemon), "the janitor to end")
     until(lambda: live in log_files(daemon), "the log of the run that goes on")
     assert not is_packed(log_files(daemon)[live])
@@ -88,20 +94,29 @@ def janitors(daemon: Daemon) -> list[psutil.Process]:
     return [process for process, line in command_lines(daemon.family()).items() if "janitor" in line]
 
 
+def stopped(daemon: Daemon) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [one for one in janitors(daemon) if one.status() == psutil.STATUS_STOPPED]
+    return []
+
+
 def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:
     """Beyond the budget the logs go that ended first. Their runs stay, and say that their lines are gone."""
     daemon.write(f"[tasks.t]\n{NUMBERED}\n")
     daemon.start()
-    ids = [daemon.trigger("t") for _ in range(6)]
-    lines = [daemon.ended(run_id) and len(daemon.lines(run_id)) for run_id in ids]
+    ids, lines = [], []
+    for _ in range(6):
+        ids.append(daemon.trigger("t"))
+        daemon.ended(ids[-1])
+        daemon.log_file(ids[-1])  # so that the next one is written later
+        lines.append(len(daemon.lines(ids[-1])))
     assert daemon.stop() == 0
     sizes = {run_id: path.stat().st_blocks * 512 for run_id, path in log_files(daemon).items()}
     budget = sum(sizes[run_id] for run_id in ids[4:]) + 16384
     daemon.write(f'[tasks.t]\n{NUMBERED}\n{TINY}[storage]\nmax_log_bytes = "{budget}b"\n')
     daemon.start()
     tiny = send_the_janitor(daemon)
-    until(lambda: len(log_files(daemon)) == 3, "the oldest logs to be removed")
-    assert log_files(daemon).keys() == {*ids[4:], tiny}
+    until(lambda: log_files(daemon).keys() == {*ids[4:], tiny}, "the oldest logs, and no others, to be removed")
     until(lambda: "t: removed the logs of 4 runs" in daemon.output.read_text(), "a word about it")
     for run_id, count in zip(ids[:4], lines, strict=False):
         assert daemon.run(run_id)["endReason"] == "succeeded"
@@ -114,29 +129,43 @@ def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:
         stream = daemon.stream(f"/api/runs/{run_id}/log/stream?from=0")
         assert [event.kind for event in stream][-1] == "done"
         stream.close()
-    found = daemon.get("/api/tasks/t/log/search?q=19999&limit=1000").json()
-    assert [item["runId"] for item in found["items"]] == [ids[5], ids[4]]
-    assert found["exhausted"]
+    assert [item["runId"] for item in daemon.hits("t", "q=19999&limit=1000")] == [ids[5], ids[4]]
 
 
-def test_killed_while_it_compresses(daemon: Daemon) -> None:
+@pytest.fixture
+def stopping(tmp_path: Path) -> Iterator[Installation]:
+    """A daemon whose janitor stops in the middle of compressing, as long as the first version is installed."""
+    one = Installation(tmp_path)
+    call = "        done = compress(one.path)\n"
+    stop = "        if one.size > 1 << 20:\n"
+    stop += "            compress.__globals__['_pages'] = lambda _: os.kill(os.getpid(), 19)\n"
+    one.add("stops", {"supervisor/janitor/work.py": (call, stop + call)})
+    one.install("stops")
+    yield one
+    one.clean()
+
+
+def test_killed_while_it_compresses(stopping: Installation) -> None:
     """A janitor that is killed costs nothing: the log is whole, and the next one does the work."""
+    daemon = stopping
     text = f"[tasks.t]\nrun = {program('floods', 50_000_000)}\n{TINY}"
     daemon.write(text + '[storage]\ncompress_after = "0s"\n')
     daemon.start()
     run_id = daemon.trigger("t")
     daemon.ended(run_id)
-    path = log_files(daemon)[run_id]
-    catch(lambda: os.path.exists(f"{path}{SUFFIX}"), "the janitor to begin")
-    for janitor in janitors(daemon):
-        janitor.send_signal(signal.SIGKILL)
+    path = daemon.log_file(run_id)
+    tiny = send_the_janitor(daemon)
+    (janitor,) = until(lambda: stopped(daemon), "the janitor to have begun", RESTED_S)
+    assert os.path.getsize(f"{path}{SUFFIX}") > 0
+    janitor.kill()
     until(lambda: not janitors(daemon), "the janitor to be reaped")
     raw = daemon.get(f"/api/runs/{run_id}/log/raw").body
     assert raw == b"".join(b"%099d\n" % number for number in range(500_000))
     assert daemon.stop() == 0
+    daemon.install("first")
     daemon.start()
-    tiny = send_the_janitor(daemon)
-    until(lambda: is_packed(path), "the log to be compressed")
+    send_the_janitor(daemon)
+    until(lambda: is_packed(path), "the log to be compressed", RESTED_S)
     until(lambda: not janitors(daemon), "the janitor to end")
     assert os.listdir(path.parent) == [path.name]
     assert is_packed(log_files(daemon)[tiny])
