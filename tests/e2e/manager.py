@@ -40,6 +40,7 @@ class Manager:
         self.told: list[dict[str, str]] = []
         """What is not about descriptors."""
         self.lock = threading.Lock()
+        self._heard = threading.Event()
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
 
@@ -64,6 +65,8 @@ class Manager:
                         os.close(fd)
                 elif "END" in said:
                     return
+                elif "HEARD" in said:
+                    self._heard.set()
                 else:
                     self.told.append(said)
 
@@ -79,7 +82,10 @@ class Manager:
             return list(self.stored.get(f"ringward-{run}", []))
 
     def handed_over(self) -> tuple[list[int], str]:
-        """All descriptors, and their names."""
+        """All descriptors, and their names, when all has been heard that a dead daemon had said."""
+        self._heard.clear()
+        self._sock.sendto(b"HEARD=1", self.address)
+        self._heard.wait()
         with self.lock:
             pairs = [(name, fd) for name, fds in self.stored.items() for fd in fds]
         return [fd for _, fd in pairs], ":".join(name for name, _ in pairs)

@@ -1,10 +1,12 @@
 """The supervisor is killed, and the next one goes on with what runs, out of the service manager's descriptor store."""
 
 import contextlib
+import json
 import os
 import re
 import signal
 import sqlite3
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.daemon import gone, program
+from tests.e2e.daemon import PROGRAMS, gone, program
 from tests.e2e.manager import Managed, Manager
 from tests.e2e.test_readiness import SAY, is_ready, on_flag
 from tests.e2e.test_upgrade import HALVES, raw, said, shown, upgrade
@@ -43,7 +45,7 @@ def main_processes(daemon: Managed) -> dict[str, int]:
     identity = (daemon.data / "id").read_text().strip() if (daemon.data / "id").exists() else ""
     found = {}
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
             environment = process.environ()
             if environment.get("RINGWARD_DAEMON") == identity and os.getsid(process.pid) == process.pid:
                 found[environment["RINGWARD_RUN_ID"]] = process.pid
@@ -110,10 +112,21 @@ def test_ends_in_progress(daemon: Managed, manager: Manager, cgroups: str) -> No
         daemon=f'cgroups = "{cgroups}"',
     )
     daemon.start()
-    stopped, late, left = (daemon.trigger(name) for name in ("stopped", "late", "left"))
-    until(lambda: daemon.lines(stopped) and daemon.lines(left) and len(daemon.lines(late)) == 9, "all to run")
-    stored(manager, stopped, late, left)
-    tree = [psutil.Process(int(text)) for text in daemon.texts(late)]
+    stopped, left = daemon.trigger("stopped"), daemon.trigger("left")
+    until(lambda: daemon.lines(stopped) and daemon.lines(left), "both to run")
+    stored(manager, stopped, left)
+
+    def grown() -> tuple[str, list[psutil.Process]] | None:  # within its time
+        run = daemon.trigger("late")
+        until(lambda: whole(run) or daemon.run(run)["status"] == "ended", "the tree")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return (run, [psutil.Process(int(text)) for text in daemon.texts(run)]) if whole(run) else None
+        return None
+
+    def whole(run: str) -> bool:
+        return len(daemon.texts(run)) == 9 and bool(manager.of(run))
+
+    late, tree = until(grown, "a whole tree")
     daemon.request("POST", f"/api/runs/{stopped}/stop")
     until(lambda: daemon.texts(stopped) == ["ready", "SIGTERM"], "the stop to begin")
     daemon.kill()
@@ -171,9 +184,13 @@ def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Pat
 
     Lost is what was in the hands of the one that was killed, and no more.
     """
+    go, side = tmp_path / "go", tmp_path / "flood"
+    # Its last line is in nobody's hands who is killed.
+    flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 200000 0 {side}; until test -e {go}; do sleep 0.05; done; "
+    flood += f"echo 200000 >>{side}; echo line 200000"
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"
-        f"[tasks.flood]\nrun = {program('numbered', 200_000, 0, tmp_path / 'flood')}\n"
+        f"[tasks.flood]\nrun = {json.dumps(flood)}\n"
         f"[services.s]\nrun = {program('obeys_term')}\n"
     )
     daemon.start()
@@ -191,6 +208,7 @@ def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Pat
     daemon.kill()
     daemon.start()
     assert upgrade(daemon)["state"] == "done"
+    go.touch()
     assert daemon.ended(flood)["exitCode"] == 0
     assert {run: pid for run, pid in before.items() if run != flood} == main_processes(daemon)
     assert [run["id"] for run in daemon.runs("s")] == [service]
@@ -203,7 +221,7 @@ def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Pat
         assert set(found) <= set(printed)
         lost = len(printed) - len(found)
         assert lost * len("line 100000\n") <= 5 * (256 + 64) * 1024, lost
-    assert raw(daemon, flood)[-1] == "line 199999"
+    assert raw(daemon, flood)[-1] == "line 200000"
     assert daemon.stop() == 0
     until(lambda: not manager.stored, "the store to be empty")
 
