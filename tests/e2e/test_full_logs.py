@@ -34,7 +34,10 @@ def all_lines(daemon: Daemon, run_id: str) -> tuple[list[dict[str, Any]], dict[s
 @pytest.mark.parametrize("policy", ["drop_new", "kill"])
 def test_a_full_log(daemon: Daemon, policy: str) -> None:
     """drop_new keeps the oldest lines and counts the others; kill also ends the run, as log_overflow."""
-    daemon.write(f'[tasks.big]\nrun = {FLOOD}\nlog_max_size = "512kb"\nlog_on_full = "{policy}"\n')
+    # One that has ended already is not stopped.
+    then = "exec sleep 1000" if policy == "kill" else "exit 0"
+    run_it = f"{sys.executable} -I {PROGRAMS}/floods.py {LINES * 100}; {then}"
+    daemon.write(f'[tasks.big]\nrun = "{run_it}"\nlog_max_size = "512kb"\nlog_on_full = "{policy}"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("big"))
     assert run["endReason"] == ("succeeded" if policy == "drop_new" else "log_overflow")
