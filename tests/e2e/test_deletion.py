@@ -226,7 +226,7 @@ def test_retention(daemon: Daemon) -> None:
     until(lambda: [run["id"] for run in daemon.runs("some")] == some[2:], "those of the removed task to be removed")
     left = {ids[4], last, some[2]}
     until(lambda: {path.stem for path in log_files(daemon)} == left, "the files to be removed")
-    assert daemon.run(live)["status"] == "running"
+    until(lambda: daemon.run(live)["status"] == "running", "the other run to begin")
     until(lambda: len(daemon.runs("waits")) == 2, "the ended one to stay, beside the one that runs")
 
 

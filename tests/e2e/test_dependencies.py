@@ -138,7 +138,7 @@ def test_what_a_rolling_restart_needs(daemon: Daemon) -> None:
     ask(daemon, "stop", "db")
     assert daemon.cli("restart", "--rolling", "web").returncode == 0
     until(lambda: len(daemon.runs("web")) == 4 and running(daemon, "web"), "both instances again")
-    assert running(daemon, "db")
+    until(lambda: running(daemon, "db"), "what it depends on")
 
 
 @pytest.mark.lent

@@ -57,12 +57,12 @@ def test_frozen_data(daemon: FrozenLogs, tmp_path: Path) -> None:
         daemon.thaw()
     until(lambda: daemon.get("/readyz").status == 200, "it to recover")
     for run in (talks, stays):
+        until(lambda run=run: daemon.get(f"/api/runs/{run}").status == 200, "it to be read")  # type: ignore[misc]
         assert daemon.ended(run)["endReason"] == "stopped"
     numbers = [int(text.split()[1]) for text in daemon.texts(talks)]
     assert numbers == list(range(len(numbers)))
-    assert daemon.task("s")["state"] == "stopped"
+    until(lambda: daemon.task("s")["state"] == "stopped", "the end of the service to be stored")
     small = daemon.ended(daemon.trigger("small"))
     assert daemon.texts(small["id"]) == ["hello"]
-    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
-    assert "database.failing" in kinds
+    until(lambda: "database.failing" in daemon.get("/api/notifications").body.decode(), "people to hear of it")
     assert daemon.stop() == 0
