@@ -225,7 +225,7 @@ def test_limits_with_another_user(said: Said) -> None:
 @root_only
 def test_another_user_is_stopped(daemon: Daemon) -> None:
     """What runs as another user ends like everything else."""
-    daemon.write('[tasks.t]\nuser = "nobody"\nrun = "echo $$; exec sleep 1000"\n')
+    daemon.write('[tasks.t]\nuser = "nobody"\nrun = "echo $$; exec sleep 1000"\ngraceful_stop = "60s"\n')
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its pid")

@@ -86,7 +86,7 @@ def test_core_dumps(daemon: Daemon, tmp_path: Path) -> None:
 def test_what_is_ended(daemon: Daemon) -> None:
     """A stop and who asked for it, a time-out, and a run that is still there."""
     daemon.write(
-        f"[tasks.stopped]\nrun = {program('obeys_term')}\n"
+        f"[tasks.stopped]\nrun = {program('obeys_term')}\ngraceful_stop = '60s'\n"
         "[tasks.timeout]\nrun = \"trap '' TERM; echo deaf; exec sleep 1000\"\n"
         "timeout = '200ms'\ngraceful_stop = '100ms'\n"
     )

@@ -39,7 +39,9 @@ def container(tmp_path: Path) -> Container:
 def test_a_signal_of_the_engine_ends_it(container: Container, number: int) -> None:
     """Each signal that engines send is handed on as the stop signal of what runs, and all ends in order."""
     try:
-        container.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
+        container.write(
+            f"[tasks.t]\nrun = {program('obeys_term')}\ngraceful_stop = '50s'\n", daemon='shutdown_timeout = "50s"'
+        )
         container.start()
         run_id = container.trigger("t")
         until(lambda: container.texts(run_id), "its first line")

@@ -64,7 +64,8 @@ class Runit(Scanner):
 
     def start(self) -> None:
         self.link.symlink_to(self.directory)
-        until((self.directory / "supervise" / "ok").exists, "runsv")
+        status = ["sv", "status", str(self.link)]
+        until(lambda: subprocess.run(status, capture_output=True, env=self._env).returncode == 0, "runsv")
 
     def up(self) -> None:
         self.call("sv", "u", self.link)
