@@ -6,7 +6,7 @@ from tests.waiting import until
 
 def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
     """While a log file cannot be written the ring keeps the lines, others go on, and it is written afterwards."""
-    daemon.write(f'[tasks.small]\nrun = "echo hello"\n[tasks.big]\nrun = {program("floods", 3_000_000)}\n')
+    daemon.write(f'[tasks.small]\nrun = "echo hello"\n[tasks.big]\nrun = {program("floods", 6_000_000)}\n')
     daemon.start()
     logs = daemon.data / "logs"
     logs.mkdir(mode=0o700)
@@ -23,7 +23,7 @@ def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
     assert daemon.ended(big)["endReason"] == "succeeded"
     until(lambda: list(logs.rglob(f"{small['id']}.log")), "the small log")
     raw = daemon.get(f"/api/runs/{big}/log/raw").body
-    assert raw == b"".join(b"%099d\n" % number for number in range(30_000))
+    assert raw == b"".join(b"%099d\n" % number for number in range(60_000))
     assert daemon.texts(small["id"]) == ["hello"]
 
 
