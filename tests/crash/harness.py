@@ -171,13 +171,14 @@ class Storm:
 
 def compare(daemon: Daemon, sides: Path, report: Report) -> None:
     """Hold what the daemon has against what the children believe and what was accepted."""
+    noted = list(sides.iterdir())  # before the rows are read: what runs goes on, and more begins
     runs = all_runs(daemon)
     for run in runs.values():
         report.reasons[f"{run['taskName']} {run.get('endReason', run['status'])}"] += 1
         if run.get("endReason") == "crashed":
             report.differences.append(f"crashed: {run}")
     report.differences += [f"accepted and lost: {run_id}" for run_id in report.accepted - runs.keys()]
-    for side in sides.iterdir():
+    for side in noted:
         if side.name not in runs:
             report.differences.append(f"ran without a row: {side.name}")
         elif runs[side.name]["status"] == "ended":
