@@ -48,7 +48,7 @@ def test_a_killed_service_comes_back(daemon: Daemon) -> None:
 
 def test_quick_failures_become_fatal(daemon: Daemon) -> None:
     """More than restart_attempts quick exits in a row end in the state fatal, each run with its own reason."""
-    daemon.write('[services.s]\nrun = "exit 1"\nrestart_delay = "10ms"\nrestart_attempts = 2\n')
+    daemon.write('[services.s]\nrun = "exit 1"\nrestart_delay = "10ms"\nrestart_attempts = 2\nhealthy_after = "1h"\n')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
     assert [run["endReason"] for run in daemon.runs("s")] == ["failed"] * 3
@@ -58,6 +58,7 @@ def test_one_that_ran_for_too_long(daemon: Daemon) -> None:
     """It ends as timeout and comes back as after any end; when that is too soon, that is a quick failure."""
     daemon.write(
         '[services.s]\nrun = "exec sleep 1000"\ntimeout = "100ms"\nrestart_delay = "0s"\nrestart_attempts = 1\n'
+        'healthy_after = "1h"\ngraceful_stop = "1h"\n'
     )
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
@@ -70,10 +71,10 @@ def test_delays(daemon: Daemon, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     every_other = f"if test -e '{flag}'; then rm '{flag}'; sleep 0.5; else touch '{flag}'; fi; exit 1"
     daemon.write(
-        '[defaults]\nrestart_delay = "20ms"\nhealthy_after = "400ms"\n'
+        '[defaults]\nrestart_delay = "20ms"\nhealthy_after = "1h"\n'
         '[services.growing]\nrun = "exit 1"\nrestart_attempts = 4\n'
         '[services.capped]\nrun = "exit 1"\nrestart_max_delay = "20ms"\nrestart_attempts = 10000\n'
-        f'[services.reset]\nrun = "{every_other}"\nrestart_attempts = 1\n'
+        f'[services.reset]\nrun = "{every_other}"\nrestart_attempts = 1\nhealthy_after = "400ms"\n'
     )
     daemon.start()
     until(lambda: daemon.task("growing")["state"] == "fatal", "fatal")
@@ -233,15 +234,22 @@ def environment(process: psutil.Process) -> dict[str, str]:
 
 
 def test_fatal_and_back(daemon: Daemon, tmp_path: Path) -> None:
-    """A service that is given up is tried again after fatal_retry; people hear of it and of its end, once each."""
+    """A service that is given up is tried again after fatal_retry; people hear of it and of its end, once each.
+
+    No attempt is healthy, however long it takes, before the last one, which a scheduler finds by another file.
+    """
     flag = tmp_path / "repaired"
-    daemon.write(
+    text = (
         f"[services.mended]\nrun = \"test -e '{flag}' && exec sleep 1000; exit 1\"\n"
-        'restart_delay = "1ms"\nrestart_attempts = 1\nfatal_retry = "20ms"\nhealthy_after = "3s"\n'
+        'restart_delay = "1ms"\nrestart_attempts = 1\nfatal_retry = "20ms"\nhealthy_after = "1h"\n'
     )
+    daemon.write(text)
     daemon.start()
     until(lambda: len(daemon.runs("mended")) > 4, "more attempts than it has")
     flag.touch()
+    reaches(daemon, "running", "mended")
+    daemon.config.write_text(daemon.config.read_text().replace("1h", "10ms"))
+    daemon.kill_helper("ringward scheduler")
     until(lambda: told(daemon, "mended")[1:], "it to be back")
     assert told(daemon, "mended") == [("service.recovered", 1), ("service.fatal", 1)]
     assert daemon.task("mended")["state"] == "running"
@@ -256,15 +264,24 @@ def told(daemon: Daemon, service: str) -> list[tuple[str, int]]:
 ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
 
 
-def test_a_rolling_restart(daemon: Daemon) -> None:
+def test_a_rolling_restart(daemon: Daemon, tmp_path: Path) -> None:
     """At any time all instances but one run; in the end all of them are new, also over a killed scheduler."""
-    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n{ROLLING}healthy_after = '50ms'\n")
+    gates = [tmp_path / f"gate-{index}" for index in range(3)]
+    for gate in gates:
+        gate.touch()
+    ready = f"ready = {{ exec = \"test -e '{tmp_path}/gate-'$RINGWARD_INSTANCE\", every = '50ms', timeout = '1h' }}\n"
+    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n{ROLLING}{ready}")
     daemon.start()
     before = until(lambda: running(daemon, "s"), "the service")
+    for gate in gates:
+        gate.unlink()
     assert ask(daemon, "restart?rolling=true") == 204
     assert ask(daemon, "restart") == 409
+    gates[0].touch()
     until(lambda: daemon.task("s").get("rolling", {}).get("done"), "the first one")
     daemon.kill_helper("ringward scheduler")
+    for gate in gates[1:]:
+        gate.touch()
 
     def done() -> bool:
         task = daemon.task("s")
@@ -283,7 +300,7 @@ def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
     daemon.write(
         "[services.rolled]\n"
         f"run = \"echo up; test $RINGWARD_INSTANCE = 1 && test -e '{flag}' && exit 1; exec sleep 1000\"\n"
-        f"{ROLLING}healthy_after = '3s'\n"
+        f"{ROLLING}healthy_after = '1h'\nready = {{ exec = \"test $RINGWARD_INSTANCE != 1 || test ! -e '{flag}'\" }}\n"
     )
     daemon.start()
     before = until(lambda: running(daemon, "rolled"), "the service")
