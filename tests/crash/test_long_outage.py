@@ -31,7 +31,7 @@ def test_locked_by_somebody_else(daemon: HandsDaemon) -> None:
     """Who waits is refused, stops act, no end is lost; schedules rest and catch up. It takes no memory to wait long."""
     gate = daemon.directory / "gate"
     text = f"[tasks.ends]\nrun = \"until [ -e '{gate}' ]; do sleep 0.01; done; exit 7\"\n"
-    text += f"[tasks.stopped]\nrun = {program('obeys_term')}\n"
+    text += f'[tasks.stopped]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n'
     daemon.write(text + "".join(f'[tasks.{name}]\nrun = "true"\ncron = "* * * * *"\n' for name in TASKS))
     daemon.start()
     ends, stopped = daemon.trigger("ends"), daemon.trigger("stopped")

@@ -116,7 +116,8 @@ def test_a_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
     daemon.write(
         f"[services.s]\nrun = {program('obeys_term')}\ninstances = 2\n"
         f'[services.stubborn]\nrun = {program("ignores_term")}\ngraceful_stop = "200ms"\n'
-        f"[tasks.t]\nrun = {program('obeys_term')}\n"
+        f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n',
+        daemon='shutdown_timeout = "1h"',
     )
     daemon.start()
     until(lambda: running(daemon, "s") and running(daemon, "stubborn"), "the services")

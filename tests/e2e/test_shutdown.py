@@ -47,7 +47,7 @@ def test_a_log_that_cannot_be_written(daemon: Daemon) -> None:
 
 def test_a_scheduler_that_is_not_at_work(daemon: Daemon) -> None:
     """While a scheduler starts, the supervisor itself asks what runs to end."""
-    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n", daemon='shutdown_timeout = "20s"')
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"')
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its first line")
@@ -70,7 +70,7 @@ def test_a_scheduler_that_is_not_at_work(daemon: Daemon) -> None:
 
 def test_a_scheduler_that_hangs(daemon: Daemon) -> None:
     """What it has told nobody the supervisor asks, in time for everybody to end as they wish."""
-    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n", daemon='shutdown_timeout = "16s"')
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "16s"')
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its first line")

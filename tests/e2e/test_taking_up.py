@@ -67,7 +67,7 @@ def test_a_damaged_ring(daemon: Daemon) -> None:
 
 def test_services_that_left_the_file(daemon: Daemon) -> None:
     """A scheduler that finds a changed file stops what it does not keep running any more; tasks run to their end."""
-    text = f"run = {program('obeys_term')}\n"
+    text = f'run = {program("obeys_term")}\ngraceful_stop = "1h"\n'
     daemon.write(f"[services.gone]\n{text}[services.fewer]\n{text}instances = 3\n[tasks.t]\n{text}")
     daemon.start()
     until(lambda: all(daemon.task(name)["state"] == "running" for name in ("gone", "fewer")), "the services")

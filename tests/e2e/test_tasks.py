@@ -85,7 +85,7 @@ def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
 
 def test_a_stop_is_graceful(daemon: Daemon) -> None:
     """A stopped run may say its last word and keeps its exit code under the reason stopped; stopping again is fine."""
-    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its first line")
@@ -156,7 +156,7 @@ def test_overlap_queue(daemon: Daemon) -> None:
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\nqueue_max = 2\n")
     daemon.start()
     ids = [daemon.trigger("t") for _ in range(3)]
-    until(lambda: daemon.texts(ids[0]), "the first to run")
+    until(lambda: daemon.run(ids[0])["status"] == "running", "the first to run")
     refused = created(daemon, "t")
     assert (refused["status"], refused["end_reason"], refused["exit_code"]) == ("ended", "queue_full", -1)
     ids.append(refused["id"])

@@ -60,7 +60,7 @@ def test_progress_bars_settle(daemon: Daemon) -> None:
 
 def test_a_stop_is_graceful(daemon: Daemon) -> None:
     """A stopped run may say its last word, as with pipes."""
-    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\ntty = true\n")
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ntty = true\ngraceful_stop = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its first line")

@@ -275,7 +275,9 @@ def test_requests_that_are_ignored(daemon: Daemon) -> None:
 @pytest.mark.parametrize("stage", ["trying the version", "scheduler leaves"])
 def test_the_end_during_an_upgrade(daemon: Daemon, stage: str) -> None:
     """SIGTERM is obeyed at any stage: all ends in order."""
-    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n")
+    daemon.write(
+        f'[services.s]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"'
+    )
     daemon.start()
     run = until(lambda: [one for one in daemon.runs("s") if one["status"] == "running"], "the service")[0]["id"]
     until(lambda: daemon.texts(run), "its first line")

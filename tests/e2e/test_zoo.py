@@ -160,9 +160,9 @@ def test_what_forks_on(daemon: Daemon, cgroups: str, pids: Path) -> None:
 
 def test_closed_output_is_no_end(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A run whose output is closed goes on until its main process ends."""
-    run_id = begin(daemon, cgroups, f"run = {program('closes_output', pids)}")
+    run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("closes_output", pids)}')
     until(pids.exists, "its output to be closed")
-    assert daemon.run(run_id)["status"] == "running"
+    until(lambda: daemon.run(run_id)["status"] == "running", "it to be known that it runs")
     stop(daemon, run_id)
     run = daemon.ended(run_id)
     assert (run["endReason"], run["exitCode"]) == ("stopped", 7)
@@ -171,7 +171,8 @@ def test_closed_output_is_no_end(daemon: Daemon, cgroups: str, pids: Path) -> No
 def test_one_that_stopped_itself(daemon: Daemon, cgroups: str) -> None:
     """It is continued, so that it can obey."""
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("stops_itself")}')
-    until(lambda: daemon.texts(run_id), "its line")
+    (process,) = until(lambda: daemon.children("stops_itself"), "its process")
+    until(lambda: process.status() == psutil.STATUS_STOPPED, "it to stop itself")
     stop(daemon, run_id)
     assert daemon.ended(run_id)["exitCode"] == 5
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
 os.closerange(0, 3)
-Path(sys.argv[1]).write_text(str(os.getpid()))
+new = Path(f"{sys.argv[1]}.new")
+new.write_text(str(os.getpid()))
+new.replace(sys.argv[1])
 while True:
     signal.pause()
