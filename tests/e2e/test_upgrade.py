@@ -116,7 +116,7 @@ def test_ends_in_progress(daemon: Daemon) -> None:
     deaf = program("ignores_term")
     daemon.write(
         f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "4s"\n'
-        f'[tasks.late]\nrun = {deaf}\ntimeout = "5s"\ngraceful_stop = "10ms"\n'
+        f'[tasks.late]\nrun = {deaf}\ntimeout = "10s"\ngraceful_stop = "10ms"\n'
         f"[services.s]\nrun = {program('obeys_term')}\ninstances = 2\n"
     )
     daemon.start()
@@ -240,36 +240,39 @@ def test_a_request_before_the_last_one_is_over(daemon: Daemon) -> None:
     os.kill(daemon.pid, signal.SIGUSR2)
     scheduler.resume()
     until(lambda: answer(daemon)["number"] == number + 2 and answer(daemon)["state"] == "done", "both")
+    until(lambda: daemon.said().count("upgraded from") == 2, "the log to say so")
     steps = re.findall("upgrade: trying|upgraded from", daemon.said())
     assert steps == ["upgrade: trying", "upgraded from"] * 2
 
 
 def test_requests_that_are_ignored(daemon: Daemon) -> None:
     """A second request during an upgrade is ignored, one during the start is deferred, one during the end refused."""
-    daemon.write(f"[services.s]\nrun = {program('deaf_tree')}\n", daemon='shutdown_timeout = "2s"')
+    daemon.write(
+        f'[services.s]\nrun = {program("deaf_tree")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "1h"'
+    )
     daemon.launch()
     daemon.helper("ringward scheduler")
     os.kill(daemon.pid, signal.SIGUSR2)
     until(lambda: "upgraded from" in daemon.output.read_text(), "the end of the upgrade")
     until(daemon.ready, "the daemon to be ready")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()  # which has to leave
     os.kill(daemon.pid, signal.SIGUSR2)
     until(lambda: answer(daemon)["number"] == 2, "the second upgrade")
-
-    def ignored() -> bool:  # unless the one before is over already
-        os.kill(daemon.pid, signal.SIGUSR2)
-        return "upgrade ignored: there is one under way" in daemon.output.read_text()
-
-    until(ignored, "a request to be ignored")
-    done = until(lambda: (found := answer(daemon))["state"] == "done" and found, "the end of the upgrade")
-    until(lambda: daemon.output.read_text().count("upgraded from") >= done["number"], "the log to say so")
-    assert daemon.output.read_text().count("upgraded from") == done["number"] == answer(daemon)["number"]
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: "upgrade ignored: there is one under way" in daemon.output.read_text(), "a request to be ignored")
+    scheduler.resume()
+    until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
+    until(lambda: daemon.output.read_text().count("upgraded from") == 2, "the log to say so")
+    assert answer(daemon)["number"] == 2
     until(lambda: daemon.task("s")["instances"][0]["state"] == "running", "the service")
     os.kill(daemon.pid, signal.SIGTERM)
     until(lambda: "shutting down" in daemon.output.read_text(), "the shutdown")
     os.kill(daemon.pid, signal.SIGUSR2)
-    assert daemon.process is not None
-    assert daemon.process.wait(60) == 0
-    assert "upgrade ignored: the daemon is shutting down" in daemon.output.read_text()
+    until(
+        lambda: "upgrade ignored: the daemon is shutting down" in daemon.output.read_text(), "that to be ignored, too"
+    )
+    assert daemon.stop() == 0
 
 
 @pytest.mark.parametrize("stage", ["trying the version", "scheduler leaves"])
