@@ -61,7 +61,7 @@ def test_a_damaged_ring(daemon: Daemon) -> None:
     ring.write_bytes(b"this is no ring" * 1000)
     daemon.start()
     assert daemon.run(run_id)["endReason"] == "crashed"
-    assert "cannot be saved" in daemon.said()
+    until(lambda: "cannot be saved" in daemon.said(), "a word about it")
     assert "Traceback" not in daemon.said()
 
 
@@ -127,9 +127,8 @@ def test_services_that_left_and_come_back(daemon: Daemon) -> None:
         assert len(dict(found)) == len(found)
         return {name: pid for name, pid in found if name is not None}
 
-    until(
-        lambda: all(daemon.texts(run["id"]) for run in [*daemon.runs(names[0]), *daemon.runs(names[1])]), "both to run"
-    )
+    for name in names:
+        until(lambda name=name: [run for run in daemon.runs(name) if daemon.texts(run["id"])], f"{name} to run")  # type: ignore[misc]
     first = living()
     assert first.keys() == {*names}
     reload(daemon, "")
@@ -143,7 +142,7 @@ def test_services_that_left_and_come_back(daemon: Daemon) -> None:
         os.kill(pid, signal.SIGKILL)
     until(lambda: [daemon.task(name)["state"] for name in names] == ["running", "running"], "both to come up")
     assert [[run.get("endReason") for run in daemon.runs(name)] for name in names] == [["stopped", None]] * 2
-    assert living().keys() == {*names}
+    until(lambda: living().keys() == {*names}, "their processes")
     assert not {*first.values()} & {*living().values()}
 
 
