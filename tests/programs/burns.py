@@ -4,10 +4,8 @@ One child stays, one has a session of its own, one has left its session and lost
 """
 
 import os
-import signal
 import time
 
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 main = os.getpid()
 
 
@@ -23,7 +21,9 @@ def burn() -> None:
 
 
 def child(*, leaves: bool, orphan: bool = False) -> None:
-    if os.fork():
+    if started := os.fork():
+        if orphan:
+            os.waitpid(started, 0)  # whose child it becomes is gone before anybody looks
         return
     if leaves:
         os.setsid()

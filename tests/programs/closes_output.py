@@ -5,10 +5,10 @@ import signal
 import sys
 from pathlib import Path
 
-signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 os.closerange(0, 3)
 new = Path(f"{sys.argv[1]}.new")
 new.write_text(str(os.getpid()))
 new.replace(sys.argv[1])
-while True:
-    signal.pause()
+signal.sigwait({signal.SIGTERM})
+os._exit(7)

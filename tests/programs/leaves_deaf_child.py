@@ -6,6 +6,5 @@ import sys
 from pathlib import Path
 
 child = subprocess.Popen([sys.executable, "-I", str(Path(__file__).parent / "ignores_term.py")])
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-while True:
-    signal.pause()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+signal.sigwait({signal.SIGTERM})

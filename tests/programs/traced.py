@@ -18,8 +18,8 @@ if not child:
     os.kill(os.getpid(), signal.SIGSTOP)
     os._exit(0)
 os.waitpid(child, os.WUNTRACED)
-signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 Path(sys.argv[1]).write_text(str(child))
 os.write(1, b"ready\n")
-while True:
-    signal.pause()
+signal.sigwait({signal.SIGTERM})
+os._exit(0)
