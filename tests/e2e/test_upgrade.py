@@ -222,7 +222,8 @@ def test_who_waits_for_a_spare(daemon: Daemon, by: str) -> None:
     else:
         os.kill(daemon.pid, signal.SIGUSR2)
         until(lambda: "upgrade: trying" in daemon.said(), "the upgrade to begin")
-    spawner.resume()
+    with contextlib.suppress(psutil.NoSuchProcess):  # after two seconds it is given up
+        spawner.resume()
     assert daemon.texts(daemon.ended(run)["id"]) == ["hello"]
     if by == "an upgrade":
         until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
