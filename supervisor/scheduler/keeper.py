@@ -153,6 +153,8 @@ class Keeper:
         for instance in unit.instances:
             if instance.state in _WAITING:
                 self._wait(unit, instance, change)
+            elif instance.state is State.RUNNING and not instance.healthy:
+                self._watch_rest(unit, definition, instance, change)
         unit.instances += [ServiceInstance(index) for index in range(kept, definition.instances)]
         self._fill(unit, kept, change)
         self._incidents.look(unit, change)
@@ -269,10 +271,7 @@ class Keeper:
             else:
                 instance.healthy = instance.ready_run == run.id
             self._watch_life(run)
-            since = started_at if probe is None else instance.since
-            # The clock may have been set back meanwhile.
-            left = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
-            self.watch_health(run.unit, instance, left)
+            self._watch_rest(run.unit, service, instance, change)
 
     def _watch_life(self, run: LiveRun) -> None:
         probe = liveness(run)
@@ -426,6 +425,13 @@ class Keeper:
         """Count the instance as healthy when it still runs after `delay` milliseconds."""
         self._cancel(instance)
         instance.timer = self._loop.after(delay, lambda: self._timed(unit, instance, Event.HEALTHY))
+
+    def _watch_rest(self, unit: Unit, service: Service, instance: ServiceInstance, change: Change) -> None:
+        """The same for one that runs already, for what is left of the time."""
+        since = (instance.ready_at if instance.probed else instance.started_at) or change.now_ms
+        # The clock may have been set back meanwhile.
+        left = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
+        self.watch_health(unit, instance, left)
 
     def _wait(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         """Until it is started again, counted from when it came into its state; a fatal one may wait for ever."""

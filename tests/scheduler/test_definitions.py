@@ -55,6 +55,19 @@ def test_more_instances(bench: Make) -> None:
     assert one.root.take("stop") == []
 
 
+def test_another_time_until_they_are_healthy(bench: Make) -> None:
+    """It holds at once, counted from when each came up."""
+    one = bench(SERVICE.replace('"0s"', '"1h"'))
+    unit = taken_up(one)
+    replaced(one, unit, healthy_after_ms=1)
+
+    def healthy() -> bool:
+        one.loop.round(0)
+        return all(instance.healthy for instance in unit.instances)
+
+    until(healthy, "the instances to be healthy")
+
+
 def test_fewer_instances(bench: Make) -> None:
     """The surplus ones stop and are not shown any more; their ends are stored."""
     one = bench(SERVICE)
