@@ -1,10 +1,12 @@
 """What the API costs with a history of a million runs: each endpoint, and every filter with every sort.
 
-The floor is the same worker answering ``/healthz``, over the same connections, in turn with ours.
+The floor is the same worker answering ``/healthz``, over the same connections, in turn with ours. With
+``BENCH_DATABASE``, all of it on PostgreSQL, see bench/database.py.
 """
 
 import contextlib
 import itertools
+import json
 import math
 import statistics
 import threading
@@ -16,6 +18,7 @@ from urllib.parse import unquote, urlencode
 
 from bench.client import Client, Failed, flood
 from bench.daemon import Daemon
+from bench.database import database
 from bench.history import DAY, T0, fill, task_name
 from bench.measure import Row, in_turn, latency_rows, quantile
 from store.database import open_writer
@@ -73,6 +76,10 @@ _SORTS = (
 _FAST_SORTS = frozenset({"created_at", "start_at", "duration"})
 
 
+def _storage(url: str | None) -> str:
+    return "" if url is None else f"[storage]\ndatabase = {json.dumps(url)}\n"
+
+
 @contextlib.contextmanager
 def _filled(quick: bool) -> Iterator[tuple[Daemon, int]]:
     """A daemon with a history, and the number of its runs."""
@@ -80,10 +87,10 @@ def _filled(quick: bool) -> Iterator[tuple[Daemon, int]]:
     quiet = "".join(f"[tasks.{task_name(number)}]\nrun = 'true'\n" for number in range(_TASKS))
     kept = "[defaults]\nkeep_runs = 10000000\nkeep_for = '3650d'\n"
     talking = f"[tasks.talks]\nrun = 'seq 1 {_LINES}'\n[tasks.true]\nrun = 'true'\nmax_concurrent = 20\n"
-    with Daemon(f"{kept}{quiet}{talking}", start=False) as daemon:
+    with database() as url, Daemon(f"{_storage(url)}{kept}{quiet}{talking}", start=False) as daemon:
         data = daemon.directory / "data"
         data.mkdir(mode=0o700)
-        writer = open_writer(str(data / "ringward.db"))
+        writer = open_writer(url or str(data / "ringward.db"))
         fill(writer, runs, _TASKS)
         writer.close()
         daemon.launch()
