@@ -307,6 +307,21 @@ def test_nothing_as_a_choice(page: Page, site: Site) -> None:
     expect(page.get_by_role("log")).to_contain_text("<>")
 
 
+def test_a_dialog_that_follows_another_at_once(page: Page, site: Site) -> None:
+    """The end of the one, which the browser tells a moment later, is not that of the other; the focus returns then."""
+    site.see(page, "#/")
+    page.get_by_role("button", name="Keyboard shortcuts").press("Enter")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    page.evaluate(
+        "() => { document.querySelector('dialog').close();"
+        " dispatchEvent(new KeyboardEvent('keydown', { key: 'k', ctrlKey: true })); }"
+    )
+    expect(page.get_by_role("combobox", name="Find a task")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Keyboard shortcuts")).to_be_focused()
+
+
 def test_palette(page: Page, site: Site) -> None:
     """Tasks, pages and things to do are found by a few letters, by keyboard alone."""
     site.see(page, "#/")

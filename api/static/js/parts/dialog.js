@@ -2,10 +2,12 @@
 import { html, signal, useEffect, useRef } from "../../vendor/preact.js";
 
 const current = signal(null);
+let shownSoFar = 0;
 
 /** Show `content` (a component's call) until it calls the `close` it is given, or Escape is pressed. */
-export function show(content, { className = "", label } = {}) {
-  current.value = { content, className, label };
+export function show(content, { className = "", label, onClose } = {}) {
+  // Each has an element of its own: of what the browser closes it tells a moment later, when another one may be shown.
+  current.value = { key: ++shownSoFar, content, className, label, onClose };
 }
 
 export function close() {
@@ -35,7 +37,7 @@ export function confirm({ title, text, label, danger = true }) {
         <button class=${danger ? "danger" : "primary"} autofocus>${label}</button>
       </div>
     </form>`;
-    current.value = { content, className: "", label: title, onClose: () => settle(false) };
+    show(content, { label: title, onClose: () => settle(false) });
   });
 }
 
@@ -44,11 +46,13 @@ export function Dialog() {
   const before = useRef(null); // where the focus was
   const shown = current.value;
   useEffect(() => {
-    if (shown && !box.current.open) {
-      before.current = document.activeElement;
+    if (shown) {
+      before.current ??= document.activeElement;
       box.current.showModal();
-    } else if (shown) (box.current.querySelector("[autofocus]") ?? box.current.querySelector("input, select, button"))?.focus();
-    else before.current?.focus({ preventScroll: true });
+      return;
+    }
+    before.current?.focus({ preventScroll: true });
+    before.current = null;
   }, [shown]);
   if (!shown) return null;
   const closed = () => {
@@ -56,7 +60,7 @@ export function Dialog() {
     if (current.value === shown) close();
   };
   const outside = (event) => event.target === box.current && box.current.close();
-  return html`<dialog ref=${box} class=${shown.className} aria-label=${shown.label} onClose=${closed} onClick=${outside}>
+  return html`<dialog key=${shown.key} ref=${box} class=${shown.className} aria-label=${shown.label} onClose=${closed} onClick=${outside}>
     ${shown.content()}
   </dialog>`;
 }
