@@ -127,6 +127,7 @@ class Amount:
 
 LIMITS: Final[Mapping[str, ValueType]] = {
     "memory": Size(1024 * _KB, _TB),
+    "address_space": Amount(1024 * _KB),
     "cpu": Cpus(),
     "cpu_time": Seconds(),
     "nofile": Integer(8, 1 << 30),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from supervisor.doctor.finding import Finding, size
 
 _CONTROLLERS = ("memory", "cpu", "io")
+_NOT_APPLIED = "limits.memory and limits.cpu are not applied"
 _MIN_NOFILE = 4096
 _MIN_SHARED_BYTES = 64 << 20
 _OWN_CGROUP = "/proc/self/cgroup"
@@ -22,7 +23,7 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
     what = "cgroups"
     mount = next((place for place, kind in types.items() if kind == "cgroup2"), None)
     if mount is None:
-        text = "cgroup version 2 is not mounted: what a run leaves behind is found by other means, limits.memory fails"
+        text = f"cgroup version 2 is not mounted: {_NOT_APPLIED}"
         return Finding(what, "warn", text, "boot with cgroup version 2, or pass it into the container")
     with open(own, encoding="ascii", errors="replace") as file:
         path = next((line[3:].strip() for line in file if line.startswith("0::")), "/")
@@ -34,10 +35,13 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
         return Finding(what, "warn", f"{directory}: {err.strerror}", "run it where its own cgroup can be seen")
     if not os.access(directory, os.W_OK):
         remedy = "run it as root, or under systemd with Delegate=yes"
-        return Finding(what, "warn", f"version 2, but {directory} is not writable", remedy)
+        return Finding(what, "warn", f"version 2, but {directory} is not writable: {_NOT_APPLIED}", remedy)
     missing = [name for name in _CONTROLLERS if name not in controllers]
     if missing:
         text = f"version 2 in {directory}, without {', '.join(missing)}"
+        lost = [f"limits.{name}" for name in missing if name in ("memory", "cpu")]
+        if lost:
+            text += f": {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} not applied"
         return Finding(what, "warn", text, "enable them in the cgroups above (cgroup.subtree_control)")
     return Finding(what, "ok", f"version 2 in {directory}, with {', '.join(_CONTROLLERS)}")
 

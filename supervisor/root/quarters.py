@@ -9,7 +9,8 @@ from supervisor.messages import Spawn
 from supervisor.root.cgroups import Cgroup, Cgroups
 from supervisor.root.instances import PLAIN
 
-_NO_CONTROLLER = "limits.cpu does not hold: there is no cgroup with the controller cpu to be had"
+_BY_CGROUP = ("memory", "cpu")
+"""The limits that only a controller of cgroup version 2 can apply."""
 
 
 class Quarters:
@@ -40,18 +41,19 @@ class Quarters:
         return before is None and self._cgroups is not None
 
     def assign(self, wanted: Spawn) -> tuple[Cgroup | None, list[str]]:
-        """A cgroup with the limits of a run, and what of them cannot hold.
+        """Return a cgroup with the limits of a run, and a line for its log for each limit that is not applied.
 
         Raises:
             OSError: one that could be made cannot be limited.
         """
         if self._cgroups is None:
-            return None, _told(wanted, _NO_CONTROLLER)
+            return None, _not_applied(wanted, frozenset())
         try:
             cgroup = self._cgroups.make(wanted.run)
         except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed the cgroup that we are in
             self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
-            return None, _told(wanted, f"limits.cpu does not hold: the run has no cgroup ({err.strerror})")
+            why = f"the run has no cgroup ({err.strerror})"
+            return None, [f"limits.{name} is not applied: {why}" for name in _BY_CGROUP if name in wanted.limits]
         try:
             return cgroup, self._limit(cgroup, wanted)
         except OSError:
@@ -70,7 +72,7 @@ class Quarters:
         return None
 
     def settle(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
-        """Let a spare cgroup be a run's, with its limits; returns what of them cannot hold.
+        """Give a spare cgroup to a run and set its limits; return a line for its log for each that is not applied.
 
         Raises:
             OSError: it cannot be limited, or the kernel does not let us say whose it is.
@@ -82,7 +84,7 @@ class Quarters:
         there = frozenset() if self._cgroups is None else self._cgroups.controllers
         memory, cpu = (wanted.limits.get(name) if name in there else None for name in ("memory", "cpu"))
         cgroup.limit(None if memory is None else int(memory), cpu)
-        return [] if "cpu" in there else _told(wanted, _NO_CONTROLLER)
+        return _not_applied(wanted, there)
 
     def leave(self, cgroup: Cgroup) -> None:
         """Keep the cgroup of a run that has ended, until nobody is left in it."""
@@ -108,5 +110,9 @@ class Quarters:
         self._left = [PLAIN.up(cgroup) for cgroup in found]
 
 
-def _told(wanted: Spawn, remark: str) -> list[str]:
-    return [remark] if "cpu" in wanted.limits else []
+def _not_applied(wanted: Spawn, controllers: frozenset[str]) -> list[str]:
+    return [
+        f"limits.{name} is not applied: no cgroup with the {name} controller is available"
+        for name in _BY_CGROUP
+        if name in wanted.limits and name not in controllers
+    ]

@@ -61,9 +61,9 @@ exec "$@"
 """
 _BLOCK_BYTES = 512
 _KB = 1024
-# How each limit is set. Both the soft and the hard one; 512 bytes are what POSIX counts files in.
+# How each limit is set; those of memory and cpu are the cgroup's. Both the soft and the hard one; 512 bytes are what POSIX counts files in.
 _LIMITS: Mapping[str, tuple[str, int]] = {
-    "memory": ("ulimit -v {0} 2>/dev/null", _KB),
+    "address_space": ("ulimit -v {0} 2>/dev/null", _KB),
     "cpu_time": ("ulimit -t {0} 2>/dev/null", 1),
     "nofile": ("ulimit -n {0} 2>/dev/null", 1),
     "nproc": ("{{ ulimit -p {0} || ulimit -u {0}; }} 2>/dev/null", 1),  # dash and busybox, or bash
@@ -78,16 +78,15 @@ _TO_USER = "import os,sys\na=sys.argv\nos.setgroups([int(g) for g in a[3].split(
 _TO_USER += "os.setuid(int(a[1]))\nos.execv(a[4],a[4:])\n"
 
 
-def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, limited: bool) -> tuple[list[str], bool]:
+def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool) -> tuple[list[str], bool]:
     """What to execute for a run, and whether it has a status pipe for standard input.
 
     Args:
         spawn: the run.
         nofile: the soft limit on descriptors to give back, if we raised it.
         cgroup: whether it is to join a cgroup.
-        limited: whether that cgroup limits its memory, so that no other limit has to.
     """
-    bare = spawn.cwd is None and spawn.uid is None and not spawn.limits
+    bare = spawn.cwd is None and spawn.uid is None and not _limited(spawn)
     text = spawn.argv[-1]
     short = len(text.encode("utf-8", "surrogateescape")) < _MAX_ARGUMENT_BYTES - _PREFIX_BYTES
     if bare and short and spawn.argv[:-1] == [SHELL, "-e", "-c"]:
@@ -96,7 +95,7 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, limited: bool) ->
     if bare and spawn.argv[0] == SHELL and spawn.umask is None and nofile is None and not cgroup:
         return spawn.argv, False
     join = _JOIN_OR_FAIL + _LEAVE_FD if cgroup else ""
-    begin = _BEGIN + join + _builtins(spawn, nofile) + "\n" + _limits(spawn, limited)
+    begin = _BEGIN + join + _builtins(spawn, nofile) + "\n" + _limits(spawn)
     command = ["ringward", spawn.cwd or "", *spawn.argv]
     if spawn.uid is None:
         return [SHELL, "-c", begin + _END, *command], True
@@ -110,7 +109,7 @@ def candidates(spawn: Spawn, env: Mapping[str, str]) -> list[str]:
     That is where the user is another one, there are limits, or nobody says where commands are.
     """
     name = spawn.argv[0]
-    if spawn.uid is not None or spawn.limits or not (spawn.cwd is None or os.path.isabs(spawn.cwd)):
+    if spawn.uid is not None or _limited(spawn) or not (spawn.cwd is None or os.path.isabs(spawn.cwd)):
         return []
     if "/" in name:
         return [name]
@@ -126,11 +125,16 @@ def _builtins(spawn: Spawn, nofile: int | None) -> str:
     return "".join(parts)
 
 
-def _limits(spawn: Spawn, limited: bool) -> str:
+def _limited(spawn: Spawn) -> bool:
+    """Return whether the shell has to set a limit, which is not one of the cgroup."""
+    return not _LIMITS.keys().isdisjoint(spawn.limits)
+
+
+def _limits(spawn: Spawn) -> str:
     lines = []
     for name, (command, unit) in _LIMITS.items():
         value = spawn.limits.get(name)
-        if value is not None and not (name == "memory" and limited):
+        if value is not None:
             amount = "unlimited" if value == -1 and unit > 1 else str(int(value) // unit)
             lines.append(f'{command.format(amount)} || _fail "limit {name}"\n')
     return "".join(lines)

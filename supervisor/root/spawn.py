@@ -68,9 +68,8 @@ class Plan:
         self.env = {**({} if spawn.clean_env else base_env), **spawn.env}
         if spawn.tty:
             self.env.setdefault("TERM", _TERM)
-        limited = cgroup is not None and "memory" in cgroup.limits
         joins = cgroup is not None and not inside
-        self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins, limited=limited)
+        self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins)
         self.paths = shim.candidates(spawn, self.env) if inside and told else []
         """Where the command may be that a spare executes without a shell; none: only with one."""
         self.spawn = spawn

@@ -31,8 +31,24 @@ def test_no_ladder(value: object) -> None:
 
 def test_limits() -> None:
     """Sizes become bytes, times seconds, and no limit -1."""
-    said = {"memory": "1gb", "cpu": 1, "cpu_time": "1500ms", "core": "unlimited", "nice": -5, "stack": "64kb"}
-    parsed = {"memory": 1 << 30, "cpu": 1.0, "cpu_time": 2, "core": -1, "nice": -5, "stack": 65536}
+    said = {
+        "memory": "1gb",
+        "address_space": "4gb",
+        "cpu": 1,
+        "cpu_time": "1500ms",
+        "core": "unlimited",
+        "nice": -5,
+        "stack": "64kb",
+    }
+    parsed = {
+        "memory": 1 << 30,
+        "address_space": 4 << 30,
+        "cpu": 1.0,
+        "cpu_time": 2,
+        "core": -1,
+        "nice": -5,
+        "stack": 65536,
+    }
     assert Limits().parse(said, "/") == parsed
 
 
@@ -41,6 +57,7 @@ def test_limits() -> None:
     [
         ({"memroy": "1gb"}, ("memroy",)),
         ({"memory": "unlimited"}, ("memory",)),
+        ({"address_space": "1kb"}, ("address_space",)),
         ({"cpu": 0}, ("cpu",)),
         ({"cpu": True}, ("cpu",)),
         ({"nofile": 1}, ("nofile",)),

@@ -156,10 +156,27 @@ def test_a_helper_that_cannot_even_be_killed(
 
 
 def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
-    """The log of the run says that it does not hold."""
+    """The log of a run without a cgroup names each limit that is not applied."""
     quarters = Quarters("D", _Log())
-    quarters._cgroups = Cgroups(str(tmp_path / "removed" / "runs"), frozenset({"cpu"}))
-    assert quarters.assign(spawn("R", limits={"cpu": 1})) == (
+    limits = {"cpu": 1, "memory": 1 << 30, "nice": 5}
+    why = "no cgroup with the {0} controller is available"
+    assert quarters.assign(spawn("R", limits=limits)) == (
         None,
-        ["limits.cpu does not hold: the run has no cgroup (No such file or directory)"],
+        [f"limits.{name} is not applied: {why.format(name)}" for name in ("memory", "cpu")],
     )
+    quarters._cgroups = Cgroups(str(tmp_path / "removed" / "runs"), frozenset({"cpu"}))
+    why = "the run has no cgroup (No such file or directory)"
+    assert quarters.assign(spawn("R", limits=limits)) == (
+        None,
+        [f"limits.{name} is not applied: {why}" for name in ("memory", "cpu")],
+    )
+
+
+def test_a_limit_without_its_controller(tmp_path: Path) -> None:
+    """A limit whose controller the hierarchy lacks is not applied, and the log of the run says so."""
+    quarters = Quarters("D", _Log())
+    (tmp_path / "runs").mkdir()
+    quarters._cgroups = Cgroups(str(tmp_path / "runs"), frozenset({"io"}))
+    cgroup, remarks = quarters.assign(spawn("R", limits={"memory": 1 << 30}))
+    assert cgroup is not None
+    assert remarks == ["limits.memory is not applied: no cgroup with the memory controller is available"]

@@ -189,7 +189,7 @@ class TestShim:
         """Every one of them, in the units of this shell."""
         mb = 1 << 20
         limits = {
-            "memory": 512 * mb,
+            "address_space": 512 * mb,
             "cpu_time": 77,
             "nofile": 66,
             "nproc": 4000,
@@ -260,7 +260,7 @@ def test_a_plain_shell_command_needs_no_shim() -> None:
     """The common case executes /bin/sh once."""
     outcome = Outcome(wanted(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
     assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
-    assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False, limited=False) == (["/bin/sh"], False)
+    assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False) == (["/bin/sh"], False)
 
 
 def test_signals_are_as_if_nobody_had_touched_them() -> None:
