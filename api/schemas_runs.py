@@ -122,6 +122,9 @@ class Ending(Document, kw_only=True, rename="camel"):
         Annotated[Int64, Meta(description="Number of the line by which it has failed (failure_output).", ge=0)]
         | UnsetType
     ) = UNSET
+    hint: (
+        Annotated[str, Meta(description="The likely cause, where the pattern of the last runs shows one.")] | UnsetType
+    ) = UNSET
     last_lines: Annotated[
         list[Line], Meta(description="The end of its log, at most 20 lines; system lines say more about the reason.")
     ]

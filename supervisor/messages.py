@@ -295,6 +295,8 @@ class Spawn:
     stop_signal: int
     """0: none yet."""
     grace_ms: int
+    stop_target: str = "tree"
+    """Who gets the signals before SIGKILL: tree (all processes) or main (the main process)."""
     stop_then: list[list[int]] = field(default_factory=list)
     """What follows when `stop_signal` has not ended it within `grace_ms`, before SIGKILL: signals and how long each has
     to end it."""
@@ -304,6 +306,9 @@ class Spawn:
     """Abstract address, with an @ in front, at which the root listens for what the run says by sd_notify."""
     tty: bool = False
     """Standard output and standard error are one pseudo-terminal, not pipes."""
+    stdin_open: bool = False
+    """Standard input is a pipe that stays open and empty; else it is `stdin_file`, or empty."""
+    stdin_file: str | None = None
     merge_stderr: bool = False
     redraw: bool = False
     """Keep of redrawn lines what they look like in the end; else every byte as it comes."""

@@ -20,11 +20,19 @@ from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
 from store.runs import Run, RunFilter, list_runs
+from store.tasks import get_task
 
 _LINES = 20
 _PAGE_BYTES = 1 << 20
 """More than so many lines of the greatest length take."""
 _MOST_WAITING = 1000
+_QUICK_MS = 1000
+_MOST_BEFORE = 200
+"""Where among the earlier runs of a service the one before of the same instance is looked for."""
+_STDIN_HINT = (
+    "The service ended with exit code 0 within a second, and so did its run before. Programs that exit when standard "
+    'input ends need stdin = "open".'
+)
 
 
 def _signal_name(number: int) -> str:
@@ -40,6 +48,26 @@ def _retry_due(db: Database, run: Run) -> int | None:
     waiting = RunFilter(task=run.task_name, phases=("pending",), retries_only=True)
     found, _total = list_runs(db, waiting, "created_at", "desc", _MOST_WAITING, 0, now_ms=0)
     return next((one.due_at for one in found if one.retry_of_run_id == run.id), None)
+
+
+def _ended_at_once(run: Run) -> bool:
+    """Return whether a run succeeded with exit code 0 within a second."""
+    if run.end_reason != "succeeded" or run.exit_code != 0 or run.started_at is None or run.ended_at is None:
+        return False
+    return run.ended_at - run.started_at < _QUICK_MS
+
+
+def _hint(db: Database, run: Run) -> str | None:
+    """Return the likely cause where a service ends at once again and again without an error, else None."""
+    if not _ended_at_once(run):
+        return None
+    unit = get_task(db, run.task_name)
+    if unit is None or unit.kind != "service" or json.loads(unit.definition).get("stdin") != "null":
+        return None
+    earlier = RunFilter(task=run.task_name, created_before=run.created_at)
+    found, _total = list_runs(db, earlier, "created_at", "desc", _MOST_BEFORE, 0, now_ms=0)
+    before = next((one for one in found if one.instance_index == run.instance_index and one.id < run.id), None)
+    return _STDIN_HINT if before is not None and _ended_at_once(before) else None
 
 
 def _last_lines(context: Context, run: Run) -> list[Line]:
@@ -83,6 +111,7 @@ def get_ending(context: Context, call: Call) -> None:
             scheduled_for=known_rfc3339(run.scheduled_at),
             missed_count=run.missed_count or UNSET,
             retry_at=known_rfc3339(context.reads(_retry_due, run)),
+            hint=context.reads(_hint, run) or UNSET,
             failure_line=UNSET if run.failure_line is None else run.failure_line,
             last_lines=_last_lines(context, run),
         )

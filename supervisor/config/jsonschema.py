@@ -205,6 +205,9 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     process.Cpus: _always(_CPUS),
     process.Limits: lambda _kind: _types(process.LIMITS),
     process.StopSignal: _steps,
+    process.Stdin: _always(
+        {"anyOf": [{"enum": ["null", "open"]}, {"type": "string", "pattern": "^file:."}, _REFERENCE]}
+    ),
     ListOf: _list,
     Environment: _always(_STRINGS),
     Secrets: _always(_STRINGS),

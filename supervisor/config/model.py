@@ -12,6 +12,7 @@ LogOnFull = Literal["drop_old", "drop_new", "kill"]
 DstGap = Literal["run", "skip"]
 DstOverlap = Literal["first", "both", "second"]
 Durability = Literal["crash", "power"]
+StopTarget = Literal["tree", "main"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Stamp = tuple[int, int, int]
@@ -250,6 +251,8 @@ class Task:
     umask: int | None
     limits: dict[str, float]
     """Sizes in bytes, times in seconds; -1: unlimited."""
+    stdin: str
+    """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None
@@ -274,6 +277,7 @@ class Task:
     """At most one scheduled instant waits."""
     timeout_ms: int | None
     stop_signal: StopSignal
+    stop_target: StopTarget
     grace_ms: int
     """How long SIGKILL follows after a `stop_signal` that is one number."""
     leave_leftovers: bool
@@ -331,6 +335,8 @@ class Service:
     umask: int | None
     limits: dict[str, float]
     """Sizes in bytes, times in seconds; -1: unlimited."""
+    stdin: str
+    """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None
@@ -356,6 +362,7 @@ class Service:
     """Lower ones start earlier and stop later."""
     timeout_ms: int | None
     stop_signal: StopSignal
+    stop_target: StopTarget
     grace_ms: int
     """How long SIGKILL follows after a `stop_signal` that is one number."""
     leave_leftovers: bool

@@ -6,12 +6,13 @@ from typing import Final
 
 from supervisor.config.problems import Invalid, InvalidParts, nearest
 from supervisor.config.substitute import Substituted
-from supervisor.config.values import Duration, Integer, Signal, Size, Text, ValueType
+from supervisor.config.values import Duration, FilePath, Integer, Signal, Size, Text, ValueType
 from supervisor.dataclass import dataclass
 
 UNLIMITED: Final = -1
 _USER = re.compile(r"[^:\s]+(?::[^:\s]+)?")
 _UMASK = re.compile(r"0?[0-7]{3}")
+_FILE = "file:"
 MAX_STEPS = 10
 MIN_CPUS, MAX_CPUS = 0.01, 1024
 _KB, _TB = 1 << 10, 1 << 40
@@ -78,6 +79,24 @@ def _step(value: object, directory: str) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
         raise Invalid('must be a signal and a duration such as ["SIGINT", "10s"]')
     return Signal().parse(value[0], directory), Duration().parse(value[1], directory)
+
+
+@dataclass(frozen=True)
+class Stdin:
+    """What a run reads from standard input."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """Return ``null``, ``open``, or the absolute path of a file."""
+        if value in ("null", "open"):
+            return str(value)
+        if not isinstance(value, str) or not value.startswith(_FILE) or value == _FILE:
+            near = nearest(value, ("null", "open")) if isinstance(value, str) else None
+            raise Invalid(f"must be {self.describe()}", near)
+        return FilePath().parse(value.removeprefix(_FILE), directory)
+
+    def describe(self) -> str:
+        """Return the words for error messages."""
+        return '"null", "open" or a file such as "file:input.txt"'
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from supervisor.config.notifying import MatchTable, NotifierUrl, PingUrl, Quiet,
 from supervisor.config.params import Params
 from supervisor.config.presets import PRESETS
 from supervisor.config.probes import LIVE, READY, LinePattern
-from supervisor.config.process import Limits, StopSignal, Umask, User
+from supervisor.config.process import Limits, Stdin, StopSignal, Umask, User
 from supervisor.config.timing import Moment, OnStart, RetryCause
 from supervisor.config.values import (
     NAME,
@@ -201,6 +201,7 @@ KEYS: Final = (
         LOCAL,
         "where it runs: on this host, or through another engine",
     ),
+    Key("stdin", BOTH, Stdin(), "null", "standard input: empty, a pipe that never ends (open), or a file"),
     Key("description", BOTH, Text(), None, "for people"),
     Key("group", BOTH, Text(limit=100), None, "for display"),
     Key("tags", BOTH, ListOf(Text(limit=100, empty=False), 64), [], "for display"),
@@ -260,6 +261,13 @@ KEYS: Final = (
     Key("autostart", SERVICE, Flag(), True, "false: it starts when somebody starts it"),
     Key("priority", SERVICE, Integer(0, 1000), 100, "lower ones start earlier and stop later"),
     Key("stop_signal", BOTH, StopSignal(), "SIGTERM", "asks it to end; or several signals, each with its time"),
+    Key(
+        "stop_target",
+        BOTH,
+        choice("tree", "main"),
+        "tree",
+        "who gets stop_signal: all its processes, or only the main one; SIGKILL goes to all",
+    ),
     Key("graceful_stop", BOTH, Duration(), "5s", "how long after stop_signal SIGKILL follows", "grace_ms"),
     Key(
         "leftovers",

@@ -52,8 +52,11 @@ class Quarters:
             cgroup = self._cgroups.make(wanted.run)
         except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed the cgroup that we are in
             self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
-            why = f"the run has no cgroup ({err.strerror})"
-            return None, [f"limits.{name} is not applied: {why}" for name in _BY_CGROUP if name in wanted.limits]
+            return None, [
+                f"limits.{name} is not applied: the run has no cgroup ({err.strerror})"
+                for name in _BY_CGROUP
+                if name in wanted.limits
+            ]
         try:
             return cgroup, self._limit(cgroup, wanted)
         except OSError:

@@ -14,6 +14,7 @@ lines stay. Others have a status pipe as standard input, on which lines tell wha
     limit NAME     this limit cannot be set
     user           the user was changed; without it, it could not be
     cwd            the working directory cannot be entered
+    stdin          the file for standard input cannot be opened
     start ERRNO    the shell itself cannot be executed (told by a spare)
     exec 127       not found, or its interpreter is missing
     exec 126       found but not executable
@@ -35,6 +36,8 @@ from supervisor.messages import Spawn
 SHELL = "/bin/sh"
 CGROUP_FD = 3
 """On which the child finds the file by which it joins its cgroup."""
+STDIN_FD = 4
+"""On which a child with a status pipe finds the standard input of its command, where that stays open."""
 
 _MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """MAX_ARG_STRLEN of execve(2), less the closing NUL."""
@@ -50,18 +53,25 @@ _fail() { echo "$1" >&0; exit 125; }
 """
 _END = """\
 if [ -n "$1" ]; then cd -- "$1" 2>/dev/null || _fail cwd; fi
-shift
+_stdin=$2
+shift 2
 unset OLDPWD
-{ exec "$@"; } </dev/null
-exit $?
+_opened=
+{ _opened=1; exec "$@"; } @STDIN@
+_code=$?
+[ -n "$_opened" ] || _fail stdin
+exit $_code
 """
+_FROM_FILE = '<"$_stdin"'
+_FROM_PIPE = f"<&{STDIN_FD} {STDIN_FD}<&-"
 _OTHER_USER = """\
 trap - EXIT
 exec "$@"
 """
 _BLOCK_BYTES = 512
 _KB = 1024
-# How each limit is set; those of memory and cpu are the cgroup's. Both the soft and the hard one; 512 bytes are what POSIX counts files in.
+# How each limit is set, both the soft and the hard one; memory and cpu are limited by the cgroup. POSIX counts the size
+# of files in blocks of 512 bytes.
 _LIMITS: Mapping[str, tuple[str, int]] = {
     "address_space": ("ulimit -v {0} 2>/dev/null", _KB),
     "cpu_time": ("ulimit -t {0} 2>/dev/null", 1),
@@ -86,7 +96,7 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool) -> tuple[list[str
         nofile: the soft limit on descriptors to give back, if we raised it.
         cgroup: whether it is to join a cgroup.
     """
-    bare = spawn.cwd is None and spawn.uid is None and not _limited(spawn)
+    bare = spawn.cwd is None and spawn.uid is None and not _limited(spawn) and not spawn.stdin_file
     text = spawn.argv[-1]
     short = len(text.encode("utf-8", "surrogateescape")) < _MAX_ARGUMENT_BYTES - _PREFIX_BYTES
     if bare and short and spawn.argv[:-1] == [SHELL, "-e", "-c"]:
@@ -96,19 +106,22 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool) -> tuple[list[str
         return spawn.argv, False
     join = _JOIN_OR_FAIL + _LEAVE_FD if cgroup else ""
     begin = _BEGIN + join + _builtins(spawn, nofile) + "\n" + _limits(spawn)
-    command = ["ringward", spawn.cwd or "", *spawn.argv]
+    end = _END.replace("@STDIN@", _FROM_PIPE if spawn.stdin_open else _FROM_FILE)
+    command = ["ringward", spawn.cwd or "", spawn.stdin_file or "/dev/null", *spawn.argv]
     if spawn.uid is None:
-        return [SHELL, "-c", begin + _END, *command], True
-    inner = [SHELL, "-c", "echo user >&0\n" + _BEGIN + _END, *command]
+        return [SHELL, "-c", begin + end, *command], True
+    inner = [SHELL, "-c", "echo user >&0\n" + _BEGIN + end, *command]
     return [SHELL, "-c", begin + _OTHER_USER, "ringward", *_to_user(spawn), *inner], True
 
 
 def candidates(spawn: Spawn, env: Mapping[str, str]) -> list[str]:
     """Paths at which the command may be, in the order in which a shell looks; none when only a shell can start it.
 
-    That is where the user is another one, there are limits, or nobody says where commands are.
+    Only a shell can where the user is another one, the shell sets limits or opens standard input, or there is no PATH.
     """
     name = spawn.argv[0]
+    if spawn.stdin_file:
+        return []
     if spawn.uid is not None or _limited(spawn) or not (spawn.cwd is None or os.path.isabs(spawn.cwd)):
         return []
     if "/" in name:
@@ -173,6 +186,8 @@ def explain(spawn: Spawn, words: str) -> str | None:
         return None
     if word == "cgroup":
         return "the cgroup of the run cannot be joined: it was removed, or permission is denied"
+    if word == "stdin":
+        return f"{spawn.stdin_file} cannot be opened as standard input: no such file, or permission denied"
     if word == "cwd":
         return f"working_dir {spawn.cwd} cannot be entered: it does not exist, is no directory, or permission is denied"
     if word.startswith("limit "):

@@ -76,10 +76,14 @@ class Plan:
         self.nofile = nofile
         self.terminal = spawn.tty
         self._opened: list[tuple[int, int]] = []
+        """Our end, and that of the process."""
+        self._theirs: list[int] = []
+        """What only the process needs."""
         try:
             self._out = self._channel(terminal=spawn.tty)
             self._err = None if spawn.merge_stderr or spawn.tty else self._channel()
             self._status = self._channel() if told else None
+            self._stdin = self._open_pipe() if spawn.stdin_open else None
             if spawn.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
                 for one in (self._out, self._err):
                     if one is not None:
@@ -96,6 +100,17 @@ class Plan:
         os.set_blocking(ends[0], False)
         return ends
 
+    def _open_pipe(self) -> int:
+        """Return a pipe that never ends: whoever has the descriptor has both of its ends (fifo(7), O_RDWR)."""
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            both = os.open(f"/proc/self/fd/{reading}", os.O_RDWR | os.O_CLOEXEC)
+        finally:
+            os.close(reading)
+            os.close(writing)
+        self._theirs.append(both)
+        return both
+
     def here(self) -> Started:
         """Start it.
 
@@ -107,8 +122,14 @@ class Plan:
         stdout: tuple[object, ...] = (os.POSIX_SPAWN_DUP2, out[1], 1)
         if self.terminal:  # opened by the leader of a session without one, so it becomes the controlling terminal
             stdout = (os.POSIX_SPAWN_OPEN, 1, os.ttyname(out[1]), os.O_RDWR, 0)
-        stdin = (os.POSIX_SPAWN_DUP2, status[1], 0) if status else (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
+        stdin: tuple[object, ...] = (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
+        if status:
+            stdin = (os.POSIX_SPAWN_DUP2, status[1], 0)
+        elif self._stdin is not None:
+            stdin = (os.POSIX_SPAWN_DUP2, self._stdin, 0)
         actions = [stdin, stdout, (os.POSIX_SPAWN_DUP2, err[1] if err else 1, 2)]
+        if status and self._stdin is not None:  # before CGROUP_FD is opened, which could be its number
+            actions.append((os.POSIX_SPAWN_DUP2, self._stdin, shim.STDIN_FD))
         if self.cgroup is not None:
             actions.append((os.POSIX_SPAWN_OPEN, shim.CGROUP_FD, self.cgroup.procs, os.O_WRONLY, 0))
         pid = os.posix_spawn(
@@ -140,17 +161,18 @@ class Plan:
         return self._started(pid, pidfd, channel)
 
     def _started(self, pid: int, pidfd: int, status_fd: int | None) -> Started:
-        for _ours, theirs in self._opened:
-            os.close(theirs)
+        for fd in (*(theirs for _ours, theirs in self._opened), *self._theirs):
+            os.close(fd)
         self._opened.clear()
+        self._theirs.clear()
         return Started(pid, pidfd, (self._out[0], self._err[0] if self._err else None), status_fd)
 
     def close(self) -> None:
         """Nothing was started: close everything."""
-        for ends in self._opened:
-            for fd in ends:
-                os.close(fd)
+        for fd in (*(fd for ends in self._opened for fd in ends), *self._theirs):
+            os.close(fd)
         self._opened.clear()
+        self._theirs.clear()
 
 
 def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> Started:

@@ -3,7 +3,7 @@
 A process that joins its cgroup after a while in which none did waits about 10 ms for the kernel; one that was made in
 its cgroup need not (:mod:`.spares`). When many start, joining takes microseconds, and to make spares costs more than
 posix_spawn. So a spare is there for the first one after a while; what comes while there is none, or soon after one has
-joined, joins.
+joined, joins. A run whose standard input stays open joins, too: a spare gets no descriptor for it.
 
 The scheduler may say beforehand what it is going to start, while it stores that. Then what the run needs is opened, and
 the spare told; it waits for the order. Without that nothing runs, and what was prepared goes again.
@@ -104,7 +104,7 @@ class Starts:
 
     def prepare(self, spawn: Spawn, others: int) -> None:
         """Make ready what is going to be wanted, beside so many others; it is no loss if that is not possible."""
-        if not (self.can_prepare and self.descriptors.reserve(others + 1)):
+        if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(others + 1)):
             return
         try:
             start = Start(spawn, Ear(spawn) if spawn.notify is not None else None)
@@ -154,7 +154,7 @@ class Starts:
             return True
         if self.under_way:
             self.under_way[spawn.run] = start
-        elif not self._by_spares(time.monotonic()):
+        elif spawn.stdin_open or not self._by_spares(time.monotonic()):
             self._by_joining(start)
         elif self.spares.ready:
             self._by_spare(start)
@@ -207,7 +207,7 @@ class Starts:
         starts = list(self.under_way.values())
         self.under_way.clear()
         for number, start in enumerate(starts):
-            if number == 0 and self.spares.ready:
+            if number == 0 and self.spares.ready and not start.spawn.stdin_open:
                 self._by_spare(start)
             else:
                 self._by_joining(start)

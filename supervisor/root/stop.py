@@ -1,4 +1,4 @@
-"""The stop ladder: signals to the whole tree, each with its time, SIGKILL, and a word about what survives even that.
+"""The stop ladder: signals to all processes of a run or to its main process, each with its time, then SIGKILL to all.
 
 The control loop tells the time; what outlives the main process is ended by :mod:`supervisor.root.lives`.
 """
@@ -30,7 +30,10 @@ def _signal(trees: Trees, instance: Instance, now_s: float) -> None:
     number, wait_s = instance.steps.popleft()
     instance.kill_at_s = now_s + wait_s
     # A stopped process acts on no signal but SIGKILL until it is continued. Signal 0 is none (kill(2)).
-    trees.signal(instance, number, signal.SIGCONT)
+    if instance.spawn.stop_target == "main":
+        trees.signal_main(instance, number, signal.SIGCONT)
+    else:
+        trees.signal(instance, number, signal.SIGCONT)
 
 
 def due(instance: Instance, now_s: float) -> bool:

@@ -207,6 +207,17 @@ class Trees:
         others = {pid: one for pid, one in self.members(instance).items() if not reached or one.group != instance.pid}
         self._signal_members(instance, others, numbers)
 
+    @staticmethod
+    def signal_main(instance: Instance, *numbers: int) -> None:
+        """Send these signals to the main process of an instance, which is still held by its pidfd."""
+        try:
+            for number in numbers:
+                signal.pidfd_send_signal(instance.pidfd, number)
+        except ProcessLookupError:  # ESRCH: it has ended, which its pidfd is about to tell
+            pass
+        except PermissionError:  # EPERM: it is another user's now
+            instance.untouchable.add(instance.pid)
+
     def kill(self, instance: Instance) -> None:
         """SIGKILL to each process of an instance, until a pass finds no new one."""
         if instance.cgroup is not None:

@@ -242,10 +242,13 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str, origin: dict[str, Any] | No
         limits=definition.limits,
         stop_signal=steps[0][0],
         grace_ms=steps[0][1],
+        stop_target=definition.stop_target,
         stop_then=[list(step) for step in steps[1:]],
         leave=definition.leave_leftovers,
         notify=notify,
         tty=definition.tty,
+        stdin_open=definition.stdin == "open",
+        stdin_file=None if definition.stdin in ("null", "open") else definition.stdin,
         merge_stderr=definition.merge_stderr,
         redraw=definition.redraw,
     )

@@ -155,3 +155,13 @@ def test_missed_times(daemon: Daemon) -> None:
     assert found["missedCount"] >= 8
     assert found["scheduledFor"].endswith(":00.000Z")
     assert found["lastLines"] == []
+
+
+def test_a_service_that_ends_with_its_standard_input(daemon: Daemon) -> None:
+    """The ending of a service that succeeds at once again and again names standard input as the likely cause."""
+    daemon.write('[services.watcher]\nrun = ["cat"]\nrestart_delay = "0s"\nrestart_attempts = 1\n')
+    daemon.start()
+    until(lambda: daemon.get("/api/tasks/watcher").json()["state"] == "fatal", "the service to be given up")
+    first, second = (run["id"] for run in daemon.runs("watcher"))
+    assert "hint" not in ending(daemon, first)
+    assert 'stdin = "open"' in ending(daemon, second)["hint"]

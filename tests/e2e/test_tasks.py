@@ -1,5 +1,6 @@
 """Tasks through the real daemon."""
 
+import json
 import signal
 import sqlite3
 from pathlib import Path
@@ -94,6 +95,59 @@ def test_a_stop_is_graceful(daemon: Daemon) -> None:
     assert (run["endReason"], run["exitCode"]) == ("stopped", 5)
     assert daemon.texts(run_id) == ["ready", "bye"]
     assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+
+
+def test_a_stop_of_the_main_process_alone(daemon: Daemon, tmp_path: Path) -> None:
+    """With stop_target = "main" only the main process gets the signal; workers that it waits for finish their work."""
+    worker = "trap 'echo worker got a signal' TERM; echo up; while [ ! -e done ]; do sleep 0.05; done; echo worker done"
+    main = "sh -c \"$0\" & trap 'touch done' TERM; until wait; do :; done; wait; echo main done"
+    daemon.write(
+        f'[tasks.t]\nrun = ["sh", "-c", {json.dumps(main)}, {json.dumps(worker)}]\n'
+        f'working_dir = "{tmp_path}"\nstop_target = "main"\ngraceful_stop = "1h"\n'
+    )
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "the worker to be up")
+    daemon.request("POST", f"/api/runs/{run_id}/stop")
+    run = daemon.ended(run_id)
+    assert (run["endReason"], run["exitCode"]) == ("stopped", 0)
+    assert daemon.texts(run_id) == ["up", "worker done", "main done"]
+
+
+def test_what_a_stop_of_the_main_process_leaves_is_killed(daemon: Daemon) -> None:
+    """With stop_target = "main", processes that outlive the grace are killed and named in the log."""
+    script = "trap '' TERM; sleep 1000 & echo $!; trap 'exit 7' TERM; while :; do wait; done"
+    daemon.write(
+        f'[tasks.t]\nrun = ["sh", "-c", {json.dumps(script)}]\nstop_target = "main"\ngraceful_stop = "200ms"\n'
+    )
+    daemon.start()
+    run_id = daemon.trigger("t")
+    child = int(until(lambda: daemon.texts(run_id), "the pid of the child")[0])
+    daemon.request("POST", f"/api/runs/{run_id}/stop")
+    assert daemon.ended(run_id)["exitCode"] == 7
+    assert not psutil.pid_exists(child)
+    assert f"killed what outlived the main process: sleep ({child})" in daemon.texts(run_id, "system")
+
+
+def test_standard_input(daemon: Daemon, tmp_path: Path) -> None:
+    """Standard input is empty, never ends, or is a file, as stdin says; a missing file is start_failed."""
+    (tmp_path / "in.txt").write_text("first\nsecond\n")
+    daemon.write(
+        '[tasks.null]\nrun = "cat; echo end"\n'
+        '[tasks.open]\nrun = "cat; echo end"\nstdin = "open"\n'
+        f'[tasks.file]\nrun = ["cat"]\nstdin = "file:{tmp_path}/in.txt"\n'
+        f'[tasks.missing]\nrun = ["cat"]\nstdin = "file:{tmp_path}/no.txt"\n'
+    )
+    daemon.start()
+    waiting = daemon.trigger("open")
+    assert daemon.texts(daemon.ended(daemon.trigger("null"))["id"]) == ["end"]
+    assert daemon.texts(daemon.ended(daemon.trigger("file"))["id"]) == ["first", "second"]
+    missing = daemon.ended(daemon.trigger("missing"))
+    assert missing["endReason"] == "start_failed"
+    assert "no.txt cannot be opened as standard input" in daemon.texts(missing["id"], "system")[0]
+    assert daemon.get(f"/api/runs/{waiting}").json()["status"] == "running"
+    daemon.request("POST", f"/api/runs/{waiting}/stop")
+    assert (daemon.ended(waiting)["endReason"], daemon.texts(waiting)) == ("stopped", [])
 
 
 def test_force_hurries_the_ladder(daemon: Daemon) -> None:

@@ -185,6 +185,34 @@ class TestShim:
         with pytest.raises(FileNotFoundError):
             Outcome(wanted(["true"], str(tmp_path)), None, cgroup)
 
+    @pytest.mark.parametrize("cwd", [None, "/"])
+    def test_an_open_standard_input(self, cwd: str | None) -> None:
+        """It has no end and no content, whether the shell prepares the run or not."""
+        script = "import os, select; print(select.select([0], [], [], 0)[0], os.fstat(0).st_mode >> 12)"
+        outcome = Outcome(wanted([shutil.which("python3") or "", "-c", script], cwd, stdin_open=True))
+        assert (outcome.code, outcome.out, outcome.word) == (0, b"[] 1\n", "")
+
+    def test_an_open_standard_input_leaves_no_other_descriptor(self, cgroup: Cgroup) -> None:
+        """The command has its three descriptors and nothing else."""
+        for cwd in (None, "/"):
+            outcome = Outcome(wanted(["/bin/ls", "/proc/self/fd"], cwd, stdin_open=True), None, cgroup)
+            assert (outcome.out.split(), outcome.word) == ([b"0", b"1", b"2", b"3"], "")  # 3: the folder that ls reads
+
+    def test_standard_input_from_a_file(self, tmp_path: Path) -> None:
+        """The command reads the file from its beginning."""
+        source = tmp_path / "an input"
+        source.write_text("one\ntwo\n")
+        for argv in (["cat"], [shim.SHELL, "-e", "-c", "cat"]):
+            outcome = Outcome(wanted(argv, stdin_file=str(source)))
+            assert (outcome.code, outcome.out, outcome.word) == (0, b"one\ntwo\n", "")
+
+    def test_standard_input_from_a_file_that_is_missing(self, tmp_path: Path) -> None:
+        """The command is not executed, and the reason names the file."""
+        spawn = wanted(["echo", "ran"], stdin_file=str(tmp_path / "missing"))
+        outcome = Outcome(spawn)
+        assert (outcome.out, outcome.word) == (b"", "stdin")
+        assert "missing cannot be opened as standard input" in (shim.explain(spawn, "stdin\n") or "")
+
     def test_limits(self) -> None:
         """Every one of them, in the units of this shell."""
         mb = 1 << 20

@@ -74,5 +74,6 @@ def _rows(found: dict[str, Any]) -> list[list[str]]:
         "failed by line": found.get("failureLine"),
         "tried again": found.get("retryAt") and when(found["retryAt"]),
         "also killed": ", ".join(found.get("killedLeftovers", ())) or None,
+        "hint": found.get("hint"),
     }
     return [[name, str(value)] for name, value in facts.items() if value is not None]
