@@ -14,8 +14,10 @@ from api.schemas import Dropped, Line, Region, Rotated
 from logring.layout import STREAM_NAMES
 from logring.reader import Page
 
-RETRY = b"retry: 1000\n\n"
-HEARTBEAT = b": \n\n"
+RETRY = b"retry: 1000\n"
+"""Begins a stream, as a field of its first event: alone it would be an empty event to strict clients."""
+HEARTBEAT = b":\n"
+"""A comment. An empty line behind it would end an event, which strict clients take for an empty one."""
 PING = b"event: ping\ndata: {}\n\n"
 
 _encoder = msgspec.json.Encoder()

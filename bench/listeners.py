@@ -85,7 +85,7 @@ class Listeners:
 
     def _begun(self, streams: list[Stream]) -> None:
         for stream in streams:
-            while b"retry: 1000\n\n" not in stream.rest:
+            while b"retry: 1000\n" not in stream.rest:
                 data = stream.sock.recv(_READ_BYTES)
                 if not data:
                     raise SystemExit(f"a stream was refused: {stream.rest[:200]!r}")

@@ -163,7 +163,7 @@ def event_schema(path: str, name: str) -> dict[str, Any]:
     """The schema of an event's data."""
     operation = find("GET", path)
     assert operation is not None
-    events = operation["responses"]["200"]["content"]["text/event-stream"]["schema"]["items"]["oneOf"]
+    events = operation["responses"]["200"]["content"]["text/event-stream"]["schema"]["oneOf"]
     for event in events:
         if event["properties"]["event"]["const"] == name:
             schema: dict[str, Any] = event["properties"]["data"]

@@ -79,7 +79,7 @@ def test_events_of_a_log(described: dict[str, Any]) -> None:
         ("/api/daemon/log/stream", {"line", "region", "dropped", "rotated"}),
     ):
         answer = described["paths"][path]["get"]["responses"]["200"]
-        events = answer["content"]["text/event-stream"]["schema"]["items"]["oneOf"]
+        events = answer["content"]["text/event-stream"]["schema"]["oneOf"]
         assert {event["properties"]["event"]["const"] for event in events} == names
 
 

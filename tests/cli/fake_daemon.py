@@ -105,7 +105,7 @@ def run(**more: Any) -> dict[str, Any]:
 
 
 def events(*parts: bytes, broken: bool = False) -> Answer:
-    return Answer(200, b"retry: 1000\n\n" + b"".join(parts), "text/event-stream", broken)
+    return Answer(200, b"retry: 1000\n" + b"".join(parts), "text/event-stream", broken)
 
 
 class _Handler(BaseHTTPRequestHandler):

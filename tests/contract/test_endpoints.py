@@ -65,7 +65,7 @@ def test_refusals(document: dict[str, Any], endpoint: Endpoint) -> None:
 def test_events(document: dict[str, Any]) -> None:
     """Every event has event and data, may have id and retry; done has its two fields."""
     schema = operation(document, ENDPOINTS[-1])["responses"]["200"]["content"]["text/event-stream"]["schema"]
-    events = {one["properties"]["event"]["const"]: one for one in schema["items"]["oneOf"]}
+    events = {one["properties"]["event"]["const"]: one for one in schema["oneOf"]}
     for event in events.values():
         assert set(event["required"]) == {"event", "data"}
         types = {field: one.get("type") for field, one in event["properties"].items()}

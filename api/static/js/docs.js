@@ -117,7 +117,7 @@ function parameters(schemas, operation) {
 }
 
 function events(schemas, schema) {
-  return (schema.items?.oneOf ?? []).map((event) => {
+  return (schema.oneOf ?? []).map((event) => {
     const data = event.properties.data;
     const name = event.properties.event.const;
     const wire = `event: ${name}\ndata: ${JSON.stringify(schemas.example(data))}`;

@@ -109,7 +109,7 @@ def test_http_1_0(daemon: Daemon, ended: Run, header: str) -> None:
     found = answered(daemon, request(path(ended, "?from=-1"), header, version="1.0"))
     head, _, body = found.partition(b"\r\n\r\n")
     assert b"chunked" not in head.lower()
-    assert body.startswith(b"retry: 1000\n\nid: 99\nevent: line\n")
+    assert body.startswith(b"retry: 1000\nid: 99\nevent: line\n")
     assert body.endswith(b"\nretry: 3600000\n\n")
 
 
