@@ -1,7 +1,8 @@
 """Who is asking.
 
 A request is authenticated by one of: a session cookie, a token (``Authorization: Bearer``, or HTTP Basic with the token
-in place of the password), HTTP Basic with the password (any user name), or its peer on the Unix socket. A trusted peer
+in place of the password), HTTP Basic with the password (any user name), or its peer on the Unix socket when it has no
+``Authorization``. A run whose definition has ``may`` has a token of its own, valid until the run ends. A trusted peer
 is root or the daemon's own user by SO_PEERCRED (unix(7)); never the overflow uid, which stands for everybody that a
 user namespace cannot name; and never when a header shows that a proxy or a browser speaks for somebody else.
 
@@ -12,6 +13,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
 import logging
 import os
 import re
@@ -29,12 +31,15 @@ from api.auditor import Auditor
 from api.context import Reads
 from api.errors import ApiError, unavailable
 from api.exposure import is_unix
-from api.identity import TOKEN_ROLES, Credential, Identity, hash_secret
+from api.identity import TOKEN_ROLES, Credential, Identity, Role, hash_secret
 from api.passwords import Passwords, WrongPassword, client_key
 from api.schemas import ErrorDetail
 from api.threads import Threads
 from store import sessions, tokens
+from store.runs import Run, get_run
+from store.tasks import get_task
 from store.tokens import Token
+from supervisor import run_token
 from supervisor.client import CannotNow, ControlClient, Refused, Unavailable
 from supervisor.messages import Boot
 
@@ -104,7 +109,7 @@ class Authenticator:
         Raises:
             ApiError: 401 a wrong password; 429 too many of them.
         """
-        if self.trusted_peer(req):
+        if req.auth is None and self.trusted_peer(req):
             return Identity("peer", f"uid {self._peer_uid(req)}")
         for digest in self._cookies(req):
             if self._session_valid(digest):
@@ -169,11 +174,15 @@ class Authenticator:
         """
         if credential.kind == "session":
             return self._session_valid(credential.hash)
+        if credential.kind == "run":
+            return self._active_run(credential.hash) is not None
         return self._token(credential.hash) is not None
 
     # Tokens
 
     def _by_token(self, secret: str, *, by_browser: bool) -> Identity | None:
+        if run_id := run_token.run_of(self._boot.run_token_key, secret):
+            return self._by_run(run_id, by_browser=by_browser)
         if not _TOKEN.fullmatch(secret):
             return None
         digest = hash_secret(secret)
@@ -191,6 +200,28 @@ class Authenticator:
             by_browser=by_browser,
             key=digest,
         )
+
+    def _by_run(self, run_id: str, *, by_browser: bool) -> Identity | None:
+        """Return who asks with the token of a run; None when the run has ended."""
+        run = self._active_run(run_id)
+        unit = None if run is None else self._reads(get_task, run.task_name)
+        if run is None or unit is None:
+            return None
+        return Identity(
+            "run",
+            f"run {run_id} of {run.task_name}",
+            role=Role.OPERATOR,
+            role_name="run",
+            tasks="",
+            may=tuple(json.loads(unit.definition).get("may", ())) if unit.configured else (),
+            credential=Credential("run", run_id),
+            by_browser=by_browser,
+            key=run_id,
+        )
+
+    def _active_run(self, run_id: str) -> Run | None:
+        run = self._reads(get_run, run_id)
+        return None if run is None or run.status == "ended" else run
 
     def _token(self, digest: str) -> Token | None:
         token = self._reads(tokens.find, digest, time.time_ns() // 1_000_000)

@@ -33,8 +33,9 @@ TOKEN_ROLES: dict[str, Role] = {
 class Credential(NamedTuple):
     """What can be revoked while a stream is open."""
 
-    kind: Literal["session", "token"]
+    kind: Literal["session", "token", "run"]
     hash: str
+    """Of a run: its id."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,15 @@ class Identity:
     """Who an authenticated request comes from."""
 
     method: str
-    """session, password, token or peer."""
+    """session, password, token, run or peer."""
     name: str
     """For records of who did something."""
     role: Role = Role.ADMIN
     role_name: str = "admin"
     tasks: str | None = None
     """Glob of the only tasks that there are for this one; None: all."""
+    may: tuple[str, ...] | None = None
+    """Of a run: all that it is permitted (:mod:`supervisor.run_token`); None: what the role permits."""
     credential: Credential | None = None
     by_browser: bool = False
     """Whether a browser may have added the proof on its own, for a page of anybody."""

@@ -1,11 +1,26 @@
 """Whether a request may be carried out: who asks, from which page, with which role, about which task."""
 
+from dataclasses import replace
+
 from api.context import Context
 from api.errors import ApiError
 from api.guard import check_origin
+from api.identity import Identity, Role
 from api.operation import Access, Call, Operation
 from api.turns import asking
 from store import runs as store_runs
+from supervisor import run_token
+
+_VERBS = {
+    "runTask": "run",
+    "startService": "start",
+    "stopService": "stop",
+    "stopRun": "stop",
+    "restartService": "restart",
+    "pauseTask": "pause",
+    "resumeTask": "resume",
+}
+"""What a run has to be permitted for an operation, by the id of that."""
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -44,6 +59,9 @@ def check_scope(context: Context, operation: Operation, call: Call) -> None:
         ApiError: 404 about another task; 403 about the daemon.
     """
     identity = call.identity
+    if identity is not None and identity.may is not None:
+        call.identity = _of_a_run(context, operation, call, identity, identity.may)
+        return
     if identity is None or identity.tasks is None:
         return
     name, run_id = call.path.get("taskName"), call.path.get("runId")
@@ -56,3 +74,23 @@ def check_scope(context: Context, operation: Operation, call: Call) -> None:
             raise ApiError(404, f"There is no run {run_id}")
     elif not operation.scoped:
         raise ApiError(403, f"This token is limited to the tasks {identity.tasks}")
+
+
+def _of_a_run(context: Context, operation: Operation, call: Call, identity: Identity, may: tuple[str, ...]) -> Identity:
+    """Return the identity of a run that asks, limited to the one task or service that the request is about.
+
+    Raises:
+        ApiError: 403 it is not permitted; 404 there is no such run.
+    """
+    name, run_id = call.path.get("taskName"), call.path.get("runId")
+    if name is None and run_id is not None:
+        run = context.reads(store_runs.get_run, run_id, include_deleted=True)
+        if run is None or not run_token.concerns(may, run.task_name):
+            raise ApiError(404, f"There is no run {run_id}")
+        name = run.task_name
+    verb = _VERBS.get(operation.id)
+    reads = operation.role <= Role.VIEWER and operation.method == "GET"
+    if name is None or not (run_token.permits(may, verb, name) if verb else reads and run_token.concerns(may, name)):
+        wanted = f'add "{verb}:{name}" to its may' if verb and name else "runs may only ask what their may lists"
+        raise ApiError(403, f"This run is not permitted to do that: {wanted}")
+    return replace(identity, tasks=name)

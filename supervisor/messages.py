@@ -212,6 +212,8 @@ class Boot:
     """True when the password was made for this start and stands in no configuration."""
     token: str = field(repr=False)
     """Proves to our own sockets that the caller is one of our processes."""
+    run_token_key: str = field(default="", repr=False)
+    """With which tokens of runs are made and checked; empty: an older version started this daemon, runs get none."""
     started_at: int
     overridden: list[str] = field(default_factory=list)
     """Keys whose values are not the configuration's: data_dir, listen (command line), password_file (environment)."""

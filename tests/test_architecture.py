@@ -65,6 +65,7 @@ ALLOWED = {
     "supervisor.environ": set(),
     "supervisor.logline": set(),
     "supervisor.parents": set(),
+    "supervisor.run_token": set(),
     "supervisor.version": set(),
     "supervisor.zones": set(),
     "supervisor.doorbell": {"supervisor.osport"},
@@ -74,6 +75,7 @@ ALLOWED = {
         "supervisor.dataclass",
         "supervisor.logline",
         "supervisor.notify.kinds",
+        "supervisor.run_token",
         "supervisor.scheduler.cron",
         "supervisor.zones",
         "logring.mask",
@@ -90,6 +92,7 @@ ALLOWED = {
         "supervisor.doorbell",
         "supervisor.later",
         "supervisor.osport",
+        "supervisor.run_token",
         "supervisor.version",
     },
 }

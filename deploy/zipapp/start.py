@@ -108,6 +108,8 @@ def unpack(archive: zipfile.ZipFile, identity: str, target: str, interpreter: st
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "xb") as file:
             file.write(data)
+        if data.startswith(b"#!"):
+            os.chmod(path, 0o755)  # noqa: S103 - a program, in an environment that everybody may execute
     os.mkdir(f"{target}/bin")
     os.symlink(interpreter, f"{target}/bin/python")
     with open(f"{target}/pyvenv.cfg", "x", encoding="utf-8") as file:

@@ -24,6 +24,7 @@ _STREAM_TIMEOUT_S = 60.0
 _CHUNK_BYTES = 65536
 _TIMEVAL = struct.Struct("@ll")
 _URL = re.compile("[!-~]+")
+_UNIX = "unix:"
 
 
 class Unreachable(Failure):
@@ -91,12 +92,18 @@ class UrlEndpoint:
         return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
 
-def url_endpoint(url: str, password: str | None) -> UrlEndpoint:
-    """The endpoint that `url` names.
+def url_endpoint(url: str, password: str | None, token: str | None = None) -> UrlEndpoint | UnixEndpoint:
+    """Return the endpoint that `url` names: an HTTP URL, or ``unix:`` and the path of a socket.
+
+    A `token` is sent in place of the password.
 
     Raises:
-        Failure: it is no HTTP URL.
+        Failure: it is no such URL.
     """
+    if url.startswith(_UNIX):
+        if token is None:
+            return unix_endpoint(url.removeprefix(_UNIX), password)
+        return UnixEndpoint(url.removeprefix(_UNIX), authorization=f"Bearer {token}")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -105,7 +112,8 @@ def url_endpoint(url: str, password: str | None) -> UrlEndpoint:
     if parts.scheme not in ("http", "https") or not parts.hostname or not _URL.fullmatch(url) or ".." in parts.netloc:
         raise Failure(f"{url} is no URL of a daemon; it looks like http://127.0.0.1:7464", exit_codes.USAGE)
     port = port or (443 if parts.scheme == "https" else 80)
-    return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), _basic(password))
+    authorization = f"Bearer {token}" if token else _basic(password)
+    return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
 
 
 def unix_endpoint(path: str, password: str | None) -> UnixEndpoint:

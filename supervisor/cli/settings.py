@@ -26,18 +26,20 @@ class Settings:
     url: str | None = None
 
     def api(self) -> "Api":
-        """The daemon's API: at ``--url``, else on the Unix socket, else at RINGWARD_URL.
+        """Return the daemon's API: at ``--url``, else where an option says, else at RINGWARD_URL, else on the socket.
+
+        RINGWARD_TOKEN, which a run gets together with RINGWARD_URL, goes nowhere else.
 
         Raises:
             Failure: the configuration that names the socket is not valid, or the URL is none.
         """
         from supervisor.cli.client import Api, unix_endpoint, url_endpoint
 
-        url, password = self.url, os.environ.get("RINGWARD_PASSWORD")
+        url, password, token = self.url, os.environ.get("RINGWARD_PASSWORD"), None
         if url is None and not self.data and not self.config:
-            url = os.environ.get("RINGWARD_URL")
+            url, token = os.environ.get("RINGWARD_URL"), os.environ.get("RINGWARD_TOKEN")
         if url:
-            return Api(url_endpoint(url, password))
+            return Api(url_endpoint(url, password, token))
         return Api(unix_endpoint(self.socket(), password))
 
     def socket(self) -> str:

@@ -13,6 +13,7 @@ from supervisor.config.database import DatabaseUrl
 from supervisor.config.durations import DURATION, SIZE
 from supervisor.config.exposure import BasePath, HostName, Network, Url
 from supervisor.config.listen import Listen
+from supervisor.config.permissions import Permission
 from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
 from supervisor.config.timing import RETRY_REASONS, Moment, OnStart, RetryCause
 from supervisor.config.values import (
@@ -34,6 +35,7 @@ from supervisor.config.values import (
     ValueType,
     VariableName,
 )
+from supervisor.run_token import SEPARATOR, VERBS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SECTIONS = ("daemon", "http", "storage", "notify")
@@ -205,6 +207,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     process.Cpus: _always(_CPUS),
     process.Limits: lambda _kind: _types(process.LIMITS),
     process.StopSignal: _steps,
+    Permission: _always({"type": "string", "pattern": f"^(?:{'|'.join(VERBS)}){SEPARATOR}."}),
     process.Stdin: _always(
         {"anyOf": [{"enum": ["null", "open"]}, {"type": "string", "pattern": "^file:."}, _REFERENCE]}
     ),

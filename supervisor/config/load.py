@@ -28,6 +28,7 @@ from supervisor.config.model import (
 )
 from supervisor.config.notifying import KEYS_WITH_NAMES, unknown
 from supervisor.config.params import unsuitable
+from supervisor.config.permissions import unknown as unknown_permissions
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.reading import Source, included, read_source
@@ -126,6 +127,11 @@ class _Loader:
             source, place = seen[wrong.service]
             part = () if wrong.index is None else (wrong.index,)
             self._wrong(source, (*place, "depends_on", *part), wrong.message, wrong.remedy)
+        units: dict[str, Task | Service] = {**tasks, **services}
+        for unit in units.values():
+            for index, message, remedy in unknown_permissions(unit.may, units, seen):
+                source, place = seen[unit.name]
+                self._wrong(source, (*place, "may", index), message, remedy)
         self.finish()
         return Config(
             path=main.path,

@@ -253,6 +253,8 @@ class Task:
     """Sizes in bytes, times in seconds; -1: unlimited."""
     stdin: str
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
+    may: tuple[str, ...]
+    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.run_token`)."""
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None
@@ -337,6 +339,8 @@ class Service:
     """Sizes in bytes, times in seconds; -1: unlimited."""
     stdin: str
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
+    may: tuple[str, ...]
+    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.run_token`)."""
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None

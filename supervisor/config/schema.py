@@ -14,6 +14,7 @@ from supervisor.config.launchers import LOCAL, Place, Words
 from supervisor.config.listen import Listen
 from supervisor.config.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
 from supervisor.config.params import Params
+from supervisor.config.permissions import Permission
 from supervisor.config.presets import PRESETS
 from supervisor.config.probes import LIVE, READY, LinePattern
 from supervisor.config.process import Limits, Stdin, StopSignal, Umask, User
@@ -202,6 +203,13 @@ KEYS: Final = (
         "where it runs: on this host, or through another engine",
     ),
     Key("stdin", BOTH, Stdin(), "null", "standard input: empty, a pipe that never ends (open), or a file"),
+    Key(
+        "may",
+        BOTH,
+        ListOf(Permission(), 100),
+        [],
+        "what its runs may ask of the daemon, as in restart:web; names may be globs",
+    ),
     Key("description", BOTH, Text(), None, "for people"),
     Key("group", BOTH, Text(limit=100), None, "for display"),
     Key("tags", BOTH, ListOf(Text(limit=100, empty=False), 64), [], "for display"),

@@ -15,6 +15,7 @@ from supervisor.config.probes import INSTANCE
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Loop, Timer
+from supervisor.scheduler.run_access import RunAccess
 from supervisor.scheduler.units import LiveRun, spawn_of
 from supervisor.scheduler.watching import OnWord
 from supervisor.watcher.order import Order
@@ -220,7 +221,7 @@ class Fitness:
 
     def _command(self, run: LiveRun, probe: Probe, log: str) -> dict[str, Any]:
         """A command has the environment, the user and the directory of the run."""
-        spawn = spawn_of(run, self._boot.daemon_id, log)
+        spawn = spawn_of(run, self._boot.daemon_id, log, access=RunAccess.of(self._boot))
         hidden = {*self._boot.private_variables}
         base = {} if spawn.clean_env else {name: text for name, text in os.environ.items() if name not in hidden}
         definition = run.definition

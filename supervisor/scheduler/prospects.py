@@ -9,6 +9,7 @@ from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.lookups import NOBODY_ELSE
 from supervisor.scheduler.records import origin_of
 from supervisor.scheduler.rootlink import RootLink
+from supervisor.scheduler.run_access import RunAccess
 from supervisor.scheduler.units import LiveRun, spawn_of
 
 
@@ -45,4 +46,4 @@ class Prospects:
 
     def _spawn(self, run: LiveRun) -> Frame:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
-        return vars(spawn_of(run, self._boot.daemon_id, log, origin_of(run)))
+        return vars(spawn_of(run, self._boot.daemon_id, log, origin_of(run), RunAccess.of(self._boot)))

@@ -51,6 +51,7 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     umask=None,
     limits={},
     stdin="null",
+    may=(),
     launcher=None,
     description=None,
     group=None,

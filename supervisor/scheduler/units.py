@@ -12,6 +12,7 @@ from supervisor.scheduler import accounts, elsewhere, runs, services
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Timer
 from supervisor.scheduler.parameters import NOTHING, Given, Handed, Unfit, hand
+from supervisor.scheduler.run_access import TOKEN, RunAccess
 from supervisor.scheduler.schedule import Schedule
 
 
@@ -183,8 +184,22 @@ class Unit:
         return self.definition if isinstance(self.definition, Service) else None
 
 
-def spawn_of(run: LiveRun, daemon_id: str, log: str, origin: dict[str, Any] | None = None) -> Spawn:
-    """How the root has to start `run`, whose identity is known; `log` and `origin` as in :class:`Spawn`."""
+def spawn_of(
+    run: LiveRun,
+    daemon_id: str,
+    log: str,
+    origin: dict[str, Any] | None = None,
+    access: RunAccess | None = None,
+) -> Spawn:
+    """Return how the root has to start `run`, whose identity is known.
+
+    Args:
+        run: the run.
+        daemon_id: ULID of the data directory.
+        log: as in :class:`Spawn`.
+        origin: as in :class:`Spawn`.
+        access: how the run reaches the daemon, if its definition permits anything there.
+    """
     definition = run.definition
     command = definition.run
     argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
@@ -220,12 +235,16 @@ def spawn_of(run: LiveRun, daemon_id: str, log: str, origin: dict[str, Any] | No
         notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"
         if definition.live is not None and definition.live.kind == "notify":
             env["WATCHDOG_USEC"] = str(1000 * definition.live.every_ms * definition.live.failures)
+    secrets = [*definition.secrets, *handed.secrets]
+    if definition.may and definition.launcher is None and access is not None:
+        env |= access.variables(run.id, env)
+        secrets += [TOKEN] if TOKEN in env else []
     spawn = Spawn(
         run=run.id,
         task=definition.name,
         argv=argv,
         env=env,
-        secrets=[*definition.secrets, *handed.secrets],
+        secrets=secrets,
         recipe=recipe(definition) if isinstance(definition, Service) else "",
         origin=origin or {},
         cwd=definition.working_dir,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import url_endpoint
+from supervisor.cli.client import UnixEndpoint, UrlEndpoint, url_endpoint
 from supervisor.cli.main import COMMANDS, cli, module_of
 from supervisor.version import VERSION
 from tests.cli.conftest import Ringward
@@ -226,7 +226,17 @@ def test_a_url_may_have_a_path_and_needs_no_port() -> None:
     assert str(endpoint) == "https://example.org:443/ringward"
     assert endpoint.authorization == "Basic " + base64.b64encode(b"ringward:open-sesame").decode()
     plain = url_endpoint("http://127.0.0.1", None)
+    assert isinstance(plain, UrlEndpoint)
     assert (plain.port, plain.prefix, plain.authorization) == (80, "", None)
+
+
+def test_the_token_of_a_run_is_its_credential() -> None:
+    """It is sent as it is, over TCP and over the Unix socket, instead of a password."""
+    for url in ("http://127.0.0.1:7464", "unix:/run/d/ringward.sock"):
+        assert url_endpoint(url, "open-sesame", "rr_token").authorization == "Bearer rr_token"
+    found = url_endpoint("unix:/run/d/ringward.sock", None)
+    assert isinstance(found, UnixEndpoint)
+    assert found.path == "/run/d/ringward.sock"
 
 
 def test_a_socket_of_somebody_else_is_77(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:

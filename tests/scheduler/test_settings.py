@@ -19,6 +19,7 @@ NEVER = {
     "runtime_dir",
     "config_path",
     "token",
+    "run_token_key",
     "started_at",
     "overridden",
     "private_variables",

@@ -7,6 +7,7 @@ import pwd
 import stat
 import time
 
+from supervisor import run_token
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.parents import make_parents
@@ -14,6 +15,7 @@ from supervisor.parents import make_parents
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_CHARS = 26
 _PROBE_BYTES = 4096
+_RUN_TOKEN_KEY = "run_token.key"  # noqa: S105 - the name of a file
 
 
 def prepare(path: str) -> None:
@@ -127,6 +129,30 @@ def renew(path: str) -> str:
     text = new_id()
     _store(path, os.path.join(path, "id"), text)
     return text
+
+
+def run_token_key(directory: str) -> str:
+    """Return the key for tokens of runs (:mod:`supervisor.run_token`), made at the first start.
+
+    Raises:
+        Failure: it can be neither read nor written.
+    """
+    name = os.path.join(directory, _RUN_TOKEN_KEY)
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        key = os.urandom(run_token.KEY_BYTES).hex()
+        _store(directory, name, key)
+        return key
+    except OSError as err:
+        raise unusable(directory, err) from err
+    try:
+        key = os.pread(fd, 4 * run_token.KEY_BYTES, 0).decode("ascii", "replace").strip()
+    finally:
+        os.close(fd)
+    if len(key) != 2 * run_token.KEY_BYTES:
+        raise Failure(f"{name} does not hold a key; remove it, and the next start makes a new one", exit_codes.DATA_DIR)
+    return key
 
 
 def new_id() -> str:

@@ -114,6 +114,7 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *,
         password=settled.password.value,
         password_ephemeral=settled.password.ephemeral,
         token=os.urandom(32).hex(),
+        run_token_key=datadir.run_token_key(directory),
         started_at=time.time_ns() // 1_000_000,
         overridden=[
             key

@@ -1,0 +1,49 @@
+"""How a run reaches the daemon, where its definition has ``may``: address, token, and the program ``ringward``."""
+
+import ipaddress
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supervisor import run_token
+from supervisor.messages import Boot
+
+TOKEN = "RINGWARD_TOKEN"  # noqa: S105 - the name of a variable
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "path")
+"""It holds the program ``ringward`` and nothing else."""
+
+
+@dataclass(frozen=True)
+class RunAccess:
+    """What the runs of one daemon get."""
+
+    url: str
+    key: str
+
+    @classmethod
+    def of(cls, boot: Boot) -> "RunAccess":
+        """Return the access to the daemon with these settings."""
+        return cls(_url(boot), boot.run_token_key)
+
+    def variables(self, run_id: str, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables for a run whose own variables are `env`; none when the daemon has no key for tokens."""
+        if not self.key:
+            return {}
+        path = env.get("PATH") or os.environ.get("PATH") or os.defpath
+        return {
+            "RINGWARD_URL": self.url,
+            TOKEN: run_token.make(self.key, run_id),
+            "RINGWARD_PYTHON": sys.executable,
+            "PATH": f"{path}:{FOLDER}",
+        }
+
+
+def _url(boot: Boot) -> str:
+    """Return a TCP address that needs neither a certificate nor a trusted proxy, else the Unix socket."""
+    for host, port in () if boot.tls_cert else boot.listen:
+        address = ipaddress.ip_address(host)
+        if port and (address.is_loopback or address.is_unspecified):
+            local = ("127.0.0.1" if address.version == 4 else "::1") if address.is_unspecified else host
+            return f"http://{f'[{local}]' if ':' in local else local}:{port}{boot.base_path}"
+    return f"unix:{boot.http_socket}"

@@ -1,0 +1,56 @@
+"""What the token of a run opens: the operations that its definition permits, on those units alone."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from api.operation import Access, Operation
+from api.operations import OPERATIONS
+from store.database import open_writer
+from store.tasks import upsert_task
+from supervisor import run_token
+from tests.api.attacks.test_privilege_escalation import ask
+from tests.api.credentials import bearer
+from tests.api.harness import Daemon
+from tests.api.records import make_run
+
+KEY = "k" * 64
+PRIVATE = [one for one in OPERATIONS if one.access in (Access.PRIVATE, Access.METRICS)]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A server whose daemon has a key, and a task `asker`, whose runs may run `job`."""
+    one = Daemon(tmp_path_factory.mktemp("d"), run_token_key=KEY)
+    with contextlib.closing(open_writer(one.boot.database)) as db:
+        upsert_task(db, "asker", "task", json.dumps({"may": ["run:job"]}))
+        upsert_task(db, "job", "task", "{}")
+    yield one
+    one.close()
+
+
+def token_of(daemon: Daemon, *, ended: bool = False) -> dict[str, str]:
+    run = daemon.insert(make_run(task="asker"))
+    if ended:
+        daemon.end(run.id)
+    return bearer(run_token.make(KEY, run.id))
+
+
+@pytest.mark.parametrize("operation", PRIVATE, ids=lambda one: one.id)
+def test_every_operation(daemon: Daemon, operation: Operation) -> None:
+    """Lists, the daemon, other verbs and all that writes are refused; reading the permitted task is not."""
+    status = ask(daemon, operation, token_of(daemon))
+    about_the_task = "{taskName}" in operation.path
+    if operation.id == "runTask" or (about_the_task and operation.method == "GET"):
+        assert status not in (401, 403), status
+    elif "{runId}" in operation.path:
+        assert status == 404
+    else:
+        assert status == 403
+
+
+def test_the_token_of_a_run_that_has_ended(daemon: Daemon) -> None:
+    """It is refused like an unknown one."""
+    assert daemon.get("/api/tasks/job", token_of(daemon, ended=True), unix=False).status == 401
