@@ -23,6 +23,7 @@ from api.errors import ApiError, invalid, unavailable
 from api.params import IGNORED
 from api.schemas import ErrorDetail
 from api.threads import Threads
+from api.unusable_json import unusable_values
 
 _DRAIN_BYTES = 64 << 20
 _TIME_S = 30.0
@@ -145,10 +146,7 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct]) -> msgspec.Struct:
     if _holds_many(raw):
         raise ApiError(400, f"The body has more than {_MOST_INSIDE} objects and arrays")
     try:
-        data = _DECODER.decode(raw)
-        errors = _given_twice(raw, data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise ApiError(400, f"The body is no JSON: {err}") from err
+        data, errors = _parsed(raw)
     except RecursionError as err:
         raise ApiError(400, "The body is nested too deeply") from err
     values: dict[str, Any] = {}
@@ -160,6 +158,23 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct]) -> msgspec.Struct:
             errors = [ErrorDetail(error.location, error.message) for error in errors]
         raise invalid(errors)
     return schema(**values)
+
+
+def _parsed(raw: bytes) -> tuple[Any, list[ErrorDetail]]:
+    """The value that a JSON text has, and what is wrong with the text as a whole.
+
+    Raises:
+        ApiError: 400 it is no JSON.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        data = _DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        errors = unusable_values(raw)
+        if not errors:
+            raise ApiError(400, f"The body is no JSON: {err}") from err
+        return None, errors
+    return data, _given_twice(raw, data)
 
 
 def _holds_many(raw: bytes) -> bool:

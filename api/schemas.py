@@ -4,7 +4,7 @@ A field without a value is left out (``UNSET``), never null. ``schema_link`` is 
 outermost object; inner objects carry none. Names are snake_case here and renamed on the wire where it says so.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -50,6 +50,7 @@ Trigger = Annotated[str, Meta(extra_json_schema={"enum": list(TRIGGERS)})]
 TriggerFolded = Annotated[str, Meta(extra_json_schema={"enum": list(TRIGGERS_FOLDED)})]
 ServiceState = Annotated[str, Meta(extra_json_schema={"enum": list(SERVICE_STATES)})]
 StreamName = Annotated[str, Meta(extra_json_schema={"enum": ["stdout", "stderr", "system"]})]
+TokenRole = Annotated[str, Meta(extra_json_schema={"enum": ["viewer", "operator", "admin", "cloud"]})]
 SchemaLink = Annotated[Uri, Meta(description="Where the schema of this document is.")]
 
 
@@ -279,54 +280,6 @@ class LoginBody(Body, kw_only=True):
     """A log-in."""
 
     password: str
-
-
-TokenRole = Annotated[str, Meta(extra_json_schema={"enum": ["viewer", "operator", "admin", "cloud"]})]
-
-
-class TokenBody(Body, kw_only=True, rename="camel"):
-    """A new token."""
-
-    name: Annotated[str, Meta(pattern="^(?![.]+(?![\\s\\S]))[a-zA-Z0-9._:-]{1,100}(?![\\s\\S])")]
-    role: Literal["viewer", "operator", "admin", "cloud"]
-    tasks: (
-        Annotated[
-            str,
-            Meta(pattern=r"^[a-zA-Z0-9._:*?\[\]!-]{1,100}(?![\s\S])", description="Glob of the only tasks it sees."),
-        ]
-        | UnsetType
-        | None
-    ) = UNSET
-    expires_in_ms: (
-        Annotated[int, Meta(ge=1000, le=10 * 366 * 86_400_000, description="How long it is valid; absent: always.")]
-        | UnsetType
-        | None
-    ) = UNSET
-
-
-class TokenInfo(Document, kw_only=True, rename="camel"):
-    """A token, without its secret."""
-
-    name: str
-    role: TokenRole
-    tasks: str | UnsetType = UNSET
-    created_at: DateTime
-    created_by: str
-    expires_at: DateTime | UnsetType = UNSET
-    expired: bool
-    last_used_at: Annotated[DateTime, Meta(description="Exact to a minute.")] | UnsetType = UNSET
-
-
-class NewToken(TokenInfo, kw_only=True):
-    """A token that was just made: the only time that its secret is shown."""
-
-    token: str
-
-
-class Tokens(Document, kw_only=True):
-    """All tokens."""
-
-    items: list[TokenInfo]
 
 
 class AuditEntry(Struct, kw_only=True, rename="camel"):

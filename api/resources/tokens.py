@@ -4,7 +4,7 @@ import time
 
 from msgspec import UNSET
 
-from api import schemas
+from api import schemas_tokens as schemas
 from api.auth import TOKEN_PREFIX, asked, new_secret
 from api.context import Context
 from api.errors import ApiError

@@ -9,7 +9,7 @@ import pytest
 from api import body
 from api.errors import ApiError
 from api.room import Room
-from api.schemas import NewToken
+from api.schemas_tokens import NewToken
 from tests.waiting import until
 
 

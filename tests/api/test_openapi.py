@@ -4,9 +4,11 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import re2
 
 from api.openapi import document
 from tests.api.harness import Daemon
@@ -81,6 +83,25 @@ def test_events_of_a_log(described: dict[str, Any]) -> None:
         answer = described["paths"][path]["get"]["responses"]["200"]
         events = answer["content"]["text/event-stream"]["schema"]["oneOf"]
         assert {event["properties"]["event"]["const"] for event in events} == names
+
+
+def patterns_in(described: Any) -> Iterator[str]:
+    """Every pattern of a schema within the document."""
+    if isinstance(described, dict):
+        if isinstance(described.get("pattern"), str):
+            yield described["pattern"]
+        described = list(described.values())
+    if isinstance(described, list):
+        for one in described:
+            yield from patterns_in(one)
+
+
+def test_patterns(described: dict[str, Any]) -> None:
+    """Engines without look-around, such as RE2, compile every pattern."""
+    patterns = set(patterns_in(described))
+    assert patterns
+    for pattern in patterns:
+        re2.compile(pattern)
 
 
 def test_references_resolve(described: dict[str, Any]) -> None:
