@@ -7,7 +7,7 @@ SOURCES := setup.cfg pyproject.toml supervisor/version.py
 
 SECONDS ?= 600
 
-.PHONY: help run test lint format bench fuzz soak soak-services soak-days docs zipapp clean
+.PHONY: help run test lint format bench fuzz soak soak-services soak-days soak-chaos docs zipapp clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -18,6 +18,7 @@ help:
 	@echo "make soak    kill helpers at random for SECONDS=600 and compare every line"
 	@echo "make soak-services  let 200 services crash at random for SECONDS=600 and account for everything"
 	@echo "make soak-days  kill the scheduler over days of schedules for SECONDS=600 and account for every instant"
+	@echo "make soak-chaos  kill everything, the root too, while people act, for SECONDS=600, and compare every line"
 	@echo "make bench   measure, and print a table"
 	@echo "make docs    the documentation as pages, build/docs/index.html"
 	@echo "make zipapp  put it all into one file, dist/ringward.pyz"
@@ -52,6 +53,9 @@ soak-services: $(VENV)/.dev-installed
 
 soak-days: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.crash.compressed_day $(SECONDS)
+
+soak-chaos: $(VENV)/.dev-installed
+	$(BIN)/python -m tests.crash.chaos $(SECONDS)
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m bench

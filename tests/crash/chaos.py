@@ -1,0 +1,202 @@
+"""Everything at once: kills of every helper and of the root, upgrades, triggers, stops, reloads, bulk deletes.
+
+``python -m tests.crash.chaos SECONDS [SEED]``. The rules of :mod:`tests.crash.harness` hold, but for runs that a killed
+root took with it: they end as ``crashed``, and their logs may lack the end that was still in a pipe or in the root.
+"""
+
+import contextlib
+import http.client
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.crash.harness import VICTIMS, Report, Storm, all_runs, compare_log, load, numbered
+from tests.e2e.daemon import Daemon
+from tests.waiting import until
+
+CHILDREN = ("ringward spare", "ringward spawner")
+HELPERS_OF_THE_SCHEDULER = ("ringward janitor", "ringward watcher", "ringward notifier")
+ROOT = "root"
+ALL_VICTIMS = (*VICTIMS, *CHILDREN, *HELPERS_OF_THE_SCHEDULER)
+_ROOT_EVERY = 12
+"""One in so many kills is the root's: most of the rest needs a root that lives for a while."""
+_LOST_BYTES = 512 * 1024
+"""One pipe (256 KiB) and one batch, as docs/guarantees.rst has it."""
+
+
+def more_load(sides: Path) -> str:
+    """Units that need the watcher and the notifier, besides those of the harness."""
+    return f"""
+[notifiers.nowhere]
+url = "json://127.0.0.1:9"
+[[routes]]
+notify = ["nowhere"]
+[tasks.judged]
+{numbered(300, 0.002, sides)}
+failure_output = "line 299"
+max_concurrent = 2
+[services.ready]
+{numbered(100_000_000, 0.02, sides)}
+ready = {{ log = "line 5" }}
+"""
+
+
+class Chaos(Storm):
+    """A storm in which people act, too, and the root dies."""
+
+    def __init__(self, daemon: Daemon, directory: Path, seed: int) -> None:
+        super().__init__(daemon, directory, seed, with_example=False)
+        self._versions = 0
+        self.killed_at_ms: list[int] = []
+        """When the root was killed."""
+        self._configure()
+
+    def _configure(self) -> None:
+        """Write the configuration, each time with another environment for one service and another task."""
+        self._versions += 1
+        port = self._port()
+        text = load(self._sides) + more_load(self._sides)
+        text = text.replace("[services.ready]", f'[services.ready]\nenv = {{ VERSION = "{self._versions}" }}')
+        text += f"[tasks.extra-{self._versions % 3}]\n{numbered(50, 0.001, self._sides)}\ncron = '* * * * *'\n"
+        head = f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\nsocket = "{self._daemon.socket}"\n'
+        head += '[storage]\nundo_window = "7d"\n[defaults]\nkeep_runs = 1_000_000\n'
+        new = self._daemon.config.with_suffix(".new")
+        new.write_text(head + text)
+        new.chmod(0o600)
+        new.rename(self._daemon.config)
+
+    def _port(self) -> int:
+        text = self._daemon.config.read_text()
+        return int(text.partition('listen = ["127.0.0.1:')[2].partition('"')[0])
+
+    def run(self, seconds: float, longest_pause_s: float = 2.0, kills: int = 0) -> Report:
+        """All of it for some time, then look at all that is left."""
+        daemon = self._daemon
+        daemon.start()
+        end = time.monotonic() + seconds
+        next_kill = time.monotonic() + 1
+        acts = (self._stop_one, self._reload, self._delete, self._restore, self._restart, self._pause)
+        while time.monotonic() < end or self.report.kills.total() < kills:
+            self._trigger(self._random.choice(("slow", "flood", "steady", "judged")))
+            self._ask(self._random.choice(acts))
+            if time.monotonic() >= next_kill:
+                if self._random.randrange(_ROOT_EVERY):
+                    self._kill(self._random.choice(ALL_VICTIMS))
+                else:
+                    self._kill_root()
+                next_kill = time.monotonic() + self._random.uniform(0.1, longest_pause_s)
+        if not self.report.kills[ROOT]:
+            self._kill_root()
+        until(daemon.ready, "the daemon to be ready after the last kill")
+        identity = (daemon.data / "id").read_text().strip()
+        if daemon.stop() != 0:
+            self.report.differences.append("the daemon did not end with status 0")
+        self._look_for_leftovers(identity)
+        daemon.start()
+        restored = daemon.request("POST", "/api/runs/bulk/restore", {"match_all": True})
+        assert restored.status == 200, restored.body
+        self._compare()
+        return self.report
+
+    # What people do. An answer other than success is one: the daemon may be about to come back.
+
+    def _ask(self, act: Callable[[], Any]) -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            act()
+
+    def _stop_one(self) -> None:
+        page = self._daemon.get("/api/runs?naming=camel&status=running&limit=20").json().get("runs", [])
+        if page:
+            run = self._random.choice(page)
+            self._daemon.request("POST", f"/api/runs/{run['id']}/stop")
+
+    def _reload(self) -> None:
+        self._configure()
+        self._daemon.request("POST", "/api/daemon/reload")
+
+    def _delete(self) -> None:
+        task = self._random.choice(("slow", "flood", "judged", "failing"))
+        self._daemon.request("POST", "/api/runs/bulk/delete", {"match_all": True, "filter": {"task_name": task}})
+
+    def _restore(self) -> None:
+        self._daemon.request("POST", "/api/runs/bulk/restore", {"match_all": True, "filter": {"task_name": "slow"}})
+
+    def _restart(self) -> None:
+        self._daemon.request("POST", f"/api/tasks/{self._random.choice(('ticker', 'flaky', 'ready'))}/restart")
+
+    def _pause(self) -> None:
+        verb = self._random.choice(("pause", "resume"))
+        self._daemon.request("POST", f"/api/tasks/failing/{verb}")
+
+    # What fails.
+
+    def _kill(self, victim: str) -> None:
+        if victim not in (*CHILDREN, *HELPERS_OF_THE_SCHEDULER):
+            super()._kill(victim)
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            of = "ringward scheduler" if victim in HELPERS_OF_THE_SCHEDULER else ""
+            for child in self._daemon.children(victim, of)[:1]:
+                child.kill()
+                self.report.kills[victim] += 1
+
+    def _kill_root(self) -> None:
+        daemon = self._daemon
+        assert daemon.process is not None
+        self.killed_at_ms.append(time.time_ns() // 1_000_000)
+        daemon.process.kill()
+        daemon.process.wait()
+        self.report.kills[ROOT] += 1
+        daemon.start()
+
+    # What is left.
+
+    def _compare(self) -> None:
+        report, noted = self.report, list(self._sides.iterdir())
+        runs = all_runs(self._daemon)
+        report.differences += [f"accepted and lost: {run_id}" for run_id in report.accepted - runs.keys()]
+        for run in runs.values():
+            report.reasons[f"{run['taskName']} {run.get('endReason', run['status'])}"] += 1
+            if run.get("endReason") == "crashed" and not any(
+                _ms(run["createdAt"]) <= at <= _ms(run["endedAt"]) for at in self.killed_at_ms
+            ):
+                report.differences.append(f"crashed without a death of the root: {run}")
+        for side in noted:
+            if side.name not in runs:
+                report.differences.append(f"ran without a row: {side.name}")
+            elif runs[side.name]["status"] == "ended":
+                lost = _LOST_BYTES if runs[side.name]["endReason"] == "crashed" else 0
+                compare_log(self._daemon, side, runs[side.name], report, may_lack_bytes=lost)
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def main() -> int:
+    """Run it, print what happened, and end with 1 when something differs."""
+    seconds = float(sys.argv[1])
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4))
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        daemon = Daemon(Path(name))
+        daemon.write("")
+        try:
+            report = Chaos(daemon, Path(name), seed).run(seconds)
+        finally:
+            output = daemon.output.read_text()
+            daemon.clean()
+            Path(f"{tempfile.gettempdir()}/chaos-{seed}.log").write_text(output)
+    report.print(output)
+    return 1 if report.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Everything at once, for a short while; ``make soak-chaos`` does it for long."""
+
+from pathlib import Path
+
+from tests.crash.chaos import ROOT, Chaos
+from tests.e2e.daemon import Daemon
+
+SECONDS, LONGEST_PAUSE_S, KILLS, SEED = 6, 1.0, 6, 8
+
+
+def test_nothing_is_lost_whatever_dies_and_whatever_people_do(tmp_path: Path) -> None:
+    """Kills of helpers and of the root, reloads, stops and bulk deletes lose no accepted trigger and no line.
+
+    A run that died with the root ends as crashed and may lack what was still in its pipe.
+    """
+    daemon = Daemon(tmp_path)
+    daemon.write("")
+    try:
+        report = Chaos(daemon, tmp_path, SEED).run(SECONDS, LONGEST_PAUSE_S, KILLS)
+    finally:
+        daemon.clean()
+    assert report.differences == []
+    assert report.kills[ROOT] >= 1
+    assert report.lines > 1000
