@@ -4,7 +4,8 @@ A request is authenticated by one of: a session cookie, a token (``Authorization
 in place of the password), HTTP Basic with the password (any user name), or its peer on the Unix socket when it has no
 ``Authorization``. A run whose definition has ``may`` has a token of its own, valid until the run ends. A trusted peer
 is root or the daemon's own user by SO_PEERCRED (unix(7)); never the overflow uid, which stands for everybody that a
-user namespace cannot name; and never when a header shows that a proxy or a browser speaks for somebody else.
+user namespace cannot name; and never when a header shows that a proxy or a browser speaks for somebody else. On the
+socket for proxies no peer is trusted.
 
 Sessions and tokens are looked up by the hash of their secret with every request, so a revoked one is none at once.
 """
@@ -30,8 +31,9 @@ import gevent
 from api.auditor import Auditor
 from api.context import Reads
 from api.errors import ApiError, unavailable
-from api.exposure import is_unix
+from api.exposure import is_local_socket
 from api.identity import TOKEN_ROLES, Credential, Identity, Role, hash_secret
+from api.intermediaries import from_browser, speaks_for_others
 from api.passwords import Passwords, WrongPassword, client_key
 from api.schemas import ErrorDetail
 from api.threads import Threads
@@ -52,8 +54,6 @@ _TOUCH_MS = 10 * 60 * 1000
 _COOKIES = 4
 _TAG_ROUNDS = 200_000
 _REMEMBERED = 10_000
-_SPEAKS_FOR_OTHERS = ("HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_REAL_IP", "HTTP_ORIGIN", "HTTP_COOKIE")
-_SPEAKS_FOR_OTHERS_PREFIXES = ("HTTP_X_FORWARDED_", "HTTP_SEC_FETCH_")
 
 
 def new_secret() -> str:
@@ -69,19 +69,9 @@ def _overflow_uid() -> int:
         return 65534
 
 
-def from_browser(req: falcon.Request) -> bool:
-    """Whether the request carries the marks that only a browser's pages send."""
-    return any(name.startswith("HTTP_SEC_FETCH_") for name in req.env)
-
-
-def speaks_for_others(req: falcon.Request) -> bool:
-    """Whether a header shows that a proxy or a browser speaks for somebody else."""
-    return any(name in _SPEAKS_FOR_OTHERS or name.startswith(_SPEAKS_FOR_OTHERS_PREFIXES) for name in req.env)
-
-
 def address_of(req: falcon.Request) -> str:
     """Where the request comes from, for records."""
-    return "unix" if is_unix(req.env) else str(req.remote_addr)
+    return "unix" if is_local_socket(req.env) else str(req.remote_addr)
 
 
 class Authenticator:
@@ -138,7 +128,7 @@ class Authenticator:
 
     def trusted_peer(self, req: falcon.Request) -> bool:
         """Whether the peer's uid alone is proof enough."""
-        if not is_unix(req.env) or speaks_for_others(req):
+        if not is_local_socket(req.env) or speaks_for_others(req):
             return False
         uid = self._peer_uid(req)
         return uid != self._overflow_uid and uid in self._trusted_uids
@@ -155,7 +145,7 @@ class Authenticator:
             ApiError: 401 it is not; 429 this client was wrong too often in the last minute.
         """
         try:
-            self._passwords.check(password, None if is_unix(req.env) else client_key(req.remote_addr))
+            self._passwords.check(password, None if is_local_socket(req.env) else client_key(req.remote_addr))
         except WrongPassword as err:
             refusal = self.refusal(req, "The password is wrong")
             self._auditor.record("login", who="", address=address_of(req), status=401, reason=refusal.detail)

@@ -1,6 +1,7 @@
 """How requests reach us: where a request comes from, under which address its sender knows us.
 
-Without proxies that is what the connection says, whatever the headers. A peer inside ``behind_proxy`` may say more:
+Without proxies that is what the connection says, whatever the headers. A peer inside ``behind_proxy``, and every peer
+of ``proxy_socket``, may say more:
 
 * ``X-Forwarded-For``: each proxy appends the address that it was called from. From the right, the first that is not a
   trusted proxy's is the client; what stands left of it is the client's own invention.
@@ -23,13 +24,16 @@ from supervisor.messages import Boot
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Environ = dict[str, Any]
 
+_PROXY_SOCKET = "ringward.proxy_socket"
+_NO_ADDRESS = "proxy"
+"""Stands for the address of a client of which its proxy says nothing."""
 _PROTO = re.compile("https?", re.IGNORECASE)
 _MAX_HOPS = 50
 
 
-def is_unix(environ: Environ) -> bool:
-    """Whether the request came over the Unix socket."""
-    return bool(environ["gunicorn.socket"].family == socket.AF_UNIX)
+def is_local_socket(environ: Environ) -> bool:
+    """Whether the request came over the Unix socket for programs of this host, which is not that for proxies."""
+    return bool(environ["gunicorn.socket"].family == socket.AF_UNIX) and not environ.get(_PROXY_SOCKET, False)
 
 
 @functools.lru_cache(64)
@@ -53,6 +57,7 @@ class Exposure:
     def __init__(self, boot: Boot) -> None:
         self.behind_proxy = bool(boot.behind_proxy)
         self._networks = [ipaddress.ip_network(network) for network in boot.behind_proxy]
+        self._proxy_socket = boot.proxy_socket
         self._base_path = boot.base_path
         self._external_url = boot.external_url
 
@@ -69,8 +74,11 @@ class Exposure:
     def settle(self, environ: Environ) -> None:
         """Put into `environ` what holds."""
         environ["wsgi.url_scheme"] = "https" if isinstance(environ["gunicorn.socket"], ssl.SSLSocket) else "http"
-        peer = None if is_unix(environ) else parse_address(environ.get("REMOTE_ADDR", ""))
-        if peer is not None:
+        if environ["gunicorn.socket"].family == socket.AF_UNIX:
+            environ[_PROXY_SOCKET] = environ["gunicorn.socket"].getsockname() == self._proxy_socket
+            if environ[_PROXY_SOCKET]:
+                self._believe(environ, None)
+        elif (peer := parse_address(environ.get("REMOTE_ADDR", ""))) is not None:
             environ["REMOTE_ADDR"] = str(peer)
             if self._trusts(peer):
                 self._believe(environ, peer)
@@ -83,8 +91,9 @@ class Exposure:
             return path[len(self._base_path) :]
         return path
 
-    def _believe(self, environ: Environ, peer: Address) -> None:
-        environ["REMOTE_ADDR"] = str(self._client(peer, environ.get("HTTP_X_FORWARDED_FOR", "").split(",")))
+    def _believe(self, environ: Environ, peer: Address | None) -> None:
+        client = self._client(peer, environ.get("HTTP_X_FORWARDED_FOR", "").split(","))
+        environ["REMOTE_ADDR"] = _NO_ADDRESS if client is None else str(client)
         scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").rpartition(",")[2].strip()
         if _PROTO.fullmatch(scheme):
             environ["wsgi.url_scheme"] = scheme.lower()
@@ -92,7 +101,7 @@ class Exposure:
         if host:
             environ["HTTP_HOST"] = host
 
-    def _client(self, peer: Address, hops: Sequence[str]) -> Address:
+    def _client(self, peer: Address | None, hops: Sequence[str]) -> Address | None:
         client = peer
         for hop in list(reversed(hops))[:_MAX_HOPS]:
             address = parse_address(hop)

@@ -14,7 +14,7 @@ from falcon.routing import CompiledRouter
 
 from api.encoding import finish
 from api.errors import HOST, ApiError, origin_of
-from api.exposure import Exposure, is_unix
+from api.exposure import Exposure, is_local_socket
 
 PROBES = ("/healthz", "/readyz")
 HTML_POLICY = (
@@ -82,7 +82,7 @@ class Guard:
         self._exposure.settle(req.env)
         path = self._exposure.below_base(req.path)
         req.path = path or "/"
-        if not is_unix(req.env):
+        if not is_local_socket(req.env):
             self._check_host(req)
         if not path:
             plain = {"Content-Type": "text/plain; charset=utf-8"}
@@ -101,11 +101,15 @@ class Guard:
         name = match.group(1).strip("[]").lower() if match else ""
         if name in self._hosts or f"*.{name.partition('.')[2]}" in self._hosts:
             return
-        address, port = req.env["gunicorn.socket"].getsockname()[:2]
-        if name == address:
-            return
-        # Links in the answer lead to where it comes from, not to where a stranger says.
-        req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        here = req.env["gunicorn.socket"].getsockname()
+        if isinstance(here, tuple):
+            address, port = here[:2]
+            if name == address:
+                return
+            # Links in the answer lead to where it comes from, not to where a stranger says.
+            req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        else:
+            req.env["HTTP_HOST"] = "localhost"
         if req.path in PROBES:
             return
         if match is None:

@@ -175,7 +175,9 @@ class Boot:
     http_socket: str
     """Path of the Unix socket of the HTTP API."""
     socket_gid: int | None = None
-    """Group that may connect to the Unix socket; None: nobody but its owner."""
+    """Group that may connect to the Unix sockets; None: nobody but their owner."""
+    proxy_socket: str | None = None
+    """Path of the Unix socket on which proxies pass on the requests of others; None: there is none."""
     hosts: list[str] = field(default_factory=list)
     """Names besides the addresses under which the API is reached."""
     external_url: str | None = None

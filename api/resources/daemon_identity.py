@@ -1,25 +1,27 @@
 """Which daemon this is: for programs on the same host that hold a process, a socket and an address for the same."""
 
 import hashlib
-import ipaddress
 
 import falcon
 
 from api import schemas
 from api.context import Context
 from api.errors import ApiError
-from api.exposure import is_unix
+from api.exposure import is_local_socket, parse_address
 from api.identity import Role
+from api.intermediaries import through_proxy
 from api.operation import Call, Operation, json_of
 from supervisor.version import VERSION
 
 
 def _from_this_host(req: falcon.Request) -> bool:
     """Neither from elsewhere nor through something that may speak for somebody elsewhere; a cookie is nobody else."""
-    forwarded = any(name in ("HTTP_FORWARDED", "HTTP_VIA") or name.startswith("HTTP_X_FORWARDED_") for name in req.env)
-    if forwarded:
+    if through_proxy(req.env):
         return False
-    return is_unix(req.env) or ipaddress.ip_address(req.remote_addr).is_loopback
+    if is_local_socket(req.env):
+        return True
+    client = parse_address(req.remote_addr)
+    return client is not None and client.is_loopback
 
 
 def get_identity(context: Context, call: Call) -> None:

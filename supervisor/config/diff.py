@@ -162,6 +162,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
         "listen": _E.DAEMON,
         "socket": _E.DAEMON,
         "socket_group": _E.DAEMON,
+        "proxy_socket": _E.DAEMON,
         "user": _E.DAEMON,
         "workers": _E.API,
         "password_file": _E.API,

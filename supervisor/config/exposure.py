@@ -22,9 +22,11 @@ def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if one in http and other not in http:
             yield (one,), Invalid(f"needs {other} beside it", show=False)
-    if "socket_group" in http and "socket" not in http:
-        remedy = "set socket to a path in a directory that the group can enter"
+    if "socket_group" in http and "socket" not in http and "proxy_socket" not in http:
+        remedy = "set socket or proxy_socket to a path in a directory that the group can enter"
         yield ("socket_group",), Invalid("is of no use: nobody else can enter the data directory", remedy)
+    if "proxy_socket" in http and http["proxy_socket"] == http.get("socket"):
+        yield ("proxy_socket",), Invalid("must be another path than socket, whose peers are trusted")
     for index, (host, _port) in enumerate(http.get("listen", ())):
         try:
             check_exposed(host, tls="tls_cert" in http, behind_proxy=bool(http.get("behind_proxy")))

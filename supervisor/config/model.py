@@ -50,7 +50,9 @@ class Http:
     socket: str | None
     """Absolute path of the Unix socket; None: in the data directory."""
     socket_group: str | None
-    """Group that may connect to it, too."""
+    """Group that may connect to it and to `proxy_socket`, too."""
+    proxy_socket: str | None
+    """Absolute path of a Unix socket for proxies, of whom none is trusted; None: there is none."""
     user: str | None
     """As whom API workers run when the daemon is root's; None: the usual one, if there is one."""
     workers: int

@@ -102,7 +102,8 @@ KEYS: Final = (
         "addresses; may be empty; others than loopback need tls_cert or behind_proxy",
     ),
     Key("socket", HTTP, FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket; default: ringward.sock in data_dir"),
-    Key("socket_group", HTTP, Text(limit=100, empty=False), None, "group that may connect to socket"),
+    Key("socket_group", HTTP, Text(limit=100, empty=False), None, "group that may connect to socket and proxy_socket"),
+    Key("proxy_socket", HTTP, FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket for proxies; trusts no peer"),
     Key(
         "user",
         HTTP,

@@ -45,7 +45,9 @@ def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
 
 def _clean_up(boot: Boot) -> None:
     """Leave nothing behind but the data directory; a ring whose log file could not be written stays for next time."""
-    sockets = (boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket)
+    sockets = [boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
+    if boot.proxy_socket is not None:
+        sockets.append(boot.proxy_socket)
     files = (f"{boot.runtime_dir}/{name}" for name in ("listening.json", ANSWER))
     for path in (*sockets, *files, ring_path(boot.runtime_dir, DAEMON_RING)):
         with contextlib.suppress(FileNotFoundError):

@@ -81,7 +81,7 @@ def inherited(fds: list[int]) -> list[socket.socket]:
 
 
 def listen(boot: Boot) -> list[socket.socket]:
-    """All listeners, the Unix socket last; their real addresses are published in ``listening.json``.
+    """All listeners, the Unix sockets last; their real addresses are published in ``listening.json``.
 
     The log of the daemon that was here before goes.
 
@@ -102,8 +102,9 @@ def _bind(boot: Boot) -> list[socket.socket]:
     listeners: list[socket.socket] = []
     try:
         listeners = [_tcp(host, port) for host, port in boot.listen]
-        listeners.append(_unix(boot.http_socket, boot.socket_gid))
-        _publish(boot, [list(sock.getsockname()[:2]) for sock in listeners[:-1]])
+        addresses = [list(sock.getsockname()[:2]) for sock in listeners]
+        listeners += [_unix(path, boot.socket_gid) for path in (boot.http_socket, boot.proxy_socket) if path]
+        _publish(boot, addresses)
     except CannotListen:
         for sock in listeners:
             sock.close()

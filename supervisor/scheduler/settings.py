@@ -21,6 +21,7 @@ _FIXED: dict[str, tuple[KeyPath, str]] = {
     "listen": (("http", "listen"), "the addresses of before are bound"),
     "http_socket": (("http", "socket"), "the one of before is bound"),
     "socket_gid": (("http", "socket_group"), "the socket was made for the group of before"),
+    "proxy_socket": (("http", "proxy_socket"), "the one of before is bound"),
     "api_user": (("http", "user"), "logs and database were made readable for the user of before"),
 }
 """Settings of which a running daemon cannot let go: their keys, and why."""
@@ -52,6 +53,7 @@ def settle(config: Config, boot: Boot) -> Boot:
         listen=boot.listen if "listen" in boot.overridden else list(http.listen),
         http_socket=http.socket or os.path.join(boot.data_dir, SOCKET_NAME),
         socket_gid=settled.socket_gid,
+        proxy_socket=http.proxy_socket,
         hosts=settled.hosts,
         external_url=http.external_url,
         base_path=http.base_path,

@@ -70,6 +70,11 @@ class Daemon:
         self.unix = socket.socket(socket.AF_UNIX)
         self.unix.bind(self.boot.http_socket)
         self.unix.listen(512)
+        self.proxied: socket.socket | None = None
+        if self.boot.proxy_socket is not None:
+            self.proxied = socket.socket(socket.AF_UNIX)
+            self.proxied.bind(self.boot.proxy_socket)
+            self.proxied.listen(512)
         self.db = open_writer(self.boot.database)
         self.lock = threading.Lock()
         self.bells = Bells(self.boot)
@@ -97,7 +102,8 @@ class Daemon:
         for fd in (high, output):
             os.close(fd)
         theirs.close()
-        ours.sendmsg([hello(self.boot, 1)], rights([self.tcp.fileno(), self.unix.fileno()]))
+        listeners = [one.fileno() for one in (self.tcp, self.unix, self.proxied) if one is not None]
+        ours.sendmsg([hello(self.boot, 1)], rights(listeners))
         self.hello = ours
 
     def signal(self, number: int) -> None:
@@ -134,6 +140,8 @@ class Daemon:
         self.db.close()
         self.tcp.close()
         self.unix.close()
+        if self.proxied is not None:
+            self.proxied.close()
 
     # Runs and logs
 

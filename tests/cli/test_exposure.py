@@ -80,6 +80,16 @@ def test_an_address_that_others_could_read(up: Up) -> None:
     assert boot_of(outcome).listen == [("0.0.0.0", 7464)]
 
 
+def test_a_socket_for_proxies(up: Up) -> None:
+    """It reaches the server; the path of the socket that trusts its peers is refused, also where it is the default."""
+    boot = boot_of(up(config='[http]\nproxy_socket = "proxy.sock"\n'))
+    assert boot.proxy_socket is not None
+    assert boot.proxy_socket.endswith("/proxy.sock")
+    outcome = up(config=f'[http]\nproxy_socket = "{boot.http_socket}"\n')
+    assert outcome.result.exit_code == exit_codes.CONFIG
+    assert "is the socket whose peers are trusted" in outcome.result.stderr
+
+
 def test_an_unknown_group(up: Up) -> None:
     """Refused before anything is made."""
     outcome = up(config='[http]\nsocket = "http.sock"\nsocket_group = "no such group"\n')

@@ -37,6 +37,13 @@ def test_everything(config: Load) -> None:
     assert http.base_path == "/jobs"
 
 
+def test_a_socket_for_proxies(config: Load) -> None:
+    """A path, whose group may be named without one of the other socket."""
+    http = config("[http]\nproxy_socket = '/run/jobs/proxy.sock'\nsocket_group = 'www-data'\n").http
+    assert (http.socket, http.proxy_socket, http.socket_group) == (None, "/run/jobs/proxy.sock", "www-data")
+    assert config("").http.proxy_socket is None
+
+
 def test_nothing(config: Load) -> None:
     """By default only this host reaches it."""
     http = config("").http
@@ -53,6 +60,7 @@ def test_nothing(config: Load) -> None:
         ("tls_cert = 'x'", "http.tls_cert: needs tls_key beside it"),
         ("tls_key = 'x'", "http.tls_key: needs tls_cert beside it"),
         ("socket_group = 'users'", "http.socket_group: is of no use"),
+        ("socket = 'x'\nproxy_socket = 'x'", "http.proxy_socket: must be another path than socket"),
         ("behind_proxy = ['0.0.0.0/0']", "would trust everybody"),
         ("behind_proxy = ['::/0']", "would trust everybody"),
         ("behind_proxy = ['10.0.0.1/8']", "has host bits set"),

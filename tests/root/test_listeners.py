@@ -1,5 +1,6 @@
 """The sockets of the HTTP API."""
 
+import json
 import os
 import socket
 import stat
@@ -33,6 +34,18 @@ def test_a_group_that_may_connect(tmp_path: Path) -> None:
     """0660, and the group's."""
     found = mode_of(tmp_path, 12345)
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, 12345)
+
+
+def test_a_socket_for_proxies(tmp_path: Path) -> None:
+    """It is bound beside the other one, with the same mode, and programs of this host are not told of it."""
+    path = tmp_path / "proxy.sock"
+    boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
+    listeners = listen(replace(boot, proxy_socket=str(path)))
+    assert [one.getsockname() for one in listeners] == [boot.http_socket, str(path)]
+    for one in listeners:
+        one.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads((tmp_path / "listening.json").read_text()) == {"http": [], "socket": boot.http_socket}
 
 
 def test_a_group_that_cannot_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,7 @@ def test_who_has_to_know(config: Load, boot: Boot, text: str, api: bool) -> None
     [
         ('[http]\nlisten = ["127.0.0.1:1"]\n', "http.listen", 2),
         ('[http]\nsocket = "/tmp/x.sock"\n', "http.socket", 2),
+        ('[http]\nproxy_socket = "/tmp/x.sock"\n', "http.proxy_socket", 2),
         ('[http]\nsocket = "ringward.sock"\nsocket_group = "root"\n', "http.socket_group", 3),
         ('[storage]\ndatabase = "postgresql://me@/runs"\n', "storage.database", 2),
         ('[storage]\ndatabase = "postgresql://localhost/x"\n', "storage.database", 2),

@@ -11,6 +11,7 @@ from supervisor.cli.boot.api_user import ApiUser
 from supervisor.cli.boot.secret import Password
 from supervisor.config.lookup import SOCKET_NAME
 from supervisor.config.model import Config
+from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Problem, Unusable
 from supervisor.config.reading import read_source
 from supervisor.dataclass import dataclass
@@ -78,7 +79,10 @@ def check_places(config: Config, directory: str) -> str:
     with _told(wrong):
         _check_text(config.path)
     with _told(wrong):
-        _check_socket(socket, configured=config.http.socket is not None)
+        _check_socket(socket, ("http", "socket") if config.http.socket is not None else None)
+    if config.http.proxy_socket is not None:
+        with _told(wrong):
+            _check_proxy_socket(config.http.proxy_socket, socket)
     with _told(wrong):
         _check_driver(config)
     if wrong:
@@ -118,13 +122,22 @@ def _check_text(path: str) -> None:
         raise Unusable("its path is no UTF-8 text", "take another one") from err
 
 
-def _check_socket(path: str, *, configured: bool) -> None:
-    key = ("http", "socket") if configured else ("daemon", "data_dir")
+def _check_proxy_socket(path: str, socket: str) -> None:
+    key = ("http", "proxy_socket")
+    if os.path.realpath(path) == os.path.realpath(socket):
+        raise Unusable(f"{path} is the socket whose peers are trusted", "name another path", path=key)
+    _check_socket(path, key)
+
+
+def _check_socket(path: str, configured: KeyPath | None) -> None:
+    """Whether a socket can be bound to `path`, which the key `configured` has; None: it follows from data_dir."""
+    key = configured or ("daemon", "data_dir")
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
-        message = f"the path of the Unix socket is too long: {path}; set socket in [http] to a shorter one"
+        name = "socket" if configured is None else configured[-1]
+        message = f"the path of the Unix socket is too long: {path}; set {name} in [http] to a shorter one"
         raise Unusable(message, path=key)
     above = os.path.dirname(path)
-    if configured and not os.path.isdir(above):
+    if configured is not None and not os.path.isdir(above):
         raise Unusable(f"there is no directory {above}", f"make it, for who may connect: mkdir {above}", path=key)
     try:
         mode = os.lstat(path).st_mode
