@@ -4,6 +4,7 @@ import os
 import shutil
 import site
 import subprocess
+import tarfile
 import venv
 from pathlib import Path
 
@@ -38,7 +39,13 @@ class Installation(Daemon):
             assert text.count(old) == 1, (path, old)
             file.write_text(text.replace(old, new))
 
+    def unpack(self, archive: Path) -> None:
+        """Add the version that an archive has, under the name of the archive."""
+        with tarfile.open(archive) as files:
+            files.extractall(self.directory / archive.name, filter="data")
+
     def install(self, name: str) -> None:
+        """Let the version of this name be the one that is installed."""
         link = self.directory / "installed.new"
         link.symlink_to(self.directory / name)
         os.replace(link, self.directory / "installed")

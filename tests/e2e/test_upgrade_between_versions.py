@@ -1,0 +1,88 @@
+"""Upgrades from versions as they were to the working tree, while runs are in every state that a run can be in."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.daemon import program
+from tests.e2e.installation import Installation
+from tests.e2e.test_readiness import SAY, is_ready, on_flag
+from tests.e2e.test_upgrade import HALVES, shown
+from tests.waiting import until
+
+ARCHIVES = sorted(Path(__file__).with_name("versions").glob("*.tar.xz"))
+SIGKILLED = 137
+
+
+@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.partition(".")[0])
+def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
+    """A daemon of an older version, with the working tree beside it."""
+    one = Installation(tmp_path)
+    one.unpack(request.param)
+    one.install(request.param.name)
+    yield one
+    one.clean()
+
+
+def upgrade(daemon: Installation) -> None:
+    """Become the working tree, and prove that this is what runs."""
+    before = daemon.pid
+    daemon.install("first")
+    done = daemon.cli("upgrade")
+    assert done.returncode == 0, done
+    assert daemon.pid == before
+    until(daemon.ready, "the daemon of the working tree")
+
+
+def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
+    """Runs print on, end, are stopped, time out and start from the queue under the other version; no line is lost."""
+    go, side = tmp_path / "go", tmp_path / "side"
+    deaf, ready = program("ignores_term"), on_flag(go, SAY.format(b"READY=1"))
+    (tmp_path / "secret").write_text("correct-horse-battery")
+    (tmp_path / "secret").chmod(0o600)
+    text = (
+        f"[services.s]\nrun = {ready}\nready = {{ notify = true }}\n"
+        f"[services.pair]\nrun = {program('obeys_term')}\ninstances = 2\n"
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
+        f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "6s"\n'
+        f'[tasks.late]\nrun = {deaf}\ntimeout = "15s"\ngraceful_stop = "10ms"\n'
+        f"[tasks.queue]\nrun = {program('in_parts', go, 'first', 'second', 3)}\n"
+    )
+    for name, (first, second, _) in HALVES.items():
+        text += f"[tasks.{name}]\nrun = {program('in_parts', go, first, second, 3)}\n"
+    daemon.write(
+        text.replace("[tasks.terminal]", "[tasks.terminal]\ntty = true") + 'secrets = { P = "${file:secret}" }\n'
+    )
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in (*HALVES, "steady", "stopped", "late", "queue")}
+    waiting = daemon.trigger("queue")
+    for name in HALVES:
+        until(partial(shown, daemon, runs[name]), f"the first half of {name}")
+    until(lambda: all(daemon.lines(runs[name]) for name in ("steady", "stopped", "late")), "all of them to run")
+    daemon.request("POST", f"/api/runs/{runs['stopped']}/stop")
+    services = {run["id"] for run in daemon.runs("pair")}
+    upgrade(daemon)
+    assert {run["id"] for run in daemon.runs("pair")} == services
+    assert not is_ready(daemon)
+    assert daemon.run(waiting)["status"] == "pending"
+    go.touch()
+    until(lambda: is_ready(daemon), "the service to be ready")
+    for name in HALVES:
+        assert daemon.ended(runs[name])["exitCode"] == 3
+        assert [re.sub("\x1b\\[[0-9;]*m", "", text) for text in daemon.texts(runs[name])] == HALVES[name][2]
+    for run in (runs["queue"], waiting):
+        assert daemon.ended(run)["exitCode"] == 3
+    ends: dict[str, Any] = {name: daemon.ended(runs[name]) for name in ("stopped", "late")}
+    assert {name: (run["endReason"], run["exitCode"]) for name, run in ends.items()} == {
+        "stopped": ("stopped", SIGKILLED),
+        "late": ("timeout", SIGKILLED),
+    }
+    daemon.request("POST", f"/api/runs/{runs['steady']}/stop")
+    assert daemon.ended(runs["steady"])["endReason"] == "stopped"
+    own = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(runs["steady"]) in (own, own[:-1])
+    assert daemon.stop() == 0
