@@ -220,6 +220,7 @@ class TestLogs:
         assert ringward("logs", "--raw", RUN).stdout_bytes == b"\xff\x00\r\n"
         assert ringward("logs", "--raw", "-f", RUN).exit_code == exit_codes.USAGE
         assert ringward("logs", "--raw", "-n", "100", RUN).exit_code == exit_codes.USAGE
+        assert ringward("logs", "--force", RUN).exit_code == exit_codes.USAGE
 
     def test_json_is_a_record_per_line(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """For programs."""

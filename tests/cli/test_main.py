@@ -6,6 +6,7 @@ import http.client
 import importlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -288,6 +289,25 @@ def test_a_reader_that_went_away_is_no_error_message(daemon: FakeDaemon, data: P
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == exit_codes.READER_GONE
+
+
+@pytest.mark.parametrize(("option", "code", "shown"), [([], exit_codes.USAGE, b""), (["--force"], 0, b"\x1b]0;x\x07")])
+def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[str], code: int, shown: bytes) -> None:
+    """`logs --raw` sends control sequences to a terminal only with --force."""
+    run_id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    daemon.on("GET", f"/api/runs/{run_id}", {"id": run_id})
+    daemon.on("GET", f"/api/runs/{run_id}/log/raw", Answer(200, b"\x1b]0;x\x07", "text/plain"))
+    controller, terminal = pty.openpty()
+    try:
+        command = [*PROGRAM, "--data", str(data), "logs", "--raw", *option, run_id]
+        done = subprocess.run(command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False)
+        os.set_blocking(controller, False)
+        received = os.read(controller, 100) if shown else b""
+    finally:
+        os.close(controller)
+        os.close(terminal)
+    assert (done.returncode, received) == (code, shown)
+    assert ("redirect the output, or add --force" in done.stderr) is not bool(option)
 
 
 @pytest.mark.parametrize(

@@ -379,6 +379,26 @@ class TestRuntimeDirectory:
         assert runtimedir.places(session, 0) == ["/run/ringward", "/run/user/7/ringward", "/dev/shm/ringward-0"]
         assert runtimedir.places({"XDG_RUNTIME_DIR": "x"}, 7) == ["/dev/shm/ringward-7"]
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
+    def test_a_name_that_another_user_has_taken(
+        self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another directory is made, which the next start finds again; what the other user made is left alone."""
+        monkeypatch.setattr(runtimedir, "SHARED_MEMORY", str(shared_memory))
+        mounts = tmp_path / "mountinfo"
+        mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:5 / {shared_memory} rw - tmpfs tmpfs rw\n")
+        taken = shared_memory / "ringward-0"
+        (taken / self.ID).mkdir(parents=True)
+        for path in (taken, taken / self.ID):
+            os.chown(path, 12345, 12345)
+        assert runtimedir.places({}, 0) == ["/run/ringward"]
+        found = Path(runtimedir.prepare(self.ID, {}, str(mounts)))
+        assert found.parent.name.startswith("ringward-0-")
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (found, found.parent)] == [0o700] * 2
+        assert runtimedir.prepare(self.ID, {}, str(mounts)) == str(found)
+        assert runtimedir.places({}, 0) == ["/run/ringward", str(found.parent)]
+        assert list(taken.iterdir()) == [taken / self.ID]
+
     def test_only_tmpfs_will_do(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is on a disk is passed over, and when nothing is left each reason is told."""
         mounts = tmp_path / "mountinfo"

@@ -6,6 +6,7 @@ and a frozen one would stop it. Python's statvfs does not tell the type of a fil
 """
 
 import fcntl
+import glob
 import os
 import re
 import stat
@@ -17,6 +18,7 @@ from supervisor.cli.failure import Failure
 from supervisor.messages import LOCK
 
 MOUNTS = "/proc/self/mountinfo"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the owner and mode of what lies there are checked
 _MAX_DIRECTORY_BYTES = 90
 """So that the sockets' names fit behind it into sun_path (108 bytes, unix(7))."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -39,9 +41,13 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
         Failure: there is no fit place; the message says why for each.
     """
     types = file_system_types(mounts)
-    bases = places({} if shared else environ, os.geteuid())  # that of a session is for one user
+    euid = os.geteuid()
+    bases = places({} if shared else environ, euid)  # that of a session is for one user
     # Rings that a crash left behind are found only where they are: a place once chosen is kept.
     bases.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
+    if _is_others(_usual(euid), euid) and not any(base.startswith(_usual(euid)) for base in bases):
+        # Another user has made the directory first. Nobody can do so with a name that is not known before.
+        bases.append(f"{_usual(euid)}-{os.urandom(4).hex()}")
     reasons = []
     for base in bases:
         path = os.path.join(base, daemon_id)
@@ -109,8 +115,22 @@ def places(environ: Mapping[str, str], euid: int) -> list[str]:
     session = environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(session):  # the XDG specification: a relative one is to be ignored
         found.append(os.path.join(session, "ringward"))
-    found.append(f"/dev/shm/ringward-{euid}")  # noqa: S108 - the owner and mode are checked
-    return found
+    usual = _usual(euid)
+    others = sorted(glob.glob(f"{glob.escape(usual)}-*"))
+    return [*found, *(path for path in (usual, *others) if not _is_others(path, euid))]
+
+
+def _usual(euid: int) -> str:
+    """The directory of a user in shared memory, where everybody may make one."""
+    return f"{SHARED_MEMORY}/ringward-{euid}"
+
+
+def _is_others(path: str, euid: int) -> bool:
+    """Whether it is there, and another user's."""
+    try:
+        return os.lstat(path).st_uid != euid
+    except FileNotFoundError:
+        return False
 
 
 def file_system_types(mounts: str = MOUNTS) -> dict[str, str]:

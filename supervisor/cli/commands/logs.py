@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     "-n", "--lines", type=click.IntRange(0), default=100, show_default=True, help="How many of the last lines."
 )
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-@click.option("--raw", is_flag=True, help="All that is kept, byte for byte.")
+@click.option("--raw", is_flag=True, help="All that is kept, byte for byte; into a file or pipe.")
+@click.option("--force", is_flag=True, help="With --raw: also to a terminal, control sequences included.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 @click.pass_context
 def command(
-    ctx: click.Context, what: str, follow: bool, lines: int, timestamps: bool, raw: bool, as_json: bool
+    ctx: click.Context,
+    what: str,
+    follow: bool,
+    lines: int,
+    timestamps: bool,
+    raw: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Show what the newest run of a task printed, or the run with that id."""
     from supervisor.cli.lookups import run_to_show
@@ -34,6 +42,12 @@ def command(
     said_lines = ctx.get_parameter_source("lines") is not click.core.ParameterSource.DEFAULT
     if raw and (follow or timestamps or as_json or said_lines):
         raise click.UsageError("--raw shows everything as it is: it goes with none of -f, -n, --timestamps, --json")
+    if force and not raw:
+        raise click.UsageError("--force goes with --raw only")
+    if raw and not force and sys.stdout.isatty():
+        raise click.UsageError(
+            "--raw would send control sequences of the run to this terminal: redirect the output, or add --force"
+        )
     api = ctx.ensure_object(Settings).api()
     run_id = str(run_to_show(api, what, follow=follow)["id"])
     out = sys.stdout.buffer
