@@ -20,6 +20,8 @@ class Web:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, Any]] = []
         """Method, path and JSON body (None: there was none) of each."""
+        self.headers: list[dict[str, str]] = []
+        """Of each request, by names in lower case."""
         self.respond: Respond = lambda _number: (200, {})
         self.hold = threading.Event()
         """While it is clear, no request is answered."""
@@ -57,6 +59,7 @@ def web_server(port: int = 0) -> Iterator[Web]:
             length = int(self.headers.get("Content-Length") or 0)
             text = self.rfile.read(length)
             number = len(web.requests)
+            web.headers.append({name.lower(): value for name, value in self.headers.items()})
             web.requests.append((self.command, self.path, json.loads(text) if text else None))
             web.hold.wait()
             status, headers = web.respond(number)

@@ -20,8 +20,10 @@ import requests.sessions
 from apprise.logger import logger
 from requests.adapters import HTTPAdapter
 
+from supervisor.notifier.escaping import escaped
 from supervisor.notifier.masking import masked
 from supervisor.notifier.order import Letter, Result
+from supervisor.notifier.redirects import why_not
 from supervisor.notifier.tail import last_lines
 
 _MAX_ERROR = 300
@@ -29,6 +31,10 @@ _MAX_BODY = 16_000
 _MAX_RETRY_AFTER_MS = 86_400_000
 _RESTS = frozenset({429, 503})
 """Statuses with which Retry-After says when to come again (RFC 9110, RFC 6585)."""
+_OF_THE_MESSAGE = frozenset(
+    ("accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding", "user-agent")
+)
+"""Headers that a redirect may take along."""
 _WITH_MESSAGE = frozenset({"POST", "PUT", "PATCH"})
 _LOSES_BODY = frozenset({301, 302, 303})
 """Redirects that are followed without the message, mostly with GET (RFC 9110, 15.4)."""
@@ -57,7 +63,7 @@ class _Ear(logging.Handler):
 
 
 class _Listening(HTTPAdapter):
-    """An adapter that notes when a server wants to be left alone."""
+    """An adapter that notes when a server wants to be left alone, and bounds where redirects lead."""
 
     def send(self, *args: Any, **kwargs: Any) -> requests.Response:
         """See :meth:`HTTPAdapter.send`."""
@@ -65,11 +71,30 @@ class _Listening(HTTPAdapter):
         heard = _heard.get()
         if heard is not None and response.status_code in _RESTS:
             heard.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
-        if heard is not None and leads_away(response):
-            heard.lost = (
-                f"status {response.status_code} leads elsewhere, where the message does not come: correct the URL"
-            )
+        lost = _bounded(response)
+        if heard is not None and lost is not None:
+            heard.lost = f"status {response.status_code} {lost}"
         return response
+
+
+def _bounded(response: requests.Response) -> str | None:
+    """Keep requests from following a redirect that leads too far, and a followed one from taking our headers along.
+
+    Returns:
+        How the message is lost; None: it is not.
+    """
+    if not response.is_redirect:
+        return None
+    why = why_not(response.request.url or "", response.headers["Location"])
+    if why is not None:
+        del response.headers["Location"]  # without which requests takes it for the answer
+        return why
+    away = leads_away(response)
+    # requests makes the next request of this one.
+    headers = response.request.headers
+    for name in [name for name in headers if name.lower() not in _OF_THE_MESSAGE]:
+        del headers[name]
+    return "leads elsewhere, where the message does not come: correct the URL" if away else None
 
 
 def leads_away(response: requests.Response) -> bool:
@@ -120,9 +145,15 @@ def deliver(letter: Letter) -> Result:
         service = apprise.Apprise(asset=asset)
         if not service.add(letter.url):
             return Result("Apprise does not understand the URL")
-        text = "\n\n".join(filter(None, (letter.body, last_lines(letter.ring, letter.file), letter.footer)))
+        name = str(service[0].service_name)
+        body = escaped(letter.body, name, letter.url, links=True)
+        lines = escaped(last_lines(letter.ring, letter.file), name, letter.url)
+        text = "\n\n".join(filter(None, (body, lines, letter.footer)))
         done = service.notify(
-            title=letter.title, body=text[:_MAX_BODY], notify_type=letter.type, body_format=apprise.NotifyFormat.TEXT
+            title=escaped(letter.title, name, letter.url),
+            body=text[:_MAX_BODY],
+            notify_type=letter.type,
+            body_format=apprise.NotifyFormat.TEXT,
         )
         if done and heard.lost is None:
             return Result()

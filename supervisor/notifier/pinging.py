@@ -4,14 +4,34 @@ import http.client
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPMessage
+from typing import IO
 
 from supervisor.notifier.masking import masked
 from supervisor.notifier.order import Ping, Result
+from supervisor.notifier.redirects import why_not
 
 _TIMEOUT_S = 10.0
 _TRIES = 3
 _PAUSE_S = 1.0
 _MAX_ERROR = 300
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows those to the same host and scheme."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        """See :meth:`urllib.request.HTTPRedirectHandler.redirect_request`."""
+        why = why_not(req.full_url, newurl)
+        if why is not None:
+            fp.close()
+            raise urllib.error.URLError(f"status {code} {why}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_opener = urllib.request.build_opener(_Redirects)
 
 
 def ping(order: Ping) -> Result:
@@ -28,10 +48,12 @@ def ping(order: Ping) -> Result:
 def _once(order: Ping) -> Result:
     request = urllib.request.Request(order.url, headers={"User-Agent": "Ringward"})  # noqa: S310 - http or https: checked with the configuration
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S):  # noqa: S310 - the same
+        with _opener.open(request, timeout=_TIMEOUT_S):
             return Result()
     except urllib.error.HTTPError as err:
         err.close()
         return Result(f"the server answered with status {err.code}")
+    except urllib.error.URLError as err:
+        return Result(masked(str(err.reason), order.url)[:_MAX_ERROR])
     except (OSError, http.client.HTTPException, ValueError) as err:
         return Result(masked(str(err), order.url)[:_MAX_ERROR])

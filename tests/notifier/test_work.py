@@ -115,6 +115,50 @@ def test_a_redirect_of_another_method(notifier: Process) -> None:
     assert [frame["ok"] for frame in found] == [False, False]
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_to_another_host(notifier: Process, status: int) -> None:
+    """Neither message nor heartbeat follows it, and the error names the host, but nothing of the URL."""
+    with web_server() as web, web_server() as other:
+        web.respond = lambda _number: (status, {"Location": f"http://localhost:{other.port}/moved"})
+        found = notifier.ask(
+            letter(f"json://127.0.0.1:{web.port}/token-1?+X-Key=token-2&{PATIENT}", "1"),
+            Ping(key="2", url=f"http://127.0.0.1:{web.port}/token-1"),
+        )
+        assert other.requests == []
+    for frame in found:
+        assert not frame["ok"]
+        assert f"status {status} redirects to another host (localhost)" in frame["error"]
+        assert "token" not in frame["error"]
+
+
+def test_a_redirect_to_another_scheme(notifier: Process) -> None:
+    """It is not followed, also on the same host."""
+    with web_server() as web:
+        web.respond = lambda _number: (308, {"Location": f"https://127.0.0.1:{web.port}/moved"})
+        found = notifier.ask(
+            letter(f"json://127.0.0.1:{web.port}/x?{PATIENT}", "1"),
+            Ping(key="2", url=f"http://127.0.0.1:{web.port}/x"),
+        )
+        assert set(web.paths) == {"/x"}
+    assert [frame["ok"] for frame in found] == [False, False]
+    assert all("redirects from http to https" in frame["error"] for frame in found)
+
+
+def test_a_redirect_on_the_same_host(notifier: Process) -> None:
+    """It is followed with the message, and without the headers that the URL names, its user and password included."""
+    with web_server() as web:
+        web.respond = lambda number: (308, {"Location": "/moved"}) if number % 2 == 0 else (200, {})
+        (told,) = notifier.ask(letter(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
+        (pinged,) = notifier.ask(Ping(key="2", url=f"http://127.0.0.1:{web.port}/x"))
+        assert (told["ok"], pinged["ok"]) == (True, True)
+        assert web.paths == ["/x", "/moved"] * 2
+        assert web.messages[1]["message"] == "body\n\nfooter"
+        first, second = web.headers[:2]
+        assert {"x-key", "authorization"} <= set(first)
+        assert not {"x-key", "authorization"} & set(second)
+        assert second["content-type"] == "application/json"
+
+
 def test_when_to_come_again() -> None:
     """Dates are in UTC wherever the host is, also in the forms of old that do not say so."""
     dates = ["Mon, 23 Nov 2026 17:00:00 GMT", "Monday, 23-Nov-26 17:00:00 GMT", "Mon Nov 23 17:00:00 2026"]
