@@ -15,7 +15,6 @@ from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Boot, Frame, ProtocolError
-from supervisor.root import stop
 from supervisor.root.adoption import adopt
 from supervisor.root.estate import Estate
 from supervisor.root.fdstore import Store
@@ -28,7 +27,7 @@ from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
 from supervisor.root.reloading import Reloading, Terminal
 from supervisor.root.sdnotify import Watchdog, notify, tell_descriptor
-from supervisor.root.signals import Signals
+from supervisor.root.signals import IgnoredSignals, Signals, ignored, signal_name
 from supervisor.root.tree import Trees
 from supervisor.root.upgrade import Upgrade
 from supervisor.root.watch import Watch
@@ -50,7 +49,7 @@ be done meanwhile."""
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
 """By which container engines and service managers, too, ask a process 1 to end; else they would be lost there."""
-_IGNORED_SIGNALS = (signal.SIGUSR1,)
+_HEEDED_SIGNALS = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 
 
 class Control:
@@ -82,7 +81,13 @@ class Control:
             boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._estate
         )
         pump.connect(self._lives.notices)
-        self._shutdown_signals = _SHUTDOWN_SIGNALS + (_INIT_SHUTDOWN_SIGNALS if os.getpid() == 1 else ())
+        is_init = os.getpid() == 1
+        self._shutdown_signals = {*_SHUTDOWN_SIGNALS, *(_INIT_SHUTDOWN_SIGNALS if is_init else ())}
+        self._hurrying_signals = set() if is_init else {signal.SIGQUIT}
+        heeded = {*self._shutdown_signals, *self._hurrying_signals, *_HEEDED_SIGNALS}
+        self._ignored_signals = ignored(heeded)
+        self._caught_signals = heeded | self._ignored_signals
+        self._ignored = IgnoredSignals(log.info)
         self._terminal = Terminal(2)
         self._reloading = Reloading(self._scheduler.send)
         self.on_settings: Callable[[Boot], None] = lambda _boot: None
@@ -139,8 +144,7 @@ class Control:
     def run(self) -> int:
         """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
         self._lives.use_cgroups(self._boot.cgroups)
-        heeded = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
-        signals = self._signals = Signals((*self._shutdown_signals, *heeded, *_IGNORED_SIGNALS))
+        signals = self._signals = Signals(self._caught_signals)
         self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if self._upgrade.by is None:
@@ -191,7 +195,9 @@ class Control:
         if signal.SIGCHLD in numbers:
             self._trees.reap_soon()
         for number in numbers.intersection(self._shutdown_signals):
-            self._shut_down(stop.signal_name(number))
+            self._shut_down(signal_name(number))
+        for number in numbers.intersection(self._hurrying_signals):
+            self._shut_down(signal_name(number), at_once=True)
         if signal.SIGHUP in numbers:
             if self._terminal.gone:
                 self._shut_down("the terminal is gone")
@@ -200,8 +206,7 @@ class Control:
         if signal.SIGUSR2 in numbers:
             ready = self._told_ready and self._upgrade.by is None  # else one is not over yet
             self._upgrade.want(ready=ready, ending=self._shutdown_at_s is not None)
-        for number in numbers.intersection(_IGNORED_SIGNALS):
-            self._log.info(f"{signal.Signals(number).name} ignored")
+        self._ignored.note(numbers & self._ignored_signals, time.monotonic())
 
     def _helper_pids(self) -> set[int]:
         pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._lives.starts.spares.pids)
@@ -424,7 +429,8 @@ class Control:
 
     # The end.
 
-    def _shut_down(self, why: str) -> None:
+    def _shut_down(self, why: str, *, at_once: bool = False) -> None:
+        """Begin to shut down; when that has begun, or `at_once`, kill what runs."""
         now_s = time.monotonic()
         if self._shutdown_at_s is not None:
             self._log.info(f"{why} again: killing what still runs")
@@ -434,7 +440,7 @@ class Control:
         self._log.info(f"{why}: shutting down with {counted(len(self._lives.live), 'instance')}")
         patience_us = (self._boot.shutdown_timeout_ms + _AFTER_SHUTDOWN_MS) * 1000
         notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={patience_us}")
-        timeout_s = self._boot.shutdown_timeout_ms / 1000
+        timeout_s = 0 if at_once else self._boot.shutdown_timeout_ms / 1000
         self._shutdown_at_s, self._ask_at_s = now_s + timeout_s, now_s + _ASK_SHARE * timeout_s
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:

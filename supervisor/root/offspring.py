@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from supervisor.root.signals import CATCHABLE
+
 SOCKET_FD = 3
 FIRST_EPOCH = 1
 _OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
@@ -47,7 +49,7 @@ def start(module: str, env: Mapping[str, str]) -> Offspring:
         output, output_end = os.pipe2(os.O_CLOEXEC)
         ours.callback(os.close, output)
         theirs.callback(os.close, output_end)
-        pid = execute(["-I", "-m", module], env, their_sock.fileno(), output_end, [signal.SIGPIPE, signal.SIGXFSZ])
+        pid = execute(["-I", "-m", module], env, their_sock.fileno(), output_end)
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
@@ -58,15 +60,16 @@ def start(module: str, env: Mapping[str, str]) -> Offspring:
     return Offspring(pid, pidfd, sock, output)
 
 
-def execute(program: list[str], env: Mapping[str, str], sock: int, output: int, defaulted: list[signal.Signals]) -> int:
-    """Start a Python with these arguments, and where its socket is; returns its pid.
+def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) -> int:
+    """Start a Python with these arguments and the number of its socket; returns its pid.
+
+    Every signal has its default action there.
 
     Args:
         program: what it is to run.
         env: its environment.
         sock: becomes its descriptor 3.
         output: becomes its standard output and standard error.
-        defaulted: signals that are to have their default effect.
 
     Raises:
         OSError: it cannot be started.
@@ -83,7 +86,7 @@ def execute(program: list[str], env: Mapping[str, str], sock: int, output: int, 
         ],
         setsid=True,
         setsigmask=[],
-        setsigdef=defaulted,
+        setsigdef=CATCHABLE,
     )
 
 

@@ -1,12 +1,69 @@
-"""Signals for a loop: handlers only note the number and wake it."""
+"""Signals of the root process: which ones it heeds, which ones it ignores, and how its loop learns of them.
+
+A handler only notes the number and wakes the loop. A signal that nobody heeds is caught, too, because a child starts
+with the default action of each caught signal (execve(2)), and because the log can name the signal.
+"""
 
 import contextlib
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 _MANY = 4096
+_QUIET_S = 60.0
+
+CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+"""All signals that can be blocked, ignored or caught."""
+_FAULTS = {
+    signal.SIGABRT,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSYS,
+    signal.SIGTRAP,
+}
+_STOPS_OF_TERMINALS = {signal.SIGTTIN, signal.SIGTTOU}
+"""A caught SIGTTOU would make the kernel refuse each write to the terminal for ever; an ignored one lets it through."""
+_WITHOUT_EFFECT = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
+"""By default, or because Python ignores them and reports an error of the system call instead."""
+
+KEPT = frozenset({*_FAULTS, signal.SIGTSTP})
+"""Signals that keep their default action: they tell of a defect of the daemon, or suspend it."""
+
+
+def ignored(heeded: Iterable[int]) -> set[signal.Signals]:
+    """Return the signals that would end the daemon, except those that it heeds."""
+    return {*CATCHABLE} - KEPT - _STOPS_OF_TERMINALS - _WITHOUT_EFFECT - {*heeded}
+
+
+def signal_name(number: int) -> str:
+    """``SIGTERM`` and the like; real-time signals between the first and the last have no name (signal(7))."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class IgnoredSignals:
+    """Names the signals that the daemon ignores in its log, in at most one line a minute.
+
+    A line also names the signals that came since the line before it.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._names: set[str] = set()
+        self._quiet_until_s = float("-inf")
+
+    def note(self, numbers: Iterable[int], now_s: float) -> None:
+        """Log these signals at `now_s` (monotonic seconds), or keep them for the next line."""
+        self._names.update(map(signal_name, numbers))
+        if self._names and now_s >= self._quiet_until_s:
+            self._say(f"{', '.join(sorted(self._names))} ignored")
+            self._names.clear()
+            self._quiet_until_s = now_s + _QUIET_S
 
 
 class Signals:
@@ -19,6 +76,8 @@ class Signals:
         self._ringer.setblocking(False)
         for number in numbers:
             signal.signal(number, self._note)
+        for number in _STOPS_OF_TERMINALS:
+            signal.signal(number, signal.SIG_IGN)
         # What is written to it only wakes: when it is full, a number would be lost.
         signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
 

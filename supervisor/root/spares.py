@@ -32,7 +32,6 @@ _NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
 """Why the kernel will not make processes in cgroups: too old, or a filter of system calls, or not delegated."""
 _WORD_BYTES = 64
 _PROGRAM = ["-I", "-m", "supervisor.root.spawner"]
-_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class _Spare:
@@ -258,7 +257,7 @@ class Spares:
                 output, output_end = os.pipe2(os.O_CLOEXEC)
                 ours.callback(os.close, output)
                 theirs.callback(os.close, output_end)
-                self._spawner = offspring.execute(_PROGRAM, self._env, their_sock.fileno(), output_end, _SIGNALS)
+                self._spawner = offspring.execute(_PROGRAM, self._env, their_sock.fileno(), output_end)
                 self._pidfd = os.pidfd_open(self._spawner)
                 ours.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM

@@ -18,12 +18,12 @@ from logring.rows import COLUMNS, LINES
 from supervisor.messages import Spawn
 from supervisor.root import shim
 from supervisor.root.cgroups import Cgroup
+from supervisor.root.signals import CATCHABLE
 
 _TERM = "xterm-256color"
 """Of a run with a terminal, when the daemon has no TERM."""
 _WINDOW = struct.Struct("HHHH")
 
-_DEFAULTED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 Pipes = tuple[int, int | None]
 
@@ -139,7 +139,7 @@ class Plan:
             file_actions=actions,
             setsid=True,
             setsigmask=[],
-            setsigdef=_DEFAULTED,
+            setsigdef=CATCHABLE,
         )
         try:
             pidfd = os.pidfd_open(pid)

@@ -6,6 +6,7 @@ The control loop tells the time; what outlives the main process is ended by :mod
 import signal
 
 from supervisor.root.instances import Instance, Phase
+from supervisor.root.signals import signal_name
 from supervisor.root.tree import Trees
 
 _REPORT_AFTER_S = 10.0
@@ -55,11 +56,3 @@ def step(trees: Trees, instance: Instance, now_s: float) -> str:
     instance.kill_at_s = None
     living = ", ".join(map(str, trees.members(instance).values()))
     return f"still there 10 s after SIGKILL (uninterruptible?): {living}"
-
-
-def signal_name(number: int) -> str:
-    """``SIGTERM`` and the like; real-time signals between the first and the last have no name (signal(7))."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

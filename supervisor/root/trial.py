@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from supervisor.root.signals import CATCHABLE
 from supervisor.root.watch import Watch
 
 LIMIT_S = 60.0
@@ -52,7 +53,7 @@ class Trial:
                 ],
                 setsid=True,
                 setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+                setsigdef=CATCHABLE,
             )
         except OSError:
             os.close(self._reading)

@@ -17,6 +17,46 @@ ONE_SECOND = 'shutdown_timeout = "1s"'
 ONE_HOUR = 'shutdown_timeout = "1h"'
 
 
+def test_sigquit_is_a_second_sigterm(daemon: Daemon) -> None:
+    """SIGQUIT alone ends the daemon, kills at once what it runs, and loses no end of a run."""
+    daemon.write(f'[services.s]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
+    daemon.start()
+    (run,) = until(lambda: daemon.runs("s"), "its run")
+    until(lambda: daemon.texts(run["id"]), "its first line")
+    (child,) = daemon.children("ignores_term")
+    assert daemon.stop(signal.SIGQUIT) == 0
+    assert not child.is_running()
+    assert daemon.stored_end(run["id"]) == ("daemon_stopped", 128 + signal.SIGKILL)
+
+
+def test_signals_that_nobody_heeds(daemon: Daemon) -> None:
+    """Neither the daemon nor a start of it ends by them, the log names them, and runs have the default actions."""
+    unheeded = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGXCPU, signal.SIGTTOU, signal.SIGRTMIN + 3}
+    daemon.write('[tasks.t]\nrun = "grep SigIgn /proc/self/status; kill -s ALRM $$"\n')
+    daemon.launch()
+    until(lambda: _is_settling(daemon.pid) or "supervisor" in psutil.Process(daemon.pid).cmdline()[-1], "its start")
+    for number in unheeded:
+        os.kill(daemon.pid, number)
+    until(daemon.ready, "the daemon to be ready")
+    until(lambda: "SIGALRM" in daemon.said(), "the line that names them")
+    for number in unheeded:
+        os.kill(daemon.pid, number)
+    run = daemon.ended(daemon.trigger("t"))
+    assert (run["endReason"], run["exitCode"]) == ("failed", 128 + signal.SIGALRM)
+    (line,) = daemon.texts(run["id"])
+    ignored = int(line.removeprefix("SigIgn:\t"), 16)
+    assert not any(ignored >> number - 1 & 1 for number in signal.valid_signals())  # two more are the C library's own
+    assert daemon.said().count(" ignored") == 1
+    assert daemon.stop() == 0
+
+
+def _is_settling(pid: int) -> bool:
+    """True while signals wait for the root except those that end a start; while it starts a process, all wait."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        (blocked,) = (int(line.split()[1], 16) for line in file if line.startswith("SigBlk:"))
+    return bool(blocked & 1 << signal.SIGALRM - 1) and not blocked & 1 << signal.SIGTERM - 1
+
+
 def test_a_leftover_that_will_not_go(daemon: Daemon) -> None:
     """The time for a shutdown is the whole time, also for what a main process left behind in the grace of its stop."""
     daemon.write(f'[tasks.t]\nrun = {program("leaves_deaf_child")}\ngraceful_stop = "1h"\n', daemon=ONE_SECOND)

@@ -1,19 +1,22 @@
+"""Which signals the root heeds, and which it ignores."""
+
 import signal
 from collections.abc import Iterator
 
 import pytest
 
-from supervisor.root.signals import Signals
+from supervisor.root.signals import KEPT, IgnoredSignals, Signals, ignored
 
 
 @pytest.fixture
 def signals() -> Iterator[Signals]:
     numbers = (signal.SIGUSR1, signal.SIGUSR2)
-    before = [signal.getsignal(number) for number in numbers]
+    changed = (*numbers, signal.SIGTTIN, signal.SIGTTOU)
+    before = [signal.getsignal(number) for number in changed]
     caught = Signals(numbers)
     yield caught
     caught.close()
-    for number, handler in zip(numbers, before, strict=True):
+    for number, handler in zip(changed, before, strict=True):
         signal.signal(number, handler)
 
 
@@ -24,3 +27,31 @@ def test_no_signal_is_lost_in_a_storm(signals: Signals) -> None:
     signal.raise_signal(signal.SIGUSR2)
     assert signals.take() == {signal.SIGUSR1, signal.SIGUSR2}
     assert signals.take() == set()
+
+
+def test_faults_and_ctrl_z_keep_their_action() -> None:
+    """No signal that tells of a defect is ignored, nor is SIGTSTP."""
+    faults = {"ABRT", "SEGV", "BUS", "FPE", "ILL", "SYS", "TRAP"}
+    assert {signal.Signals[f"SIG{name}"] for name in faults | {"TSTP"}} == KEPT
+    assert not ignored(()) & KEPT
+
+
+def test_every_other_deadly_signal_is_ignored() -> None:
+    """Timers, limits, real-time signals and the like do not end the daemon."""
+    deadly = {"ALRM", "VTALRM", "PROF", "XCPU", "IO", "PWR", "STKFLT", "USR1", "RTMIN", "RTMAX"}
+    assert ignored(()) >= {signal.Signals[f"SIG{name}"] for name in deadly} | {signal.SIGRTMIN + 7}
+    assert signal.SIGUSR1 not in ignored([signal.SIGUSR1])
+
+
+def test_ignored_signals_take_one_line_a_minute() -> None:
+    """The first is logged at once; those of the following minute stand in the next line."""
+    said: list[str] = []
+    log = IgnoredSignals(said.append)
+    log.note({signal.SIGALRM}, 100.0)
+    log.note({signal.SIGALRM}, 101.0)
+    log.note({signal.SIGRTMIN + 1}, 159.9)
+    assert said == ["SIGALRM ignored"]
+    log.note((), 161.0)
+    assert said[1:] == [f"SIGALRM, signal {signal.SIGRTMIN + 1} ignored"]
+    log.note((), 300.0)
+    assert len(said) == 2

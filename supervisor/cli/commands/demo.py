@@ -62,20 +62,23 @@ def _check_loopback(listen: str) -> None:
         raise click.BadParameter(f"{listen}: {err.message}", param_hint="--listen") from err
 
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
 class _Ended(BaseException):
     """Somebody wants the end."""
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM and Ctrl-C leave the blocks that clean up, once; the program ends with 0 after that."""
+    """SIGTERM, SIGHUP, SIGQUIT and Ctrl-C leave the blocks that clean up, once; then the program ends with 0."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for each in _ENDING:
             signal.signal(each, signal.SIG_IGN)
         raise _Ended
 
-    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {each: signal.signal(each, end) for each in _ENDING}
     try:
         yield
     except _Ended:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from supervisor.messages import Boot
 
 
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+
 @click.command("up", epilog="Example: ringward up --config examples/ringward.toml")
 @CONFIG
 @DATA
@@ -44,10 +47,15 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, a
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
+    from supervisor.root import signals
+
     gc.disable()  # the root soon takes the place of this process
+    # A signal that asks for something else than the end waits for the root.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ignored(_ENDING))
     try:
         _begin(settings, listen, ready_fd, as_json=as_json)
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         gc.enable()
 
 
@@ -251,13 +259,12 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     """
     from supervisor.cli.boot import ahead
     from supervisor.cli.boot.secret import VARIABLE
-    from supervisor.root import survivors
+    from supervisor.root import signals, survivors
     from supervisor.root.helpers import API
     from supervisor.root.listeners import CannotListen, listen
 
-    # What is asked for now waits for the root, instead of ending it, or Python with a traceback, before it can hear it.
-    asked = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)
+    # A signal waits for the root, instead of ending this process, or Python with a traceback.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signals.KEPT)
     try:
         killed = survivors.end(boot.runtime_dir)
         if killed:
