@@ -9,6 +9,7 @@ Here is only what has to come before everything else is loaded; :mod:`api.arbite
 
 import contextlib
 import gc
+import importlib
 import os
 import sys
 
@@ -23,8 +24,19 @@ def _close_above(fd: int) -> None:
                 os.close(int(name))
 
 
+def _check() -> None:
+    """Load all that arbiter and workers need; an error that this raises ends the process."""
+    os.chdir("/")
+    postpone()
+    importlib.import_module("api.arbiter")
+    importlib.import_module("api.worker")
+
+
 def main() -> None:
-    """Run the server until it is told to end."""
+    """Run the server until it is told to end; with ``--check``, only load it."""
+    if sys.argv[1:] == ["--check"]:
+        _check()
+        return
     fd = int(sys.argv[sys.argv.index("--fd") + 1])
     gc.disable()  # until all is loaded, which stays
     _close_above(fd)

@@ -53,7 +53,6 @@ AGAINST_THE_LAW = {
     ("supervisor.config", "supervisor.scheduler"): 1,
     ("supervisor.importers", "supervisor.scheduler"): 1,
     ("supervisor.notify", "supervisor.config"): 2,
-    ("supervisor.root", "supervisor.scheduler"): 1,
     ("supervisor.scheduler", "supervisor.janitor"): 1,
     ("supervisor.scheduler", "supervisor.metrics"): 4,
     ("supervisor.scheduler", "supervisor.notifier"): 4,

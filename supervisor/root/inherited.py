@@ -1,7 +1,8 @@
 """What a root finds in the table of the one before it. The trial of a version does the same, and no more."""
 
-import importlib
+import json
 import os
+import sys
 
 from supervisor.dataclass import dataclass
 from supervisor.messages import Boot, Exited
@@ -11,15 +12,15 @@ from supervisor.root.handover import NotAccepted, Table, read
 from supervisor.root.instances import Instance
 from supervisor.root.runlog import RunLog
 
-_WORKER = "api.worker"
-_PARTS = (
-    "supervisor.root.daemon",
+_ENTRIES = (
     "supervisor.root.spawner",
-    "supervisor.scheduler.__main__",
-    "api.serve",
-    "api.arbiter",
-    _WORKER,
+    "supervisor.scheduler",
+    "supervisor.watcher",
+    "supervisor.janitor",
+    "supervisor.notifier",
 )
+_API = "api.serve"
+"""The modules with which our processes begin; each knows ``--check``, with which it only loads all that it needs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Inherited:
 
 
 def check(fd: int) -> int:
-    """Try whether this version could go on with a table, and whether all of it could be loaded.
+    """Try whether this version could go on with a table, and whether each of its processes can begin.
 
     Returns the exit status; anything that is not as it should be is an error that ends the process. It holds pipes and
     processes of the root that has started it, so it ends with that; locks and listeners it does not have.
@@ -68,27 +69,48 @@ def check(fd: int) -> int:
     except NotAccepted as err:
         print(err)
         return 1
-    if boot.api_account is not None and not _loads_as(*boot.api_account, boot.api_groups):
-        return 1
-    for name in _PARTS:
-        importlib.import_module(name)
-    # Nor would its scheduler work on a database that a newer version has migrated.
-    why = importlib.import_module("supervisor.scheduler.opening").obstacle(boot.database)
-    if why is not None:
-        print(why)
+    settings = json.dumps(boot.to_dict()).encode()
+    for entry in _ENTRIES:
+        said = _begin(entry, settings)
+        if said is not None:
+            print(said)
+            return 1
+    account = None if boot.api_account is None else (*boot.api_account, boot.api_groups)
+    said = _begin(_API, b"", account)  # the settings are not for the user of API workers
+    if said is not None:
+        who = "" if account is None else f"API workers, which run as user {account[0]}, cannot begin: "
+        before, _, last = said.rpartition("\n")
+        print(f"{before}\n{who}{last}")
         return 1
     return 0
 
 
-def _loads_as(uid: int, gid: int, groups: list[int]) -> bool:
-    """Whether API workers, who are another user, can read what they consist of. Says why not."""
+def _begin(entry: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
+    """Have the process that begins with the module `entry` try whether it can; returns what it said if it cannot.
+
+    It gets `settings` on standard input, and none of our descriptors, which lead to the output of runs.
+    """
+    given = os.memfd_create("ringward-settings", os.MFD_CLOEXEC)
+    os.write(given, settings)
+    os.lseek(given, 0, os.SEEK_SET)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
         try:
-            become(uid, gid, groups)
-            importlib.import_module(_WORKER)
-        except BaseException as err:  # noqa: BLE001 - whatever it is, it is why
-            os.write(1, f"user {uid}, as whom API workers run, cannot load them: {err}\n".encode())
+            for fd, target in ((given, 0), (writing, 1), (writing, 2)):
+                os.dup2(fd, target)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            if account is not None:
+                become(*account)
+            end_with_parent()  # after that: another user forgets it (prctl(2))
+            os.execv(sys.executable, [sys.executable, "-I", "-m", entry, "--check"])  # noqa: S606 - no shell is wanted
+        except OSError as err:
+            os.write(1, f"{sys.executable} cannot be executed: {err.strerror}".encode())
+        finally:
             os._exit(1)
-        os._exit(0)
-    return os.waitpid(pid, 0)[1] == 0
+    os.close(given)
+    os.close(writing)
+    with open(reading, errors="replace") as output:
+        said = output.read().strip()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return None if status == 0 else said or f"{entry} ended with {status}"

@@ -256,6 +256,8 @@ def _enter(direct: Direct) -> bool:
 
 def main() -> int:
     """Run until the root hangs up; returns the exit status."""
+    if sys.argv[1:] == ["--check"]:
+        return 0
     arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     sock = socket.socket(fileno=int(arguments["--fd"]))
     sock.set_inheritable(False)

@@ -1,11 +1,13 @@
 """``python -m supervisor.scheduler --fd N``: started by the root, over whose socketpair it hears and speaks.
 
 Ends when that socket closes. Exit statuses: 0 then; 71 when there is no memory left, or the database went away while it
-started; 73 when it cannot start. The root tries again, but a daemon whose very first scheduler cannot start does not
+started; 73 when it cannot start. With ``--check`` it only tells whether it could work with the settings on standard
+input. The root tries again, but a daemon whose very first scheduler cannot start does not
 start either.
 """
 
 import gc
+import json
 import os
 import resource
 import signal
@@ -53,7 +55,7 @@ from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.mending import TAKEN_UP, restored, tell_restored
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.notifying import Notifying
-from supervisor.scheduler.opening import open_database
+from supervisor.scheduler.opening import obstacle, open_database
 from supervisor.scheduler.order import start_order
 from supervisor.scheduler.outbox import Outbox
 from supervisor.scheduler.outputs import Outputs
@@ -404,8 +406,18 @@ class Scheduler:
         self._announcer.close(last=self._engine.ending)
 
 
+def check(settings: str) -> int:
+    """Say why a scheduler of this version would not work on the database of these settings; returns the exit status."""
+    why = obstacle(Boot.from_dict(json.loads(settings)).database)
+    if why is not None:
+        print(why)
+    return 0 if why is None else EX_CANTCREAT
+
+
 def main() -> int:
     """Run the scheduler; returns the exit status."""
+    if sys.argv[1:] == ["--check"]:
+        return check(sys.stdin.read())
     ulids.load()
     root = RootLink(int(sys.argv[2]))
     try:

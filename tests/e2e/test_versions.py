@@ -127,7 +127,7 @@ def test_a_database_of_a_newer_version(daemon: Installation) -> None:
 
 def test_a_scheduler_of_a_newer_version(daemon: Installation) -> None:
     """A scheduler that is started again after another version was installed has the supervisor become that, too."""
-    daemon.add("second", {**NEWER, "supervisor/messages.py": ("PROTOCOL = 1", "PROTOCOL = 2")})
+    daemon.add("second", {**NEWER, "supervisor/messages.py": ("PROTOCOL = 2", "PROTOCOL = 3")})
     run = begin(daemon)
     daemon.install("second")
     daemon.helper("ringward scheduler").kill()
@@ -147,8 +147,8 @@ def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
 
 def test_a_program_that_cannot_be_executed(daemon: Installation) -> None:
     """When the kernel refuses at the last moment, everything goes on as before."""
-    gone = "import sys\n    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
-    daemon.add("gone", {"supervisor/root/inherited.py": ("    return 0\n", f"    {gone}")})
+    gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
+    daemon.add("gone", {"supervisor/root/inherited.py": ("    return 0\n", gone)})
     run = begin(daemon)
     daemon.install("gone")
     os.kill(daemon.pid, signal.SIGUSR2)

@@ -347,13 +347,8 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_trial_in_a_directory_that_is_gone() -> None:
     """What is tried does not fail for want of the daemon's directory, as gunicorn would."""
-    code = "import supervisor.root.inherited as one; from types import SimpleNamespace\n"
-    code += "one.end_with_parent = lambda: None\n"
-    code += "found = SimpleNamespace(boot=SimpleNamespace(api_account=None, database='/nonexistent'))\n"
-    code += "one.Inherited.take_up = lambda _fd: found\n"
-    code += "one._PARTS = ['gunicorn.config']; raise SystemExit(one.check(-1))"
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
-    subprocess.run([*somewhere, sys.executable, "-I", "-c", code], check=True)
+    subprocess.run([*somewhere, sys.executable, "-I", "-m", "api.serve", "--check"], check=True)
 
 
 @pytest.mark.usefixtures("endless")
