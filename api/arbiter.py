@@ -23,7 +23,7 @@ from api.logformat import ApiLogger
 from api.pulse import Pulse
 from api.tls import Contexts, Files, OnDisk
 from supervisor.later import load
-from supervisor.messages import PROTOCOL, Boot, Decoder, Frame
+from supervisor.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
 from supervisor.osport import become, set_title
 
 TITLE = "ringward gunicorn"
@@ -196,7 +196,7 @@ def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
         frame = next(decoder.feed(data), None)
     if frame is None or frame.get("op") != "hello":
         raise SystemExit("api: the root process said no hello")
-    if frame["protocol"] != PROTOCOL:
+    if frame["protocol"] not in SPOKEN:
         raise SystemExit(f"api: the root process speaks protocol {frame['protocol']}, this is {PROTOCOL}")
     if not listeners:  # gunicorn would listen somewhere by itself
         raise SystemExit("api: the root process sent no listeners")

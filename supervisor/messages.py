@@ -13,9 +13,10 @@ A frame is a length (4 bytes, big-endian, the body only) and a JSON object with 
     +----------------+---------------------------+
 
 The first frame on an inherited socketpair is ``hello``, from the root: the versions of the protocol and of Ringward,
-the epoch (how many helpers of this kind the root has started) and the :class:`Boot` settings. To the API server the
-listeners go with its first byte. In every version, ``hello`` has ``protocol`` and ``version``, and ``upgrade`` with its
-answer is understood.
+the epoch (how many helpers of this kind the root has started) and the :class:`Boot` settings. A new field or operation
+brings a new number of the protocol. Helpers also work under a root that speaks an older one, as ``SPOKEN`` lists them.
+To the API server the listeners go with the first byte. In every version, ``hello`` has ``protocol`` and ``version``,
+and ``upgrade`` with its answer is understood.
 
 Root -> scheduler
     ``hello``     {protocol, version, epoch, boot}
@@ -52,12 +53,18 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any
 
 from supervisor.dataclass import asdict, dataclass, field
 from supervisor.version import VERSION
 
-PROTOCOL = 1
+PROTOCOL = 2
+SPOKEN = range(1, PROTOCOL + 1)
+"""The protocols of roots under which the helpers of this version work until the root has become this version, too."""
+_SINCE = {"stdin_open": 2, "stdin_file": 2, "stop_target": 2, "proxy_socket": 2, "run_token_key": 2}
+"""The first protocol that has a field of :class:`Spawn` or :class:`Boot`; the others are in all of them."""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 LOCK = "lock"
 """Name of the file in the runtime directory that the daemon holds locked."""
@@ -245,9 +252,10 @@ class Boot:
         """Path of the SQLite database, or URL of another one: what `store.database` opens."""
         return self.database_url or f"{self.data_dir}/ringward.db"
 
-    def to_dict(self) -> dict[str, Any]:
-        """For a frame."""
-        return asdict(self)
+    def to_dict(self, protocol: int = PROTOCOL) -> dict[str, Any]:
+        """Return the settings for a frame, without defaults and without fields that a root of `protocol` lacks."""
+        found = without_defaults(self, asdict(self))
+        return {name: value for name, value in found.items() if _SINCE.get(name, 1) <= protocol}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Boot":
@@ -320,6 +328,32 @@ class Spawn:
     """It is the client of another engine. Somebody else ends what that runs, and is told when the ladder begins."""
     own_failures: dict[str, str] = field(default_factory=dict)
     """Exit statuses by which that client tells of a failure of its own, and what to say then at the end of the log."""
+
+
+def spawn_message(spawn: Spawn, protocol: int) -> Frame:
+    """Return the fields of a request to start an instance, for a root that speaks `protocol`; defaults are left out.
+
+    A request that needs more than such a root knows becomes a refusal, whose reason the log of the run shows.
+    """
+    found = without_defaults(spawn, vars(spawn))
+    unknown = sorted(name for name in found if _SINCE.get(name, 1) > protocol)
+    if unknown:
+        found = {name: value for name, value in found.items() if name not in unknown}
+        found["refusal"] = f"the running supervisor is too old for {', '.join(unknown)}: run ringward upgrade"
+    return found
+
+
+def without_defaults(one: object, values: dict[str, Any]) -> dict[str, Any]:
+    """Return those of the `values` of a dataclass object that differ from the defaults of its fields."""
+    defaults = _defaults(type(one))  # type: ignore[arg-type]  # a class is hashable
+    return {name: value for name, value in values.items() if value != defaults.get(name, MISSING)}
+
+
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    known = fields(kind)
+    found = {one.name: one.default for one in known if one.default is not MISSING}
+    return found | {one.name: one.default_factory() for one in known if one.default_factory is not MISSING}
 
 
 @dataclass(frozen=True, kw_only=True)

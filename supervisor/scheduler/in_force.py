@@ -53,7 +53,9 @@ class InForce:
     def settings(self, boot: Boot) -> None:
         """Have the root go by other boot settings."""
         if boot != self._boot:
-            self._root.send({"op": "settings", "boot": boot.to_dict(), "api": for_the_api(self._boot, boot)})
+            self._root.send(
+                {"op": "settings", "boot": boot.to_dict(self._root.protocol), "api": for_the_api(self._boot, boot)}
+            )
             self._boot = boot
         self._log.set_level(boot.log_level)
         self._shutdown.configure(boot.shutdown_timeout_ms)

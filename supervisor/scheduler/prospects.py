@@ -4,7 +4,7 @@ A run starts only when the store has it. What the root has to do before, it does
 """
 
 from logring.paths import log_path
-from supervisor.messages import Boot, Frame
+from supervisor.messages import Boot, Frame, spawn_message
 from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.lookups import NOBODY_ELSE
 from supervisor.scheduler.records import origin_of
@@ -46,4 +46,5 @@ class Prospects:
 
     def _spawn(self, run: LiveRun) -> Frame:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
-        return vars(spawn_of(run, self._boot.daemon_id, log, origin_of(run), RunAccess.of(self._boot)))
+        spawn = spawn_of(run, self._boot.daemon_id, log, origin_of(run), RunAccess.of(self._boot))
+        return spawn_message(spawn, self._root.protocol)

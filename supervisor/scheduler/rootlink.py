@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 
 from supervisor.frames import decoder, encode
-from supervisor.messages import PROTOCOL, Boot, Frame, ProtocolError, receive_all
+from supervisor.messages import PROTOCOL, SPOKEN, Boot, Frame, ProtocolError, receive_all
 from supervisor.scheduler.loop import Loop
 from supervisor.version import VERSION
 
@@ -23,6 +23,8 @@ class RootLink:
         self._sock = socket.socket(fileno=fd)
         self.epoch = 0
         """How many schedulers this root has started, this one included."""
+        self.protocol = PROTOCOL
+        """That the root speaks."""
         self.refusal: str | None = None
         """The root is of another version than we are, and why it stays so; None: it is of ours."""
         self._decoder = decoder()
@@ -44,9 +46,10 @@ class RootLink:
         if (frame["protocol"], frame["version"]) != (PROTOCOL, VERSION):
             self.ask({"op": "upgrade"})
             self.refusal = str(self.wait("upgrade_refused")["why"])
-        if frame["protocol"] != PROTOCOL:
+        if frame["protocol"] not in SPOKEN:
             spoken = f"the supervisor, {frame['version']}, speaks protocol {frame['protocol']}"
             raise ProtocolError(f"{spoken}, this scheduler, {VERSION}, {PROTOCOL}; no upgrade: {self.refusal}")
+        self.protocol = frame["protocol"]
         self.epoch = frame["epoch"]
         return Boot.from_dict(frame["boot"])
 

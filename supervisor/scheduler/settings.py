@@ -109,7 +109,8 @@ def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
 def for_the_api(old: Boot, new: Boot) -> bool:
     """Whether the API server has to be replaced to serve as `new` says."""
     before, after = old.to_dict(), new.to_dict()
-    return any(before[name] != after[name] for name in after if name not in _OF_THE_ROOT)
+    differing = (name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return any(name not in _OF_THE_ROOT for name in differing)
 
 
 def _check_addresses(config: Config, boot: Boot) -> None:

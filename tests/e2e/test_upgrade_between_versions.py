@@ -86,3 +86,30 @@ def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
     own = [f"line {number}" for number in side.read_text().split()]
     assert daemon.texts(runs["steady"]) in (own, own[:-1])
     assert daemon.stop() == 0
+
+
+def test_helpers_of_files_that_were_replaced(daemon: Installation, tmp_path: Path) -> None:
+    """After an installer has replaced all files, each helper that dies comes back, and what runs runs on."""
+    side = tmp_path / "side"
+    daemon.write(
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
+        f"[services.s]\nrun = {program('obeys_term')}\nready = {{ log = 'ready' }}\n"
+        '[tasks.quick]\nrun = "exit 3"\n'
+    )
+    daemon.start()
+    steady = daemon.trigger("steady")
+    until(lambda: is_ready(daemon), "the watcher to see the service's line")
+    (service,) = (run["id"] for run in daemon.runs("s"))
+    daemon.install("first")
+    for title in ("ringward gunicorn", "ringward scheduler", "ringward gunicorn"):
+        daemon.kill_helper(title)
+    for spawner in daemon.children("ringward spawner"):
+        spawner.kill()
+    assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
+    assert [run["id"] for run in daemon.runs("s")] == [service]
+    assert is_ready(daemon)
+    daemon.request("POST", f"/api/runs/{steady}/stop")
+    assert daemon.ended(steady)["endReason"] == "stopped"
+    own = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(steady) in (own, own[:-1])
+    assert daemon.stop() == 0

@@ -13,7 +13,7 @@ from store.tasks import upsert_task
 from store.transact import StoreThread
 from supervisor.config.load import load
 from supervisor.logline import Log
-from supervisor.messages import Boot, Exited
+from supervisor.messages import PROTOCOL, Boot, Exited
 from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.engine import Engine
@@ -77,6 +77,8 @@ class _Announcer:
 
 class Root:
     """Keeps what was sent to the root."""
+
+    protocol = PROTOCOL
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []

@@ -82,7 +82,7 @@ class ReloadBench(Bench):
                 self.root.sent.remove(frame)
                 if frame["op"] == "spawn":
                     run_id = frame["spawn"]["run"]
-                    self.recipes[run_id] = frame["spawn"]["recipe"]
+                    self.recipes[run_id] = frame["spawn"].get("recipe", "")
                     self.starts.append(frame["spawn"]["task"])
                     self.started(run_id)
                 elif frame["op"] == "stop":

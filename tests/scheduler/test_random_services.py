@@ -97,7 +97,7 @@ class World:
         if run_id in self.lives or run_id in self.exits:
             return
         assert index not in {life["index"] for life in self.lives.values()}, "two processes of one instance"
-        self.lives[run_id] = {"index": index, "cause": None, "recipe": spawn["recipe"]}
+        self.lives[run_id] = {"index": index, "cause": None, "recipe": spawn.get("recipe", "")}
         self.bench.started(run_id)
 
     def end(self, run_id: str) -> None:

@@ -1,0 +1,82 @@
+"""Messages between processes of different versions."""
+
+import ast
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor import messages
+from supervisor.messages import PROTOCOL, Boot, Spawn, spawn_message
+
+FIRST_PROTOCOL = Path(__file__).parents[1] / "e2e/versions/2026-11-25.tar.xz"
+FIELDS: dict[str, Any] = {
+    "run": "R",
+    "task": "t",
+    "argv": ["true"],
+    "env": {},
+    "log": "/l",
+    "log_max_bytes": 1,
+    "stop_signal": 15,
+    "grace_ms": 5000,
+}
+"""What every request has had from the first protocol on."""
+
+
+def test_a_request_says_what_differs_from_the_defaults() -> None:
+    """Another version that lacks a field is not troubled by it as long as nobody uses that field."""
+    assert spawn_message(Spawn(**FIELDS), PROTOCOL) == FIELDS
+    assert spawn_message(Spawn(**FIELDS, tty=True, limits={}), 1) == {**FIELDS, "tty": True}
+
+
+def test_a_request_survives_the_way() -> None:
+    """Whoever hears a request has every value of it, the defaults too."""
+    spawn = Spawn(**FIELDS, stdin_open=True, stop_target="main", limits={"nice": 3.0}, umask=0o027)
+    assert Spawn(**spawn_message(spawn, PROTOCOL)) == spawn
+
+
+def test_a_request_that_an_older_root_cannot_fulfil() -> None:
+    """It is refused with a reason that names the keys and the remedy, instead of being started otherwise."""
+    found = Spawn(**spawn_message(Spawn(**FIELDS, stdin_open=True, stop_target="main"), 1))
+    assert found.refusal == ("the running supervisor is too old for stdin_open, stop_target: run ringward upgrade")
+    assert not found.stdin_open
+
+
+def test_settings_of_another_version() -> None:
+    """Settings leave out what the root that hears them does not know, and take defaults for what it did not say."""
+    boot = Boot(
+        daemon_id="D",
+        data_dir="/d",
+        runtime_dir="/r",
+        config_path="/c",
+        listen=[("127.0.0.1", 1)],
+        http_socket="/s",
+        workers=1,
+        shutdown_timeout_ms=1,
+        log_level="info",
+        password="p" * 8,
+        password_ephemeral=False,
+        token="t",
+        started_at=1,
+        run_token_key="k",
+    )
+    assert Boot.from_dict(boot.to_dict()) == boot
+    assert "run_token_key" not in boot.to_dict(1)
+    assert Boot.from_dict(boot.to_dict(1)).run_token_key == ""
+
+
+def fields_of(source: str, name: str) -> set[str]:
+    (found,) = (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ClassDef) and one.name == name)
+    return {one.target.id for one in found.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+
+
+@pytest.mark.parametrize("kind", [Spawn, Boot], ids=lambda one: one.__name__)
+def test_a_new_field_belongs_to_a_protocol(kind: type) -> None:
+    """Every field that the first protocol lacks says with which one it came, so that an older root is spared it."""
+    with tarfile.open(FIRST_PROTOCOL) as archive:
+        file = archive.extractfile("supervisor/messages.py")
+        assert file is not None
+        known = fields_of(file.read().decode(), kind.__name__)
+    assert known <= kind.__dataclass_fields__.keys()  # type: ignore[attr-defined]
+    assert kind.__dataclass_fields__.keys() - known <= messages._SINCE.keys()  # type: ignore[attr-defined]
