@@ -8,7 +8,8 @@ r"""Files of variables, as ``env_file`` and ``secrets_file`` name them.
     NAME='value'           as it stands, over several lines if need be
     NAME="value"           \n, \t, \", \\ and \$ stand for a newline, a tab and themselves
 
-Nothing is substituted.
+A name is any text without blanks and ``=`` that begins with neither a quote nor ``#``, such as ``app.name``. Nothing is
+substituted.
 """
 
 import re
@@ -16,7 +17,7 @@ import re
 from supervisor.config.problems import Invalid
 
 _BLANK = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
-_NAME = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*")
+_NAME = re.compile(r"[ \t]*(?:export[ \t]+)?([^\s=#'\"\0][^\s=\0]*)[ \t]*=[ \t]*")
 _SINGLE = re.compile(r"'([^']*)'")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _COMMENT = re.compile(r"\s#.*")

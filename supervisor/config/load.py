@@ -33,6 +33,7 @@ from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.reading import Source, included, read_source
 from supervisor.config.schema import MAX_UNITS, UNIT_NAME, Key, defaults_of, keys_of
+from supervisor.config.shellvars import dropped
 from supervisor.config.stamps import stamp
 from supervisor.config.substitute import read_small, substitute
 from supervisor.config.values import Environment, Secrets, ValueType
@@ -92,6 +93,7 @@ class _Loader:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._problems: list[Problem] = []
+        self._warnings: list[Problem] = []
         self._files: list[str] = []
         self._read: dict[str, Stamp] = {}
 
@@ -147,6 +149,7 @@ class _Loader:
             services=services,
             notifiers={name: Notifier(name=name, url=url) for name, url in notifiers.items() if url is not None},
             routes=routes,
+            warnings=tuple(self._warnings),
         )
 
     def _host_zone(self, main: Source) -> str:
@@ -337,6 +340,8 @@ class _Loader:
             given = {key: value for key, value in defaults.items() if key not in replaced}
             values = given | values | tables
             self._params(source, path, values, own="params" in unit)
+            for place, warning in dropped(values, unit):
+                self._warnings.append(source.problem((*path, *place), warning.message, warning.remedy))
             if "run" in values:
                 yield name, values
             elif "run" not in unit:

@@ -3,6 +3,7 @@
 from dataclasses import field
 from typing import ClassVar, Literal
 
+from supervisor.config.problems import Problem
 from supervisor.dataclass import dataclass
 
 OnOverlap = Literal["queue", "skip", "terminate"]
@@ -418,3 +419,5 @@ class Config:
     services: dict[str, Service] = field(default_factory=dict)
     notifiers: dict[str, Notifier] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    """What is valid and probably not meant."""

@@ -19,7 +19,7 @@ MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 MAX_DURATION_MS = 10 * 366 * 86_400_000
 
 _STRING = "a string"
-_ENV_NAME = re.compile(r"[^=\0]{1,255}")
+_ENV_NAME = re.compile(r"[^=\0]+")
 _CANNOT_STOP = frozenset({"SIGSTOP", "SIGCONT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGCLD"})
 _REALTIME = re.compile(r"SIGRTMIN(?:\+([0-9]{1,2}))?")
 _YES_NO = {"true": True, "false": False}
@@ -318,6 +318,7 @@ class Environment:
             try:
                 _check_variable(name)
                 variables[name] = text.parse(content, directory)
+                _check_size(name, variables[name])
             except Invalid as err:
                 err.path = (name,)
                 wrong.append(err)
@@ -463,6 +464,13 @@ def _check_variable(name: str) -> None:
         raise Invalid("is no name for an environment variable", show=False)
     if name.startswith("RINGWARD_"):
         raise Invalid("names beginning with RINGWARD_ are set by the daemon", show=False)
+
+
+def _check_size(name: str, content: str) -> None:
+    size = len(f"{name}={content}".encode())
+    if size > MAX_ARGUMENT_BYTES:
+        message = f"takes {size} bytes with its name; the kernel takes at most {MAX_ARGUMENT_BYTES} in one variable"
+        raise Invalid(message, "put the value into a file, and the path of the file into the variable", show=False)
 
 
 def _in_quotes(value: object, suffix: str = "") -> str | None:

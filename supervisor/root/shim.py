@@ -23,14 +23,14 @@ lines stay. Others have a status pipe as standard input, on which lines tell wha
 While ``exec`` runs, the shell's saved copy of the pipe is close-on-exec, so a command that starts closes it; when
 ``exec`` fails the copy is put back and the trap (or, in bash, the next line) reports. Tested with dash, busybox, bash.
 
-The user is changed by setpriv(1) of util-linux, which Debian always has, or where there is none (Alpine) by the Python
-that runs us: that takes about 8 ms instead of 1.
+setpriv(1) of util-linux changes the user. Where it is missing (Alpine), and where the run has variables that a shell
+would lose, the Python that runs us does all that comes after the limits (:mod:`supervisor.prepare`); that takes 10 ms.
 """
 
 import os
-import sys
 from collections.abc import Mapping
 
+from supervisor import prepare
 from supervisor.messages import Spawn
 
 SHELL = "/bin/sh"
@@ -64,6 +64,10 @@ exit $_code
 """
 _FROM_FILE = '<"$_stdin"'
 _FROM_PIPE = f"<&{STDIN_FD} {STDIN_FD}<&-"
+_PYTHON = """\
+exec "$@"
+exit $?
+"""
 _OTHER_USER = """\
 trap - EXIT
 exec "$@"
@@ -84,17 +88,16 @@ _LIMITS: Mapping[str, tuple[str, int]] = {
     "oom_score_adj": ("{{ echo {0} >/proc/self/oom_score_adj; }} 2>/dev/null", 1),
     "nice": ("renice {0} -p $$ >/dev/null 2>&1", 1),
 }
-_TO_USER = "import os,sys\na=sys.argv\nos.setgroups([int(g) for g in a[3].split(',')])\nos.setgid(int(a[2]))\n"
-_TO_USER += "os.setuid(int(a[1]))\nos.execv(a[4],a[4:])\n"
 
 
-def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool) -> tuple[list[str], bool]:
+def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, carries: bool) -> tuple[list[str], bool]:
     """What to execute for a run, and whether it has a status pipe for standard input.
 
     Args:
         spawn: the run.
         nofile: the soft limit on descriptors to give back, if we raised it.
         cgroup: whether it is to join a cgroup.
+        carries: whether it has variables that a shell in front of its command loses.
     """
     bare = spawn.cwd is None and spawn.uid is None and not _limited(spawn) and not spawn.stdin_file
     text = spawn.argv[-1]
@@ -108,6 +111,8 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool) -> tuple[list[str
     begin = _BEGIN + join + _builtins(spawn, nofile) + "\n" + _limits(spawn)
     end = _END.replace("@STDIN@", _FROM_PIPE if spawn.stdin_open else _FROM_FILE)
     command = ["ringward", spawn.cwd or "", spawn.stdin_file or "/dev/null", *spawn.argv]
+    if carries or (spawn.uid is not None and _SETPRIV is None):
+        return [SHELL, "-c", begin + _PYTHON, "ringward", *_by_python(spawn)], True
     if spawn.uid is None:
         return [SHELL, "-c", begin + end, *command], True
     inner = [SHELL, "-c", "echo user >&0\n" + _BEGIN + end, *command]
@@ -154,22 +159,18 @@ def _limits(spawn: Spawn) -> str:
 
 
 def _to_user(spawn: Spawn) -> list[str]:
-    groups = ",".join(map(str, spawn.groups)) or str(spawn.gid)
-    if _SETPRIV is not None:
-        return [_SETPRIV, f"--reuid={spawn.uid}", f"--regid={spawn.gid}", f"--groups={groups}"]
-    return [sys.executable, "-I", "-S", "-c", _TO_USER, str(spawn.uid), str(spawn.gid), groups]
+    groups = prepare.joined_groups(spawn.gid, spawn.groups)
+    return [_SETPRIV or "setpriv", f"--reuid={spawn.uid}", f"--regid={spawn.gid}", f"--groups={groups}"]
 
 
-def _setpriv() -> str | None:
-    """That of util-linux; busybox has one that cannot change the user."""
-    for directory in ("/usr/bin", "/bin", "/usr/sbin", "/sbin"):
-        path = f"{directory}/setpriv"
-        if os.access(path, os.X_OK) and os.path.basename(os.path.realpath(path)) == "setpriv":
-            return path
-    return None
+def _by_python(spawn: Spawn) -> list[str]:
+    """Return the command that does all that comes after the limits."""
+    user = None if spawn.uid is None or spawn.gid is None else (spawn.uid, spawn.gid, spawn.groups)
+    stdin = STDIN_FD if spawn.stdin_open else spawn.stdin_file or "/dev/null"
+    return prepare.command_line(spawn.argv, status_pipe=True, user=user, cwd=spawn.cwd, stdin=stdin)
 
 
-_SETPRIV = _setpriv()
+_SETPRIV = prepare.setpriv()
 
 
 def explain(spawn: Spawn, words: str) -> str | None:

@@ -313,8 +313,9 @@ class Spares:
 def _message(plan: Plan) -> bytes | None:
     """The request for a plan; None when it is too large for a message, or cannot but fail, which posix_spawn tells."""
     size = sum(map(len, plan.argv)) + sum(len(name) + len(value) for name, value in plan.env.items())
-    texts = [*plan.argv, *plan.env, *plan.env.values()]
-    if size > MAX_MESSAGE_BYTES or any("\0" in text for text in texts) or any("=" in name for name in plan.env):
+    texts = [*plan.argv, *plan.env, *plan.env.values(), *plan.carried, *plan.carried.values()]
+    names = [*plan.env, *plan.carried]
+    if size > MAX_MESSAGE_BYTES or any("\0" in text for text in texts) or any("=" in name for name in names):
         return None
     env = [os.fsencode(f"{name}={value}") for name, value in plan.env.items()]
     argv = [os.fsencode(word) for word in plan.argv]
@@ -332,6 +333,7 @@ def _direct(plan: Plan) -> Direct | None:
         cwd=None if spawn.cwd is None else os.fsencode(spawn.cwd),
         umask=spawn.umask,
         nofile=plan.nofile,
+        carried=[os.fsencode(f"{name}={value}") for name, value in plan.carried.items()],
     )
 
 

@@ -15,6 +15,7 @@ import struct
 import termios
 
 from logring.rows import COLUMNS, LINES
+from supervisor import prepare
 from supervisor.messages import Spawn
 from supervisor.root import shim
 from supervisor.root.cgroups import Cgroup
@@ -69,9 +70,14 @@ class Plan:
         if spawn.tty:
             self.env.setdefault("TERM", _TERM)
         joins = cgroup is not None and not inside
-        self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins)
+        lost = prepare.lost_in_shells(self.env, spawn.env)
+        self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins, carries=bool(lost))
         self.paths = shim.candidates(spawn, self.env) if inside and told else []
         """Where the command may be that a spare executes without a shell; none: only with one."""
+        self.carried = lost if told else {}
+        """Variables that the shell in front of the command would lose; carriers in `env` have them."""
+        if self.carried:
+            self.env = prepare.carried(self.env, lost)
         self.spawn = spawn
         self.nofile = nofile
         self.terminal = spawn.tty

@@ -35,6 +35,7 @@ import sys
 import termios
 
 from supervisor.osport import receive_fds, set_title
+from supervisor.prepare import without_carriers
 
 MAX_MESSAGE_BYTES = 65536
 """Of a request."""
@@ -70,20 +71,28 @@ class Direct:
         cwd: its directory, an absolute path.
         umask: of the process.
         nofile: soft limit on descriptors.
+        carried: entries of its environment that a shell would lose.
     """
 
     def __init__(
-        self, paths: list[bytes], argv: list[bytes], cwd: bytes | None, umask: int | None, nofile: int | None
+        self,
+        paths: list[bytes],
+        argv: list[bytes],
+        cwd: bytes | None,
+        umask: int | None,
+        nofile: int | None,
+        carried: list[bytes],
     ) -> None:
         self.paths = paths
         self.argv = argv
         self.cwd = cwd
         self.umask = umask
         self.nofile = nofile
+        self.carried = carried
 
-    def encode(self) -> "tuple[list[bytes], list[bytes], bytes | None, int | None, int | None]":
+    def encode(self) -> "tuple[list[bytes], list[bytes], bytes | None, int | None, int | None, list[bytes]]":
         """As the arguments of another one."""
-        return self.paths, self.argv, self.cwd, self.umask, self.nofile
+        return self.paths, self.argv, self.cwd, self.umask, self.nofile, self.carried
 
 
 class Request:
@@ -107,7 +116,8 @@ class Request:
         if direct is not None:  # as cd leaves it in a shell
             place = [] if direct.cwd is None else [b"PWD=" + direct.cwd]
             gone = (b"OLDPWD=", b"PWD=") if place else b"OLDPWD="
-            self.direct_env = _texts([*(one for one in env if not one.startswith(gone)), *place])
+            whole = without_carriers(env, direct.carried)
+            self.direct_env = _texts([*(one for one in whole if not one.startswith(gone)), *place])
 
     @staticmethod
     def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None = None) -> bytes:
@@ -228,7 +238,7 @@ def _become(channel: socket.socket) -> None:
 
 def _rehearse() -> None:
     """Fail to become a directory: what is done for the first time in a copy, the kernel has to copy a page for."""
-    direct = Direct([b"/"], [b"/"], b".", None, None)
+    direct = Direct([b"/"], [b"/"], b".", None, None, [])
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, contextlib.suppress(OSError):  # EBADF: nobody is to be told
         request = Request.encode([b"/"] * 4, [b"A=1"] * 40, terminal=False, direct=direct)

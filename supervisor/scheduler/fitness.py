@@ -229,6 +229,7 @@ class Fitness:
         return {
             "argv": argv,
             "env": {**base, **spawn.env},
+            "chosen": list(spawn.env),
             "secrets": spawn.secrets,
             "cwd": spawn.cwd,
             "uid": spawn.uid,

@@ -327,6 +327,7 @@ class Launching(Attendant):
             timeout_ms=timeout_ms,
             argv=argv,
             env=env,
+            chosen=[*launch.env, *launch.secrets],
             secrets=[name for name in launch.secrets if name in env],
             cwd=launch.cwd,
             uid=account.uid if account is not None and other else None,

@@ -12,9 +12,9 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 
 from logring.mask import Mask
+from supervisor import prepare
 from supervisor.watcher.attempts import NotYet
 from supervisor.watcher.order import Order
 from supervisor.watcher.strays import MARK, Strays
@@ -27,8 +27,6 @@ _SHOWN = 200
 
 _SHELL = "/bin/sh"
 _BEGIN = '[ -z "$1" ] || umask "$1"; [ -z "$2" ] || cd -- "$2" || exit 126; unset OLDPWD; shift 2; exec "$@"'
-_TO_USER = "import os,sys\na=sys.argv\nos.setgroups([int(g) for g in a[3].split(',')])\nos.setgid(int(a[2]))\n"
-_TO_USER += "os.setuid(int(a[1]))\nos.execv(a[4],a[4:])\n"
 
 
 class Commands:
@@ -104,6 +102,8 @@ class _Attempt:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """Its exit status, or a signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
+        env = {**order.env, MARK: mark}
+        lost = prepare.lost_in_shells(env, order.chosen)
         self._output, theirs = os.pipe2(os.O_CLOEXEC)
         self._answers, answering = -1, theirs
         try:
@@ -113,11 +113,11 @@ class _Attempt:
                 for one in {theirs, answering}:
                     os.fchown(one, order.uid, -1)
             self._process = subprocess.Popen(
-                _wrapped(order),
+                _wrapped(order, carries=bool(lost)),
                 stdin=subprocess.DEVNULL,
                 stdout=answering,
                 stderr=theirs,
-                env={**order.env, MARK: mark},
+                env=prepare.carried(env, lost),
                 start_new_session=True,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
@@ -191,26 +191,24 @@ class _Attempt:
         self.reaped.set_result(None)
 
 
-def _wrapped(order: Order) -> list[str]:
-    """The command, after a shell that makes it what it is to be: user first, whose permissions count then."""
+def _wrapped(order: Order, *, carries: bool) -> list[str]:
+    """Return the command, behind a shell that makes it what it is to be: user first, whose permissions count then.
+
+    Args:
+        order: the attempt.
+        carries: whether it has variables that a shell in front of its command loses.
+    """
     umask = "" if order.umask is None else f"{order.umask:04o}"
+    user = None if order.uid is None or order.gid is None else (order.uid, order.gid, order.groups)
+    if carries or (user is not None and _SETPRIV is None):
+        python = prepare.command_line(order.argv, status_pipe=False, user=user, cwd=order.cwd)
+        return [_SHELL, "-c", _BEGIN, "ringward", umask, "", *python]
     shell = [_SHELL, "-c", _BEGIN, "ringward", umask, order.cwd or "", *order.argv]
-    if order.uid is None:
+    if user is None:
         return shell
-    user, groups = (str(order.uid), str(order.gid)), ",".join(map(str, order.groups)) or str(order.gid)
-    become = [sys.executable, "-I", "-S", "-c", _TO_USER, *user, groups]
-    if _SETPRIV is not None:
-        become = [_SETPRIV, f"--reuid={user[0]}", f"--regid={user[1]}", f"--groups={groups}"]
+    groups = prepare.joined_groups(order.gid, order.groups)
+    become = [_SETPRIV or "setpriv", f"--reuid={order.uid}", f"--regid={order.gid}", f"--groups={groups}"]
     return [_SHELL, "-c", 'exec "$@"', "ringward", *become, *shell]
 
 
-def _setpriv() -> str | None:
-    """That of util-linux; busybox has one that cannot change the user."""
-    for directory in ("/usr/bin", "/bin", "/usr/sbin", "/sbin"):
-        path = f"{directory}/setpriv"
-        if os.access(path, os.X_OK) and os.path.basename(os.path.realpath(path)) == "setpriv":
-            return path
-    return None
-
-
-_SETPRIV = _setpriv()
+_SETPRIV = prepare.setpriv()

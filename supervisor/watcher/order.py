@@ -37,6 +37,8 @@ class Order:
     argv: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict, repr=False)
     """All that the command gets."""
+    chosen: list[str] = field(default_factory=list)
+    """Those of `env` that the configuration sets, or we do."""
     secrets: list[str] = field(default_factory=list)
     """Those of `env` whose values are masked in what the command says."""
     cwd: str | None = None

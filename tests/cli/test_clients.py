@@ -435,6 +435,18 @@ class TestValidate:
         found = json.loads(ringward("validate", "-c", str(path), "--json", plain=True).stdout)
         assert (found["valid"], found["tasks"], found["files"]) == (True, 1, [str(path)])
 
+    def test_a_warning_leaves_it_valid(self, ringward: Ringward, tmp_path: Path) -> None:
+        """A warning goes to standard error with its line, and into the JSON document; the status stays 0."""
+        (tmp_path / "dash").touch()
+        path = tmp_path / "r.toml"
+        path.write_text(f"[tasks.a]\nrun = 'x'\nshell = '{tmp_path}/dash'\nenv = {{ 'app.name' = 'shop' }}\n")
+        path.chmod(0o644)
+        result = ringward("validate", str(path))
+        assert (result.exit_code, result.stdout) == (0, f"{path}: valid, 1 task, 0 services\n")
+        assert result.stderr.startswith(f"warning: {path}:2: tasks.a.run: {tmp_path}/dash is dash, which drops ")
+        found = json.loads(ringward("validate", "--json", str(path), plain=True).stdout)
+        assert [one["line"] for one in found["warnings"]] == [2]
+
     def test_an_invalid_one_is_78_with_all_problems(self, ringward: Ringward, tmp_path: Path) -> None:
         """Each with its place."""
         path = tmp_path / "r.toml"

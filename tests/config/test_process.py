@@ -99,6 +99,8 @@ F=
 G=a#b
 H=#4711
 I= # nothing
+1a.b-c=odd
+export é=2
 A=last\r
 """
     assert parse_variables(text) == {
@@ -111,12 +113,14 @@ A=last\r
         "G": "a#b",
         "H": "#4711",
         "I": "",
+        "1a.b-c": "odd",
+        "é": "2",
     }
     assert parse_variables("") == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [("A=1\n\nnothing", 3), ("A='x", 1), ('A=1\nB="x" y', 2), ("1A=2", 1), ("=2", 1)]
+    ("text", "line"), [("A=1\n\nnothing", 3), ("A='x", 1), ('A=1\nB="x" y', 2), ("A B=2", 1), ("'A=2", 1), ("=2", 1)]
 )
 def test_a_file_that_cannot_be_read(text: str, line: int) -> None:
     """The line is named, and what it holds is not shown."""
@@ -160,3 +164,31 @@ def test_files_that_are_wrong(problems: Problems, tmp_path: Path) -> None:
     assert any("secrets_file" in text and "TOKEN is too short" in text and "abc" not in text for text in texts)
     assert any("RINGWARD_X names beginning with RINGWARD_" in text for text in texts)
     assert any("missing: cannot be read" in text for text in texts)
+
+
+def test_a_variable_that_the_kernel_does_not_take(config: Load, problems: Problems) -> None:
+    """Name, equals sign, value and NUL must fit into MAX_ARG_STRLEN, 128 KiB; the largest one is accepted."""
+    largest = "x" * (128 * 1024 - len("app.name=") - 1)
+    unit = "[tasks.t]\nrun = ['true']\nenv = {{ 'app.name' = '{}' }}\n"
+    assert config(unit.format(largest)).tasks["t"].env == {"app.name": largest}
+    (problem,) = problems(unit.format(largest + "x"))
+    assert (problem.line, problem.key) == (3, 'tasks.t.env."app.name"')
+    assert problem.message == "takes 131072 bytes with its name; the kernel takes at most 131071 in one variable"
+
+
+@pytest.mark.parametrize("where", ["env", "secrets", "env_file"])
+def test_a_shell_that_drops_variables(config: Load, tmp_path: Path, where: str) -> None:
+    """A text for dash, ash or busybox warns of names that those drop; a list and a text for bash do not."""
+    for name in ("dash", "bash"):
+        (tmp_path / name).touch()
+    (tmp_path / "sh").symlink_to(tmp_path / "dash")
+    (tmp_path / "variables").write_text("app.name=a shop\n")
+    said = f"env_file = '{tmp_path}/variables'" if where == "env_file" else f"{where} = {{ 'app.name' = 'a shop' }}"
+    text = f"shell = '{tmp_path}/sh'\n{said}\n[services.s]\nrun = 'true'\nready = {{ exec = 'true' }}\n"
+    text = f"[defaults]\n{text}[services.l]\nrun = ['true']\nlive = {{ exec = ['true'] }}\n"
+    first, second = config(text).warnings
+    assert (first.line, first.key, second.key) == (5, "services.s.run", "services.s.ready")
+    assert first.message == (f'{tmp_path}/sh is dash, which drops variables whose names are no identifiers: "app.name"')
+    assert first.remedy == 'write run as a list of arguments, or add shell = "/bin/bash"'
+    assert config(text.replace("/sh'", "/bash'")).warnings == ()
+    assert config(text.replace("app.name", "APP")).warnings == () or where == "env_file"

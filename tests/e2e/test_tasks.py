@@ -45,6 +45,20 @@ def test_environment_and_directory(daemon: Daemon, tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith("RINGWARD_PASSWORD")]
 
 
+@pytest.mark.parametrize("more", ["", "limits = { nofile = 256 }", 'working_dir = "/"'])
+def test_variables_that_shells_drop(daemon: Daemon, tmp_path: Path, more: str) -> None:
+    """A variable such as app.name reaches each of twelve runs that start at once."""
+    (tmp_path / "variables").write_text("app.from-file=file\n")
+    daemon.write(
+        f'[tasks.t]\nrun = ["printenv", "app.name", "app.from-file"]\nmax_concurrent = 12\n{more}\n'
+        f'env = {{ "app.name" = "shop" }}\nenv_file = "{tmp_path}/variables"\n'
+    )
+    daemon.start()
+    for run in [daemon.trigger("t") for _ in range(12)]:
+        assert daemon.ended(run)["endReason"] == "succeeded"
+        assert daemon.texts(run) == ["shop", "file"]
+
+
 @pytest.mark.parametrize(
     ("definition", "words"),
     [

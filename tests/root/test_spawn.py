@@ -16,6 +16,18 @@ from supervisor.root.cgroups import Cgroup, Cgroups
 from tests.waiting import until
 
 SHELLS = ["dash", "bash", "busybox"]
+ODD = {
+    "app.name": "shop",
+    "a-b": "two\nlines",
+    "1st": "\udcff",
+    "sp ace": "",
+    "é": "ü",
+    "BASH_FUNC_f%%": "() { :; }",
+    "IFS": "x",
+    "OPTIND": "none",
+    "PS1": "$",
+}
+"""Variables that one shell or another drops, sets or refuses."""
 
 
 def wanted(
@@ -51,6 +63,11 @@ def read_all(fd: int) -> bytes:
         while more := os.read(fd, 65536):
             data += more
     return data
+
+
+def variables(printed: bytes) -> dict[str, str]:
+    """What ``printenv -0`` says."""
+    return dict(os.fsdecode(entry).split("=", 1) for entry in printed.split(b"\0") if entry)
 
 
 class Outcome:
@@ -154,6 +171,49 @@ class TestShim:
         outcome = Outcome(wanted(["env"], cwd=str(tmp_path), env={"A": "1"}))
         names = {line.split(b"=")[0] for line in outcome.out.splitlines()}
         assert {b"A", b"PATH"} <= names <= {b"A", b"PATH", b"PWD", b"SHLVL", b"_"}
+
+    @pytest.mark.parametrize(
+        "more",
+        [{}, {"cwd": "/"}, {"limits": {"nofile": 64, "stack": 1 << 20}}, {"umask": 0o22}, {"stdin_open": True}],
+    )
+    def test_variables_that_shells_drop_or_set_arrive(self, more: dict[str, Any]) -> None:
+        """Any name without an equals sign arrives at the command, with its value and without anything else."""
+        outcome = Outcome(wanted(["printenv", "-0"], env=ODD, **more))
+        assert {name: variables(outcome.out).get(name) for name in ODD} == ODD
+        assert not [name for name in variables(outcome.out) if name.startswith(("RINGWARD_", "LC_"))]
+        assert (outcome.code, outcome.err, outcome.word) == (0, b"", "")
+
+    def test_the_largest_variable_arrives(self) -> None:
+        """One as large as the kernel takes goes through the shell in parts."""
+        largest = "x" * (128 * 1024 - len("large.name=\0"))
+        outcome = Outcome(wanted(["bash", "-c", "printenv large.name | wc -c"], "/", env={"large.name": largest}))
+        assert int(outcome.out) == len(largest) + 1
+
+    def test_odd_variables_change_nothing_else(self, tmp_path: Path) -> None:
+        """Directory, standard input, signals, missing commands and scripts are as without them."""
+        script = tmp_path / "script"
+        script.write_text("pwd; readlink /proc/self/fd/0; exit 4\n")
+        script.chmod(0o755)
+        for argv, cwd, code, out, word in (
+            (["sh", "-c", "pwd; readlink /proc/self/fd/0; exit 3"], str(tmp_path), 3, f"{tmp_path}\n/dev/null\n", ""),
+            ([str(script)], "/", 4, "/\n/dev/null\n", ""),
+            (["sh", "-c", "kill -PIPE $$"], None, -13, "", ""),
+            (["sh", "-c", 'echo "$PWD"'], str(tmp_path), 0, f"{tmp_path}\n", ""),
+            (["/no/such/command"], None, 127, "", "exec 127"),
+            (["no-such-command"], None, 127, "", "exec 127"),
+            (["/etc/passwd"], None, 126, "", "exec 126"),
+            (["true"], "/no/such", 125, "", "cwd"),
+        ):
+            outcome = Outcome(wanted(argv, cwd, env={"app.name": "shop"}))
+            assert (outcome.code, outcome.out.decode(), outcome.err, outcome.word) == (code, out, b"", word)
+        missing = Outcome(wanted(["true"], env={"app.name": "shop"}, stdin_file="/no/such"))
+        assert missing.word == "stdin"
+
+    def test_the_text_of_another_shell_gets_odd_variables(self) -> None:
+        """They arrive at the shell that the run names, whatever stands in front of it."""
+        bash = shutil.which("bash") or ""
+        outcome = Outcome(wanted([bash, "-e", "-c", "tr '\\0' '\\n' </proc/$$/environ"], "/", env=ODD))
+        assert b"app.name=shop\n" in outcome.out
 
     def test_a_terminal(self, tmp_path: Path) -> None:
         """Both outputs are the controlling terminal of a session of its own; standard input is still empty."""
@@ -263,6 +323,8 @@ class TestShim:
         ids = ["Uid:", *["65534"] * 4, "Gid:", *["65533"] * 4, "Groups:", "4", "65533"]
         assert words == [*ids, "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "/"]
         assert outcome.word == "user"
+        odd = Outcome(wanted(["printenv", "app.name"], "/", env=ODD, **other))
+        assert (odd.out, odd.word) == (b"shop\n", "user")
         assert shim.explain(wanted(["true"], **other), "user\n") is None
         for argv, cwd, word in ((["/no/such"], None, "exec 127"), (["true"], "/root/no", "cwd")):
             spawn = wanted(argv, cwd, **other)
@@ -288,7 +350,7 @@ def test_a_plain_shell_command_needs_no_shim() -> None:
     """The common case executes /bin/sh once."""
     outcome = Outcome(wanted(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
     assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
-    assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False) == (["/bin/sh"], False)
+    assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False, carries=False) == (["/bin/sh"], False)
 
 
 def test_signals_are_as_if_nobody_had_touched_them() -> None:

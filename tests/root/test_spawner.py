@@ -17,7 +17,7 @@ from supervisor.root import shim, spawner
 from supervisor.root.cgroups import Cgroups
 from supervisor.root.spawn import Started
 from tests.root.births import DAEMON, Nursery, nursery
-from tests.root.test_spawn import read_all, wanted
+from tests.root.test_spawn import ODD, read_all, variables, wanted
 from tests.waiting import until
 
 
@@ -121,6 +121,14 @@ class TestTheNewProcess:
         assert (found.code, found.word, lines[0]) == (0, b"", f"{tmp_path} {0o027} 99 b''")
         seen = dict(ast.literal_eval(lines[1]))
         assert (seen["PWD"], seen["A"], "OLDPWD" in seen) == (str(tmp_path), "1", False)
+
+    @pytest.mark.parametrize("more", [{}, {"cwd": "/"}, {"cwd": "/", "limits": {"nofile": 64}}])
+    def test_variables_that_shells_drop_or_set_arrive(self, root: Nursery, more: dict[str, Any]) -> None:
+        """They reach the command whether a shell prepares it or not."""
+        found = outcome(root, wanted(["printenv", "-0"], env=ODD, **more))
+        assert {name: variables(found.out).get(name) for name in ODD} == ODD
+        assert not [name for name in variables(found.out) if name.startswith("RINGWARD_")]
+        assert (found.code, found.err, found.word) == (0, b"", b"")
 
     def test_a_script_without_a_first_line(self, root: Nursery, tmp_path: Path) -> None:
         """Is one for the shell, as ever."""

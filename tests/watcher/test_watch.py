@@ -399,6 +399,21 @@ def test_a_command_as_somebody_else(real: RealOne, tmp_path: Path) -> None:
     assert str(tmp_path) in real.next()["why"]
 
 
+@pytest.mark.parametrize("more", [{}, {"cwd": "/usr"}, {"uid": 12, "gid": 34}])
+def test_a_command_gets_variables_that_shells_drop(real: RealOne, more: dict[str, Any]) -> None:
+    """Names such as app.name reach the command of a probe; what cannot be executed is told."""
+    if "uid" in more and os.geteuid() != 0:
+        pytest.skip("only root may become somebody else")
+    odd = {"app.name": "shop", "IFS": "x"}
+    for name, value in odd.items():
+        said = command("/usr/bin/printenv", name, "none")
+        real.watch(replace(said, env=said.env | odd, chosen=list(odd), **more))
+        assert real.next()["why"] == f"/usr/bin/printenv ends with 1: {value}"
+    missing = command("/no/such/command")
+    real.watch(replace(missing, env=missing.env | odd, **more))
+    assert real.next()["why"] == "/no/such/command ends with 127: /no/such/command: No such file or directory"
+
+
 def test_a_command_gets_signals_as_ever(real: RealOne) -> None:
     """What the watcher ignores it does not ignore."""
     real.watch(command("/bin/sh", "-c", "kill -INT $$; exit 7"))

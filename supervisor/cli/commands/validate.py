@@ -38,7 +38,18 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
         return exit_codes.CONFIG
     if as_json:
         counts = {"tasks": len(config.tasks), "services": len(config.services)}
-        show_json({"valid": True, "path": config.path, "files": list(config.files), **counts, "problems": []})
+        show_json(
+            {
+                "valid": True,
+                "path": config.path,
+                "files": list(config.files),
+                **counts,
+                "problems": [],
+                "warnings": [warning.to_dict() for warning in config.warnings],
+            }
+        )
     else:
+        for warning in config.warnings:
+            click.echo(f"warning: {warning}", err=True)
         click.echo(f"{path}: valid, {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
     return exit_codes.OK
