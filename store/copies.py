@@ -2,13 +2,13 @@
 
 =========================  ===========================================================================
 ``ringward.db.copy``       the newest copy; it was read through when it was made
-``ringward.db.suspect``    there while somebody has met damage, so the next start reads all of the database; it
-                           says which daemon met it
+``ringward.db.suspect``    there from the moment in which somebody met damage until all of the database was read
 ``ringward.db.damaged-T``  a database that was moved aside at the time T; nothing ever removes it
 =========================  ===========================================================================
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import time
@@ -58,34 +58,18 @@ def copied_at_ms(path: str) -> int | None:
     return None
 
 
-def suspect(path: str, daemon: int | None = None) -> None:
+def suspect(path: str) -> None:
     """Have the next start read all of the database.
-
-    Args:
-        path: of the database.
-        daemon: when the daemon was started that has met damage, ms since the epoch; None: that stays as it was.
 
     Raises:
         OSError: that cannot be noted.
     """
-    fd = os.open(f"{path}.suspect", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if daemon is not None:
-            os.pwrite(fd, str(daemon).encode(), 0)
-    finally:
-        os.close(fd)
+    os.close(os.open(f"{path}.suspect", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def is_suspect(path: str) -> bool:
     """Whether somebody has met damage."""
     return os.path.exists(f"{path}.suspect")
-
-
-def suspected_by(path: str) -> int | None:
-    """The daemon that has met damage, by its start; None: none has, or none has said so."""
-    with contextlib.suppress(OSError, ValueError), open(f"{path}.suspect", encoding="ascii") as file:
-        return int(file.read())
-    return None
 
 
 def check_copy(path: str) -> int:
@@ -172,7 +156,7 @@ def restore(
     shutil.copyfile(copy_path(path), new)
     os.chmod(new, 0o600)
     _check(new)
-    aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
+    aside = _free_name(f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}")
     with contextlib.closing(open_writer(new)) as database:
         salvaged = _salvaged(database, path, newest_event)
         found = Restored(made_ms, aside if any(os.path.exists(path + part) for part in _PARTS) else None, salvaged)
@@ -187,6 +171,12 @@ def restore(
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{path}.suspect")
     return found
+
+
+def _free_name(name: str) -> str:
+    """The name, or the first of ``name-2``, ``name-3`` … of which no part of a database exists."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(one for one in names if not any(os.path.lexists(one + part) for part in _PARTS))
 
 
 @contextlib.contextmanager

@@ -13,13 +13,13 @@ A frame is a length (4 bytes, big-endian, the body only) and a JSON object with 
     +----------------+---------------------------+
 
 The first frame on an inherited socketpair is ``hello``, from the root: the versions of the protocol and of Ringward,
-the epoch (how many helpers of this kind the root has started) and the :class:`Boot` settings. A new field or operation
-brings a new number of the protocol. Helpers also work under a root that speaks an older one, as ``SPOKEN`` lists them.
-To the API server the listeners go with the first byte. In every version, ``hello`` has ``protocol`` and ``version``,
-and ``upgrade`` with its answer is understood.
+the epoch (how many helpers of this kind the root has started), the :class:`Boot` settings, and whether a helper of this
+kind has already said that it is ready. A new field or operation brings a new number of the protocol. Helpers also work
+under a root that speaks an older one, as ``SPOKEN`` lists them. To the API server the listeners go with the first byte.
+In every version, ``hello`` has ``protocol`` and ``version``, and ``upgrade`` with its answer is understood.
 
 Root -> scheduler
-    ``hello``     {protocol, version, epoch, boot}
+    ``hello``     {protocol, version, epoch, boot, worked}
     ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: what runs, what ended unacknowledged, the
                   directory with the cgroups of runs, if there is one, and whether the daemon is being shut down
     ``started``   {run, pid, at}
@@ -265,9 +265,9 @@ class Boot:
         return cls(**{**data, **lists})
 
 
-def hello(boot: Boot, epoch: int) -> bytes:
-    """The first frame to a helper of that epoch."""
-    frame = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch}
+def hello(boot: Boot, epoch: int, *, worked: bool = False) -> bytes:
+    """The first frame to a helper of that epoch; `worked`: one of its kind has said that it is ready."""
+    frame = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch, "worked": worked}
     return encode({**frame, "boot": boot.to_dict()})
 
 

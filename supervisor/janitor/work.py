@@ -13,9 +13,9 @@ from logring.errors import LogError
 from logring.layout import PAGE
 from logring.paths import log_path, ring_path
 from logring.stored import StoredFile
-from store.copies import is_suspect
+from store.copies import is_suspect, suspect
 from store.database import open_reader
-from store.errors import StoreError
+from store.errors import Damaged, StoreError
 from store.run_bulk import purged_runs
 from supervisor.counted import counted
 from supervisor.janitor.copying import copy_database
@@ -39,7 +39,7 @@ def work(job: Job, log: Log) -> Report:
     """
     removed, kept = _remove_purged(job, log)
     if not job.look:
-        return Report(next_ms=None, rest_ms=0, removed=removed, kept=kept)
+        return Report(next_ms=None, rest_ms=0, removed=removed, kept=kept, damaged=_is_damaged(job))
     begin_s = time.process_time()
     logs = list(find_logs(f"{job.data_dir}/logs"))
     looking_ms = (time.process_time() - begin_s) * 1000
@@ -49,8 +49,11 @@ def work(job: Job, log: Log) -> Report:
     )
     next_ms = min((at for at in times if at is not None), default=None)
     rest_ms = max(_LEAST_REST_MS, int(looking_ms * _REST_FACTOR))
-    damaged = job.copy and is_suspect(job.database)
-    return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept, damaged=damaged)
+    return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept, damaged=_is_damaged(job))
+
+
+def _is_damaged(job: Job) -> bool:
+    return job.copy and is_suspect(job.database)
 
 
 def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
@@ -71,6 +74,8 @@ def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
         finally:
             db.close()
     except StoreError as err:
+        if job.copy and isinstance(err, Damaged):
+            suspect(job.database)
         log.warning(f"which runs were purged cannot be read: {err}")
     return last, kept
 

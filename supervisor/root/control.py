@@ -322,7 +322,7 @@ class Control:
             self._scheduler.send({"op": "shutdown"})
 
     def _on_ready(self, _frame: Frame) -> None:
-        self._scheduler.at_work = True
+        self._scheduler.at_work = self._scheduler.has_worked = True
         if not self._told_ready:
             self._told_ready = True
             notify("READY=1\nSTATUS=running")
@@ -389,7 +389,7 @@ class Control:
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # forgets those that came during the upgrade
         table = found.table
         self._caught = {signal.SIGCHLD, *table["signals"]}
-        self._told_ready = table["told_ready"]
+        self._told_ready = self._scheduler.has_worked = table["told_ready"]
         self._terminal.ends_us = table["terminal"]
         self._reloading.resume()
         self._upgrade.number, self._upgrade.by = table["number"], table["version"]

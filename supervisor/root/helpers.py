@@ -40,6 +40,8 @@ class Helper:
         """It has hung up: when to kill it if it has not ended by then."""
         self.at_work = False
         """It has said that it is ready, and is still connected."""
+        self.has_worked = False
+        """A process of this kind has said that it is ready, under this root or the one before its upgrade."""
         self.decoder = Decoder()
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
@@ -65,7 +67,7 @@ class Helper:
         self.epoch += 1
         self._started_s = now_s
         self._have(offspring.start(self._module, env))
-        self._unsent = bytearray(hello(self.boot, self.epoch))
+        self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
         self._unsent_fds = [one.fileno() for one in self._listeners]
 
     def take_on(self, started: Offspring, now_s: float) -> None:

@@ -1,9 +1,9 @@
 """``python -m supervisor.scheduler --fd N``: started by the root, over whose socketpair it hears and speaks.
 
-Ends when that socket closes. Exit statuses: 0 then; 71 when there is no memory left, or the database went away while it
-started; 73 when it cannot start. With ``--check`` it only tells whether it could work with the settings on standard
-input. The root tries again, but a daemon whose very first scheduler cannot start does not
-start either.
+Ends when that socket closes. Exit statuses: 0 then; 71 when there is no memory left, or when the database went away or
+proved to be damaged while the scheduler started; 73 when it cannot start. With ``--check`` it only tells whether it
+could work with the settings on standard input. The root tries again, but a daemon whose very first scheduler cannot
+start does not start either.
 """
 
 import gc
@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
+from store.copies import suspect
 from store.database import Database
-from store.errors import Away, StoreError
+from store.errors import Away, Damaged, StoreError
 from store.meta import get_meta, set_meta
 from store.run_samples import of_running, settle_passes
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
@@ -132,7 +133,7 @@ class Scheduler:
         notices.on_queued = self._outbox.queued
         heartbeats = Heartbeats(self._loop, self._committer, self._post, config, log)
         self._engine.attendants = [Alerts(self._loop, boot, notices, self._engine.commit), heartbeats]
-        self._committer.on_trouble = self._cannot_store
+        self._committer.on_trouble = lambda error: self._tell_failing(str(error))
         self._short_of_memory = False
         """The root gets no more."""
         self._reserve: Reserve | None = None
@@ -153,6 +154,7 @@ class Scheduler:
         doubt = self._engine.hold_acknowledgements
         self._damage = Damage(self._loop, boot, reading, log, doubt, self._tell_failing, self._leave)
         self._housekeeping.on_damage = self._damage.suspected
+        self._committer.on_damage = reading.on_damage = self._damage.met
         bulk = Bulk(self._loop, self._engine, reading, last)
         self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, log)
         self._timetable = Timetable(self._loop, self._engine)
@@ -247,10 +249,6 @@ class Scheduler:
             "storing": self._committer.storing and self._ready,
             "degraded": self._damage.there or self._short_of_memory or no_room,
         }
-
-    def _cannot_store(self, error: BaseException) -> None:
-        self._damage.met(error)
-        self._tell_failing(str(error))
 
     def _tell_failing(self, why: str) -> None:
         change = self._engine.change()
@@ -448,6 +446,12 @@ def main() -> int:
             scheduler = Scheduler(root, boot, Settled(config, in_force), warnings, log, database)
         except Away as err:  # it was there a moment ago: the next scheduler waits for it
             log.error(f"another scheduler begins: {err}")
+            return EX_OSERR
+        except Damaged as err:
+            if boot.database_url is not None:
+                raise
+            log.error(f"the database is damaged; the next scheduler reads all of it: {err}")
+            suspect(boot.database)
             return EX_OSERR
     except RootGone:
         return 0

@@ -1,4 +1,4 @@
-"""Damage in the database that is met while the daemon runs, by the store thread or by who reads for people.
+"""Damage in the database that the scheduler, an API worker or the janitor meets while the daemon runs.
 
 All of the database is read then, in a thread, and so is its copy. Everything goes on meanwhile, but the root keeps the
 ends of runs, stored or not. When there is damage and the copy is well, this scheduler ends. The next one starts again
@@ -69,10 +69,9 @@ class Damage:
         """For API workers."""
         return {"database_damaged": self._reported}
 
-    def met(self, error: BaseException) -> None:
-        """A change could not be stored."""
-        if isinstance(error, Damaged):
-            self._look(str(error))
+    def met(self, error: Damaged) -> None:
+        """Something could not be stored, or not be read."""
+        self._look(str(error))
 
     def _reported(self, arguments: dict[str, Any], reply: Reply) -> None:
         """A worker could not read something; whether it is right is found out."""
@@ -89,8 +88,8 @@ class Damage:
         self._looking = True
         self._doubt(True)
         self._log.error(f"reading all of the database, in which there is damage: {why}")
-        path, daemon = self._boot.database, self._boot.started_at
-        self._reading.call(lambda: _look(path, daemon), self._found)
+        path = self._boot.database
+        self._reading.call(lambda: _look(path), self._found)
 
     def _found(self, found: _Found | BaseException) -> None:
         self._looking = False
@@ -112,9 +111,9 @@ class Damage:
             self._told(found.damage)
 
 
-def _look(path: str, daemon: int) -> _Found:
+def _look(path: str) -> _Found:
     with contextlib.suppress(OSError):  # then the next start finds it where it begins to read, or we do
-        suspect(path, daemon)
+        suspect(path)
     try:
         check(path)
     except Damaged as err:

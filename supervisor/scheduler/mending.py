@@ -1,6 +1,7 @@
-"""Starting again from the copy of the database, when it is damaged or gone. Only when a scheduler starts.
+"""Starting again from the copy of the database, when it is damaged or gone. Only when a scheduler opens it.
 
-One that meets damage later has all of the database read, and ends for the next one: see :mod:`.damage`.
+A scheduler that meets damage later marks the database as suspect and ends. The next one then reads all of it here:
+``main`` does so for a scheduler that still starts, :mod:`.damage` for one that works.
 """
 
 import os
@@ -8,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from store.connection import Durability
-from store.copies import Restored, check, copied_at_ms, is_closed, is_suspect, restore, suspected_by
+from store.copies import Restored, check, copied_at_ms, is_closed, is_suspect, restore
 from store.database import Database, open_writer
 from store.errors import Damaged
 from store.events import last_seq
@@ -42,15 +43,16 @@ class Again(NamedTuple):
     waiting: frozenset[str]
 
 
-def open_mended(boot: Boot, durability: Durability, log: Log) -> Database:
+def open_mended(boot: Boot, durability: Durability, log: Log, *, worked: bool) -> Database:
     """The writer of an SQLite database, started again from its copy when that has to be.
+
+    `worked`: a scheduler of this daemon has taken up the work, which the copy may be too old to know.
 
     Raises:
         Damaged: it is damaged, and so is its copy, or there is none.
         StoreError, OSError: it cannot be opened, or not be started again.
     """
     path = boot.database
-    suspecting = suspected_by(path)
     newest_event = announced(boot.runtime_dir) or (0 if is_closed(path) else None)
     try:
         return _opened(path, durability, log)
@@ -59,8 +61,7 @@ def open_mended(boot: Boot, durability: Durability, log: Log) -> Database:
             remedy = "there is no copy; restore a backup, or move it away to begin with an empty history"
             raise Damaged(f"{err.detail}; {remedy}") from err
         why = err
-    # Its scheduler had taken up the work, which the copy may be too old to know.
-    known = {TAKEN_UP: boot.started_at} if suspecting == boot.started_at else {}
+    known = {TAKEN_UP: boot.started_at} if worked else {}
 
     def remember(found: Restored) -> dict[str, object]:
         again = Again(f"It was {_told(found)}. {why}", found.salvaged.waiting)

@@ -27,7 +27,7 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
             if root.refusal is not None:
                 open_reader(boot.database).close()  # refuses what is to be migrated
             if boot.database_url is None and root.refusal is None:
-                database = open_mended(boot, config.storage.durability, log)
+                database = open_mended(boot, config.storage.durability, log, worked=root.worked)
             else:
                 database = open_writer(boot.database, config.storage.durability)
         except (Away, InDoubt) as err:

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from store.database import Database, open_reader
+from store.errors import Damaged
 from supervisor.scheduler.loop import Loop
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ class Reading:
         self._answers: deque[tuple[_Question, Any]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._started = False
+        self.on_damage: Callable[[Damaged], None] = lambda _error: None
+        """Called when a read met damage, besides `done`."""
         loop.watch(self._bell, lambda _mask: self._drain())
 
     def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
@@ -73,3 +76,5 @@ class Reading:
         while self._answers:
             question, answer = self._answers.popleft()
             question.done(answer)
+            if isinstance(answer, Damaged):
+                self.on_damage(answer)

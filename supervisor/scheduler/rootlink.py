@@ -25,6 +25,8 @@ class RootLink:
         """How many schedulers this root has started, this one included."""
         self.protocol = PROTOCOL
         """That the root speaks."""
+        self.worked = False
+        """A scheduler of this daemon has said that it is ready."""
         self.refusal: str | None = None
         """The root is of another version than we are, and why it stays so; None: it is of ours."""
         self._decoder = decoder()
@@ -51,6 +53,7 @@ class RootLink:
             raise ProtocolError(f"{spoken}, this scheduler, {VERSION}, {PROTOCOL}; no upgrade: {self.refusal}")
         self.protocol = frame["protocol"]
         self.epoch = frame["epoch"]
+        self.worked = frame.get("worked", self.epoch > 1)  # protocol 1 does not have it
         return Boot.from_dict(frame["boot"])
 
     def wait(self, op: str) -> Frame:

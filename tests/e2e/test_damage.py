@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import signal
 import sqlite3
 from pathlib import Path
@@ -65,6 +66,54 @@ def test_starting_again_from_the_copy(daemon: Daemon) -> None:
     assert daemon.stop() == 0
     daemon.start()
     assert len(daemon.runs("t")) == 4
+
+
+def root_page(path: Path, table: str) -> tuple[int, int]:
+    """Begin and end of the first page of a table, in bytes."""
+    with contextlib.closing(sqlite3.connect(path)) as last:
+        size = last.execute("PRAGMA page_size").fetchone()[0]
+        page = last.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchone()[0]
+    return (page - 1) * size, page * size
+
+
+def test_damage_that_a_start_meets_late(daemon: Daemon) -> None:
+    """Damage outside the rows that are read first leads to the same repair, when a daemon or a scheduler starts."""
+    daemon.write(TASK)
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    copy(daemon)
+    assert daemon.stop() == 0
+    damage(path, *root_page(path, "meta"))
+    daemon.start()
+    until(lambda: [run["id"] for run in daemon.runs("t")] == [before], "the runs of the copy")
+    copy(daemon)
+    scheduler = daemon.helper("ringward scheduler").pid
+    damage(path, *root_page(path, "meta"))
+    os.kill(scheduler, signal.SIGKILL)
+    daemon.replaced("ringward scheduler", scheduler)
+    until(lambda: len(list(daemon.data.glob("ringward.db.damaged-*"))) >= 2, "the second repair")
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(before)["endReason"] == "succeeded"
+
+
+def test_a_damaged_wal_and_a_killed_scheduler(daemon: Daemon) -> None:
+    """A scheduler that finds its WAL overwritten starts again from the copy; a service goes on, and starts once."""
+    daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    service = daemon.runs("s")[0]["id"]
+    copy(daemon)
+    scheduler = daemon.helper("ringward scheduler").pid
+    wal = daemon.data / "ringward.db-wal"
+    with wal.open("r+b") as file:
+        file.write(b"\xa5" * min(200_000, wal.stat().st_size))
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "database.restored" in daemon.get("/api/notifications").body.decode(), "the repair")
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(before)["endReason"] == "succeeded"
+    assert [(run["id"], run["status"]) for run in daemon.runs("s")] == [(service, "running")]
 
 
 def test_gone_while_it_runs(daemon: Daemon) -> None:

@@ -53,3 +53,14 @@ def test_damage_is_told(place: Place) -> None:
     assert copied_at_ms(place.database) == before
     assert is_suspect(place.database)
     assert "the copy of before is kept" in "".join(log.lines)
+
+
+@pytest.mark.parametrize("look", [True, False])
+def test_damage_that_purging_meets_is_told(place: Place, look: bool) -> None:
+    """A janitor that cannot read which runs were purged reports damage, even when no copy is due."""
+    work(place.job(copy=True), Said())
+    size = os.path.getsize(place.database)
+    with open(place.database, "r+b") as file:
+        file.write(b"\xa5" * size)
+    assert work(place.job(copy=True, look=look), Said()).damaged
+    assert is_suspect(place.database)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from store.database import Database
-from store.errors import Away, Busy, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
+from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
 from supervisor.scheduler.commit import Change, StoreStuck
 from supervisor.scheduler.loop import Clock
 from tests.scheduler.bench import Bench
@@ -230,6 +230,24 @@ def test_people_hear_of_it_once(tmp_path: Path, kind: type[StoreError]) -> None:
     assert storing(one)
     assert changes.done == ["told"]
     assert [name for name, _ in changes.refused] == ["awaited"]
+    one.close()
+
+
+def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
+    """Damage that follows another failure is reported, although people were told of that failure already."""
+    clock = _SlowClock()
+    one = Bench(tmp_path, "", clock)
+    changes = Recorder(one)
+    damage: list[Damaged] = []
+    one.committer.on_damage = damage.append
+    changes.commit("patient")
+    for error in (DiskFull(), Damaged()):
+        one.store.fail(error)
+        clock.now += 1
+        one.loop.round(0)
+    assert len(damage) == 1
+    one.store.work_all()
+    assert changes.done == ["patient"]
     one.close()
 
 

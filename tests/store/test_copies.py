@@ -14,7 +14,6 @@ from store.copies import (
     make_copy,
     restore,
     suspect,
-    suspected_by,
 )
 from store.database import open_reader, open_writer
 from store.errors import Damaged, Unusable
@@ -137,9 +136,7 @@ def test_suspicion(path: str) -> None:
     """It stays until all was read and found to be well."""
     open_writer(path).close()
     whole = Path(path).read_bytes()
-    suspect(path, 7)
     suspect(path)
-    assert suspected_by(path) == 7
     damage(path)
     with pytest.raises(Damaged):
         check(path)
@@ -160,3 +157,18 @@ def test_who_reads_meanwhile(path: str) -> None:
     restore(path, T0)
     assert get_meta(reader, "a") is None
     reader.close()
+
+
+def test_two_damaged_ones_of_one_second(path: str) -> None:
+    """A damaged database is never replaced by the next one that is moved aside, even within the same second."""
+    open_writer(path).close()
+    make_copy(path)
+    kept: dict[str, bytes] = {}
+    for _ in range(3):
+        damage(path)
+        content = Path(path).read_bytes()
+        aside = restore(path, T0).damaged
+        assert aside is not None
+        kept[aside] = content
+    assert len(kept) == 3
+    assert {name: Path(name).read_bytes() for name in kept} == kept
