@@ -136,7 +136,7 @@ class Control:
             "ack": self._lives.acknowledge,
             "ready": self._on_ready,
             "ready_to_end": self._on_ready_to_end,
-            "reloaded": lambda _frame: self._reloading.end(),
+            "reloaded": lambda _frame: self._reloading.reloaded(),
             "settings": self._on_settings,
             "upgrade": self._on_upgrade,
         }
@@ -328,7 +328,7 @@ class Control:
             notify("READY=1\nSTATUS=running")
             if self.ready_fd is not None:
                 tell_descriptor(self.ready_fd)
-        self._reloading.end()
+        self._reloading.scheduler_started()
         if self._upgrade.by is not None:
             self._api.replace(time.monotonic())
         self._upgrade.ready()
@@ -376,6 +376,7 @@ class Control:
             "number": self._upgrade.number,
             "told_ready": self._told_ready,
             "terminal": self._terminal.ends_us,
+            "reload": self._reloading.asked,
             "kept": {what: [keep(fd) for fd in fds] for what, fds in self.kept.items()},
             "scheduler": self._scheduler.take_down(keep),
             "api": self._api.take_down(keep),
@@ -391,7 +392,7 @@ class Control:
         self._caught = {signal.SIGCHLD, *table["signals"]}
         self._told_ready = self._scheduler.has_worked = table["told_ready"]
         self._terminal.ends_us = table["terminal"]
-        self._reloading.resume()
+        self._reloading.resume(asked=table.get("reload", False))  # a version before wrote none
         self._upgrade.number, self._upgrade.by = table["number"], table["version"]
         self._pump.take_up(found.logs, found.daemon, table["pump"])
         self._lives.take_up(found.instances, found.exits, table["lives"])

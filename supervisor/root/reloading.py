@@ -36,12 +36,15 @@ class Reloading:
     """Passes the wish on to the scheduler, and tells the service manager when it has been carried out."""
 
     def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
-        """`send` gives a frame to the scheduler, when there is one; one that starts reads the configuration anyway."""
+        """`send` gives a frame to the scheduler, when there is one."""
         self._send = send
         self._under_way = False
+        self.asked = False
+        """Whether the scheduler has still to read the configuration again."""
 
     def begin(self) -> None:
         """Have the configuration read again."""
+        self.asked = True
         self.announce()
         self._send({"op": "reload"})
 
@@ -50,12 +53,23 @@ class Reloading:
         self._under_way = True
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    def resume(self) -> None:
-        """It was told before we were executed anew."""
-        self._under_way = True
+    def resume(self, *, asked: bool) -> None:
+        """Go on after another root has announced it, which `asked` a scheduler in vain."""
+        self._under_way, self.asked = True, asked
+
+    def scheduler_started(self) -> None:
+        """A scheduler is at work. It goes by the configuration in force, so it is asked what the one before was."""
+        if self.asked:
+            self._send({"op": "reload"})
+        self.end()
+
+    def reloaded(self) -> None:
+        """The scheduler has read the configuration again."""
+        self.asked = False
+        self.end()
 
     def end(self) -> None:
-        """It was read, or a scheduler has just started; repeated calls do nothing."""
-        if self._under_way:
+        """Tell the service manager that it is over, unless the scheduler is still asked; again it does nothing."""
+        if self._under_way and not self.asked:
             self._under_way = False
             notify("READY=1\nSTATUS=running")

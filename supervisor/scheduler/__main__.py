@@ -31,7 +31,7 @@ from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.osport import current_boot, set_title
-from supervisor.scheduler import datalock, runs, ulids
+from supervisor.scheduler import datalock, last_good, runs, ulids
 from supervisor.scheduler.alerts import Alerts
 from supervisor.scheduler.announce import Announcer, left_over
 from supervisor.scheduler.bulk import Bulk, last_job
@@ -49,7 +49,6 @@ from supervisor.scheduler.in_force import InForce
 from supervisor.scheduler.informing import Informing
 from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.known import read
-from supervisor.scheduler.last_good import load_or_keep
 from supervisor.scheduler.launching import Launching
 from supervisor.scheduler.leftovers import end_leftovers
 from supervisor.scheduler.loop import Loop
@@ -92,7 +91,14 @@ class Scheduler:
     """All parts of the process, connected."""
 
     def __init__(
-        self, root: RootLink, boot: Boot, settled: Settled, warnings: list[str], log: RoundLog, database: Database
+        self,
+        root: RootLink,
+        boot: Boot,
+        found: last_good.Found,
+        settled: Settled,
+        warnings: list[str],
+        log: RoundLog,
+        database: Database,
     ) -> None:
         config = settled.config
         self._root = root
@@ -114,8 +120,9 @@ class Scheduler:
             known = replace(known, begun=begun(boot.runtime_dir))
         first_number, events = left_over(database, boot.runtime_dir)
         last = last_job(database)
-        # When the files could not be used, people have perhaps been told already that they have changed.
-        was_stale = bool(warnings) and bool((get_meta(database, INFO) or {}).get("config_stale"))
+        # What people were told of the configuration in force goes on to hold.
+        before = (get_meta(database, INFO) or {}) if found.copied else {}
+        was_stale = bool(before.get("config_stale"))
         ended = {} if first else ended_since(database, boot.started_at)
         usages = of_running(database, known.running)
         store = StoreThread(database)
@@ -163,8 +170,9 @@ class Scheduler:
         self._told_end = False
         self._ready = False
         """What was found at the start, and what that led to, is stored."""
-        self._info = self._information(config, warnings)
-        self._info["config_stale"] = was_stale
+        self._info = {**self._information(config, warnings), "config_stale": was_stale}
+        if "config_loaded_at" in before:
+            self._info["config_loaded_at"] = before["config_loaded_at"]
         self._engine.ending = known.ending
         # One transaction: either all of it is done, and nothing of it a second time, or nothing.
         change = self._engine.change()
@@ -234,6 +242,8 @@ class Scheduler:
         self._loop.on_clock_step = self._clock_stepped
         root.attach(self._loop, self._on_frame, self._loop.end)
         in_force.settings(settled.boot)
+        if not found.applied:
+            self._reloader.applied()
         root.send({"op": "ready"})
 
     def _running(self) -> int:
@@ -436,14 +446,12 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
         lock = datalock.take(boot.data_dir)
-        config, warnings = load_or_keep(boot.config_path, boot.data_dir, first_epoch=root.epoch == 1, log=log)
+        found = last_good.find(boot, log, first_epoch=root.epoch == 1)
+        config = found.config
         database = open_database(boot, config, root, log)
-        in_force = boot
-        if root.epoch > 1:
-            in_force, left_out = follow(config, boot)
-            warnings = [*warnings, *left_out]
+        in_force, warnings = (boot, []) if found.applied else follow(config, boot)
         try:
-            scheduler = Scheduler(root, boot, Settled(config, in_force), warnings, log, database)
+            scheduler = Scheduler(root, boot, found, Settled(config, in_force), warnings, log, database)
         except Away as err:  # it was there a moment ago: the next scheduler waits for it
             log.error(f"another scheduler begins: {err}")
             return EX_OSERR

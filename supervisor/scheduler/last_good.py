@@ -1,56 +1,105 @@
-"""The configuration that worked last, kept for a scheduler that is restarted while the file is broken.
+"""The configuration in force, kept for the schedulers that follow under the same daemon.
 
-Somebody who edits the file must not, by a scheduler that happens to die meanwhile, lose every schedule.
+Only a start and a reload bring a configuration into force. A restarted scheduler goes on with that one, whatever its
+files say by then: an editor or a full disk may have left them empty.
 """
 
+import contextlib
 import os
+from typing import NamedTuple
 
 import msgspec
 
 from supervisor.config.load import load
 from supervisor.config.model import Config
-from supervisor.config.problems import ConfigError
+from supervisor.config.schema import defaults_of
 from supervisor.logline import Log
+from supervisor.messages import Boot
 
 _NAME = "config.last"
+_SECTIONS = ("daemon", "http", "storage", "notify")
+_UNITS = {"tasks": "task", "services": "service"}
 
 
-def load_or_keep(path: str, data_dir: str, *, first_epoch: bool, log: Log) -> tuple[Config, list[str]]:
-    """The configuration, and warnings about it.
+class _Copy(msgspec.Struct):
+    started_at: int
+    """Start time of the daemon, which tells it from those before."""
+    applied: bool
+    config: msgspec.Raw
 
-    A daemon that starts takes the file as it is, or does not start. A scheduler that starts again under a running
-    daemon takes the copy of its predecessor's when the file cannot be used.
+
+class Found(NamedTuple):
+    """What a scheduler begins with."""
+
+    config: Config
+    copied: bool
+    """True for a copy of what is in force, False for what the files say."""
+    applied: bool
+    """True when the root has the settings of this configuration."""
+
+
+def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
+    """Return the copy of the configuration in force, or read the files where a daemon has not put any into force.
+
+    Without a usable copy (the disk was full, another version made it) a restarted scheduler reads the files, too.
 
     Raises:
-        ConfigError: the file cannot be used and there is no copy to go on with.
+        ConfigError: there is no copy, and the files cannot be used.
     """
-    kept = f"{data_dir}/{_NAME}"
+    found = _copy(boot)
+    if found is not None:
+        return found
+    if not first_epoch:
+        log.warning(f"there is no copy of the configuration in force: reading {boot.config_path} again")
+    config = load(boot.config_path)
     try:
-        config = load(path)
-    except ConfigError as err:
-        if first_epoch:
-            raise
-        try:
-            with open(kept, "rb") as file:
-                config = msgspec.json.decode(file.read(), type=Config)
-        except (FileNotFoundError, msgspec.DecodeError):  # never written, or by another version
-            raise err from None
-        log.error(f"going on with the configuration of before, because the file cannot be used: {err}")
-        return config, [f"the file cannot be used, the configuration of before is in force: {err}"]
-    try:
-        keep(config, data_dir)
+        keep(config, boot, applied=first_epoch)
     except OSError as err:  # ENOSPC: a full disk does not keep the scheduler from its work
         log.warning(f"the copy of the configuration cannot be written: {err}")
-    return config, []
+    return Found(config, copied=False, applied=first_epoch)
 
 
-def keep(config: Config, data_dir: str) -> None:
-    """Let `config` be the one that worked last.
+def _copy(boot: Boot) -> Found | None:
+    try:
+        with open(f"{boot.data_dir}/{_NAME}", "rb") as file:
+            copy = msgspec.json.decode(file.read(), type=_Copy)
+        if copy.started_at != boot.started_at:
+            return None
+        return Found(_decode(copy.config), copied=True, applied=copy.applied)
+    except (OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):  # another version's, or damaged
+        return None
+
+
+def _decode(data: msgspec.Raw) -> Config:
+    """Decode a copy; keys that the version that wrote it did not know have their defaults.
 
     Raises:
-        OSError: it cannot be written; the one of before stays.
+        msgspec.ValidationError, LookupError, TypeError, AttributeError: it is no configuration of this version.
     """
-    kept = f"{data_dir}/{_NAME}"
-    with open(kept + ".new", "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(msgspec.json.encode(config))
-    os.replace(kept + ".new", kept)
+    try:
+        return msgspec.json.decode(data, type=Config)
+    except msgspec.ValidationError:
+        said = msgspec.json.decode(data)
+        for section in _SECTIONS:
+            said[section] = defaults_of(section) | said[section]
+        for table, kind in _UNITS.items():
+            said[table] = {name: defaults_of(kind) | unit for name, unit in said[table].items()}
+        return msgspec.convert(said, Config)
+
+
+def keep(config: Config, boot: Boot, *, applied: bool) -> None:
+    """Let `config` be the one in force.
+
+    Raises:
+        OSError: it cannot be written; then there is no copy at all.
+    """
+    path = f"{boot.data_dir}/{_NAME}"
+    copy = _Copy(boot.started_at, applied, msgspec.Raw(msgspec.json.encode(config)))
+    try:
+        with open(path + ".new", "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(msgspec.json.encode(copy))
+        os.replace(path + ".new", path)
+    except OSError:
+        with contextlib.suppress(OSError):  # one that is not in force any more is worse than none
+            os.unlink(path)
+        raise

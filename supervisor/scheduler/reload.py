@@ -2,12 +2,13 @@
 
 ::
 
-    files -> read, checked, settled (thread) -> plan -> stored -> memory -> stored -> answer
+    files -> read, checked, settled (thread) -> plan -> copied -> stored -> memory -> stored -> answer
              nothing is changed until here ------^
 
-One reload at a time. The first transaction has the definitions: when it cannot be stored, nothing was done. Then memory
-follows, and what that ends or starts is a second one. A scheduler that dies in between is followed by one that reads
-the files anyway and compares them with what runs.
+One reload at a time. The copy of the configuration in force comes first: a scheduler that dies later is followed by one
+that goes on from that copy, compares it with what runs, and so completes the reload. The first transaction has the
+definitions: when it cannot be stored, nothing was done, and the copy is that of before again. Then memory follows, and
+the second transaction has what that ends or starts.
 """
 
 from collections import deque
@@ -202,14 +203,32 @@ class Reloader:
             return
 
         def given_up(error: BaseException) -> bool:
+            self._keep(self._settled, applied=True)
             self._answer(refused(503, f"The database cannot be written: {error}"))
             return True
 
-        change = self._engine.change(given_up)
-        self._store_definitions(new.config, difference, texts, change)
-        # There is something to do in any case, so the effect comes.
-        change.then(lambda: self._bring_into_force(request, new, difference, found))
-        self._engine.commit(change)
+        def store() -> None:
+            change = self._engine.change(given_up)
+            self._store_definitions(new.config, difference, texts, change)
+            # There is something to do in any case, so the effect comes.
+            change.then(lambda: self._bring_into_force(request, new, difference, found))
+            self._engine.commit(change)
+
+        self._keep(new, applied=False, then=store)
+
+    def _keep(self, settled: Settled, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
+        """Have the copy of the configuration in force written, and go on in any case."""
+
+        def kept(error: BaseException | None) -> None:
+            if error is not None:
+                self._log.warning(f"the copy of the configuration cannot be written: {error}")
+            then()
+
+        self._files.submit(partial(last_good.keep, settled.config, settled.boot, applied=applied), kept)
+
+    def applied(self) -> None:
+        """The root has the settings of the configuration in force: the next scheduler leaves them as they are."""
+        self._keep(self._settled, applied=True)
 
     def _store_definitions(
         self, config: Config, difference: Difference, texts: dict[tuple[str, str], str], change: Change
@@ -238,7 +257,7 @@ class Reloader:
         slices = iter([tasks[at : at + _SLICE] for at in range(0, len(tasks), _SLICE)] or [[]])
 
         def go_on(some: list[UnitChange]) -> None:
-            if self._engine.ending:  # the next start reads the files
+            if self._engine.ending:
                 self._answer(refused(503, "The daemon is shutting down"))
                 return
             change = self._engine.change()
@@ -283,7 +302,7 @@ class Reloader:
             "config.reloaded", {**names, "changed": [one["name"] for one in found["changed"]], "by": request.by}
         )
         self._log.info(f"the configuration was reloaded ({request.by}): {summary(found)}")
-        change.then(lambda: self._keep(new, difference, found))
+        change.then(lambda: self._end(new, difference, found))
         self._engine.commit(change)
 
     def _starting(self, difference: Difference) -> list[Unit]:
@@ -293,14 +312,10 @@ class Reloader:
         units = [self._units[one.name] for one in new if isinstance(one, Service)]
         return [unit for unit in units if not unit.stopped]
 
-    def _keep(self, new: Settled, difference: Difference, found: Report) -> None:
-        def kept(error: BaseException | None) -> None:
-            if error is not None:
-                self._log.warning(f"the copy of the configuration cannot be written: {error}")
-            self._apply(new, difference)
-            self._answer(done(**found))
-
-        self._files.submit(lambda: last_good.keep(new.config, new.boot.data_dir), kept)
+    def _end(self, new: Settled, difference: Difference, found: Report) -> None:
+        self._apply(new, difference)
+        self.applied()
+        self._answer(done(**found))
 
     def _store_info(self, change: Change) -> None:
         info = dict(self._info)

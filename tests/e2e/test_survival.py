@@ -263,16 +263,19 @@ def test_a_supervisor_that_is_killed_as_it_begins(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_broken_file_does_not_stop_a_restarted_scheduler(daemon: Daemon) -> None:
-    """A scheduler that dies while the file is being edited goes on with the configuration of before, and says so."""
-    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+@pytest.mark.parametrize("text", ["", "[tasks.t\n", '[tasks.u]\nrun = "true"\n'], ids=["empty", "broken", "edited"])
+def test_a_restarted_scheduler_goes_by_what_is_in_force(daemon: Daemon, text: str) -> None:
+    """A scheduler that dies while the file is being edited puts nothing into force; what runs goes on."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
-    daemon.config.write_text("[tasks.t\n")
+    service = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
+    daemon.config.write_text(text)
     daemon.kill_helper("ringward scheduler")
     run = daemon.ended(daemon.trigger("t"))
     assert daemon.texts(run["id"]) == ["hello"]
-    warnings = until(lambda: daemon.get("/api/daemon").json()["configWarnings"], "a warning")
-    assert "configuration of before" in warnings[0]
+    assert daemon.run(service)["status"] == "running"
+    until(lambda: daemon.get("/api/daemon").json()["configStale"], "the staleness to be seen")
+    assert {task["name"] for task in daemon.get("/api/tasks").json()["items"]} >= {"s", "t"}
 
 
 def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:

@@ -66,7 +66,7 @@ def test_a_damaged_ring(daemon: Daemon) -> None:
 
 
 def test_services_that_left_the_file(daemon: Daemon) -> None:
-    """A scheduler that finds a changed file stops what it does not keep running any more; tasks run to their end."""
+    """A scheduler without a copy of what is in force reads the file: services that left it stop, tasks run on."""
     text = f'run = {program("obeys_term")}\ngraceful_stop = "1h"\n'
     daemon.write(f"[services.gone]\n{text}[services.fewer]\n{text}instances = 3\n[tasks.t]\n{text}")
     daemon.start()
@@ -76,6 +76,7 @@ def test_services_that_left_the_file(daemon: Daemon) -> None:
     gone = daemon.runs("gone")[0]["id"]
     fewer = {run["instanceIndex"]: run["id"] for run in daemon.runs("fewer")}
     daemon.write(f"[services.fewer]\n{text}")
+    (daemon.data / "config.last").unlink()
     daemon.kill_helper("ringward scheduler")
     assert daemon.ended(gone)["endReason"] == "stopped"
     assert [daemon.ended(fewer[index])["endReason"] for index in (1, 2)] == ["stopped", "stopped"]
@@ -104,6 +105,7 @@ def test_runs_end_as_they_began(daemon: Daemon) -> None:
     scheduler.suspend()
     early.touch()
     until(lambda: not ending.is_running(), "one to end unseen")
+    (daemon.data / "config.last").unlink()
     scheduler.kill()
     daemon.replaced("ringward scheduler", scheduler.pid)
     gate.touch()

@@ -31,11 +31,27 @@ def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
     reloading.begin()
     assert sent == [{"op": "reload"}]
     assert notices.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
-    reloading.end()
+    reloading.reloaded()
     reloading.end()
     assert notices.recv(4096).startswith(b"READY=1")
     with pytest.raises(BlockingIOError):
         notices.recv(4096)
+
+
+def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
+    """The next one is asked again; the service manager hears of the end when that one has reloaded."""
+    sent: list[dict[str, object]] = []
+    reloading = Reloading(sent.append)
+    reloading.begin()
+    assert notices.recv(4096).startswith(b"RELOADING=1")
+    reloading.scheduler_started()
+    assert sent == [{"op": "reload"}] * 2
+    with pytest.raises(BlockingIOError):
+        notices.recv(4096)
+    reloading.reloaded()
+    assert notices.recv(4096).startswith(b"READY=1")
+    reloading.scheduler_started()
+    assert len(sent) == 2
 
 
 def test_a_terminal_that_hangs_up() -> None:
