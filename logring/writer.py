@@ -141,6 +141,18 @@ class RingWriter(BlockWriter):
                     self._tails[stream] = text
         return self
 
+    # What another program goes on with (:mod:`logring.writer_state`)
+
+    @property
+    def open_block(self) -> HeadBlock:
+        """The block that text goes to; only of a ring that was created."""
+        return self._head
+
+    def go_on(self, ring: Ring, block: HeadBlock) -> None:
+        """Go on in a ring that another program has created, with the block that text goes to."""
+        block.ring = ring
+        self.ring, self._mm, self._view, self._head = ring, ring.mm, memoryview(ring.mm), block
+
     # What the pump calls
 
     @property

@@ -46,7 +46,7 @@ CIRCLES = {
     frozenset({"logring.packed", "logring.stored"}),
 }
 AGAINST_THE_LAW = {
-    ("supervisor.cli", "supervisor.root"): 4,
+    ("supervisor.cli", "supervisor.root"): 5,
     ("supervisor.cli.boot", "supervisor.cli"): 8,
     ("supervisor.cli.boot", "supervisor.root"): 2,
     ("supervisor.config", "supervisor.notify"): 1,

@@ -14,16 +14,17 @@ from logring.errors import LogError
 from logring.layout import STDERR, STDOUT
 from logring.logfile import LogFileWriter
 from logring.paths import ring_path
-from logring.plain import Foreign
 from logring.reopen import Written, reopen
+from logring.schema import Foreign
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Spawn
 from supervisor.root.ear import Ear
 from supervisor.root.estate import about, identity
-from supervisor.root.instances import PLAIN, Instance, Phase
+from supervisor.root.instances import Instance, Phase
 from supervisor.root.pidfds import is_pidfd
 from supervisor.root.record import Record
 from supervisor.root.runlog import RunLog, Source, prepare
+from supervisor.root.schema import SCHEMA
 
 
 class _Unusable(Exception):
@@ -102,7 +103,7 @@ def _one(run: str, fds: list[int], wanted: dict[str, object], boot: Boot, log: L
 
 
 def _instance(known: dict[str, object], fds: list[int], heir: Heir) -> Instance:
-    instance = PLAIN.up(known["instance"])
+    instance = SCHEMA.up(known["instance"])
     if not isinstance(instance, Instance) or instance.run != heir.run:
         raise _Unusable("the record is another run's")
     pidfd = next((fd for fd in fds if is_pidfd(fd)), None)

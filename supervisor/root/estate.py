@@ -27,9 +27,10 @@ from supervisor.logline import Log
 from supervisor.messages import Boot, Exited
 from supervisor.osport import current_boot
 from supervisor.root.fdstore import Store
-from supervisor.root.instances import PLAIN, Instance
+from supervisor.root.instances import Instance
 from supervisor.root.processes import look
 from supervisor.root.record import Record
+from supervisor.root.schema import SCHEMA
 
 FORMAT = 1
 
@@ -87,7 +88,7 @@ class Estate:
         """Something of a run has changed."""
         if instance.run in self._records:
             heard = None if instance.ear is None else instance.ear.heard()
-            self._write(instance.run, {"instance": PLAIN.down(instance), "heard": heard})
+            self._write(instance.run, {"instance": SCHEMA.down(instance), "heard": heard})
 
     def exited(self, exited: Exited, log: str) -> None:
         """How a run ended, which is not stored yet; `log` is the path of its log file."""

@@ -7,10 +7,10 @@ import sys
 from supervisor.dataclass import dataclass
 from supervisor.messages import Boot, Exited
 from supervisor.osport import become, end_with_parent
-from supervisor.root import instances
 from supervisor.root.handover import NotAccepted, Table, read
 from supervisor.root.instances import Instance
 from supervisor.root.runlog import RunLog
+from supervisor.root.schema import take_up
 
 _ENTRIES = (
     "supervisor.root.spawner",
@@ -51,7 +51,7 @@ class Inherited:
             boot=Boot.from_dict(table["boot"]),
             logs=[RunLog.take_up(one) for one in table["pump"]["logs"]],
             daemon=RunLog.take_up(table["pump"]["daemon"]),
-            instances=[instances.take_up(one) for one in table["lives"]["live"]],
+            instances=[take_up(one) for one in table["lives"]["live"]],
             exits=[Exited(**one) for one in table["lives"]["exits"]],
         )
 

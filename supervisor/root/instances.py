@@ -13,10 +13,8 @@ process group, cannot be given to anybody else, and signals sent to the group re
 import collections
 import enum
 import time
-from collections.abc import Callable
 from typing import Any
 
-from logring.plain import Plain
 from supervisor.messages import Spawn
 from supervisor.root.cgroups import Cgroup, Usage
 from supervisor.root.ear import Ear
@@ -140,10 +138,6 @@ class Instance:
         self.ended_at = self.started_at + round(1000 * (_boot_s() - self.started_s))
 
 
-PLAIN = Plain({Instance: ("ear",), Phase: (), Cgroup: (), Usage: (), Spawn: ()})
-"""How instances, and what belongs to them, are handed to the next root."""
-
-
 def told(instance: Instance) -> dict[str, Any]:
     """What a scheduler that begins hears of one that runs."""
     return {
@@ -157,25 +151,3 @@ def told(instance: Instance) -> dict[str, Any]:
         "origin": instance.spawn.origin,
         "heard": None if instance.ear is None else instance.ear.heard(),
     }
-
-
-def take_down(instance: Instance, keep: Callable[[int], int]) -> dict[str, Any]:
-    """For the next root; `keep` takes note of descriptors."""
-    if instance.phase is Phase.RUNNING or instance.adopted:
-        keep(instance.pidfd)
-    if instance.status_fd is not None:
-        keep(instance.status_fd)
-    return {"instance": PLAIN.down(instance), "ear": instance.ear.take_down(keep) if instance.ear is not None else None}
-
-
-def take_up(found: dict[str, Any]) -> Instance:
-    """The instance that was taken down, in another program.
-
-    Raises:
-        Foreign, KeyError: another version took it down.
-    """
-    instance = PLAIN.up(found["instance"])
-    if not isinstance(instance, Instance):
-        raise TypeError(f"{instance!r} is no instance")
-    instance.ear = Ear.take_up(instance.spawn, found["ear"]) if found["ear"] is not None else None
-    return instance

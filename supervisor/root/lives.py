@@ -14,11 +14,12 @@ from supervisor.root import leftovers, reaping, shim, stop
 from supervisor.root.adoption import Heir, limit_again
 from supervisor.root.ears import Ears
 from supervisor.root.estate import Estate
-from supervisor.root.instances import Instance, Phase, take_down, told
+from supervisor.root.instances import Instance, Phase, told
 from supervisor.root.memory import Memory
 from supervisor.root.notices import Notices
 from supervisor.root.pump import Pump
 from supervisor.root.quarters import Quarters
+from supervisor.root.schema import take_down
 from supervisor.root.spawn import Started
 from supervisor.root.starts import Start, Starts
 from supervisor.root.timers import Timers

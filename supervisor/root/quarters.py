@@ -7,7 +7,7 @@ from supervisor import cgroupnames
 from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root.cgroups import Cgroup, Cgroups
-from supervisor.root.instances import PLAIN
+from supervisor.root.schema import SCHEMA
 
 _BY_CGROUP = ("memory", "cpu")
 """The limits that only a controller of cgroup version 2 can apply."""
@@ -106,11 +106,11 @@ class Quarters:
 
     def take_down(self) -> list[dict[str, Any]]:
         """Those that are left, for the next root."""
-        return [PLAIN.down(cgroup) for cgroup in self._left]
+        return [SCHEMA.down(cgroup) for cgroup in self._left]
 
     def take_up(self, found: list[dict[str, Any]]) -> None:
         """Know them again."""
-        self._left = [PLAIN.up(cgroup) for cgroup in found]
+        self._left = [SCHEMA.up(cgroup) for cgroup in found]
 
 
 def _not_applied(wanted: Spawn, controllers: frozenset[str]) -> list[str]:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from logring import carry
+from logring import writer_state
 from logring.framesfile import FramesWriter
 from logring.layout import BLOCK_SIZE, RING_BLOCKS
 from logring.logfile import LogFileWriter
@@ -138,13 +138,13 @@ class RunLog:
             with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
                 self.record.hold(*self.held)
 
-    def take_down(self, keep: carry.Keep) -> dict[str, Any]:
+    def take_down(self, keep: writer_state.Keep) -> dict[str, Any]:
         """For the next root, while both threads wait; `keep` takes note of descriptors."""
         return {
             "name": self.name,
             "path": self.path,
             "sources": [[keep(source.fd), source.stream] for source in self.sources],
-            "writer": carry.take_down(self.writer, keep),
+            "writer": writer_state.take_down(self.writer, keep),
             "progress": None if self.file is None else self.file.progress,
             **{name: getattr(self, name) for name in _CARRIED},
         }
@@ -158,7 +158,7 @@ class RunLog:
             OSError: the ring cannot be mapped.
             LogError: it is no ring of ours.
         """
-        self = cls(found["name"], found["path"], carry.take_up(found["writer"]))
+        self = cls(found["name"], found["path"], writer_state.take_up(found["writer"]))
         self.sources = {Source(fd, stream, self) for fd, stream in found["sources"]}
         if found["progress"] is not None:
             seen, last, part = found["progress"]

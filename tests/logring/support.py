@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from logring.carry import take_down, take_up
 from logring.layout import STDERR, STDOUT
 from logring.logfile import LogFileWriter
 from logring.reader import Line, LogReader
 from logring.writer import RingWriter
+from logring.writer_state import take_down, take_up
 
 ROOT = str(Path(__file__).resolve().parents[2])
 T0 = 1_700_000_000_000

@@ -19,7 +19,7 @@ from logring.layout import STDOUT
 from logring.reader import LogReader
 from supervisor.logline import Log
 from supervisor.messages import Exited, Spawn
-from supervisor.root import handover, instances
+from supervisor.root import handover, schema
 from supervisor.root.cgroups import Cgroup
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.ear import Ear
@@ -182,7 +182,7 @@ def test_an_instance(tmp_path: Path) -> None:
     one.leftovers[3, 4] = "left (3)"
     one.untouchable.add(5)
     keep = Keep()
-    other = instances.take_up(json.loads(json.dumps(instances.take_down(one, keep))))
+    other = schema.take_up(json.loads(json.dumps(schema.take_down(one, keep))))
     assert one.ear is not None
     assert keep.fds == {one.ear.fileno()}
     for name in set(Instance.__slots__) - {"ear", "cgroup"}:
@@ -385,3 +385,12 @@ def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(os.listdir("/proc/self/fd")) <= before
     assert os.waitpid(tried[0], 0)[1] == signal.SIGKILL
     assert not answers
+
+
+def test_every_attribute_is_handed_over() -> None:
+    """No attribute of what an upgrade hands over is missing in the format, and none of the format in its class."""
+    for shape in schema.SCHEMA.shapes:
+        slots = {name for one in shape.cls.__mro__ for name in getattr(one, "__slots__", ())}
+        own = slots or set(shape.cls.__dataclass_fields__)  # type: ignore[attr-defined]
+        wanted = own - schema.NOT_HANDED_OVER.get(shape.cls, set())
+        assert {field.attribute for field in shape.fields} == wanted, shape.name

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logring.carry import _PLAIN, take_down, take_up
 from logring.errors import Corrupt
 from logring.layout import STDERR, STDOUT
-from logring.plain import Foreign, Plain
 from logring.redraw import Redraw
+from logring.ring import Ring
+from logring.schema import Foreign, Schema, Shape, fields
+from logring.writer import RingWriter
+from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, take_down, take_up
 from tests.logring.reducing import pieces
 from tests.logring.support import Log, texts
 from tests.logring.test_redraw_properties import hostile
@@ -26,7 +28,7 @@ def test_a_drawing_is_carried_at_any_point(data: bytes, size: int, full: bool) -
     there = Redraw(full=full)
     for piece in pieces(data, size):
         assert there.feed(piece) == here.feed(piece)
-        there = _PLAIN.up(json.loads(json.dumps(_PLAIN.down(there))))
+        there = SCHEMA.up(json.loads(json.dumps(SCHEMA.down(there))))
         assert there.region() == here.region()
     assert there.finish() == here.finish()
 
@@ -121,8 +123,44 @@ def test_a_ring_that_is_none(make_log: MakeLog) -> None:
 
 def test_unknown_classes_are_refused() -> None:
     """In both directions."""
-    plain = Plain({})
+    schema = Schema(())
     with pytest.raises(TypeError, match="Redraw"):
-        plain.down([Redraw(full=True)])
+        schema.down([Redraw(full=True)])
     with pytest.raises(Foreign, match="Redraw"):
-        plain.up({"Redraw": {}})
+        schema.up({"Redraw": {}})
+
+
+def test_every_attribute_is_handed_over(make_log: MakeLog) -> None:
+    """No attribute of a class that is handed over is missing in the format, and none of the format in its class."""
+    for shape in SCHEMA.shapes:
+        own = {name for one in shape.cls.__mro__ for name in getattr(one, "__slots__", ())} - {"ring"}
+        assert {field.attribute for field in shape.fields} == (own or {"frames"}), shape.name
+    log = make_log()
+    log.feed(STDOUT, b"line\n")
+    assert {field.attribute for field in WRITER} == vars(log.writer).keys() - set(OF_THE_RING)
+    assert {field.attribute for field in RING} == vars(log.writer.ring).keys() - set(OF_THE_FILE)
+    assert isinstance(log.writer, RingWriter)
+    assert isinstance(log.writer.ring, Ring)
+
+
+class Old:
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class New:
+    """What became of it: another name, another attribute, and one more."""
+
+    __slots__ = ("colour", "size_bytes")
+
+
+def test_renaming_keeps_the_format() -> None:
+    """A class and an attribute that were renamed, and a field that came later, are read from an older table."""
+    old = Schema([Shape(Old, "Box", fields("size"))])
+    new = Schema([Shape(New, "Box", fields("size", renamed={"size": "size_bytes"}, later={"colour": lambda: "red"}))])
+    box = new.up(json.loads(json.dumps(old.down(Old(7)))))
+    assert (type(box), box.size_bytes, box.colour) == (New, 7, "red")
+    with pytest.raises(Foreign, match="Box has the unknown fields colour"):
+        old.up(json.loads(json.dumps(new.down(box))))

@@ -1,0 +1,170 @@
+"""Objects as values that JSON has, and back, by tables that say which attribute is which field of the format.
+
+A program hands objects over to another version of itself. So the format has names of its own: a class or an attribute
+may be renamed, and only its line in the table changes. A field that came later has a default, which stands for it in
+what an older version wrote; a field that this version does not know is refused, since it would be lost.
+
+JSON lacks some types; these become an object with one member, the name of the type::
+
+    b"..."          {"bytes": "..."}, each byte a character
+    tuple, set ...  {"tuple": [...]}
+    dict            {"dict": [[key, value], ...]}
+    a shape         {"Name": {"field": value, ...}}
+    an enumeration  {"Name": value}
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+
+
+class Foreign(Exception):
+    """The values are not of the format that is known here."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the format."""
+
+    name: str
+    """In the format; never changes."""
+    attribute: str
+    """Of the object; may change."""
+    default: Callable[[], Any] | None = None
+    """Makes the value for what was written before there was this field; None: there always was."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the objects of one class are written. A class derived from bytes has its bytes as the field ``""``."""
+
+    cls: type
+    name: str
+    """In the format; never changes."""
+    fields: tuple[Field, ...]
+    make: Callable[..., Any] | None = None
+    """Makes an object of its attributes; None: they are set on an object that no constructor has seen."""
+
+
+def fields(
+    names: str, *, renamed: Mapping[str, str] | None = None, later: Mapping[str, Callable[[], Any]] | None = None
+) -> tuple[Field, ...]:
+    """Return fields of a format.
+
+    Args:
+        names: in the format, separated by blanks.
+        renamed: attributes by field, where they are called otherwise.
+        later: defaults by field, of those that came later.
+    """
+    attributes, defaults = renamed or {}, later or {}
+    return tuple(Field(name, attributes.get(name, name), defaults.get(name)) for name in (*names.split(), *defaults))
+
+
+def values_of(one: object, known: Iterable[Field]) -> dict[str, Any]:
+    """Return the values of an object's attributes by the names of their fields."""
+    return {field.name: getattr(one, field.attribute) for field in known}
+
+
+def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -> dict[str, Any]:
+    """Return values by attribute, with defaults for fields that came later.
+
+    Raises:
+        Foreign: a field is missing, or one is unknown; the message begins with `what`.
+    """
+    rest = dict(found)
+    values = {}
+    for field in known:
+        if field.name in rest:
+            values[field.attribute] = rest.pop(field.name)
+        elif field.default is not None:
+            values[field.attribute] = field.default()
+        else:
+            raise Foreign(f"{what} lacks {field.name}")
+    if rest:
+        raise Foreign(f"{what} has the unknown fields {', '.join(sorted(rest))}")
+    return values
+
+
+class Schema:
+    """Writes objects of certain shapes, and reads them again."""
+
+    def __init__(self, shapes: Iterable[Shape], enums: Mapping[str, type[Enum]] | None = None) -> None:
+        """`enums`: enumerations by their name in the format."""
+        self._by_name = {shape.name: shape for shape in shapes}
+        self._by_class = {shape.cls: shape for shape in self._by_name.values()}
+        self._enums = dict(enums or {})
+        self._enum_names = {cls: name for name, cls in self._enums.items()}
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """All shapes."""
+        return tuple(self._by_name.values())
+
+    def down(self, value: Any) -> Any:
+        """Return `value` as JSON has it.
+
+        Raises:
+            TypeError: there is an object of an unknown class in it.
+        """
+        cls = type(value)
+        if value is None or cls in (bool, int, float, str):
+            return value
+        if cls is bytes:
+            return {"bytes": value.decode("latin-1")}
+        if cls is list:
+            return [self.down(one) for one in value]
+        if cls is dict:
+            return {"dict": [[self.down(key), self.down(one)] for key, one in value.items()]}
+        if cls.__name__ in _SEQUENCES:
+            return {cls.__name__: [self.down(one) for one in value]}
+        if cls in self._enum_names:
+            return {self._enum_names[cls]: value.value}
+        shape = self._by_class.get(cls)
+        if shape is None:
+            raise TypeError(f"{cls.__name__} has no shape")
+        found = {name: self.down(one) for name, one in values_of(value, shape.fields).items()}
+        if isinstance(value, bytes):
+            found[""] = value.decode("latin-1")
+        return {shape.name: found}
+
+    def up(self, value: Any) -> Any:
+        """Return what :meth:`down` was given.
+
+        Raises:
+            Foreign: an unknown shape, or other fields than it has.
+        """
+        if isinstance(value, list):
+            return [self.up(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        ((name, body),) = value.items()
+        if name == "bytes":
+            return body.encode("latin-1")
+        if name == "dict":
+            return {self.up(key): self.up(one) for key, one in body}
+        if name in _SEQUENCES:
+            return _SEQUENCES[name]([self.up(one) for one in body])
+        if name in self._enums:
+            try:
+                return self._enums[name](body)
+            except ValueError as err:
+                raise Foreign(str(err)) from err
+        if name not in self._by_name:
+            raise Foreign(f"{name} is not known")
+        return self._object(self._by_name[name], body)
+
+    def _object(self, shape: Shape, body: dict[str, Any]) -> Any:
+        cls: Any = shape.cls
+        found = dict(body)
+        text = found.pop("").encode("latin-1") if issubclass(cls, bytes) else None
+        values = attributes_of(shape.name, {name: self.up(one) for name, one in found.items()}, shape.fields)
+        if shape.make is not None:
+            return shape.make(**values)
+        thing = cls.__new__(cls) if text is None else cls.__new__(cls, text)
+        for name, one in values.items():
+            setattr(thing, name, one)
+        return thing

@@ -1,0 +1,104 @@
+"""A writer that outlives the program: taken down to plain values, and taken up where the process is executed anew.
+
+Everything of it goes along, also what no reader has seen yet: unfinished lines, what is held back because a secret
+could begin there, a progress bar that is being drawn, frames on their way to the disk. The ring stays where it is; its
+descriptor is inherited. The tables here are the format (:mod:`logring.schema`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from logring.cells import Row
+from logring.drawing import Drawing, FrameQueue, LineEnd
+from logring.flood import Pace
+from logring.gap import Gap
+from logring.head import HeadBlock
+from logring.mask import Mask
+from logring.redraw import Redraw
+from logring.ring import Ring
+from logring.rows import Rows
+from logring.sampling import Samples
+from logring.schema import Schema, Shape, attributes_of, fields, values_of
+from logring.terminal import Screen
+from logring.writer import RingWriter
+
+SCHEMA = Schema(
+    (
+        Shape(Drawing, "Drawing", fields("_full _mask _newline _pace _redraw")),
+        Shape(FrameQueue, "FrameQueue", fields("_added _items _taken _told")),
+        Shape(Gap, "Gap", fields("_room bytes inside lines notes reason")),
+        Shape(
+            HeadBlock,
+            "HeadBlock",
+            fields(
+                "_reserve at base_ms ceiling_ms entries fill first_line flags floor_ms last_delta last_flags"
+                " last_frames last_stream limit lines number start"
+            ),
+        ),
+        Shape(LineEnd, "LineEnd", fields("frames")),
+        Shape(Mask, "Mask", fields("_begun _held _secrets count")),
+        Shape(Pace, "Pace", fields("_last_ms _tokens")),
+        Shape(Redraw, "Redraw", fields("_above _full _known _out _owes_pen _pen _raw _redrawn _samples _screen")),
+        Shape(Row, "Row", fields("_rendered cells pens touched wrapped")),
+        Shape(
+            Rows,
+            "Rows",
+            fields(
+                "_above _added _block _bottom _redraws _rows _samples _top closed margins over_picture row samples_left"
+                " settled"
+            ),
+        ),
+        Shape(Samples, "Samples", fields("_count _frames _size _stride")),
+        Shape(Screen, "Screen", fields("_column _in_string _rows _saved pen")),
+    )
+)
+WRITER = fields(
+    "_backlog _blocks _bytes _continued _create_at_ms _drawings _first_line _lines_long _live _masks _max_line"
+    " _min_room _open _policy _published_first _published_lines _region _region_epoch _resumed _seal_ms _seal_wanted"
+    " _seq _starts _swallow _tail_ms _tails _unmirrored block_size closed_blocks created dropped file_blocks"
+    " first_available frames gap head_block lines overflowed path place_error run_id sealed shortage written_blocks"
+)
+RING = fields("_pending_have _pending_seq _region_have _region_seq block_size slots table_have taken text_have")
+OF_THE_RING = ("ring", "_mm", "_view", "_head")
+"""Attributes of a writer that come from its ring."""
+OF_THE_FILE = ("path", "static", "mm", "fd")
+"""Attributes of a ring that come from its file."""
+
+Keep = Callable[[int], int]
+"""Takes note of a descriptor that has to be inherited, and returns it."""
+
+
+def take_down(writer: RingWriter, keep: Keep) -> dict[str, Any]:
+    """Return all of a writer, which nobody uses meanwhile; it can be used afterwards."""
+    found: dict[str, Any] = {"writer": SCHEMA.down(values_of(writer, WRITER))}
+    if writer.created:
+        ring = writer.ring
+        found["fd"] = keep(ring.fd)
+        found["ring"] = SCHEMA.down(values_of(ring, RING))
+        found["head"] = SCHEMA.down(writer.open_block)
+    return found
+
+
+def take_up(found: dict[str, Any]) -> RingWriter:
+    """Return the writer that was taken down, in another program. Nothing is written.
+
+    Raises:
+        Foreign: another version took it down.
+        OSError: the ring cannot be mapped.
+        LogError: it is no ring of ours.
+    """
+    values = attributes_of("the writer", SCHEMA.up(found["writer"]), WRITER)
+    writer = RingWriter(
+        values["path"], values["run_id"], blocks=values["_blocks"], block_size=values["block_size"], file_blocks=0
+    )
+    _set(writer, values)
+    if writer.created:
+        ring = Ring.adopt(writer.path, found["fd"])
+        _set(ring, attributes_of("the ring", SCHEMA.up(found["ring"]), RING))
+        writer.go_on(ring, SCHEMA.up(found["head"]))
+    return writer
+
+
+def _set(one: object, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(one, name, value)
