@@ -31,7 +31,7 @@ class Settings:
         RINGWARD_TOKEN, which a run gets together with RINGWARD_URL, goes nowhere else.
 
         Raises:
-            Failure: the configuration that names the socket is not valid, or the URL is none.
+            Failure: the configuration does not say where the socket is, or the URL is not valid.
         """
         from supervisor.cli.client import Api, unix_endpoint, url_endpoint
 
@@ -46,16 +46,33 @@ class Settings:
         """Path of the daemon's Unix socket.
 
         Raises:
-            Failure: the configuration that names it is not valid.
+            Failure: the configuration does not say where it is.
         """
         from supervisor.config.lookup import find_socket
+
+        with self._looking_for_the_daemon():
+            return find_socket(self.config, self.data, os.environ)
+
+    def data_directory(self) -> str:
+        """Path of the data directory of a daemon that runs.
+
+        Raises:
+            Failure: the configuration does not say where it is.
+        """
+        from supervisor.config.lookup import find_data_dir
+
+        with self._looking_for_the_daemon():
+            return find_data_dir(self.config, self.data, os.environ)
+
+    @contextmanager
+    def _looking_for_the_daemon(self) -> Iterator[None]:
         from supervisor.config.problems import ConfigError
 
         try:
-            return find_socket(self.config, self.data, os.environ)
+            yield
         except ConfigError as err:
             named = self.config or self.data
-            hint = "" if named else "\na daemon that runs can be reached all the same, by its directory: --data DIR"
+            hint = "" if named else "\nto reach a running daemon, name its data directory: --data DIR"
             raise Failure(f"{err}{hint}", exit_codes.CONFIG, plain=True) from err
 
 

@@ -31,7 +31,7 @@ from supervisor.config.params import unsuitable
 from supervisor.config.permissions import unknown as unknown_permissions
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
-from supervisor.config.reading import Source, included, read_source
+from supervisor.config.reading import Source, included, read_keys, read_source
 from supervisor.config.schema import MAX_UNITS, UNIT_NAME, Key, defaults_of, keys_of
 from supervisor.config.shellvars import dropped
 from supervisor.config.stamps import stamp
@@ -77,8 +77,6 @@ def load(path: str, environ: Mapping[str, str] | None = None) -> Config:
 def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None = None) -> dict[str, Values]:
     """Only the sections named, checked, by name; without defaults, tasks, services and included files.
 
-    For clients that only want to know where the daemon is.
-
     Raises:
         ConfigError: the file or one of these sections is not valid.
     """
@@ -87,6 +85,22 @@ def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None =
     found = {section: loader.section(main, section) for section in sections}
     loader.finish()
     return found
+
+
+def load_places(path: str, environ: Mapping[str, str]) -> tuple[Values, Problem | None]:
+    """Load ``data_dir`` and ``socket``, whatever else is wrong with the file: clients find the daemon by them.
+
+    Returns:
+        The keys that are set, and why root must not trust the file, if so.
+
+    Raises:
+        ConfigError: the file cannot be read, or one of the two is not valid.
+    """
+    loader = _Loader(environ)
+    main, distrusted = read_keys(path, (("daemon", "data_dir"), ("http", "socket")))
+    found = loader.section(main, "daemon") | loader.section(main, "http")
+    loader.finish()
+    return found, distrusted
 
 
 class _Loader:

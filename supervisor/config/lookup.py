@@ -60,8 +60,20 @@ def data_dir(option: str | None, configured: str | None, environ: Mapping[str, s
     return configured or default_data_dir(environ, os.geteuid())
 
 
+def find_data_dir(config: str | None, data: str | None, environ: Mapping[str, str]) -> str:
+    """The data directory of a daemon that may run, for the arguments of :func:`find_socket`.
+
+    Raises:
+        ConfigError: the configuration does not say where the directory is.
+    """
+    return data_dir(data, _places(config, data, environ).get("data_dir"), environ)
+
+
 def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]) -> str:
     """The Unix socket on which the daemon's API answers.
+
+    A configuration that is not valid does no harm, as long as ``data_dir`` and ``socket`` can be read from it: the
+    daemon that runs has an earlier version of it in force.
 
     Args:
         config: configuration file that the command line names, if any.
@@ -69,16 +81,39 @@ def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]
         environ: the environment.
 
     Raises:
-        ConfigError: the configuration cannot be read, and more than the data directory was to come from it.
+        ConfigError: the configuration does not say where the socket is.
     """
-    said: dict[str, str] = {}
-    if path := find_config(config, environ):
-        from supervisor.config.load import load_sections
+    places = _places(config, data, environ)
+    return places.get("socket") or os.path.join(data_dir(data, places.get("data_dir"), environ), SOCKET_NAME)
 
-        try:
-            sections = load_sections(path, "daemon", "http", environ=environ)
-            said = sections["daemon"] | sections["http"]
-        except ConfigError:
-            if config or not data:
-                raise
-    return said.get("socket") or os.path.join(data_dir(data, said.get("data_dir"), environ), SOCKET_NAME)
+
+def _places(config: str | None, data: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """``data_dir`` and ``socket`` as the configuration sets them; nothing if it is not needed and not usable."""
+    path = find_config(config, environ)
+    if path is None:
+        return {}
+    from supervisor.config.load import load_places
+
+    try:
+        places, distrusted = load_places(path, environ)
+        if distrusted is not None:
+            _check_owner(places, distrusted)
+    except ConfigError:
+        if config or not data:
+            raise
+        return {}
+    return places
+
+
+def _check_owner(places: Mapping[str, str], distrusted: Problem) -> None:
+    """Let a file that others can write name only what belongs to root: nobody lures root's clients elsewhere.
+
+    Raises:
+        ConfigError: it names something else.
+    """
+    try:
+        if all(os.stat(path).st_uid == 0 for path in places.values()):
+            return
+    except OSError:  # ENOENT
+        pass
+    raise ConfigError([distrusted])

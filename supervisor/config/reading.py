@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tomli
@@ -12,7 +12,7 @@ from supervisor.config.positions import KeyPath, Positions
 from supervisor.config.problems import ConfigError, Problem, dotted
 from supervisor.config.stamps import matches, stamp
 from supervisor.config.substitute import read_small
-from supervisor.config.syntax import explain
+from supervisor.config.syntax import explain, salvage
 from supervisor.dataclass import dataclass
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -51,12 +51,50 @@ def read_source(name: str) -> Source:
     Raises:
         ConfigError: it cannot be read, must not be trusted, or is no TOML.
     """
-    try:
-        data, status = read_small(name, MAX_FILE_BYTES)
-    except OSError as err:
-        raise ConfigError([Problem(name, None, "", f"cannot be read: {err.strerror or err}")]) from err
+    data, status = _read(name)
     if problem := distrust(name, status, os.geteuid()):
         raise ConfigError([problem])
+    return _parse(name, data, status)
+
+
+def read_keys(name: str, wanted: Collection[tuple[str, str]]) -> tuple[Source, Problem | None]:
+    """Read some keys of the file `name`, even if the file is not valid TOML.
+
+    Args:
+        name: the file.
+        wanted: table and key of each.
+
+    Returns:
+        A source that has only these keys, and why root must not trust the file, if so.
+
+    Raises:
+        ConfigError: the file cannot be read, or it is no TOML and the fault is in one of these keys.
+    """
+    data, status = _read(name)
+    directory = os.path.dirname(os.path.abspath(name))
+    text = data.decode("utf-8-sig", "replace")
+    try:
+        content = _parse(name, data, status).data
+    except ConfigError:
+        salvaged = salvage(text, wanted)
+        if salvaged is None:
+            raise
+        content = salvaged
+    found: dict[str, dict[str, Any]] = {}
+    for table, key in wanted:
+        if isinstance(content.get(table), dict) and key in content[table]:
+            found.setdefault(table, {})[key] = content[table][key]
+    return Source(name, directory, found, Positions(text), stamp(status)), distrust(name, status, os.geteuid())
+
+
+def _read(name: str) -> tuple[bytes, os.stat_result]:
+    try:
+        return read_small(name, MAX_FILE_BYTES)
+    except OSError as err:
+        raise ConfigError([Problem(name, None, "", f"cannot be read: {err.strerror or err}")]) from err
+
+
+def _parse(name: str, data: bytes, status: os.stat_result) -> Source:
     directory = os.path.dirname(os.path.abspath(name))
     text = _decode(name, data)
     try:

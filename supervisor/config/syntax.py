@@ -1,9 +1,13 @@
-"""What is wrong with a text that is no TOML, in the words of this configuration: the key, what it is, what to do.
+"""Texts that are not valid TOML: what is wrong with one, and the keys that can still be read from it.
 
-The parser knows only the place. The text is not to be relied on, so lines are looked at one by one.
+The parser reports only a place, and nothing behind it is parsed. So both functions look at the lines one by one.
 """
 
 import re
+from collections.abc import Collection
+from typing import Any
+
+import tomli
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _NAME = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
@@ -31,3 +35,39 @@ def explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
     if message in _VALUES and pair is not None and pair[2] not in tuple("\"'[{"):
         return key, "has no valid value", 'text stands in quotes: name = "…"'
     return key, f"{message[:1].lower()}{message[1:]}", _REMEDIES.get(message)
+
+
+def salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[str, Any]] | None:
+    """Read keys whose value stands on one line from a text that is not valid TOML.
+
+    Args:
+        text: the text.
+        wanted: table and key of each.
+
+    Returns:
+        The keys that were found, by table; None if the value of one cannot be read.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    header = ""
+    for line in text.splitlines():
+        if named := _HEADER.match(line):
+            header = named[1]
+        mentioned = [(table, key) for table, key in wanted if key in line and table in (header, *_words(line))]
+        if not mentioned or line.lstrip().startswith("#"):
+            continue
+        try:
+            content = tomli.loads(f"[{header}]\n{line}" if header and not named else line)
+        except ValueError:
+            if any(_words(line)[-1:] in ([table], [key]) for table, key in mentioned):
+                return None
+            continue
+        for table, key in mentioned:
+            if isinstance(content.get(table), dict) and key in content[table]:
+                found.setdefault(table, {}).setdefault(key, content[table][key])
+    return found
+
+
+def _words(line: str) -> list[str]:
+    """The parts of the key that stands on a line."""
+    pair = _KEY.match(line)
+    return [part.strip(" \t\"'") for part in pair[1].split(".")] if pair else []

@@ -509,3 +509,17 @@ def test_the_configuration_names_the_socket(daemon: FakeDaemon, tmp_path: Path) 
     (tmp_path / "ringward.toml").chmod(0o644)
     daemon.on("GET", "/api/tasks", {"items": []})
     assert CliRunner().invoke(cli, ["ps"]).exit_code == 0
+
+
+def test_a_broken_configuration_breaks_no_client(daemon: FakeDaemon, tmp_path: Path) -> None:
+    """Health checks and all other clients find a running daemon while somebody edits its file."""
+    path = tmp_path / "ringward.toml"
+    path.write_text(f"[daemon]\ndata_dir = '{tmp_path}/data'\n[tasks.job\nrun = 'x'\n")
+    path.chmod(0o644)
+    daemon.on("GET", "/readyz", {"status": "ok"})
+    daemon.on("GET", "/api/tasks", {"items": []})
+    daemon.on("GET", "/api/tasks/job/runs", {"items": [], "total": 0})
+    daemon.on("GET", "/api/local/credentials", problem(404, "configured"))
+    for arguments, code in ((["health"], 0), (["ps"], 0), (["stop", "job"], 0), (["password"], exit_codes.REFUSED)):
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exit_code == code, result.output

@@ -11,6 +11,7 @@ from supervisor.config.lookup import (
     data_dir,
     default_data_dir,
     find_config,
+    find_data_dir,
     find_socket,
     require_config,
 )
@@ -62,13 +63,60 @@ def test_the_socket_follows_configuration_and_data_directory(tmp_path: Path) -> 
     assert find_socket(str(path), "/elsewhere", {}) == str(tmp_path / "x.sock")
 
 
-def test_who_names_the_data_directory_needs_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is being edited keeps nobody from stopping what runs, unless it was named itself."""
+def test_a_broken_configuration_still_says_where_the_daemon_is(tmp_path: Path) -> None:
+    """A syntax error, an invalid key or bytes that are not UTF-8 do not hide `data_dir` and `socket`."""
+    path = tmp_path / "r.toml"
+    for text in (
+        b"[daemon]\ndata_dir = 'd'\nshutdown_timeout = \n",
+        b'[tasks.a\n[daemon] # where\ndata_dir = "d" # here\n',
+        b"[tasks.a]\nrun = ['x',\n[daemon]\ndata_dir = 'd'\n",
+        b"[tasks.a]\nrun = '''\n[daemon]\n  data_dir = 'd'\n",
+        b"daemon.data_dir = 'd'\n[daemon\n",
+        b"daemon = { data_dir = 'd' }\n[[[\n",
+        b"[daemon]\n# data_dir = 'e'\ndata_dir = 'd'\ndata_dir = 'd'\n",
+        b"[daemon]\ndata_dir = 'd'\n[tasks.a]\nrun = '\xff'\n",
+        b"[daemon]\ndata_dir = 'd'\nport = 1\n[http]\nlisten = 3\nnonsense = true\n",
+        b"[daemon]\ndata_dir = 'd'\n[http]\nsessions = " + b"9" * 5000 + b"\n",
+    ):
+        path.write_bytes(text)
+        path.chmod(0o644)
+        assert find_socket(str(path), None, {}) == str(tmp_path / "d" / "ringward.sock"), text
+        assert find_data_dir(str(path), None, {}) == str(tmp_path / "d"), text
+    path.write_bytes(b"[http]\nsocket = '${HERE}/x.sock'\n[tasks\n")
+    assert find_socket(str(path), "/elsewhere", {"HERE": "/run"}) == "/run/x.sock"
+
+
+def test_a_configuration_that_is_broken_elsewhere_leaves_the_default(tmp_path: Path) -> None:
+    """Without `data_dir`, the default holds, as it does for the daemon."""
+    path = tmp_path / "r.toml"
+    path.write_text("[tasks.a]\ndata_dir = 'x'\n[daemon\n")
+    path.chmod(0o644)
+    assert find_data_dir(str(path), None, {}) == default_data_dir({}, os.geteuid())
+
+
+def test_a_data_directory_that_cannot_be_read_from_the_file_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No client asks another daemon than the one that was meant; --data names it without the file."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "ringward.toml"
-    path.write_text("[daemon\n")
-    path.chmod(0o644)
-    assert find_socket(None, "/elsewhere", {}) == "/elsewhere/ringward.sock"
-    for config, data in ((None, None), (str(path), "/elsewhere")):
-        with pytest.raises(ConfigError):
-            find_socket(config, data, {})
+    for text in ("[daemon]\ndata_dir = /srv\n", "[daemon]\ndata_dir = 3\n", "[daemon]\ndata_dir = '${NONE}'\n"):
+        path.write_text(text)
+        path.chmod(0o644)
+        assert find_socket(None, "/elsewhere", {}) == "/elsewhere/ringward.sock"
+        for config, data in ((None, None), (str(path), "/elsewhere")):
+            with pytest.raises(ConfigError, match=r"toml:2:.*daemon\.data_dir: "):
+                find_socket(config, data, {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root distrusts files")
+def test_a_file_that_others_can_write_leads_root_to_no_place_of_theirs(tmp_path: Path) -> None:
+    """Root's clients follow such a file only to what belongs to root."""
+    path, place = tmp_path / "r.toml", tmp_path / "d"
+    place.mkdir()
+    path.write_text("[daemon]\ndata_dir = 'd'\n")
+    path.chmod(0o666)
+    assert find_data_dir(str(path), None, {}) == str(place)
+    os.chown(place, 12345, 12345)
+    with pytest.raises(ConfigError, match="writable by everybody"):
+        find_data_dir(str(path), None, {})

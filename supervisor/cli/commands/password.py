@@ -1,5 +1,6 @@
 """``ringward password``: the password that the daemon made for itself."""
 
+import contextlib
 import os
 
 import click
@@ -38,18 +39,15 @@ def command(settings: Settings, as_json: bool) -> None:
 
 
 def _origin(settings: Settings) -> str:
-    """Where a configured password comes from."""
+    """Where a configured password comes from, as far as the configuration can be read."""
     from supervisor.config.load import load_sections
     from supervisor.config.lookup import find_config
     from supervisor.config.problems import ConfigError
 
+    password_file = None
     if path := find_config(settings.config, os.environ):
-        try:
+        with contextlib.suppress(ConfigError):
             password_file = load_sections(path, "http")["http"].get("password_file")
-        except ConfigError as err:
-            if settings.config is None and settings.data is not None:  # nobody has asked for it
-                return "RINGWARD_PASSWORD was set at its start"
-            raise Failure(str(err), exit_codes.CONFIG, plain=True) from err
-        if password_file:
-            return f"RINGWARD_PASSWORD was set at its start, or it stands in {password_file} ([http] password_file)"
+    if password_file:
+        return f"RINGWARD_PASSWORD was set at its start, or it stands in {password_file} ([http] password_file)"
     return "RINGWARD_PASSWORD was set at its start"

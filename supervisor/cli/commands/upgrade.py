@@ -1,6 +1,5 @@
 """``ringward upgrade``: have the daemon become the version that is installed, without ending anything."""
 
-import os
 import time
 from typing import Any
 
@@ -8,7 +7,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
+from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 from supervisor.version import VERSION
 
 _TIMEOUT_S = 180.0
@@ -30,7 +29,7 @@ def command(settings: Settings, if_different: bool, as_json: bool) -> int:
     """
     from supervisor.cli.running import Running
 
-    daemon = Running(_data(settings))
+    daemon = Running(settings.data_directory())
     before = daemon.answer()["version"]
     if if_different and before == VERSION:
         _show(as_json, {"upgraded": False, "from": before, "version": before})
@@ -41,18 +40,6 @@ def command(settings: Settings, if_different: bool, as_json: bool) -> int:
     _wait_for_the_api(settings, answer["version"])
     _show(as_json, {"upgraded": True, "from": before, "version": answer["version"]})
     return exit_codes.OK
-
-
-def _data(settings: Settings) -> str:
-    """The data directory, without looking at the rest of the configuration: the daemon runs, whatever stands there."""
-    from supervisor.config.load import load_sections
-    from supervisor.config.lookup import data_dir, find_config
-
-    configured = None
-    if not settings.data and (path := find_config(settings.config, os.environ)):
-        with config_errors():
-            configured = load_sections(path, "daemon", environ=os.environ)["daemon"].get("data_dir")
-    return data_dir(settings.data, configured, os.environ)
 
 
 def _wait_for_the_api(settings: Settings, version: str) -> None:
