@@ -15,7 +15,7 @@ from supervisor.config.exposure import BasePath, HostName, Network, Url
 from supervisor.config.listen import Listen
 from supervisor.config.permissions import Permission
 from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
-from supervisor.config.timing import RETRY_REASONS, Moment, OnStart, RetryCause
+from supervisor.config.timing import ATTEMPTS, RETRY_REASONS, UNLIMITED_ATTEMPTS, Attempts, Moment, OnStart, RetryCause
 from supervisor.config.values import (
     Choice,
     CommandLine,
@@ -199,6 +199,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     Flag: _always(_or_reference({"type": "boolean"})),
     OnStart: _always(_or_reference({"enum": [True, False, "boot"]})),
     Integer: _integer,
+    Attempts: lambda _kind: {"anyOf": [{"const": UNLIMITED_ATTEMPTS}, _integer(ATTEMPTS)]},
     Choice: lambda kind: _or_reference({"enum": list(kind.words)}),
     Duration: _always(_DURATION),
     process.Seconds: _always(_DURATION),

@@ -354,8 +354,8 @@ class Service:
     restart_delay_ms: int
     restart_backoff: Backoff
     restart_max_delay_ms: int
-    restart_attempts: int
-    """More quick failures in a row than this make the service fatal."""
+    restart_attempts: float
+    """More quick failures in a row than this make the service fatal; infinity: never."""
     healthy_after_ms: int
     fatal_retry_ms: int | None
     """How long after it was given up an instance is tried again; None: never."""

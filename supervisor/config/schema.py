@@ -18,7 +18,7 @@ from supervisor.config.permissions import Permission
 from supervisor.config.presets import PRESETS
 from supervisor.config.probes import LIVE, READY, LinePattern
 from supervisor.config.process import Limits, Stdin, StopSignal, Umask, User
-from supervisor.config.timing import Moment, OnStart, RetryCause
+from supervisor.config.timing import Attempts, Moment, OnStart, RetryCause
 from supervisor.config.values import (
     NAME,
     Choice,
@@ -254,7 +254,13 @@ KEYS: Final = (
     Key("restart_delay", SERVICE, Duration(), "1s", "before the first restart", "restart_delay_ms"),
     Key("restart_backoff", SERVICE, choice("constant", "linear", "exponential"), "exponential", "how the delay grows"),
     Key("restart_max_delay", SERVICE, Duration(), "60s", "how far the delay grows", "restart_max_delay_ms"),
-    Key("restart_attempts", SERVICE, Integer(0, 10_000), 3, "quick failures in a row before it is given up"),
+    Key(
+        "restart_attempts",
+        SERVICE,
+        Attempts(),
+        3,
+        "quick failures in a row before it is given up; unlimited: it is restarted for ever",
+    ),
     Key("healthy_after", SERVICE, Duration(), "10s", "an end after this is no quick failure", "healthy_after_ms"),
     Key(
         "fatal_retry",

@@ -1,5 +1,6 @@
 """The types of values that say when a task runs."""
 
+import math
 import re
 from datetime import datetime
 from typing import Literal
@@ -9,6 +10,8 @@ from supervisor.config.values import Flag, Integer, Text, choice
 
 RETRY_REASONS = ("failed", "timeout", "crashed", "start_failed", "log_overflow")
 """End reasons after which a task can be tried again."""
+ATTEMPTS = Integer(0, 10_000)
+UNLIMITED_ATTEMPTS = "unlimited"
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 _END_MS = 7_289_654_400_000
@@ -57,6 +60,23 @@ class OnStart:
     def describe(self) -> str:
         """See :class:`supervisor.config.values.ValueType`."""
         return 'true, false or "boot"'
+
+
+class Attempts:
+    """A number of attempts, or no end of them."""
+
+    def parse(self, value: object, directory: str) -> float:
+        """Return the number; infinity for ``"unlimited"``."""
+        if value == UNLIMITED_ATTEMPTS:
+            return math.inf
+        try:
+            return ATTEMPTS.parse(value, directory)
+        except Invalid:
+            raise Invalid(f"must be {self.describe()}") from None
+
+    def describe(self) -> str:
+        """Return the phrase for messages and the documentation."""
+        return f'{ATTEMPTS.describe()}, or "{UNLIMITED_ATTEMPTS}"'
 
 
 class RetryCause:

@@ -234,7 +234,7 @@ def step(state: State, event: Event) -> _Outcome:
     return TABLE[state, event]
 
 
-def classify(restart: str, *, succeeded: bool, requested: bool, failures: int, attempts: int) -> Event:
+def classify(restart: str, *, succeeded: bool, requested: bool, failures: int, attempts: float) -> Event:
     """What the exit of an instance means under its restart policy.
 
     Args:
@@ -242,7 +242,7 @@ def classify(restart: str, *, succeeded: bool, requested: bool, failures: int, a
         succeeded: it ended with a status that counts as success.
         requested: somebody stopped this run; a service's run is then recycled whatever the policy says.
         failures: quick exits in a row, this one included (0 when it had been healthy).
-        attempts: how many quick exits in a row are forgiven.
+        attempts: how many quick exits in a row are forgiven; infinity: all of them.
     """
     if requested:
         return Event.AGAIN

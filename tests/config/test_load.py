@@ -1,6 +1,7 @@
 """Loading: what a valid file means, and how everything that is wrong is told."""
 
 import json
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -452,3 +453,12 @@ def test_secrets_of_the_defaults(config: Load) -> None:
         '[defaults]\nsecrets = { A = "aaaaaa", B = "bbbbbb" }\n[tasks.a]\nrun = "true"\nsecrets = { A = "cccccc" }\n'
     )
     assert loaded.tasks["a"].secrets == {"A": "cccccc", "B": "bbbbbb"}
+
+
+def test_unlimited_restart_attempts(config: Load) -> None:
+    """restart_attempts takes a number from 0 to 10000 or "unlimited", and an error names both."""
+    loaded = config('[services.s]\nrun = "true"\nrestart_attempts = "unlimited"\n')
+    assert loaded.services["s"].restart_attempts == math.inf
+    for wrong in ('"forever"', "10001", "-1"):
+        with pytest.raises(ConfigError, match='from 0 to 10000, or "unlimited"'):
+            config(f'[services.s]\nrun = "true"\nrestart_attempts = {wrong}\n')

@@ -38,6 +38,17 @@ def test_further_attempts(bench: Make) -> None:
     assert told(one) == ["service.fatal"]
 
 
+def test_unlimited_attempts(bench: Make) -> None:
+    """A service with restart_attempts = "unlimited" is never given up, however often it ends at once."""
+    one = bench(service().replace("restart_attempts = 0", 'restart_attempts = "unlimited"'))
+    unit = taken_up(one)
+    (instance,) = unit.instances
+    instance.failures = 20_000
+    ends(one, instance, status=FAILED)
+    assert (instance.state, instance.failures) == (State.BACKOFF, 20_001)
+    assert told(one) == []
+
+
 def test_without_fatal_retry(bench: Make) -> None:
     """It waits for people."""
     one = bench(service())
