@@ -1,8 +1,8 @@
-"""What comes of reading another program's configuration, and how it is written as ours."""
+"""The result of reading another program's configuration, and the configuration of ours that is written of it."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,56 +14,110 @@ _LITERAL = frozenset({"run"})
 """Keys in which ``${`` means nothing to us."""
 
 Kind = str
-"""``tasks`` or ``services``."""
+"""``tasks``, ``services`` or ``launchers``."""
 
 
 class Unreadable(Exception):
     """A file cannot be read as what it is said to be."""
 
 
+@dataclass(frozen=True)
+class Note:
+    """One line of the report, which the written file has as a comment, too."""
+
+    place: str
+    """Of the other program's configuration: a file, a line, a section."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
 @dataclass
 class Unit:
-    """A task or service."""
+    """A task, a service or a launcher."""
 
     kind: Kind
     name: str
     keys: dict[str, Any]
     origin: str
     """Where it comes from, as a comment."""
+    places: tuple[str, ...]
+    """Notes on these places belong to it."""
 
 
 @dataclass
 class Outcome:
-    """Tasks and services, and what could not be carried over: each with its place."""
+    """Tasks and services, and a report on the rest, each line with its place."""
 
     units: list[Unit] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    lost: list[Note] = field(default_factory=list)
+    """What is not carried over, or means something else."""
+    advice: list[Note] = field(default_factory=list)
+    """What is carried over, and is to be known."""
+    _sequence: list[Unit | Note] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """The report: what is not carried over first."""
+        return [str(note) for note in (*self.lost, *self.advice)]
 
     def note(self, place: str, text: str) -> None:
-        """Tell of something that could not be carried over, once."""
-        line = f"{place}: {text}"
-        if line not in self.notes:
-            self.notes.append(line)
+        """Report a thing that is not carried over, or that means something else here, once."""
+        self._report(self.lost, Note(place, text))
 
-    def add(self, kind: Kind, wanted: str, keys: Mapping[str, Any], origin: str) -> Unit:
-        """Add a task or service under a name that is valid and free, made of the one that is wanted."""
+    def advise(self, place: str, text: str) -> None:
+        """Report a thing that is carried over and that people have to know, once."""
+        self._report(self.advice, Note(place, text))
+
+    def _report(self, notes: list[Note], note: Note) -> None:
+        if note not in notes:
+            notes.append(note)
+            self._sequence.append(note)
+
+    def add(self, kind: Kind, wanted: str, keys: Mapping[str, Any], origin: str, *places: str) -> Unit:
+        """Add a unit under a valid and free name made of the wanted one.
+
+        Args:
+            kind: of the unit.
+            wanted: its name there.
+            keys: their values; those that are None or empty are left out.
+            origin: for the comment above it.
+            places: notes on these belong to it; default: `origin`.
+        """
         name = _NOT_NAME.sub("-", wanted).strip("-.")[:90] or "task"
         taken = {unit.name for unit in self.units}
         free = next(one for one in (name, *(f"{name}-{n}" for n in range(2, 10_000))) if one not in taken)
         if not UNIT_NAME.fullmatch(free):
             raise ValueError(free)
-        unit = Unit(kind, free, {key: value for key, value in keys.items() if value not in (None, {}, [])}, origin)
+        said = {key: value for key, value in keys.items() if value not in (None, {}, [])}
+        unit = Unit(kind, free, said, origin, places or (origin,))
         self.units.append(unit)
+        self._sequence.append(unit)
         return unit
 
     def toml(self, source: str) -> str:
-        """Our configuration."""
+        """Return the configuration; notes stand where the unit stands, or would stand."""
+        owned = {place for unit in self.units for place in unit.places}
         lines = [f"# Made by ringward import from {_comment(source)}."]
-        for unit in self.units:
-            lines += ["", f"# {_comment(unit.origin)}", f"[{unit.kind}.{_key(unit.name)}]"]
-            for key, value in unit.keys.items():
-                lines.append(f"{key} = {_value(value, literal=key in _LITERAL)}")
+        for one in self._sequence:
+            if isinstance(one, Unit):
+                lines += ["", *self._written(one)]
+            elif one.place not in owned:
+                lines += ["", self._remark(one, str(one))]
         return "\n".join(lines) + "\n"
+
+    def _written(self, unit: Unit) -> Iterator[str]:
+        yield f"# {_comment(unit.origin)}"
+        for note in self._sequence:
+            if isinstance(note, Note) and note.place in unit.places:
+                yield self._remark(note, note.text)
+        yield f"[{unit.kind}.{_key(unit.name)}]"
+        for key, value in unit.keys.items():
+            yield f"{key} = {_value(value, literal=key in _LITERAL)}"
+
+    def _remark(self, note: Note, text: str) -> str:
+        return f"# {'LOOK AT THIS' if note in self.lost else 'Note'}: {_comment(text)}"
 
 
 def _comment(text: str) -> str:

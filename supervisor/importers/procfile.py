@@ -24,18 +24,18 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             continue
         found = _LINE.fullmatch(line)
         if found is None:
-            outcome.note(place, "is no line of a Procfile")
+            outcome.note(place, f"is no line of a Procfile: {line}")
             continue
         name, command = found.groups()
         keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}
         port = first_port + _STEP * count
         keys["env"] = {"PORT": str(port)}  # which programs also take without being told
         if _PORT.search(command):
-            outcome.note(place, f"PORT is {port}, as with Foreman; change it in env")
+            outcome.advise(place, f"PORT is {port}, as with Foreman; change it in env")
         count += 1
         if name == _RELEASE:
-            outcome.note(place, "release is a task without a schedule: run it when you deploy")
-        outcome.add("tasks" if name == _RELEASE else "services", name, keys, f"{place}: {line}")
+            outcome.advise(place, "release is a task without a schedule: run it when you deploy")
+        outcome.add("tasks" if name == _RELEASE else "services", name, keys, f"{place}: {line}", place)
 
 
 def _first_port(env_file: str) -> int:

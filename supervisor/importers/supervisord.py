@@ -128,7 +128,7 @@ def _program(
             _carry(key, expanded(value), keys, place, outcome)
         elif key.endswith("_logfile"):
             if value.upper() not in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2"):
-                outcome.note(place, f"{key} = {value}: output is kept in Ringward's logs instead")
+                outcome.note(place, f"{key} = {value}: the logs of Ringward keep the output instead")
         elif key not in _NOT_NEEDED:
             outcome.note(place, f"{key} is not carried over")
     keys["env"] = env

@@ -26,8 +26,8 @@ _KINDS = ("cron", "supervisord", "systemd", "procfile")
 def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:
     """Make a configuration of what another program runs: cron, supervisord, systemd or a Procfile.
 
-    The configuration goes to standard output, what could not be carried over to standard error. Nothing of the other
-    program is changed.
+    The configuration goes to standard output, the report to standard error. What is not carried over stands in the
+    configuration as a comment at its place, and the exit status is 1. Nothing of the other program is changed.
     """
     from supervisor.cli.tables import show_json
     from supervisor.importers.outcome import Outcome
@@ -44,7 +44,9 @@ def command(kind: str, files: tuple[str, ...], output: str | None, system: bool,
         _write(output, toml)
     if not as_json:
         _report(outcome, problems)
-    return exit_codes.CONFIG if problems else exit_codes.OK
+    if problems:
+        return exit_codes.CONFIG
+    return exit_codes.REFUSED if outcome.lost else exit_codes.OK
 
 
 def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool) -> None:
@@ -57,7 +59,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
     from supervisor.importers.outcome import Unreadable
 
     def cron(path: str, text: str, outcome: "Outcome") -> None:
-        crontab.read(path, text, outcome, system=system or crontab.is_system(path))
+        crontab.read(path, text, outcome, system=system or crontab.is_system(path, text))
 
     readers: dict[str, Callable[[str, str, Outcome], None]] = {
         "cron": cron,
@@ -117,7 +119,12 @@ def _report(outcome: "Outcome", problems: list[str]) -> None:
     tasks = sum(unit.kind == "tasks" for unit in outcome.units)
     services = len(outcome.units) - tasks
     click.echo(f"ringward: {counted(tasks, 'task')}, {counted(services, 'service')}", err=True)
-    for title, lines in (("to look at", outcome.notes), ("not valid yet", problems)):
+    lost, advice = map(str, outcome.lost), map(str, outcome.advice)
+    for title, lines in (
+        ("not carried over, or different here", list(lost)),
+        ("to know", list(advice)),
+        ("not valid yet", problems),
+    ):
         if lines:
             click.echo(f"{title}:", err=True)
             for line in lines:
