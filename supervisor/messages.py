@@ -57,7 +57,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any
 
-from supervisor.dataclass import asdict, dataclass, field
+from supervisor.dataclass import dataclass, field
 from supervisor.version import VERSION
 
 PROTOCOL = 2
@@ -254,7 +254,7 @@ class Boot:
 
     def to_dict(self, protocol: int = PROTOCOL) -> dict[str, Any]:
         """Return the settings for a frame, without defaults and without fields that a root of `protocol` lacks."""
-        found = without_defaults(self, asdict(self))
+        found = without_defaults(self)
         return {name: value for name, value in found.items() if _SINCE.get(name, 1) <= protocol}
 
     @classmethod
@@ -335,7 +335,7 @@ def spawn_message(spawn: Spawn, protocol: int) -> Frame:
 
     A request that needs more than such a root knows becomes a refusal, whose reason the log of the run shows.
     """
-    found = without_defaults(spawn, vars(spawn))
+    found = without_defaults(spawn)
     unknown = sorted(name for name in found if _SINCE.get(name, 1) > protocol)
     if unknown:
         found = {name: value for name, value in found.items() if name not in unknown}
@@ -343,10 +343,11 @@ def spawn_message(spawn: Spawn, protocol: int) -> Frame:
     return found
 
 
-def without_defaults(one: object, values: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the `values` of a dataclass object that differ from the defaults of its fields."""
+def without_defaults(one: Boot | Spawn) -> dict[str, Any]:
+    """Return the fields of a message that differ from their defaults."""
     defaults = _defaults(type(one))  # type: ignore[arg-type]  # a class is hashable
-    return {name: value for name, value in values.items() if value != defaults.get(name, MISSING)}
+    values = ((field.name, getattr(one, field.name)) for field in fields(type(one)))
+    return {name: value for name, value in values if value != defaults.get(name, MISSING)}
 
 
 @cache

@@ -419,7 +419,7 @@ class Lives:
     def _exited(self, exited: Exited, log: str = "") -> None:
         self.exits[exited.run] = exited
         self._estate.exited(exited, log)
-        self._send({"op": "exited", **{name: value for name, value in vars(exited).items() if name != "origin"}})
+        self._send({"op": "exited", **asdict(exited), "origin": {}})
 
     # Stopping.
 
