@@ -152,11 +152,11 @@ def is_interactive() -> bool:
 
 def _show(runs: list[Run], total: int) -> None:
     """List runs, and say how many more there are."""
-    from supervisor.cli.commands.runs import COLUMNS, row
+    from supervisor.cli.commands.runs import COLUMNS, GIVES_WAY, row
     from supervisor.cli.tables import show_table
 
     if runs:
-        show_table(COLUMNS, [row(run) for run in runs])
+        show_table(COLUMNS, [row(run) for run in runs], gives_way=GIVES_WAY)
     sys.stdout.flush()
     if total > len(runs):
         click.echo(f"... and {total - len(runs)} more", err=True)

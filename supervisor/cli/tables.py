@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,10 @@ _COLOURS = {
     "stopped": "yellow",
     "paused": "yellow",
 }
+_GAP = 2
+"""Cells between two columns."""
+_LEAST_PROSE = 16
+"""Cells below which wrapped text is hard to read."""
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -32,25 +36,87 @@ def show_json(data: Any) -> None:
     print(json.dumps(data, indent=2))
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: with rich on a terminal, else one line per row, its cells separated by tabs."""
+def show_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    prose: Collection[str] = (),
+    gives_way: Sequence[str] = (),
+) -> None:
+    """Print a table: aligned on a terminal, else one line per row, its cells separated by tabs.
+
+    Args:
+        columns: The headings.
+        rows: The cells of each row.
+        prose: Columns whose cells may be wrapped between words. Names, ids and numbers are never wrapped.
+        gives_way: Columns that a narrow terminal does not show, the least important first. If the others do not fit
+            either, each row becomes a block of lines with one cell on each.
+    """
     shown = [[harmless(cell).replace("\t", " ") for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in [columns, *shown]:
             print("\t".join(row))
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False, soft_wrap=False)
+    longest = [max((cell_len(row[index]) for row in shown), default=0) for index in range(len(columns))]
+    widths = _layout(columns, longest, prose, gives_way, console.width)
+    if widths is None:
+        _show_blocks(columns, shown)
+        return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for index, column in enumerate(columns):
-        # A run's id is marked with the mouse, so it stays whole, and so do words of headings.
-        whole = column.split(" ") + ([row[index] for row in shown] if column == "RUN" else [])
-        table.add_column(column, overflow="fold", min_width=max(map(len, whole)))
+    for index, width in widths.items():
+        table.add_column(columns[index], overflow="fold", width=width)
     for row in shown:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in row))
-    Console(highlight=False, soft_wrap=False).print(table, crop=False)
+        cells = [row[index] for index in widths]
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in cells))
+    console.print(table, crop=False)
+    hidden = [column for index, column in enumerate(columns) if index not in widths]
+    if hidden and shown:
+        console.print(f"(a wider terminal shows {', '.join(hidden)}, too)", style="dim")
+
+
+def _layout(
+    columns: Sequence[str],
+    longest: Sequence[int],
+    prose: Collection[str],
+    gives_way: Sequence[str],
+    available: int,
+) -> dict[int, int] | None:
+    """Return the width of each column that is shown, by its index; None if those that must be shown do not fit."""
+    kept = list(range(len(columns)))
+    for leaving in (None, *gives_way):
+        kept = [index for index in kept if columns[index] != leaving]
+        for wrapped in (False, True):
+            widths = {index: max(longest[index], _heading(columns[index], wrapped=wrapped)) for index in kept}
+            wrapping = sorted((index for index in kept if columns[index] in prose), key=widths.__getitem__)
+            fixed = sum(width for index, width in widths.items() if index not in wrapping)
+            room = available - fixed - _GAP * (len(kept) - 1)
+            if sum(min(widths[index], _LEAST_PROSE) for index in wrapping) > room or room < 0:
+                continue
+            for done, index in enumerate(wrapping):
+                widths[index] = min(widths[index], room // (len(wrapping) - done))
+                room -= widths[index]
+            return widths
+    return None
+
+
+def _heading(column: str, *, wrapped: bool) -> int:
+    """How wide a heading is; `wrapped`: with each word on a line of its own."""
+    return max(map(len, column.split(" "))) if wrapped else len(column)
+
+
+def _show_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print each row as a block of lines, with one cell on each."""
+    width = max(map(len, columns))
+    for row in rows:
+        for column, cell in zip(columns, row, strict=True):
+            print(f"{column:<{width}}  {cell}")
+        print()
 
 
 def when(text: str | None, now: datetime | None = None) -> str:

@@ -287,17 +287,53 @@ class TestLists:
         assert first.index("STATE") == third.index("[red]")
         assert "^[[2J" in second
 
-    @pytest.mark.parametrize("columns", [20, 60])
-    def test_a_narrow_terminal_cuts_no_id(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+    @pytest.mark.parametrize("columns", [120, 80, 50, 20])
+    def test_a_narrow_terminal_folds_no_name(
+        self,
+        ringward: Ringward,
+        daemon: FakeDaemon,
+        monkeypatch: pytest.MonkeyPatch,
+        columns: int,
     ) -> None:
-        """Who marks it with the mouse has all of it; headings stay words, too."""
+        """No row is wider than the terminal as long as names fit; names and ids are always whole."""
+        monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _self: True)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        name = "nightly-export"
+        daemon.on("GET", "/api/runs", {"runs": [run(taskName=name, retryAttempt=2)] * 2, "total": 2})
+        daemon.on("GET", "/api/tasks", {"items": [self.SERVICE | {"name": name}, self.TASK | {"name": name}]})
+        entry = {"at": "2026-11-21T03:00:00.000Z", "who": "token deploy", "from": "127.0.0.1", "status": 403}
+        entry |= {"operation": "triggerTask", "target": name, "reason": "the token may not trigger this task"}
+        daemon.on("GET", "/api/audit", {"items": [entry]})
+        for command, whole in (("runs", (name, RUN)), ("ps", (name,)), ("audit", ("triggerTask", "token deploy"))):
+            result = ringward(command)
+            lines = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout).splitlines()
+            assert all(any(word in line for line in lines) for word in whole), result.stdout
+            if columns >= 50:
+                assert max(map(len, lines)) <= columns, result.stdout
+                assert sum(name in line for line in lines) == {"runs": 2, "ps": 2}.get(
+                    command, 0 if columns == 50 else 1
+                )
+
+    @pytest.mark.parametrize(
+        ("columns", "shown"),
+        [
+            (50, ["NAME  STATE                               TOOK", "web   waiting for the database to answer  12.0s"]),
+            (30, ["NAME  STATE              TOOK", "web   waiting for the    12.0s"]),
+            (24, ["NAME  STATE", "web   waiting for the", "      database to answer", "(a wider terminal shows"]),
+            (10, ["NAME", "web", "(a wider", "terminal"]),
+            (2, ["NAME   web", "STATE  waiting for the database to answer", "TOOK   12.0s"]),
+        ],
+    )
+    def test_the_least_important_columns_give_way_first(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int, shown: list[str]
+    ) -> None:
+        """Text wraps between words before a column is left out; a row that cannot fit becomes a block of lines."""
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
         monkeypatch.setenv("COLUMNS", str(columns))
-        show_table(["RUN", "TASK", "TRIGGER"], [[RUN, "a-task-with-a-rather-long-name", "startup, retry 2"]])
-        shown = capsys.readouterr().out
-        assert RUN in shown
-        assert "TRIGGER" in shown
+        row = ["web", "waiting for the database to answer", "12.0s"]
+        show_table(["NAME", "STATE", "TOOK"], [row], prose={"STATE"}, gives_way=["TOOK", "STATE"])
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+        assert [line.rstrip() for line in lines[: len(shown)]] == shown
 
     def test_times_are_told_as_people_tell_them(self) -> None:
         """Two units at most, in either direction."""

@@ -7,6 +7,7 @@ import click
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 _PAGE = 500
+_COLUMNS = ("TIME", "WHO", "FROM", "WHAT", "OF", "RESULT", "REASON")
 
 
 @click.command("audit", epilog="Example: ringward audit -n 20")
@@ -42,4 +43,4 @@ def command(settings: Settings, limit: int, as_json: bool) -> None:
         ]
         for entry in items
     ]
-    show_table(("TIME", "WHO", "FROM", "WHAT", "OF", "RESULT", "REASON"), rows)
+    show_table(_COLUMNS, rows, prose={"REASON"}, gives_way=("REASON", "FROM", "RESULT", "OF"))

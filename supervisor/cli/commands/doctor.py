@@ -36,6 +36,7 @@ def command(settings: Settings, as_json: bool) -> int:
         show_table(
             ("WHAT", "VERDICT", "HOW IT IS", "WHAT TO DO"),
             [[one.what, one.verdict, one.text, one.remedy or "-"] for one in findings],
+            prose={"HOW IT IS", "WHAT TO DO"},
         )
     return exit_codes.REFUSED if any(one.verdict == "fail" for one in findings) else exit_codes.OK
 

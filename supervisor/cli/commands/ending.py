@@ -34,7 +34,7 @@ def command(settings: Settings, what: str, as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
-    show_table(_COLUMNS, [["run", run_id], *rows])
+    show_table(_COLUMNS, [["run", run_id], *rows], prose={"VALUE"})
     if found["lastLines"]:
         sys.stdout.write("\n")
         sys.stdout.flush()

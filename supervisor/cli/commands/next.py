@@ -37,7 +37,7 @@ def command(settings: Settings, task: str | None, count: int, as_json: bool) -> 
         [item["taskName"], when(_starts_at(item)), item["local"], _NOTES.get(item.get("note", ""), "")]
         for item in items
     ]
-    show_table(_COLUMNS, rows)
+    show_table(_COLUMNS, rows, prose={"NOTE"}, gives_way=("NOTE", "LOCAL TIME"))
 
 
 def _soonest(api: "Api", count: int) -> list[str]:

@@ -7,6 +7,7 @@ import click
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 _COLUMNS = ("NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE")
+_GIVES_WAY = ("KIND", "ACTIVE", "LAST RUN", "NEXT RUN", "LAST RESULT")
 
 
 @click.command("ps", epilog="Example: ringward ps --json")
@@ -21,7 +22,7 @@ def command(settings: Settings, as_json: bool) -> None:
     if as_json:
         show_json(items)
     else:
-        show_table(_COLUMNS, [_row(item) for item in items])
+        show_table(_COLUMNS, [_row(item) for item in items], prose={"STATE"}, gives_way=_GIVES_WAY)
 
 
 def _row(item: dict[str, Any]) -> list[str]:

@@ -8,6 +8,8 @@ from supervisor.cli.naming import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 COLUMNS = ("RUN", "TASK", "RESULT", "TRIGGER", "STARTED", "TOOK")
+GIVES_WAY = ("TRIGGER", "TOOK", "STARTED")
+"""What a narrow terminal does not show."""
 
 
 @click.command("runs", epilog="Example: ringward runs backup --status failed,timeout --limit 10")
@@ -31,7 +33,7 @@ def command(settings: Settings, task: str | None, limit: int, status: str | None
     if as_json:
         show_json(runs)
     else:
-        show_table(COLUMNS, [row(run) for run in runs])
+        show_table(COLUMNS, [row(run) for run in runs], gives_way=GIVES_WAY)
 
 
 def row(run: dict[str, Any]) -> list[str]:

@@ -138,6 +138,7 @@ def _show(found: dict[str, Any]) -> None:
             ]
             for one in found["tasks"]
         ],
+        gives_way=("TAKES", "DST SKIPPED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
     )
     collisions = found["collisions"]
     title("Tasks that start at the same time", _SHOWN, len(collisions))
@@ -147,6 +148,7 @@ def _show(found: dict[str, Any]) -> None:
             [str(len(one["tasks"])), str(one["count"]), when(one["first"]), ", ".join(one["tasks"])]
             for one in collisions[:_SHOWN]
         ],
+        prose={"WHICH"},
     )
     title("Load by the hour of the day")
     show_table(
@@ -169,4 +171,5 @@ def _show(found: dict[str, Any]) -> None:
             ]
             for one in changes[:_SHOWN]
         ],
+        gives_way=("TIME ZONE", "REPEATED"),
     )

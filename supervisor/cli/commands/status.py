@@ -140,13 +140,15 @@ def _show(found: Mapping[str, Any]) -> None:
             ["services", _counted(found["services"])],
             ["last 24 hours", f"{counted(day['runs'], 'run')}, {day['failed']} failed{missed}{failures}"],
         ],
+        prose={"HOW IT IS"},
     )
     attention = found["attention"]
     if not attention:
         click.echo("\nNothing needs attention.")
         return
     click.echo(f"\nNeeds attention: {len(attention)}")
-    show_table(("WHAT", "WHY", "RUN"), [[one["what"], one["text"], one.get("run", "-")] for one in attention[:_SHOWN]])
+    rows = [[one["what"], one["text"], one.get("run", "-")] for one in attention[:_SHOWN]]
+    show_table(("WHAT", "WHY", "RUN"), rows, prose={"WHY"}, gives_way=("RUN",))
 
 
 def _counted(states: Mapping[str, int]) -> str:

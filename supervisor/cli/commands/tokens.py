@@ -94,7 +94,12 @@ def list_tokens(settings: Settings, as_json: bool) -> None:
         ]
         for token in found["items"]
     ]
-    show_table(("NAME", "ROLE", "TASKS", "EXPIRES", "LAST USED", "CREATED", "BY"), rows)
+    show_table(
+        ("NAME", "ROLE", "TASKS", "EXPIRES", "LAST USED", "CREATED", "BY"),
+        rows,
+        prose={"TASKS"},
+        gives_way=("BY", "CREATED", "LAST USED"),
+    )
 
 
 @command.command("revoke", epilog="Example: ringward token revoke deploy")
