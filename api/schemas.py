@@ -411,6 +411,14 @@ class Done(Struct, rename="camel"):
     status: Annotated[str, Meta(extra_json_schema={"enum": ["ended", "deleted"]})]
 
 
+class LeftRunning(Struct, kw_only=True, rename="camel"):
+    """Processes that outlived a run with ``leftovers = "leave"``."""
+
+    run_id: str
+    task_name: str
+    processes: Annotated[list[str], Meta(description="Name and process id of each, such as `sleep (4711)`.")]
+
+
 class DaemonInfo(Document, kw_only=True, rename="camel"):
     """The daemon."""
 
@@ -427,6 +435,7 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     hostname: str
     tasks: Int64
     services: Int64
+    left_running: Annotated[list[LeftRunning], Meta(description="What runs left that have ended, as long as it lives.")]
 
 
 class ChangedUnit(Struct):

@@ -40,6 +40,10 @@ def get_daemon(context: Context, call: Call) -> None:
             hostname=socket.gethostname(),
             tasks=info.get("tasks", 0),
             services=info.get("services", 0),
+            left_running=[
+                schemas.LeftRunning(run_id=left["run"], task_name=left["task"], processes=left["processes"])
+                for left in (answer or {}).get("left_running", ())
+            ],
         )
     )
 

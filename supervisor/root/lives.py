@@ -15,6 +15,7 @@ from supervisor.root.adoption import Heir, limit_again
 from supervisor.root.ears import Ears
 from supervisor.root.estate import Estate
 from supervisor.root.instances import Instance, Phase, told
+from supervisor.root.left_running import LeftRunning
 from supervisor.root.memory import Memory
 from supervisor.root.notices import Notices
 from supervisor.root.pump import Pump
@@ -76,6 +77,7 @@ class Lives:
         self.stillborn: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
         self.memory = Memory(log, lambda short: send({"op": "memory", "short": short}))
+        self._left = LeftRunning(send)
         self._ended_pipes: dict[str, bool] = {}
         """The runs whose pipes are at their end, and whether they printed nothing."""
         self._noted: set[str] = set()
@@ -118,6 +120,7 @@ class Lives:
             "stillborn": self.stillborn,
             "ended_pipes": sorted(self._ended_pipes),
             "left": self.quarters.take_down(),
+            "left_running": self._left.take_down(),
             "nofile": self.starts.descriptors.original,
             "owners": self._trees.take_down(),
             "estate": self._estate.take_down(keep),
@@ -129,6 +132,7 @@ class Lives:
         self.stillborn = found["stillborn"]
         self._ended_pipes = dict.fromkeys(found["ended_pipes"], False)
         self.quarters.take_up(found["left"])
+        self._left.take_up(found.get("left_running", []), time.monotonic())  # versions before this one have none
         self.starts.descriptors.take_up(found["nofile"])
         self._trees.take_up(found["owners"])
         self._estate.take_up(found["estate"])
@@ -193,6 +197,7 @@ class Lives:
             "instances": [told(instance) for instance in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
             "cgroups": self.quarters.directory,
+            "left_running": self._left.listed(),
         }
 
     def acknowledge(self, frame: Frame) -> None:
@@ -209,7 +214,7 @@ class Lives:
     def next_s(self) -> float | None:
         """When :meth:`run_timers` is due (monotonic seconds)."""
         starting = (self.starts.next_s(), self._waiting.due_s)
-        times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s)
+        times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._left.due_s)
         return min((at for at in times if at is not None), default=None)
 
     def look_again(self) -> None:
@@ -326,6 +331,7 @@ class Lives:
             return
         alone = instance.abandoned or leftovers.nobody_left(self._trees, instance)
         if not alone and instance.spawn.leave:
+            self._left.add(instance, list(self._trees.members(instance).values()), now_s)
             alone = self._abandon(instance, "left running")
         elif not alone and over:
             alone = self._end_leftovers(instance, now_s)
@@ -333,7 +339,10 @@ class Lives:
             instance.killed = True
             if not ended and not instance.cut_off:
                 instance.cut_off = True
-                self._pump.drain(run)
+                if instance.spawn.leave:
+                    self._pump.leave(instance.spawn)
+                else:
+                    self._pump.drain(run)
         if ended and alone:
             self._seal(instance)
         elif not alone:
@@ -476,6 +485,7 @@ class Lives:
         self._waiting.tend(now_s)
         self._trees.tend(now_s)
         self.memory.tend(now_s)
+        self._left.tend(now_s)
         for run in self._timers.due(now_s):
             self._check_times(self.live[run], now_s)
 

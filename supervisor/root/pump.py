@@ -26,6 +26,7 @@ from supervisor.messages import Spawn
 from supervisor.osport import Wakeup, take_short_slices
 from supervisor.root.channels import capacity, is_empty, is_wide, widen
 from supervisor.root.files import FileThread
+from supervisor.root.left_output import LeftOutput, LeftOutputs
 from supervisor.root.record import Record
 from supervisor.root.runlog import RunLog, Shape, Source, free_bytes, prepare
 from supervisor.root.trouble import Trouble
@@ -88,6 +89,7 @@ class Pump(threading.Thread):
         self._trouble = Trouble()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, file_blocks=0))
+        self._left = LeftOutputs(self._epoll, self._daemon_lines)
 
     @property
     def files(self) -> FileThread:
@@ -114,6 +116,10 @@ class Pump(threading.Thread):
     def drain(self, run: str) -> None:
         """Read what the pipes of `run` hold at this moment, close them, and tell the listener ``at_end``."""
         self._do(self._drain, run)
+
+    def leave(self, spawn: Spawn) -> None:
+        """Do as :meth:`drain`, but go on reading the pipes, for the daemon's log."""
+        self._do(self._leave, spawn)
 
     def note(self, run: str, text: str) -> None:
         """Add a line of our own to the log of `run`."""
@@ -189,6 +195,8 @@ class Pump(threading.Thread):
                 total += self._read(source, now_ms)
             elif fd in self._helpers:
                 self._read_helper(fd)
+            elif fd in self._left:
+                self._left.read(fd)
         self._publish()
         return total
 
@@ -240,6 +248,7 @@ class Pump(threading.Thread):
             ],
             "daemon": self._daemon.take_down(keep),
             "helpers": [[keep(fd), buffer.decode("latin-1")] for fd, buffer in self._helpers.items()],
+            "left": self._left.take_down(keep),
             "files": files,
         }
 
@@ -249,6 +258,7 @@ class Pump(threading.Thread):
         for fd, buffer in found["helpers"]:
             self._add_helper(fd)
             self._helpers[fd] += buffer.encode("latin-1")
+        self._left.take_up(found.get("left", []))  # versions before this one leave none
         for log, state in zip(logs, found["logs"], strict=True):
             if state["open"]:
                 self._by_run[log.name] = log
@@ -333,7 +343,8 @@ class Pump(threading.Thread):
         elif log.cut_off:
             self._take_the_rest(log)
 
-    def _close(self, source: Source, now_ms: int) -> None:
+    def _close(self, source: Source, now_ms: int, *, for_others: bool = False) -> None:
+        """Let a log end without a pipe; `for_others`: processes that outlive their run write to it."""
         log = source.log
         if not log.silent:
             log.writer.finish_stream(source.stream, now_ms)
@@ -344,7 +355,10 @@ class Pump(threading.Thread):
         del self._by_fd[source.fd]
         self._wide -= source.wide is True
         log.sources.discard(source)
-        os.close(source.fd)
+        if for_others and log.left is not None:
+            self._left.add(source.fd, LeftOutput(log.left[0], log.name, log.left[1], time.monotonic()))
+        else:
+            os.close(source.fd)
 
     def _publish(self) -> None:
         if self._touched or self._bell.due_s() is not None:
@@ -443,6 +457,10 @@ class Pump(threading.Thread):
         if not log.stalled:
             self._take_the_rest(log)
 
+    def _leave(self, spawn: Spawn) -> None:
+        self._by_run[spawn.run].left = spawn.task, [spawn.env[name] for name in spawn.secrets]
+        self._drain(spawn.run)
+
     def _take_the_rest(self, log: RunLog) -> None:
         """Read what the pipes hold now, and close them; when the ring is full, that goes on when it has room."""
         now_ms = time.time_ns() // 1_000_000
@@ -453,7 +471,7 @@ class Pump(threading.Thread):
             if log.stalled:
                 return
             if source in log.sources:
-                self._close(source, now_ms)
+                self._close(source, now_ms, for_others=True)
 
     def _seal(self, run: str, system_lines: list[str]) -> None:
         log = self._by_run[run]

@@ -76,6 +76,7 @@ class RunLog:
         "frames",
         "frames_failed",
         "held",
+        "left",
         "name",
         "path",
         "record",
@@ -104,6 +105,8 @@ class RunLog:
         self.told_blocks = 0
         self.cut_off = False
         """Its pipes are to be closed as soon as what they hold is in the ring."""
+        self.left: tuple[str, list[str]] | None = None
+        """Task and secrets, where processes outlive the run and may go on writing; None: its pipes are closed."""
         self.sealing = False
         """It is to be sealed as soon as its last lines are in the ring."""
         self.sealed = False
@@ -146,6 +149,7 @@ class RunLog:
             "sources": [[keep(source.fd), source.stream] for source in self.sources],
             "writer": writer_state.take_down(self.writer, keep),
             "progress": None if self.file is None else self.file.progress,
+            "left": self.left,
             **{name: getattr(self, name) for name in _CARRIED},
         }
 
@@ -166,6 +170,8 @@ class RunLog:
             self.file.progress = seen, tuple(last), tuple(part)
         for name in _CARRIED:
             setattr(self, name, found[name])
+        if (left := found.get("left")) is not None:  # versions before this one have none
+            self.left = left[0], left[1]
         return self
 
 

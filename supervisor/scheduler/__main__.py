@@ -173,6 +173,7 @@ class Scheduler:
         self._info = {**self._information(config, warnings), "config_stale": was_stale}
         if "config_loaded_at" in before:
             self._info["config_loaded_at"] = before["config_loaded_at"]
+        self._info["left_running"] = known.left_running
         self._engine.ending = known.ending
         # One transaction: either all of it is done, and nothing of it a second time, or nothing.
         change = self._engine.change()
@@ -368,6 +369,8 @@ class Scheduler:
         elif op == "memory":
             self._short_of_memory = frame["short"]
             self._notices.memory(change, short=frame["short"])
+        elif op == "left_running":
+            self._info["left_running"] = frame["runs"]
         elif op == "reload":
             self._reloader.reload(lambda _answer: self._root.send({"op": "reloaded"}), by="SIGHUP")
         elif op == "shutdown":

@@ -1,7 +1,7 @@
 """What the store and the root know when a scheduler starts, before it closes the gap between the two."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from store.database import Database
@@ -24,6 +24,8 @@ class Known:
     """The daemon is being shut down."""
     cgroups: str | None = None
     """Directory with the cgroups of runs."""
+    left_running: list[dict[str, Any]] = field(default_factory=list)
+    """What runs left that have ended, as the root lists it."""
     again: bool = False
     """The database was started again from its copy: what waited to start then has perhaps run, but for `waiting`."""
     waiting: frozenset[str] = frozenset()
@@ -89,6 +91,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozens
         exits=exits,
         ending=snapshot["ending"],
         cgroups=snapshot["cgroups"],
+        left_running=snapshot.get("left_running", []),  # a root before this version lists nothing
         again=again,
         waiting=waiting,
         relearned=frozenset(run.id for run in younger),

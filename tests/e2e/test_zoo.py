@@ -121,6 +121,37 @@ def test_what_is_to_be_left_is_left(daemon: Daemon, cgroups: str, pids: Path) ->
     assert alive(pid_in(pids))
 
 
+def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
+    """What the daemon's own log says of a run that has ended."""
+    return [line.split(f"{run_id}: ", 1)[1] for line in daemon.said().splitlines() if f" t {run_id}: " in line]
+
+
+@pytest.mark.own
+@pytest.mark.parametrize("tty", ["", "tty = true\n"])
+def test_what_is_left_writes_on(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
+    """It goes on over the end of its run and an upgrade, into the daemon's log; it is listed as long as it lives."""
+    words = tmp_path / "words"
+    os.mkfifo(words)
+    with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
+        text = f"(trap '' HUP; echo before; while read line; do echo $line secret-value; done <{words}) & sleep 0.1"
+        settings = f'leftovers = "leave"\n{tty}secrets = {{ S = "secret-value" }}'
+        run_id = begin(daemon, cgroups, f'{settings}\nrun = "{text}"')
+        assert daemon.ended(run_id)["endReason"] == "succeeded"
+        assert daemon.texts(run_id) == ["before"]
+        total = daemon.get(f"/api/runs/{run_id}/log").json()["totalLines"]
+        (left,) = until(lambda: daemon.get("/api/daemon").json()["leftRunning"], "the list")
+        assert (left["runId"], left["taskName"], len(left["processes"])) == (run_id, "t", 1)
+        speaker.write("one\n")
+        until(lambda: "one ***" in daemon_lines(daemon, run_id), "the first line")
+        assert daemon.cli("upgrade").returncode == 0
+        until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [left], "the same list")
+        assert left["processes"][0] in daemon.cli("status").stdout
+        speaker.write("two\n")
+        until(lambda: "two ***" in daemon_lines(daemon, run_id), "another line")
+    until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [], "the end of the list")
+    assert daemon.get(f"/api/runs/{run_id}/log").json()["totalLines"] == total
+
+
 @pytest.mark.own
 @pytest.mark.parametrize("configured", [True, False])
 def test_what_is_to_be_left_survives_a_killed_supervisor(

@@ -68,6 +68,7 @@ def _found(api: "Api") -> dict[str, Any]:
             "missed": summary["missed"],
             "failedByTask": dict(Counter(run["taskName"] for run in runs)),
         },
+        "leftRunning": daemon.get("leftRunning", []),
         "attention": [*_of_daemon(daemon, health), *_of_units(units)],
     }
 
@@ -142,6 +143,10 @@ def _show(found: Mapping[str, Any]) -> None:
         ],
         prose={"HOW IT IS"},
     )
+    if left := found["leftRunning"]:
+        click.echo(f"\nLeft running by runs that have ended: {len(left)}")
+        rows = [[one["taskName"], one["runId"], ", ".join(one["processes"])] for one in left[:_SHOWN]]
+        show_table(("NAME", "RUN", "PROCESSES"), rows)
     attention = found["attention"]
     if not attention:
         click.echo("\nNothing needs attention.")

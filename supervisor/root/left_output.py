@@ -1,0 +1,151 @@
+"""Output of processes that outlived their run, for the daemon's log. Belongs to the pump thread.
+
+A run with ``leftovers = "leave"`` ends without them, and its log is final then. Closing their pipes would kill them by
+SIGPIPE at their next line. So the pump goes on reading: it masks secrets, marks each line with the task and the id of
+the run, and drops the lines of a run that prints too much. A process that it left never waits for us.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from logring.mask import Mask
+from supervisor.logline import Log
+
+_READ_BYTES = 65536
+_MAX_LINE_BYTES = 8192
+_BURST_LINES = 100
+_LINES_PER_S = 10.0
+
+
+class _Allowance:
+    """How many lines may be written: many at once, few in the long run."""
+
+    def __init__(self, now_s: float) -> None:
+        self._lines = float(_BURST_LINES)
+        self._at_s = now_s
+
+    def take(self, now_s: float) -> bool:
+        """Take one line, if there is one."""
+        self._lines = min(_BURST_LINES, self._lines + _LINES_PER_S * (now_s - self._at_s))
+        self._at_s = now_s
+        if self._lines < 1:
+            return False
+        self._lines -= 1
+        return True
+
+
+class LeftOutput:
+    """One pipe of a run that has ended.
+
+    Args:
+        task: the name of the task or service.
+        run: the id of the run.
+        secrets: what is replaced in the output.
+        now_s: monotonic seconds.
+    """
+
+    def __init__(self, task: str, run: str, secrets: Sequence[str], now_s: float) -> None:
+        self.task = task
+        self.run = run
+        self.secrets = list(secrets)
+        self._mask = Mask(map(os.fsencode, secrets)) if secrets else None
+        self._unfinished = b""
+        self._allowance = _Allowance(now_s)
+        self._dropped = 0
+        self._log = Log("left-running")
+
+    def take(self, data: bytes, now_s: float) -> bytes:
+        """Return the lines for the daemon's log that end in `data`; empty `data` is the end of the output."""
+        shown = data
+        if self._mask is not None:
+            shown = self._mask.feed(data) if data else self._mask.finish()
+        *lines, self._unfinished = (self._unfinished + shown).split(b"\n")
+        if len(self._unfinished) > _MAX_LINE_BYTES or (not data and self._unfinished):
+            lines.append(self._unfinished)
+            self._unfinished = b""
+        written = [self._line(line[:_MAX_LINE_BYTES], now_s) for line in lines]
+        if not data and self._dropped:
+            written.append(self._said(f"{self._dropped} lines dropped"))
+        return b"".join(written)
+
+    def _line(self, line: bytes, now_s: float) -> bytes:
+        if not self._allowance.take(now_s):
+            self._dropped += 1
+            return b""
+        before, self._dropped = self._dropped, 0
+        text = line.removesuffix(b"\r").decode(errors="replace")
+        return (self._said(f"{before} lines dropped") if before else b"") + self._said(text)
+
+    def _said(self, text: str) -> bytes:
+        return self._log.line(1, f"{self.task} {self.run}: {text}")
+
+    def take_down(self) -> dict[str, Any]:
+        """For the next root."""
+        held = (b"", 0) if self._mask is None else (self._mask.held, self._mask.count)
+        return {
+            "task": self.task,
+            "run": self.run,
+            "secrets": self.secrets,
+            "held": [held[0].decode("latin-1"), held[1]],
+            "unfinished": self._unfinished.decode("latin-1"),
+            "dropped": self._dropped,
+        }
+
+    @classmethod
+    def take_up(cls, found: dict[str, Any], now_s: float) -> "LeftOutput":
+        """Return the one that was taken down, in another program."""
+        self = cls(found["task"], found["run"], found["secrets"], now_s)
+        if self._mask is not None:
+            self._mask.hold(found["held"][0].encode("latin-1"), found["held"][1])
+        self._unfinished = found["unfinished"].encode("latin-1")
+        self._dropped = found["dropped"]
+        return self
+
+
+class LeftOutputs:
+    """All such pipes.
+
+    Args:
+        epoll: tells which can be read.
+        write: takes lines for the daemon's log.
+    """
+
+    def __init__(self, epoll: select.epoll, write: Callable[[bytes], None]) -> None:
+        self._epoll = epoll
+        self._write = write
+        self._by_fd: dict[int, LeftOutput] = {}
+
+    def __contains__(self, fd: int) -> bool:
+        return fd in self._by_fd
+
+    def add(self, fd: int, output: LeftOutput) -> None:
+        """Read a pipe from now on; it is non-blocking."""
+        self._by_fd[fd] = output
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def read(self, fd: int) -> None:
+        """Write what a pipe has, and close it at its end."""
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:  # EAGAIN: woken for nothing
+            return
+        except OSError:  # EIO: nobody has the terminal open any more
+            data = b""
+        if lines := self._by_fd[fd].take(data, time.monotonic()):
+            self._write(lines)
+        if not data:
+            self._epoll.unregister(fd)
+            del self._by_fd[fd]
+            os.close(fd)
+
+    def take_down(self, keep: Callable[[int], int]) -> list[list[Any]]:
+        """For the next root; `keep` takes note of descriptors."""
+        return [[keep(fd), output.take_down()] for fd, output in self._by_fd.items()]
+
+    def take_up(self, found: list[list[Any]]) -> None:
+        """Go on with those that were taken down."""
+        for fd, output in found:
+            self.add(fd, LeftOutput.take_up(output, time.monotonic()))

@@ -1,0 +1,63 @@
+"""Output of processes that outlived their run."""
+
+import json
+import os
+import select
+
+from supervisor.root.left_output import LeftOutput, LeftOutputs
+
+
+def texts(lines: bytes) -> list[str]:
+    """What the lines say behind their time."""
+    return [line.split(" ", 1)[1] for line in lines.decode().splitlines()]
+
+
+def test_lines_are_marked_and_masked() -> None:
+    """Each line has the task and the id of its run; secrets are replaced, also where two reads divide them."""
+    output = LeftOutput("t", "R", ["secret"], 0.0)
+    assert texts(output.take(b"one\r\nthe sec", 0.0)) == ["INFO left-running: t R: one"]
+    assert texts(output.take(b"ret\x1b[0m\n", 0.0)) == ["INFO left-running: t R: the ***\\x1b[0m"]
+    assert output.take(b"end", 0.0) == b""
+    assert texts(output.take(b"", 0.0)) == ["INFO left-running: t R: end"]
+
+
+def test_a_flood_is_dropped() -> None:
+    """A hundred lines at once are written, then ten a second; the next line says how many were dropped."""
+    output = LeftOutput("t", "R", [], 0.0)
+    assert len(texts(output.take(b"x\n" * 150, 0.0))) == 100
+    found = texts(output.take(b"y\n" * 30, 1.0))
+    assert found == ["INFO left-running: t R: 50 lines dropped", *["INFO left-running: t R: y"] * 10]
+    assert texts(output.take(b"", 1.0)) == ["INFO left-running: t R: 20 lines dropped"]
+
+
+def test_a_line_without_end_is_cut() -> None:
+    """It takes no more memory than a read."""
+    output = LeftOutput("t", "R", [], 0.0)
+    (line,) = texts(output.take(b"x" * 20_000, 0.0))
+    assert line == f"INFO left-running: t R: {'x' * 8192}"
+
+
+def test_the_next_root_goes_on() -> None:
+    """An unfinished line, a secret that has begun and the count of dropped lines reach it."""
+    output = LeftOutput("t", "R", ["secret"], 0.0)
+    output.take(b"x\n" * 101 + b"begun sec", 0.0)
+    after = LeftOutput.take_up(json.loads(json.dumps(output.take_down())), 9.0)
+    found = texts(after.take(b"ret\n", 9.0))
+    assert found == ["INFO left-running: t R: 1 lines dropped", "INFO left-running: t R: begun ***"]
+
+
+def test_a_pipe_is_closed_at_its_end() -> None:
+    """What it holds is written first."""
+    written: list[bytes] = []
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    with select.epoll() as epoll:
+        outputs = LeftOutputs(epoll, written.append)
+        outputs.add(reading, LeftOutput("t", "R", [], 0.0))
+        outputs.read(reading)
+        os.write(writing, b"last\n")
+        os.close(writing)
+        outputs.read(reading)
+        assert reading in outputs
+        outputs.read(reading)
+        assert reading not in outputs
+    assert texts(b"".join(written)) == ["INFO left-running: t R: last"]
