@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.config.schema import UNIT_NAME
+from supervisor.config.durations import parse_duration
+from supervisor.config.schema import UNIT_NAME, keys_of
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_NAME = re.compile(r"[^a-zA-Z0-9._:-]+")
 _LITERAL = frozenset({"run"})
 """Keys in which ``${`` means nothing to us."""
+
+_SHUTDOWN: str = keys_of("daemon")["shutdown_timeout"].default
 
 Kind = str
 """``tasks``, ``services`` or ``launchers``."""
@@ -69,6 +72,22 @@ class Outcome:
     def advise(self, place: str, text: str) -> None:
         """Report a thing that is carried over and that people have to know, once."""
         self._report(self.advice, Note(place, text))
+
+    def stops_within(self, place: str, graceful_stop: str | None, *, said: bool) -> None:
+        """Point out a time to stop that is longer than the daemon's own unless its configuration says more.
+
+        Args:
+            place: of the note.
+            graceful_stop: the time.
+            said: it stands there, rather than being the default of the other program.
+        """
+        if graceful_stop is not None and parse_duration(graceful_stop) > parse_duration(_SHUTDOWN):
+            report = self.note if said else self.advise
+            report(
+                place,
+                f"a stop of the daemon kills after its shutdown_timeout ({_SHUTDOWN}), before these {graceful_stop}: "
+                f"say a longer shutdown_timeout in [daemon] of the main file",
+            )
 
     def _report(self, notes: list[Note], note: Note) -> None:
         if note not in notes:

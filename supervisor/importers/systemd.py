@@ -9,6 +9,7 @@ from typing import Any
 
 from supervisor.importers.calendar_events import to_cron
 from supervisor.importers.outcome import Outcome, Unreadable, seconds
+from supervisor.importers.unit_values import FOR_EVER, endless_span, restarts, signal_name, span, statuses
 from supervisor.importers.words import for_shell
 from supervisor.zones import is_zone
 
@@ -25,10 +26,6 @@ _QUOTED = re.compile(r"""(["'])((?:(?!\1)[^\\]|\\.)*)\1|((?:[^"'\\]|\\.)+)""")
 _ESCAPE = re.compile(r"""\\(?:([abfnrtvs\\"'])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-7]{3}))""")
 _ESCAPED = dict(zip("abfnrtvs", "\a\b\f\n\r\t\v ", strict=True))
 _SPECIFIER = re.compile(r"%[%a-zA-Z]")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
-_UNITS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "m": 60, "min": 60}
-_UNITS |= {"minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400}
-_UNITS |= {"days": 86400, "w": 604_800, "week": 604_800, "weeks": 604_800}
 _DIRECTORIES = {"%t": "/run", "%S": "/var/lib", "%C": "/var/cache", "%L": "/var/log", "%E": "/etc", "%T": "/tmp"}  # noqa: S108 - what systemd means by it
 """Of the system's manager (systemd.unit(5))."""
 _RESTART = {"always": "always", "no": "never", "on-success": "always"}
@@ -36,15 +33,25 @@ _RESTART_MEANS_THE_SAME = ("always", "no", "on-failure")
 _BOOT = ("default", "multi-user", "graphical", "basic", "sysinit", "local-fs")
 _AT_BOOT = frozenset(f"{name}.target" for name in _BOOT)
 """Targets that are reached with each boot."""
-_FOR_EVER = "520w"
-"""A timer that is persistent makes up for a time however long ago that was."""
-_STOP_TIME = "90s"
-"""What systemd waits unless a unit says otherwise (DefaultTimeoutStopSec)."""
+_TIME = "90s"
+"""What systemd waits for a start or a stop unless a unit says otherwise (DefaultTimeoutStartSec and …StopSec)."""
+_NOTIFY = ("notify", "notify-reload")
+_RESTARTING = frozenset(
+    {
+        "RestartSec",
+        "RestartSteps",
+        "RestartMaxDelaySec",
+        "StartLimitBurst",
+        "StartLimitIntervalSec",
+        "StartLimitInterval",
+    }
+)
+_TO_THE_LOG = frozenset({"journal", "inherit", "syslog", "kmsg", "journal+console", "syslog+console", "kmsg+console"})
 # fmt: off
 _DROPPED = frozenset({
     "Type", "Restart", "ExecStart", "ExecStartPre", "Group", "Environment", "EnvironmentFile",
-    "Description", "StandardOutput", "StandardError", "SyslogIdentifier", "StandardInput",
-    "PIDFile", "RemainAfterExit", "StartLimitIntervalSec", "KillMode",
+    "Description", "SyslogIdentifier", "PIDFile", "RemainAfterExit", "KillMode", "NotifyAccess", "TimeoutStartSec",
+    "TimeoutStopSec", "TimeoutSec", "WatchdogSec",
 })
 # fmt: on
 """Those that are looked at elsewhere, or mean nothing here."""
@@ -178,10 +185,7 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
     if said.get("Group"):
         keys["user"] = f"{keys.get('user', 'root')}:{said['Group'][-1]}"
     _environment(said, keys, path, outcome)
-    if (said.get("KillMode") or [""])[-1] in ("process", "none"):
-        keys["leftovers"] = "leave"
-    elif said.get("KillMode") == ["mixed"]:
-        outcome.note(path, "KillMode=mixed: the signal to stop goes to all processes here, not to the main one alone")
+    _stopping(said, keys, path, outcome)
     restart = (said.get("Restart") or ["no"])[-1]
     if is_task:
         _schedule(path, sections, timer, keys, outcome)
@@ -190,14 +194,57 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
     else:
         if restart not in _RESTART_MEANS_THE_SAME:
             outcome.note(path, f"Restart={restart}: is {_RESTART.get(restart, 'on_failure')} here")
-        keys.setdefault("graceful_stop", _STOP_TIME)
-        if burst := _last(sections, "Unit", "StartLimitBurst"):
-            _carry("StartLimitBurst", burst, keys, path, outcome, kind=kind, is_task=is_task)
         keys["restart"] = _RESTART.get(restart, "on_failure")
-        if kind == "notify":
-            keys["ready"] = {"notify": True}
+        _supervision(said, sections, kind, keys, path, outcome)
     _others(sections, path, outcome)
-    outcome.add("tasks" if is_task else "services", name, keys, path)
+    outcome.add("tasks" if is_task else "services", name, keys, path, path, *([timer[0]] if timer else []))
+
+
+def _stopping(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
+    """Carry over how it is stopped."""
+    mode = (said.get("KillMode") or ["control-group"])[-1]
+    if mode in ("process", "mixed"):
+        keys["stop_target"] = "main"
+    if mode == "process":
+        keys["leftovers"] = "leave"
+        outcome.note(path, "KillMode=process: a stop kills here what is left after graceful_stop")
+    elif mode == "none":
+        outcome.note(path, "KillMode=none is not carried over: a stop ends all processes here")
+    wait = (said.get("TimeoutStopSec") or said.get("TimeoutSec") or [""])[-1]
+    if not wait:
+        keys["graceful_stop"] = _TIME
+    else:
+        try:
+            keys["graceful_stop"] = endless_span(wait)
+        except ValueError:
+            outcome.note(path, f"TimeoutStopSec={wait} is not carried over")
+    outcome.stops_within(path, keys.get("graceful_stop"), said=bool(wait))
+
+
+def _supervision(
+    said: Mapping[str, list[str]], sections: Sections, kind: str, keys: dict[str, Any], path: str, outcome: Outcome
+) -> None:
+    """Carry over how a service is restarted, and by what it is ready and alive."""
+
+    def value(key: str) -> str | None:
+        return _last(sections, "Unit", key) or _last(sections, "Service", key)
+
+    if keys["restart"] != "never":
+        try:
+            keys |= restarts(value)
+        except ValueError:
+            shown = " ".join(f"{key}={value(key)}" for key in sorted(_RESTARTING) if value(key))
+            outcome.note(path, f"{shown} is not carried over")
+    start, watchdog = value("TimeoutStartSec") or value("TimeoutSec"), value("WatchdogSec")
+    try:
+        if kind in _NOTIFY:
+            keys["ready"] = {"notify": True, "timeout": endless_span(start) if start else _TIME}
+        elif start and said.get("ExecStartPre"):
+            outcome.note(path, f"TimeoutStartSec={start} is not carried over: it would hold for ExecStartPre")
+        if watchdog and watchdog != "infinity" and span(watchdog):
+            keys["live"] = {"notify": True, "every": seconds(span(watchdog)), "failures": 1}
+    except ValueError:
+        outcome.note(path, f"TimeoutStartSec={start} WatchdogSec={watchdog} is not carried over")
 
 
 def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
@@ -283,14 +330,12 @@ def _carry(
         elif key in _KEYS:
             target, parse = _KEYS[key]
             keys[target] = parse(value)
-        elif key in ("RestartSec", "StartLimitBurst") and not is_task:
-            if key == "RestartSec":
-                keys["restart_delay"] = seconds(span(value))
-            else:
-                keys["restart_attempts"] = int(value)
-        elif key == ("TimeoutStartSec" if kind == "oneshot" else "RuntimeMaxSec"):  # which the other ones do not heed
-            keys["timeout"] = _some_time(value)
-        elif key not in _DROPPED:
+        elif key in ("TimeoutStartSec", "TimeoutSec") if kind == "oneshot" else key == "RuntimeMaxSec":
+            if (timeout := endless_span(value)) != FOR_EVER:
+                keys["timeout"] = timeout
+        elif key in ("StandardOutput", "StandardError") and value in _TO_THE_LOG:
+            pass
+        elif key not in _DROPPED and not (key in _RESTARTING and not is_task):
             outcome.note(path, f"{key}={value} is not carried over")
     except (ValueError, KeyError):
         outcome.note(path, f"{key}={value} is not carried over")
@@ -344,7 +389,7 @@ def _schedule(
     if (_last(sections, "Timer", "Persistent") or "").lower() not in ("true", "yes", "on", "1"):
         keys["catch_up"] = 0
     elif crons:
-        keys["catch_up_window"] = _FOR_EVER
+        keys["catch_up_window"] = FOR_EVER
 
 
 def _zone(calendar: str) -> str:
@@ -376,32 +421,12 @@ def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
 def _others(sections: Sections, path: str, outcome: Outcome) -> None:
     """Other units that it names: which of them are here too, people know better; and what has to hold for its start."""
     for key, values in sections.get("Unit", {}).items():
-        if key.startswith(("Condition", "Assert")) or key in ("Conflicts", "OnSuccess", "Upholds"):
+        if key.startswith(("Condition", "Assert")) or key in ("Conflicts", "OnSuccess", "Upholds", "StartLimitAction"):
             for value in values:
                 outcome.note(path, f"{key}={value} is not carried over")
     for key in ("Requires", "Wants", "BindsTo", "Requisite", "PartOf", "OnFailure"):
         for value in sections.get("Unit", {}).get(key, []):
             outcome.note(path, f"{key}={value}: say depends_on, or notify_on_failure, where that is needed")
-
-
-def span(text: str) -> float:
-    """Seconds of a time span such as ``5min 20s``.
-
-    Raises:
-        ValueError: it is none, or infinite.
-    """
-    found = _SPAN.findall(text)
-    if not found or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in found):
-        raise ValueError(f"no time span: {text}")
-    return float(sum(float(number) * _UNITS[unit] for number, unit in found))
-
-
-def _some_time(text: str) -> str:
-    """One that is not 0, which there is no limit at all (systemd.service(5) says infinity now)."""
-    found = span(text)
-    if not found:
-        raise ValueError(text)
-    return seconds(found)
 
 
 def _directory(text: str) -> str:
@@ -431,17 +456,12 @@ def _unlimited(text: str) -> str:
     return "unlimited" if text == "infinity" else _amount(text)
 
 
-def _statuses(text: str) -> list[int]:
-    return [0, *(int(word) for word in text.split() if word != "0")]
-
-
 _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "WorkingDirectory": ("working_dir", _directory),
     "User": ("user", str),
     "UMask": ("umask", lambda text: f"{int(text, 8):03o}"),
-    "TimeoutStopSec": ("graceful_stop", _some_time),
-    "KillSignal": ("stop_signal", str),
-    "SuccessExitStatus": ("exit_codes", _statuses),
+    "KillSignal": ("stop_signal", signal_name),
+    "SuccessExitStatus": ("exit_codes", statuses),
 }
 _LIMITS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "Nice": ("nice", int),

@@ -217,7 +217,7 @@ def test_systemd(tmp_path: Path) -> None:
     assert report["catch_up_window"] == "520w"  # what is persistent runs however late
     assert api["run"] == 'set -f; exec /usr/local/bin/api --listen "${LISTEN}" $EXTRA --match \'*.py\' "${A}-\\$5"'
     assert (api["restart"], api["restart_delay"], api["stop_signal"]) == ("on_failure", "2500ms", "SIGINT")
-    assert api["ready"] == {"notify": True}
+    assert api["ready"] == {"notify": True, "timeout": "90s"}
     assert api["limits"] == {"nofile": 65536}
     assert said(outcome, "ProtectSystem=strict")
     assert said(outcome, "Wants=network-online.target")
@@ -317,7 +317,7 @@ def test_one_that_cannot_be_read_does_not_cost_the_others() -> None:
     broken, sound = ('[Service]\nExecStart=/bin/sh -c "oops\n', "[Service]\nExecStart=/bin/true\n")
     systemd.read({"b.service": broken, "s.service": sound}, outcome)
     assert [unit.name for unit in outcome.units] == ["sound", "s"]
-    assert outcome.notes == [
+    assert [str(note) for note in outcome.lost] == [
         "shop.conf [program:broken]: is not carried over: No closing quotation",
         "b.service: is not carried over: No closing quotation",
     ]

@@ -2,13 +2,14 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.importers import systemd
 from supervisor.importers.calendar_events import to_cron
 from supervisor.importers.outcome import Outcome
-from supervisor.importers.systemd import span
+from supervisor.importers.unit_values import span
 from tests.cli.imported import checked, said
 
 
@@ -51,8 +52,9 @@ ExecStart=echo / >/dev/null & \; ls
     assert units["one"]["description"] == "100% of it"
     assert units["one"]["env"] == {"DATE": "+%F", "TAB": "a\tb", "LINES": "a\nb"}
     assert (units["one"]["user"], units["one"]["exit_codes"]) == ("root:adm", [0, 1, 2, 3])
-    assert (units["one"]["restart_attempts"], units["one"]["graceful_stop"]) == (7, "90s")
-    for words in ("ConditionPathExists", "KillMode=mixed", "on-abnormal", "TimeoutStopSec=0", "WorkingDirectory=-/srv"):
+    assert (units["one"]["restart_attempts"], units["one"]["graceful_stop"]) == (6, "520w")
+    assert units["one"]["stop_target"] == "main"
+    for words in ("ConditionPathExists", "on-abnormal", "shutdown_timeout", "WorkingDirectory=-/srv"):
         assert said(outcome, "one.service", words)
     done = subprocess.run(["/bin/sh", "-e", "-c", units["two"]["run"]], capture_output=True, text=True)
     assert done.stdout == "one\ntwo two\n/ >/dev/null & ; ls\n"
@@ -85,7 +87,7 @@ def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
     systemd.read({"one.service": one, "two.service": two}, outcome)
     assert checked(outcome, tmp_path)["one"]["env"] == {"CACHE": "/var/cache/one", "SHARE": "90%h"}
     assert said(outcome, "two.service", "specifiers", "Environment=CACHE=%h/.cache")
-    assert not said(outcome, "one.service")
+    assert not said(outcome, "one.service", "specifiers")
 
 
 def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
@@ -144,3 +146,91 @@ def test_time_spans() -> None:
     for text in ("infinity", "5 parsecs", ""):
         with pytest.raises(ValueError, match="no time span"):
             span(text)
+
+
+def service(tmp_path: Path, *lines: str, unit: str = "") -> tuple[Outcome, dict[str, Any]]:
+    """Import one service with these lines."""
+    outcome = Outcome()
+    text = "\n".join((f"[Unit]\n{unit}", "[Service]", "ExecStart=/bin/one", *lines, ""))
+    systemd.read({"one.service": text}, outcome)
+    return outcome, checked(outcome, tmp_path)["one"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit", "attempts", "healthy_after"),
+    [
+        (["Restart=always", "RestartSec=3"], "", "unlimited", None),
+        (["Restart=always"], "", 4, "2s"),
+        (["Restart=on-failure", "RestartSec=1"], "StartLimitIntervalSec=60\nStartLimitBurst=3", 2, "20s"),
+        (["Restart=always"], "StartLimitIntervalSec=0", "unlimited", None),
+        (["Restart=always", "StartLimitInterval=0"], "", "unlimited", None),
+        (["Restart=always"], "StartLimitBurst=0", "unlimited", None),
+        (["Restart=always", "RestartSec=1h"], "StartLimitIntervalSec=infinity", 4, "520w"),
+    ],
+)
+def test_restarts(tmp_path: Path, lines: list[str], unit: str, attempts: int | str, healthy_after: str | None) -> None:
+    """A service is given up after as many starts as there, and never where so many starts take too long."""
+    _, found = service(tmp_path, *lines, unit=unit)
+    assert (found["restart_attempts"], found.get("healthy_after")) == (attempts, healthy_after)
+    assert found["restart_backoff"] == "constant"
+
+
+def test_restarts_that_slow_down(tmp_path: Path) -> None:
+    """RestartSteps with RestartMaxDelaySec is a delay that grows."""
+    lines = ("Restart=always", "RestartSec=1", "RestartSteps=5", "RestartMaxDelaySec=1min")
+    _, found = service(tmp_path, *lines)
+    assert (found["restart_delay"], found["restart_backoff"]) == ("1s", "exponential")
+    assert found["restart_max_delay"] == "60s"
+
+
+@pytest.mark.parametrize(
+    ("said", "timeout"),
+    [("TimeoutStartSec=300", "300s"), ("TimeoutSec=2min", "120s"), ("TimeoutStartSec=infinity", "520w"), ("", "90s")],
+)
+def test_the_time_to_be_ready(tmp_path: Path, said: str, timeout: str) -> None:
+    """A service that reports its readiness has the time that its unit gives, 90 s if it says nothing."""
+    _, found = service(tmp_path, "Type=notify", said, "WatchdogSec=30s")
+    assert found["ready"] == {"notify": True, "timeout": timeout}
+    assert found["live"] == {"notify": True, "every": "30s", "failures": 1}
+
+
+def test_stopping(tmp_path: Path) -> None:
+    """Signals may be numbers, statuses names, and a long or endless time to stop says what limits it."""
+    outcome, found = service(
+        tmp_path, "KillSignal=15", "SuccessExitStatus=143 SIGINT TEMPFAIL", "TimeoutStopSec=infinity"
+    )
+    assert found["stop_signal"] == "SIGTERM"
+    assert found["exit_codes"] == [0, 143, 130, 75]
+    assert found["graceful_stop"] == "520w"
+    assert said(outcome, "one.service", "shutdown_timeout")
+    assert outcome.lost
+    assert not service(tmp_path, "TimeoutStopSec=5")[0].notes
+    default, found = service(tmp_path)
+    assert (default.lost, found["graceful_stop"]) == ([], "90s")
+    assert said(default, "shutdown_timeout")
+
+
+def test_who_is_stopped(tmp_path: Path) -> None:
+    """KillMode=mixed and process ask the main process alone; what process leaves alone at an end goes on."""
+    _, found = service(tmp_path, "KillMode=mixed")
+    assert (found["stop_target"], found.get("leftovers")) == ("main", None)
+    outcome, found = service(tmp_path, "KillMode=process")
+    assert (found["stop_target"], found["leftovers"]) == ("main", "leave")
+    assert said(outcome, "KillMode=process")
+    assert said(service(tmp_path, "KillMode=none")[0], "KillMode=none")
+
+
+def test_output_elsewhere(tmp_path: Path) -> None:
+    """Output to the journal needs no word; files, sockets and null are reported, as standard input is."""
+    assert not service(tmp_path, "StandardOutput=journal", "StandardError=inherit", "TimeoutStopSec=1")[0].notes
+    lines = ("StandardOutput=append:/var/log/one.log", "StandardError=null", "StandardInput=socket")
+    outcome, _ = service(tmp_path, *lines)
+    for line in lines:
+        assert said(outcome, line)
+
+
+def test_comments_stand_in_the_unit(tmp_path: Path) -> None:
+    """What is not carried over stands in the file, directly above the table of its unit."""
+    outcome, _ = service(tmp_path, "ProtectHome=yes", "TimeoutStopSec=1")
+    lines = outcome.toml("a test").splitlines()
+    assert lines[lines.index("[services.one]") - 1] == "# LOOK AT THIS: ProtectHome=yes is not carried over"
