@@ -18,9 +18,11 @@ from typing import Any
 
 from supervisor.version import VERSION
 
-HANDOVER = 1
+HANDOVER = 2
 
-CONVERSIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+CONVERSIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda table: table,  # the fields of format 2 have defaults (supervisor/root/schema.py)
+}
 """By format, what makes the next one of it."""
 
 Table = dict[str, Any]

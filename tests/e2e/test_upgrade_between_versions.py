@@ -1,5 +1,6 @@
 """Upgrades from versions as they were to the working tree, while runs are in every state that a run can be in."""
 
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -113,3 +114,71 @@ def test_helpers_of_files_that_were_replaced(daemon: Installation, tmp_path: Pat
     own = [f"line {number}" for number in side.read_text().split()]
     assert daemon.texts(steady) in (own, own[:-1])
     assert daemon.stop() == 0
+
+
+def begin(daemon: Installation, side: Path) -> str:
+    """Start with a run that prints numbered lines, and one that fails at once; returns the id of the first."""
+    daemon.write(
+        f'[tasks.steady]\nrun = {program("numbered", 1_000_000, 0.001, side)}\n[tasks.quick]\nrun = "exit 3"\n'
+    )
+    daemon.start()
+    run = daemon.trigger("steady")
+    until(lambda: daemon.lines(run), "its first line")
+    return run
+
+
+def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
+    """The run prints on without a gap, another one works, and the end is in order."""
+    count = len(daemon.lines(run))
+    until(lambda: len(daemon.lines(run)) > count, "more lines")
+    assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
+    daemon.request("POST", f"/api/runs/{run}/stop")
+    assert daemon.ended(run)["endReason"] == "stopped"
+    own = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(run) in (own, own[:-1])
+    assert daemon.stop() == 0
+
+
+def test_an_older_version_refuses(daemon: Installation, tmp_path: Path) -> None:
+    """A version that does not know the format says so when it is tried, and the newer one goes on with everything."""
+    older = os.readlink(tmp_path / "installed")
+    daemon.install("first")
+    run = begin(daemon, tmp_path / "side")
+    daemon.install(Path(older).name)
+    refused = daemon.cli("upgrade")
+    assert refused.returncode == 1
+    assert "does not know what 0.1.0 hands over: format 2, known is 1" in refused.stderr
+    daemon.install("first")
+    assert_goes_on(daemon, run, tmp_path / "side")
+
+
+def renamed(directory: Path, old: str, new: str) -> None:
+    """Rename an attribute in all modules of the root; what the format calls it is in the table of the format."""
+    for path in directory.glob("*.py"):
+        text = path.read_text()
+        if path.name == "schema.py":
+            text = text.replace(
+                '"Instance",\n            fields(',
+                f'"Instance",\n            fields(renamed={{"{old}": "{new}"}}, names=',
+            )
+        else:
+            text = re.sub(rf"\b{old}\b", new, text)
+        path.write_text(text)
+
+
+def test_an_attribute_may_be_renamed(tmp_path: Path) -> None:
+    """A version in which an attribute has another name takes everything over, and so does the one before, backwards."""
+    daemon = Installation(tmp_path)
+    try:
+        daemon.add("renamed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"')})
+        renamed(tmp_path / "renamed/supervisor/root", "look_s", "pause_s")
+        assert "pause_s" in (tmp_path / "renamed/supervisor/root/lives.py").read_text()
+        run = begin(daemon, tmp_path / "side")
+        for name, version in (("renamed", "0.1.1"), ("first", "0.1.0")):
+            daemon.install(name)
+            done = daemon.cli("upgrade")
+            assert done.returncode == 0, done
+            assert daemon.get("/api/daemon").json()["version"] == version
+        assert_goes_on(daemon, run, tmp_path / "side")
+    finally:
+        daemon.clean()
