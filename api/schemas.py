@@ -419,6 +419,13 @@ class LeftRunning(Struct, kw_only=True, rename="camel"):
     processes: Annotated[list[str], Meta(description="Name and process id of each, such as `sleep (4711)`.")]
 
 
+class SilentTask(Struct, rename="camel"):
+    """A task that waits for a clock that was set back to catch up."""
+
+    name: str
+    runs_again_at: DateTime
+
+
 class DaemonInfo(Document, kw_only=True, rename="camel"):
     """The daemon."""
 
@@ -436,6 +443,12 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     tasks: Int64
     services: Int64
     left_running: Annotated[list[LeftRunning], Meta(description="What runs left that have ended, as long as it lives.")]
+    silent_task_count: Annotated[Int64, Meta(description="Tasks that are silent since the clock was set back.")] = 0
+    silent_tasks: Annotated[list[SilentTask], Meta(description="The first 20 of them, by when they run again.")] = []
+    removals_held_until: (
+        Annotated[DateTime, Meta(description="When a clock that was set by more than a day counts for removals.")]
+        | UnsetType
+    ) = UNSET
 
 
 class ChangedUnit(Struct):

@@ -27,6 +27,8 @@ KINDS = (
     "disk.recovered",
     "memory.short",
     "memory.recovered",
+    "clock.set_back",
+    "clock.doubted",
     "daemon.restarted",
     "notify.delivery_failed",
 )

@@ -34,13 +34,18 @@ def adopt(db: Database, key: str, run_id: str, request: str, created_at: int) ->
 
 
 def claim(db: Database, key: str, run_id: str, request: str, now_ms: int) -> None:
-    """Let a key stand for a run, and forget the keys that are a day old.
+    """Let a key stand for a run, if it stands for none of the last day.
 
     Raises:
         Conflict: It stands for one already.
     """
-    db.execute("DELETE FROM trigger_keys WHERE created_at <= ?", [now_ms - KEPT_MS])
+    db.execute("DELETE FROM trigger_keys WHERE key = ? AND created_at <= ?", [key, now_ms - KEPT_MS])
     db.execute(
         "INSERT INTO trigger_keys (key, run_id, request, created_at) VALUES (?, ?, ?, ?)",
         [key, run_id, request, now_ms],
     )
+
+
+def prune(db: Database, now_ms: int) -> None:
+    """Forget the keys that are a day old."""
+    db.execute("DELETE FROM trigger_keys WHERE created_at <= ?", [now_ms - KEPT_MS])

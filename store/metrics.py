@@ -68,16 +68,23 @@ WHERE width = ? AND at >= ? AND at < ? GROUP BY 1, 2 {_REPLACE}
 """  # noqa: S608 - constants
 
 
-def add(db: Database, sample: Sample) -> None:
-    """Store a sample of 5 s, together with the means of the minutes that are over, and drop what is too old."""
+def add(db: Database, sample: Sample, earliest_ms: int | None = None, latest_ms: int | None = None) -> None:
+    """Store a sample of 5 s, together with the means of the minutes that are over, and drop what is too old.
+
+    Args:
+        db: Writer.
+        sample: Of this moment.
+        earliest_ms: The present where the clock is in doubt, for what is too old; that of the sample when None.
+        latest_ms: The same for what lies in the future.
+    """
     at = sample.at // FINE_MS * FINE_MS
     db.execute(_INSERT, [FINE_MS, *sample._replace(at=at)])
     if _rolled_up(db, FINE_MS, COARSE_MS, at):
         _rolled_up(db, COARSE_MS, _LONG_MS, at)
         for width, kept_ms in _KEPT_MS.items():
-            db.execute("DELETE FROM samples WHERE width = ? AND at < ?", [width, at - kept_ms])
+            db.execute("DELETE FROM samples WHERE width = ? AND at < ?", [width, min(at, earliest_ms or at) - kept_ms])
             # What lies in the future was measured by a clock that was wrong.
-            db.execute("DELETE FROM samples WHERE width = ? AND at > ?", [width, at + COARSE_MS])
+            db.execute("DELETE FROM samples WHERE width = ? AND at > ?", [width, max(at, latest_ms or at) + COARSE_MS])
 
 
 def _rolled_up(db: Database, width: int, longer: int, at: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from api import schemas
+from api.auth import asked
 from api.context import Context
 from api.identity import Role
 from api.known import known_rfc3339
@@ -44,8 +45,20 @@ def get_daemon(context: Context, call: Call) -> None:
                 schemas.LeftRunning(run_id=left["run"], task_name=left["task"], processes=left["processes"])
                 for left in (answer or {}).get("left_running", ())
             ],
+            silent_task_count=info.get("silent_task_count", 0),
+            silent_tasks=[
+                schemas.SilentTask(one["name"], rfc3339(one["runs_again_at"])) for one in info.get("silent_tasks", ())
+            ],
+            removals_held_until=known_rfc3339(info.get("removals_held_until")),
         )
     )
+
+
+def trust_clock(context: Context, call: Call) -> None:
+    """Let the wall clock as it is set count for removals at once."""
+    asked(lambda: context.control.call("clock_trust", by=call.by))
+    context.scheduler.forget()
+    call.no_content()
 
 
 OPERATIONS = (
@@ -57,6 +70,17 @@ OPERATIONS = (
         summary="Get daemon info.",
         handler=get_daemon,
         answers={200: json_of(schemas.DaemonInfo)},
+        tag="daemon",
+    ),
+    Operation(
+        method="POST",
+        path="/api/daemon/trust-clock",
+        id="trustClock",
+        role=Role.ADMIN,
+        summary="Remove old runs by the clock as it is set.",
+        handler=trust_clock,
+        answers={204: None},
+        refusals=(503,),
         tag="daemon",
     ),
 )

@@ -37,9 +37,10 @@ COMMANDS = {
     "restore": "Restore deleted runs.",
     "rerun": "Run each task once more.",
     "validate": "Check the configuration.",
-    "schema": "Print the JSON Schema of the configuration (2020-12), for editors.",
+    "schema": "Print the JSON Schema of the configuration, for editors.",
     "reload": "Bring an edited configuration into force.",
     "upgrade": "Have the daemon become the installed version.",
+    "trust-clock": "Remove old runs by the clock as it is set.",
     "password": "Show the password that was made at start.",
     "token": "Make, list and revoke tokens for the API.",
     "audit": "Show who did what.",
@@ -54,8 +55,8 @@ COMMANDS = {
 }
 """Name and help of each; its module in supervisor.cli.commands is loaded when it is called."""
 
-_RENAMED = {"token": "tokens", "import": "importing"}
-"""Commands whose name a module of the standard library has, or Python itself."""
+_RENAMED = {"token": "tokens", "import": "importing", "trust-clock": "trust_clock"}
+"""Commands whose name a module cannot have, or one of the standard library has."""
 
 
 def module_of(name: str) -> str:

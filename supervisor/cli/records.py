@@ -58,13 +58,19 @@ def _is_list_of(kind: Callable[[object], bool]) -> Callable[[object], bool]:
 _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (is_run_id, "id run_id runId"),
     (_is_record, "active lastRun rolling"),
-    (_is_list_of(_is_record), "changed errors instances items lastLines lines runs triggered"),
+    (_is_list_of(_is_record), "changed errors instances items lastLines lines runs silentTasks triggered"),
     (_is_list_of(_is_text), "added configWarnings killedLeftovers reasons removed rows warnings"),
     (_is_number, "affected after count done exitCode failed failureLine missed missedCount n"),
-    (_is_number, "pending retryAttempt running total totalLines ts"),
+    (_is_number, "pending retryAttempt running silentTaskCount total totalLines ts"),
     (_is_word, "status"),
-    (_is_text, "at createdAt endedAt expiresAt lastUsedAt local nextRunAt retryAt scheduledFor startedAt startsAt"),
-    (_is_text, "createdBy detail endReason error from kind location message name note operation reason"),
+    (
+        _is_text,
+        "at createdAt endedAt expiresAt lastUsedAt local nextRunAt removalsHeldUntil retryAt runsAgainAt scheduledFor",
+    ),
+    (
+        _is_text,
+        "startedAt startsAt createdBy detail endReason error from kind location message name note operation reason",
+    ),
     (_is_text, "requestedBy role signal state stream target taskName task_name tasks text title triggeredBy who"),
     (_is_text, "configPath hostname password token version"),
 )

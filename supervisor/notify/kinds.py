@@ -22,6 +22,8 @@ kind                        severity  when
 ``disk.recovered``          info      after that, it has again
 ``memory.short``            error     the supervisor gets no more memory, and starts nothing
 ``memory.recovered``        info      after that, it does again
+``clock.set_back``          warn      the wall clock was set back: tasks are silent until it has caught up
+``clock.doubted``           warn      it was set by more than a day: nothing is removed by its age for an hour
 ``daemon.restarted``        warn      the daemon runs again, and had not been shut down; ``info`` when it had
 ``notify.delivery_failed``  error     a notifier could not deliver messages, and they are given up
 ==========================  ========  ================================================================================
@@ -46,6 +48,8 @@ DISK_FULL = "disk.full"
 DISK_RECOVERED = "disk.recovered"
 MEMORY_SHORT = "memory.short"
 MEMORY_RECOVERED = "memory.recovered"
+CLOCK_SET_BACK = "clock.set_back"
+CLOCK_DOUBTED = "clock.doubted"
 DAEMON_RESTARTED = "daemon.restarted"
 DELIVERY_FAILED = "notify.delivery_failed"
 
@@ -72,6 +76,8 @@ OF_KIND = {
     DISK_RECOVERED: "info",
     MEMORY_SHORT: "error",
     MEMORY_RECOVERED: "info",
+    CLOCK_SET_BACK: "warn",
+    CLOCK_DOUBTED: "warn",
     DAEMON_RESTARTED: "warn",
     DELIVERY_FAILED: "error",
 }

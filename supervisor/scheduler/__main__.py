@@ -37,6 +37,7 @@ from supervisor.scheduler.announce import Announcer, left_over
 from supervisor.scheduler.bulk import Bulk, last_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.certificate import Certificate
+from supervisor.scheduler.clock_report import ClockReport
 from supervisor.scheduler.commands import Commands
 from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.config_files import ConfigFiles
@@ -63,6 +64,7 @@ from supervisor.scheduler.post import Post
 from supervisor.scheduler.public import definition_text
 from supervisor.scheduler.reading import Reading
 from supervisor.scheduler.reload import INFO, Reloader, Settled
+from supervisor.scheduler.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.reserve import Reserve
 from supervisor.scheduler.retention import Retention
 from supervisor.scheduler.rolling import stored_text
@@ -120,6 +122,7 @@ class Scheduler:
             known = replace(known, begun=begun(boot.runtime_dir))
         first_number, events = left_over(database, boot.runtime_dir)
         last = last_job(database)
+        clock_state = get_meta(database, STATE)
         # What people were told of the configuration in force goes on to hold.
         before = (get_meta(database, INFO) or {}) if found.copied else {}
         was_stale = bool(before.get("config_stale"))
@@ -163,9 +166,11 @@ class Scheduler:
         self._housekeeping.on_damage = self._damage.suspected
         self._committer.on_damage = reading.on_damage = self._damage.met
         bulk = Bulk(self._loop, self._engine, reading, last)
-        self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, log)
+        removal_clock = RemovalClock(self._loop, current_boot(), clock_state)
+        self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, removal_clock, log)
         self._timetable = Timetable(self._loop, self._engine)
-        self._sampler = Sampler(self._loop, boot.data_dir, self._running, self._engine.commit)
+        self._clock_report = ClockReport(self._engine, self._timetable, self._units, notices, removal_clock, log)
+        self._sampler = Sampler(self._loop, removal_clock, boot.data_dir, self._running, self._engine.commit)
         self._run_sampler = RunSampler(self._loop, self._engine.commit, os.getppid(), known.running, usages)
         self._told_end = False
         self._ready = False
@@ -191,11 +196,12 @@ class Scheduler:
         self._engine.commit(change)
         self._outbox.begin(first=first)
         self._begin_schedules()
+        self._clock_report.begin(first=first)
         settled_down = self._engine.change()
         settled_down.write(lambda _db: None)
         settled_down.then(self._is_ready)
         self._engine.commit(settled_down)
-        commands = Commands(self._engine, self._units, self._info, self._health)
+        commands = Commands(self._engine, self._units, self._info, self._tell)
         whole = UnitCommands(self._engine, self._keeper, self._timetable, self._units)
         informing = Informing(self._engine, self._units, notices)
         notifying = Notifying(self._engine, self._outbox)
@@ -237,6 +243,7 @@ class Scheduler:
         )
         operations = commands.operations() | whole.operations() | informing.operations() | many.operations()
         operations |= notifying.operations() | self._damage.operations() | certificate.operations()
+        operations |= self._clock_report.operations()
         operations["reload"] = self._reloader.command
         self._control = ControlServer(self._loop, boot.control_socket, boot.token, operations, boot.api_account)
         self._committer.on_stored = self._stored
@@ -254,11 +261,13 @@ class Scheduler:
     def _is_ready(self) -> None:
         self._ready = True
 
-    def _health(self) -> dict[str, bool]:
+    def _tell(self) -> dict[str, Any]:
+        """What only a look tells, besides what is stored."""
         no_room = self._reserve is not None and self._reserve.missing
         return {
             "storing": self._committer.storing and self._ready,
             "degraded": self._damage.there or self._short_of_memory or no_room,
+            **self._clock_report.found(),
         }
 
     def _tell_failing(self, why: str) -> None:
@@ -343,6 +352,7 @@ class Scheduler:
         self._log.warning(f"the wall clock was set by {by_ms / 1000:+.1f} s")
         if not self._engine.ending:
             self._timetable.clock_stepped(self._units.values(), by_ms)
+        self._clock_report.stepped(by_ms)
 
     def _on_frame(self, frame: Frame) -> None:
         change = self._engine.change()

@@ -26,11 +26,11 @@ class Commands:
         engine: Engine,
         units: dict[str, Unit],
         info: dict[str, Any],
-        health: Callable[[], dict[str, bool]] = dict,
+        tell: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """`info`: what the daemon tells about its configuration; `health`: and how it can store what it does."""
+        """`info`: what the daemon tells about its configuration; `tell`: and how it does at the moment."""
         self._engine = engine
-        self._health = health
+        self._tell = tell
         self._info = info
         self._units = units
         self._keys = TriggerKeys(engine)
@@ -46,7 +46,7 @@ class Commands:
 
     def info(self, _arguments: Arguments, reply: Reply) -> None:
         """What the daemon tells about its configuration and its database; that it answers means that it is at work."""
-        reply(done(**self._info, **self._health()))
+        reply(done(**self._info, **self._tell()))
 
     def trigger(self, arguments: Arguments, reply: Reply) -> None:
         """Run a task now; answered when the run is stored, whatever the overlap policy makes of it.

@@ -117,6 +117,10 @@ class Loop:
         """Monotonic clock, seconds."""
         return self._clock.monotonic_s()
 
+    def boot_s(self) -> float:
+        """Time since the boot, seconds; sleep of the host included."""
+        return self._clock.boot_s()
+
     def watch(self, fd: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
         """Call `handler(mask)` when `fd` is ready."""
         self._handlers[fd] = handler

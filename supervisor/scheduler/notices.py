@@ -34,6 +34,7 @@ _MISSED_REASONS = {
     "skipped": "had no run: another one was running or waiting",
 }
 """By end reason, what became of an instant that is no run."""
+_SILENT_LISTED = 10
 _TITLES = {kinds.RUN_TIMEOUT: "timed out", kinds.RUN_CRASHED: "crashed"}
 
 
@@ -300,6 +301,25 @@ class Notices:
         else:
             text = "The supervisor gets memory again. What is to run starts."
             self.notify(change, kinds.MEMORY_RECOVERED, "info", "There is memory again", text)
+
+    def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
+        """The clock was set back, and these tasks (name, when it runs again) wait until it has caught up."""
+        listed = "".join(f"\n{name} runs again at {stamp(at)}." for name, at in silent[:_SILENT_LISTED])
+        more = len(silent) - _SILENT_LISTED
+        rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
+        text = f"What has run does not run twice, so {counted(len(silent), 'task')} will not run until then:"
+        self.notify(
+            change, kinds.CLOCK_SET_BACK, "warn", "The clock was set back, and tasks are silent", text + listed + rest
+        )
+
+    def clock_doubted(self, step_ms: int, until_ms: int, change: Change) -> None:
+        """The clock was set by more than a day, and is not believed yet."""
+        where = "forward" if step_ms > 0 else "back"
+        text = (
+            f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by its age before"
+            f" {stamp(until_ms)}, if the clock stays so. If it is right: ringward trust-clock."
+        )
+        self.notify(change, kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
 
     def _raise(self, db: Database, draft: Notification) -> Told:
         before = notifications.unread_count(db)

@@ -4,8 +4,8 @@ Rows go first, in slices, and in the same transaction it is noted that their fil
 those, and what it says it has removed is forgotten. So a run never stands there without its log for that reason, and no
 file is forgotten, whenever anything is killed. What a task has to remember (`last_instant`) is not in its runs.
 
-It looks some moments after a run has ended, when an undo window has passed, and every ten minutes; and less often where
-looking takes long.
+The age of runs goes by :mod:`supervisor.scheduler.removal_clock`. It looks some moments after a run has ended, when an
+undo window has passed, and every ten minutes; and less often where looking takes long.
 """
 
 import time
@@ -21,6 +21,7 @@ from supervisor.scheduler.bulk import Bulk, Job
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.loop import Loop, Timer
+from supervisor.scheduler.removal_clock import RemovalClock
 
 _START_MS = 10_000
 _SOON_MS = 1000
@@ -42,9 +43,17 @@ class Retention:
     """Decides when to look, and has removed what is found."""
 
     def __init__(
-        self, loop: Loop, engine: Engine, bulk: Bulk, housekeeping: Housekeeping, config: Config, log: Log
+        self,
+        loop: Loop,
+        engine: Engine,
+        bulk: Bulk,
+        housekeeping: Housekeeping,
+        config: Config,
+        clock: RemovalClock,
+        log: Log,
     ) -> None:
         self._loop = loop
+        self._clock = clock
         self._engine = engine
         self._bulk = bulk
         self._housekeeping = housekeeping
@@ -94,7 +103,7 @@ class Retention:
         if self._engine.ending:
             return
         self._looking = True
-        now_ms = self._loop.now_ms()
+        now_ms = self._clock.earliest_ms()
         self._bulk.submit(
             Job(
                 command="",
@@ -132,7 +141,7 @@ class Retention:
             self._missed = False
             self._want(_SOON_MS)
         if self._next_deletion is not None:
-            self._want(max(0, self._next_deletion + self._undo_window_ms - self._loop.now_ms()))
+            self._want(max(0, self._next_deletion + self._undo_window_ms - self._clock.earliest_ms()))
         self._want(_SELDOM_MS)
 
     def _forget(self, last: int, kept: list[int]) -> None:

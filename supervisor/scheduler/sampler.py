@@ -5,25 +5,36 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 
-from store import days, metrics, usage_counts
+from store import days, idempotency, metrics, usage_counts
 from store.database import Database
+from store.meta import set_meta
 from store.metrics import FINE_MS, Sample
 from supervisor.metrics.host import Host
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.loop import Loop, Timer
+from supervisor.scheduler.removal_clock import STATE, RemovalClock
 
 
 class Sampler:
     """Measures while the scheduler lives.
 
     Args:
+        clock: by which old roll-ups go; its state is stored every hour.
         data_dir: whose file system is watched.
         running: number of runs that are running.
         commit: stores a change.
     """
 
-    def __init__(self, loop: Loop, data_dir: str, running: Callable[[], int], commit: Callable[[Change], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        clock: RemovalClock,
+        data_dir: str,
+        running: Callable[[], int],
+        commit: Callable[[Change], None],
+    ) -> None:
         self._loop = loop
+        self._clock = clock
         self._data_dir = data_dir
         self._running = running
         self._commit = commit
@@ -44,23 +55,27 @@ class Sampler:
         sample = Sample(now_ms, **asdict(self._host.read()), running=self._running(), lag=lag_ms)
         # Nobody waits for a sample: one that cannot be stored is not worth keeping.
         change = Change(now_ms, lambda _error: True)
-        change.write(lambda db: self._store(db, sample))
+        earliest_ms, latest_ms = self._clock.earliest_ms(), self._clock.latest_ms()
+        change.write(lambda db: self._store(db, sample, earliest_ms, latest_ms))
         if now_ms // days.DAY_MS != self._day:
             self._day = now_ms // days.DAY_MS
-            change.write(lambda db: days.prune(db, now_ms))
+            change.write(lambda db: days.prune(db, earliest_ms))
         if now_ms // usage_counts.HOUR_MS != self._hour:
             self._hour = now_ms // usage_counts.HOUR_MS
-            change.write(lambda db: usage_counts.roll(db, now_ms))
+            state = self._clock.state()
+            change.write(lambda db: usage_counts.roll(db, earliest_ms))
+            change.write(lambda db: idempotency.prune(db, earliest_ms))
+            change.write(lambda db: set_meta(db, STATE, state))
         self._commit(change)
         self._wait()
 
-    def _store(self, db: Database, sample: Sample) -> None:
+    def _store(self, db: Database, sample: Sample, earliest_ms: int, latest_ms: int) -> None:
         """In the store's thread: a file system that hangs holds up the store in any case, but never the loop."""
         used = None
         with suppress(OSError):
             found = os.statvfs(self._data_dir)
             used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        metrics.add(db, sample._replace(disk_used=used))
+        metrics.add(db, sample._replace(disk_used=used), earliest_ms, latest_ms)
 
     def close(self) -> None:
         """Measure no more."""

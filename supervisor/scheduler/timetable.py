@@ -30,6 +30,9 @@ from supervisor.scheduler.units import LiveRun, Unit
 _STEP_BACK_MS = 24 * 3600 * 1000
 """A clock that is further behind than this was wrong before: to wait for it would silence the schedule."""
 
+_SILENT_MS = 600_000
+"""A clock that is set back by less silences nobody for long."""
+
 
 class Timetable:
     """The schedules of all tasks."""
@@ -78,6 +81,22 @@ class Timetable:
             if not unit.schedule.follows_clock and unit.last_instant is not None:
                 unit.last_instant += by_ms
         self.begin(units)
+
+    def silent(self, units: Iterable[Unit]) -> list[tuple[str, int]]:
+        """Names of tasks that wait for a clock that was set back to catch up, and when each runs again; that first.
+
+        What waits for some minutes only, or has no time to come, is left out.
+        """
+        now_ms = self._loop.now_ms()
+        found = []
+        for unit in units:
+            last = unit.last_instant or 0
+            if unit.task is None or unit.paused or unit.schedule.empty or last <= now_ms + _SILENT_MS:
+                continue
+            following = next((one for one in unit.schedule.occurrences(last) if one.runs), None)
+            if following is not None:
+                found.append((unit.name, following.at + unit.schedule.offset_ms))
+        return sorted(found, key=lambda one: (one[1], one[0]))
 
     def pause(self, unit: Unit, change: Change) -> None:
         """Let the schedule rest; instants that pass meanwhile are not due, and nothing stands for them later."""

@@ -70,6 +70,7 @@ class Scheduler:
             "service_restart": lambda _args: {},
             "task_pause": lambda _args: {},
             "task_resume": lambda _args: {},
+            "clock_trust": lambda _args: {},
             "reload": lambda _args: {"added": [], "changed": [], "removed": [], "warnings": []},
             "database_damaged": lambda _args: {},
             "token_create": self._token_create,

@@ -146,3 +146,14 @@ def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
     assert result.exit_code == exit_codes.USAGE
     assert "Did you mean status?" in result.output
     assert "Did you mean" not in ringward("xyzzy", plain=True).output
+
+
+def test_a_clock_that_was_set(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Silent tasks need attention, with when they run again; so do removals that wait for the clock."""
+    silent = [{"name": "a", "runsAgainAt": "2026-11-22T09:00:00.000Z"}]
+    held = "2026-11-22T08:00:00.000Z"
+    answering(daemon, [], silentTasks=silent, silentTaskCount=3, removalsHeldUntil=held)
+    result = ringward("status")
+    assert result.exit_code == exit_codes.REFUSED
+    for text in ("runs again at 2026-11-22T09:00:00.000Z", "2 more tasks are silent", f"before {held}", "trust-clock"):
+        assert text in result.output

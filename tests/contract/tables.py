@@ -290,6 +290,7 @@ WITHOUT_SHAPES = (
     ("GET", "/api/daemon/identity"),
     ("GET", "/api/daemon/log/stream"),
     ("POST", "/api/daemon/reload"),
+    ("POST", "/api/daemon/trust-clock"),
     ("GET", "/api/local/credentials"),
     ("GET", "/api/system"),
     ("GET", "/api/system/metrics"),

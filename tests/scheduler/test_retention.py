@@ -10,6 +10,7 @@ from supervisor.scheduler.bulk import Bulk, Job
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.removal_clock import RemovalClock
 from supervisor.scheduler.retention import Retention
 from tests.scheduler.test_housekeeping import SlowLoop
 
@@ -47,6 +48,7 @@ def test_what_cannot_be_removed() -> None:
         cast(Bulk, bulk),
         cast(Housekeeping, SimpleNamespace()),
         cast(Config, config),
+        cast(RemovalClock, SimpleNamespace(earliest_ms=loop.now_ms)),
         log,
     )
     for _ in range(3600):

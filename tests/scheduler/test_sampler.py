@@ -5,6 +5,7 @@ from collections.abc import Callable
 from store import metrics
 from store.days import KEPT_DAYS
 from store.errors import DiskFull
+from supervisor.scheduler.removal_clock import RemovalClock
 from supervisor.scheduler.sampler import Sampler
 from tests.scheduler.bench import Bench
 from tests.waiting import until
@@ -14,7 +15,7 @@ Make = Callable[[str], Bench]
 
 def sampled(one: Bench) -> Sampler:
     """A sampler that has taken a sample, which waits for the store."""
-    made = Sampler(one.loop, "/", lambda: 3, one.engine.commit)
+    made = Sampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.engine.commit)
 
     def taken() -> bool:
         one.loop.round(0.05)

@@ -488,3 +488,26 @@ def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
     assert len(rows) == len({at for _, at, _ in rows})
     assert sum(count or 1 for _, _, count in rows) == len(expected)
     assert rows[-1][:2] == ("run", expected[-1])
+
+
+def test_tasks_that_a_clock_that_was_set_back_silences(make: Make) -> None:
+    """They are named with when they run again; those that wait for minutes, rest or go by intervals are not."""
+    one = make(
+        '[tasks.minutely]\nrun = "true"\ncron = "* * * * *"\n'
+        '[tasks.hourly]\nrun = "true"\ncron = "0 * * * *"\n'
+        '[tasks.rests]\nrun = "true"\ncron = "* * * * *"\n'
+        '[tasks.interval]\nrun = "true"\nevery = "1m"\n'
+    )
+    one.until(START + 4 * 3_600_000)
+    one.units["rests"].paused = True
+    one.hand.wall -= 300_000
+    one.look()
+    assert one.timetable.silent(one.units.values()) == []
+    one.hand.wall -= 3 * 3_600_000
+    one.look()
+    assert one.timetable.silent(one.units.values()) == [
+        ("minutely", ms("2026-06-01T04:01:00Z")),
+        ("hourly", ms("2026-06-01T05:00:00Z")),
+    ]
+    one.until(ms("2026-06-01T04:01:00Z"))
+    assert [name for name, _at in one.timetable.silent(one.units.values())] == []

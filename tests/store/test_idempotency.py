@@ -17,6 +17,7 @@ def test_a_day(writer: Database, reader: Database) -> None:
     idempotency.claim(writer, "k", "NEXT", "request", T0 + KEPT_MS)
     assert idempotency.find(reader, "k", T0 + KEPT_MS) == Claim("NEXT", "request")
     idempotency.claim(writer, "l", "LAST", "request", T0 + 3 * KEPT_MS)
+    idempotency.prune(writer, T0 + 3 * KEPT_MS)
     assert writer.rows("SELECT key FROM trigger_keys") == [("l",)]
 
 

@@ -105,6 +105,25 @@ def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str
         yield {"what": "configuration", "text": "was changed and is not in force: ringward reload"}
     for warning in daemon["configWarnings"]:
         yield {"what": "configuration", "text": str(warning)}
+    yield from _of_clock(daemon)
+
+
+def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Tasks that wait for a clock that was set back, and removals that wait until a clock is believed."""
+    silent = daemon.get("silentTasks", [])
+    for one in silent:
+        text = f"is silent, for the clock was set back; runs again at {one['runsAgainAt']}"
+        yield {"what": str(one["name"]), "text": text}
+    more = daemon.get("silentTaskCount", 0) - len(silent)
+    if more > 0:
+        yield {
+            "what": "clock",
+            "text": f"was set back: {more} more tasks are silent; ringward next TASK says until when",
+        }
+    held = daemon.get("removalsHeldUntil")
+    if held is not None:
+        text = f"was set by more than a day: nothing is removed by its age before {held}"
+        yield {"what": "clock", "text": f"{text}; if it is right: ringward trust-clock"}
 
 
 def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:

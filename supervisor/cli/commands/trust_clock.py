@@ -1,0 +1,23 @@
+"""``ringward trust-clock``: remove old runs by the clock as it is set."""
+
+import click
+
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+
+@click.command("trust-clock", epilog="Example: ringward trust-clock")
+@client_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@pass_settings
+def command(settings: Settings, as_json: bool) -> None:
+    """Remove old runs by the clock as it is set: a step by more than a day is right.
+
+    Otherwise the daemon removes nothing by its age until the clock has held for an hour.
+    """
+    from supervisor.cli.tables import show_json
+
+    settings.api().post("/api/daemon/trust-clock")
+    if as_json:
+        show_json({"trusted": True})
+    else:
+        click.echo("the clock is trusted: what it makes too old is removed")
