@@ -24,6 +24,12 @@ class Unreadable(Exception):
     """A file cannot be read as what it is said to be."""
 
 
+class WithReferences(str):
+    """A value whose ``${NAME}`` are references to the daemon's variables."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Note:
     """One line of the report, which the written file has as a comment, too."""
@@ -163,6 +169,7 @@ def _value(value: Any, *, literal: bool) -> str:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return f"[{', '.join(_value(one, literal=literal) for one in value)}]"
     text = str(value)
+    literal = literal or isinstance(value, WithReferences)
     return _string(text if literal else text.replace("${", "$${"))
 
 

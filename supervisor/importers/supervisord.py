@@ -8,13 +8,13 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from supervisor.importers.outcome import Outcome, Unreadable, seconds
-from supervisor.importers.words import for_shell
+from supervisor.importers.outcome import Outcome, Unreadable, WithReferences, seconds
+from supervisor.importers.words import Replacement, for_shell
 
 _PROGRAM, _GROUP = "program:", "group:"
 _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", "rpcinterface:", "include", _GROUP)
-_VARIABLE = re.compile(r"%\(ENV_([A-Za-z0-9_]+)\)s")
-_TO_REPLACE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s|%\(process_num\)0?(?P<digits>\d*)d")
+_VARIABLE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s")
+_TO_REPLACE = re.compile(rf"{_VARIABLE.pattern}|%\(process_num\)(?P<format>0?\d*)[ds]|(?P<host>%\(host_node_name\)s)")
 _QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|\\.|%\(ENV_([A-Za-z0-9_]+)\)s""", re.DOTALL)
 """What is in quotes, and variables that are not."""
 _SPLIT_MARK = "\0"
@@ -25,12 +25,14 @@ _MAX_PRIORITY = 1000
 _INHERITED = ("user", "umask", "directory")
 """Of ``[supervisord]`` itself: programs that do not say otherwise have them from it."""
 _RESTART = {"true": "always", "unexpected": "on_failure", "false": "never"}
-_OF_LOGS = ("logfile_maxbytes", "logfile_backups", "capture_maxbytes", "syslog", "events_enabled")
+_OF_LOGS = ("logfile_maxbytes", "logfile_backups", "capture_maxbytes")
 _NOT_NEEDED = frozenset(
-    {"process_name", "stopasgroup", "killasgroup"}
+    {"process_name", "stopasgroup", "killasgroup", "numprocs_start"}
     | {f"{stream}_{key}" for stream in ("stdout", "stderr") for key in _OF_LOGS}
 )
-"""What means nothing here, or holds anyway: the whole process tree is stopped, and logs are kept."""
+"""Keys that mean nothing here, or that are looked at elsewhere."""
+_SWITCHES = frozenset(f"{stream}_{key}" for stream in ("stdout", "stderr") for key in ("syslog", "events_enabled"))
+"""Keys that mean something only when they are true."""
 
 
 def read(path: str, text: str, outcome: Outcome) -> None:
@@ -109,6 +111,7 @@ def _program(
 ) -> None:
     def expanded(text: str) -> str:
         text = text.replace("%(program_name)s", name).replace("%(group_name)s", group or name)
+        text = re.sub(r"%\(numprocs\)[ds]", said.get("numprocs", "1"), text)
         for missing in _REST.findall(_TO_REPLACE.sub("", text)):
             outcome.note(place, f"%({missing})s is not carried over")
         return text.replace("%%", "%")
@@ -117,29 +120,62 @@ def _program(
     if not command:
         outcome.note(place, "has no command")
         return
-    keys: dict[str, Any] = {"run": _command(expanded(command)), "group": group}
-    keys |= {"restart": "on_failure", "healthy_after": "1s", "graceful_stop": "10s"}  # what holds there unless said
-    env = _variables(expanded(common.get("environment", "")), place, outcome)
+    # These hold there unless a program says otherwise; the signal goes to the main process alone.
+    keys: dict[str, Any] = {"run": None, "group": group}
+    keys |= {"restart": "on_failure", "healthy_after": "1s", "graceful_stop": "10s"}
+    if not _truth(said.get("stopasgroup", "false")):
+        keys["stop_target"] = "main"
+    env = _variables(expanded(common.get("environment", "")))
     said = {key: common[key] for key in _INHERITED if key in common} | said
     for key, value in said.items():
         if key == "environment":
-            env |= _variables(expanded(value), place, outcome)
+            env |= _variables(expanded(value))
         elif key in _KEYS:
             _carry(key, expanded(value), keys, place, outcome)
-        elif key.endswith("_logfile"):
-            if value.upper() not in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2"):
-                outcome.note(place, f"{key} = {value}: the logs of Ringward keep the output instead")
-        elif key not in _NOT_NEEDED:
-            outcome.note(place, f"{key} is not carried over")
-    keys["env"] = env
+        elif not _is_nothing(key, value):
+            file = ": the logs of Ringward keep the output instead" if key.endswith("_logfile") else ""
+            outcome.note(place, f"{key} = {value}{file or ' is not carried over'}")
+    outcome.stops_within(place, keys["graceful_stop"], said="stopwaitsecs" in said)
+    in_shell = {one: value for one, value in env.items() if _of_the_instance(value)}
+    keys["run"] = _command(expanded(command), in_shell, int(said.get("numprocs_start", "0")))
+    keys["env"] = {one: _referring(value, place, outcome) for one, value in env.items() if one not in in_shell}
     keys = {key: value for key, value in keys.items() if value is not None}
     outcome.add("services", name, keys, place)
 
 
+def _is_nothing(key: str, value: str) -> bool:
+    """Whether a key means nothing here with this value, or holds anyway."""
+    if key.endswith("_logfile"):
+        return value.upper() in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2")
+    return key in _NOT_NEEDED or (key in _SWITCHES and value.lower() in ("false", "no", "off", "0"))
+
+
+def _of_the_instance(value: str) -> bool:
+    """Whether a value is known only when an instance starts."""
+    return any(found["name"] is None for found in _TO_REPLACE.finditer(value))
+
+
+def _referring(value: str, place: str, outcome: Outcome) -> str:
+    """Return a value in which variables of the daemon are references."""
+    parts, end = [], 0
+    for found in _VARIABLE.finditer(value):
+        name = found["name"]
+        if name not in os.environ:
+            outcome.note(place, f"%(ENV_{name})s: there is no such variable here: it is empty unless the daemon has it")
+        reference = f"${{{name}}}" if name in os.environ else f"${{{name}:-}}"
+        parts += [value[end : found.start()].replace("${", "$${"), reference]
+        end = found.end()
+    return WithReferences("".join((*parts, value[end:].replace("${", "$${")))) if parts else value
+
+
 def _carry(key: str, value: str, keys: dict[str, Any], place: str, outcome: Outcome) -> None:
     target, parse = _KEYS[key]
+    found: Any
     try:
-        found = None if _TO_REPLACE.search(value) else parse(value)
+        if _VARIABLE.search(value) and parse is str and not _of_the_instance(value):
+            found = _referring(value, place, outcome)
+        else:
+            found = None if _TO_REPLACE.search(value) else parse(value)
     except (ValueError, KeyError):
         found = None
     if found is None and key != "redirect_stderr":
@@ -150,48 +186,56 @@ def _carry(key: str, value: str, keys: dict[str, Any], place: str, outcome: Outc
             outcome.note(place, f"{key} = {value}: is {keys[target]} here")
 
 
-def _command(text: str) -> list[str] | str:
-    """Its arguments; a text for the shell where variables or the number of the process are among them."""
-    if not _TO_REPLACE.search(text):
+def _command(text: str, variables: Mapping[str, str], first: int) -> list[str] | str:
+    """Return the command: its arguments, or a text for the shell where something in it is known only when it starts.
+
+    Args:
+        text: as it stands there.
+        variables: those whose values are known only then.
+        first: the number of the first process.
+    """
+    if not _TO_REPLACE.search(text) and not variables:
         return shlex.split(text)
     words = shlex.split(_QUOTED.sub(lambda part: part[0] if part[1] is None else _SPLIT_MARK + part[0], text))
     splits = "set -f; " if any(_SPLIT_MARK in word for word in words) else ""  # no patterns there
-    return f"{splits}exec {' '.join(map(_shown, words))}"
+    replaced = _replacement(first)
+    exports = "".join(
+        f"export {name}={for_shell([value], _TO_REPLACE, replaced)}; " for name, value in variables.items()
+    )
+    return f"{splits}{exports}exec {' '.join(_shown(word, replaced) for word in words)}"
 
 
-def _shown(word: str) -> str:
-    """For a shell. The value of a variable is split into words, but where there are quotes around it."""
+def _shown(word: str, replaced: Replacement) -> str:
+    """Return a word for a shell. The value of a variable is split into words, unless there are quotes around it."""
     parts = _SPLIT.split(word)
     if len(parts) == 1:
-        return for_shell(parts, _TO_REPLACE, _replaced)
+        return for_shell(parts, _TO_REPLACE, replaced)
     return "".join(
-        f"${{{part}}}" if number % 2 else for_shell([part], _TO_REPLACE, _replaced) if part else ""
+        f"${{{part}}}" if number % 2 else for_shell([part], _TO_REPLACE, replaced) if part else ""
         for number, part in enumerate(parts)
     )
 
 
-def _replaced(found: re.Match[str]) -> str:
-    if found["name"]:
-        return f"${{{found['name']}}}"
-    digits = found["digits"]
-    return f"$(printf %0{digits}d $RINGWARD_INSTANCE)" if digits else "$RINGWARD_INSTANCE"
+def _replacement(first: int) -> Replacement:
+    number = f"$((RINGWARD_INSTANCE + {first}))" if first else "$RINGWARD_INSTANCE"
+
+    def replaced(found: re.Match[str]) -> str:
+        if found["name"]:
+            return f"${{{found['name']}}}"
+        if found["host"]:
+            return "$(uname -n)"
+        return f"$(printf %{found['format']}d {number})" if found["format"] else number
+
+    return replaced
 
 
-def _variables(text: str, place: str, outcome: Outcome) -> dict[str, str]:
+def _variables(text: str) -> dict[str, str]:
     """Of ``A="1",B=2``."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=",")
     lexer.whitespace_split = True
     lexer.commenters = ""
-    found: dict[str, str] = {}
-    for word in lexer:
-        name, equals, value = word.partition("=")
-        if equals:
-            if _VARIABLE.search(value):
-                outcome.note(place, f"environment: {name} has a variable of the daemon; write it as ${{NAME}}")
-            elif _TO_REPLACE.search(value):
-                outcome.note(place, f"environment: {name} has the process's number: RINGWARD_INSTANCE here")
-            found[name.strip()] = value
-    return found
+    pairs = (word.partition("=") for word in lexer)
+    return {name.strip(): value for name, equals, value in pairs if equals}
 
 
 def _truth(text: str) -> bool:

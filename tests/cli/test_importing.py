@@ -185,7 +185,7 @@ def test_supervisord(tmp_path: Path) -> None:
     assert list(units) == ["web", "worker", "more"]
     web, worker = units["web"], units["worker"]
     assert web["run"][-1] == "web"
-    assert web["env"] == {"REGION": "eu", "MODE": "live", "A": "1, 2", "B": "x%y", "PATH": "/srv/bin:%(ENV_PATH)s"}
+    assert web["env"] == {"REGION": "eu", "MODE": "live", "A": "1, 2", "B": "x%y", "PATH": "/srv/bin:${PATH}"}
     assert (web["group"], web["restart"], web["stop_signal"]) == ("shop", "always", "SIGQUIT")
     assert (web["graceful_stop"], web["healthy_after"], web["stderr"]) == ("30s", "5s", "merge")
     number = '"$(printf %02d $RINGWARD_INSTANCE)"'
@@ -195,7 +195,6 @@ def test_supervisord(tmp_path: Path) -> None:
     assert units["more"]["restart"] == "never"
     assert said(outcome, "eventlistener:memmon")
     assert said(outcome, "/var/log/shop/web.log")
-    assert said(outcome, "environment", "PATH")
     assert not said(outcome, "unix_http_server")
 
 
@@ -250,10 +249,9 @@ priority=5
     assert (one["run"], one["umask"], one["user"]) == (["/bin/cat", "-u"], "022", "nobody")
     assert (many["umask"], many["user"], many["instances"]) == ("027", "nobody", 64)
     assert one["env"] == {"DATE": "+%F"}
-    assert "working_dir" not in many
+    assert many["working_dir"] == "${HOME}/many"
+    assert many["run"] == 'export PORT="80$(printf %02d $RINGWARD_INSTANCE)"; exec /bin/many'
     assert said(outcome, "[program:many]", "numprocs = 100")
-    assert said(outcome, "[program:many]", "directory = %(ENV_HOME)s/many")
-    assert said(outcome, "[program:many]", "PORT", "RINGWARD_INSTANCE")
     assert said(outcome, "[group:all]", "priority")
 
 
