@@ -15,6 +15,7 @@ from api import answer_headers
 from api.answer_headers import OF_REFUSALS
 from api.errors import MEDIA_TYPE, title
 from api.guard import PROBES
+from api.openapi_components import describe_union_of_namings, either, with_named_enumerations
 from api.operation import Access, Content, Operation
 from api.operations import OPERATIONS
 from api.params import PATH_PARAMS, Param
@@ -46,17 +47,27 @@ def _types() -> list[Any]:
 
 
 @functools.cache
-def _components() -> tuple[dict[type, dict[str, Any]], dict[str, Any]]:
+def _components() -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
+    """The schema of each type, and of each union of them; the components that these refer to."""
     types = _types()
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
-    return dict(zip(types, schemas, strict=True)), components
+    named: dict[str, Any] = {}
+    components = {name: with_named_enumerations(schema, named) for name, schema in components.items()}
+    components |= named
+    describe_union_of_namings(components)
+    found: dict[Any, dict[str, Any]] = dict(zip(types, schemas, strict=True))
+    for union in dict.fromkeys(
+        content.schema
+        for operation in OPERATIONS
+        for content in operation.answers.values()
+        if content is not None and isinstance(content.schema, tuple)
+    ):
+        found[union] = either([one.__name__ for one in union], components)
+    return found, components
 
 
 def _schema(schema: Any) -> Any:
-    if isinstance(schema, tuple):
-        # Not oneOf: an empty list of runs is the same in both namings.
-        return {"anyOf": [_schema(one) for one in schema]}
-    if isinstance(schema, type):
+    if isinstance(schema, type | tuple):
         return _components()[0][schema]
     return schema
 

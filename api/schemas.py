@@ -38,19 +38,24 @@ REASONS_FOLDED = (
 TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 TRIGGERS_FOLDED = ("cron", "api", "cloud")
 SERVICE_STATES = ("stopped", "starting", "running", "backoff", "stopping", "exited", "fatal")
+TOKEN_ROLES = ("viewer", "operator", "admin", "cloud")
+AUTH_METHODS = ("session", "password", "token", "peer")
 
 Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Uri = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 Ulid = Annotated[str, Meta(pattern="^[0-9A-HJKMNP-TV-Z]{26}$")]
-Phase = Annotated[str, Meta(extra_json_schema={"enum": list(PHASES)})]
-Reason = Annotated[str, Meta(extra_json_schema={"enum": list(REASONS)})]
-ReasonFolded = Annotated[str, Meta(extra_json_schema={"enum": list(REASONS_FOLDED)})]
-Trigger = Annotated[str, Meta(extra_json_schema={"enum": list(TRIGGERS)})]
-TriggerFolded = Annotated[str, Meta(extra_json_schema={"enum": list(TRIGGERS_FOLDED)})]
-ServiceState = Annotated[str, Meta(extra_json_schema={"enum": list(SERVICE_STATES)})]
-StreamName = Annotated[str, Meta(extra_json_schema={"enum": ["stdout", "stderr", "system"]})]
-TokenRole = Annotated[str, Meta(extra_json_schema={"enum": ["viewer", "operator", "admin", "cloud"]})]
+# Without a pattern: clients that are generated for Go cannot check one that is not there.
+RetriedRun = Annotated[str, Meta(description="ULID of the run that this one tries again.")]
+Phase = Annotated[str, Meta(title="RunPhase", extra_json_schema={"enum": list(PHASES)})]
+Reason = Annotated[str, Meta(title="EndReason", extra_json_schema={"enum": list(REASONS)})]
+ReasonFolded = Annotated[str, Meta(title="EndReasonFolded", extra_json_schema={"enum": list(REASONS_FOLDED)})]
+Trigger = Annotated[str, Meta(title="Trigger", extra_json_schema={"enum": list(TRIGGERS)})]
+TriggerFolded = Annotated[str, Meta(title="TriggerFolded", extra_json_schema={"enum": list(TRIGGERS_FOLDED)})]
+ServiceState = Annotated[str, Meta(title="ServiceState", extra_json_schema={"enum": list(SERVICE_STATES)})]
+StreamName = Annotated[str, Meta(title="StreamName", extra_json_schema={"enum": ["stdout", "stderr", "system"]})]
+TokenRole = Annotated[str, Meta(title="TokenRole", extra_json_schema={"enum": list(TOKEN_ROLES)})]
+AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": list(AUTH_METHODS)})]
 SchemaLink = Annotated[Uri, Meta(description="Where the schema of this document is.")]
 
 
@@ -89,7 +94,7 @@ class RunCamel(Document, kw_only=True, rename="camel"):
     exit_code: Int64
     instance_index: Int64
     retry_attempt: Int64
-    retry_of_run_id: Ulid | UnsetType = UNSET
+    retry_of_run_id: RetriedRun | UnsetType = UNSET
     triggered_by: Trigger
     created_at: DateTime
     started_at: DateTime | UnsetType = UNSET
@@ -108,7 +113,7 @@ class RunSnake(Document, kw_only=True):
     exit_code: Int64
     instance_index: Int64
     retry_attempt: Int64
-    retry_of_run_id: Ulid | UnsetType = UNSET
+    retry_of_run_id: RetriedRun | UnsetType = UNSET
     triggered_by: TriggerFolded
     created_at: DateTime
     start_at: DateTime | UnsetType = UNSET
@@ -130,7 +135,7 @@ class Run(RunSnake, kw_only=True):
     exit_code_camel: Int64 = field(name="exitCode")
     instance_index_camel: Int64 = field(name="instanceIndex")
     retry_attempt_camel: Int64 = field(name="retryAttempt")
-    retry_of_run_id_camel: Ulid | UnsetType = field(name="retryOfRunId", default=UNSET)
+    retry_of_run_id_camel: RetriedRun | UnsetType = field(name="retryOfRunId", default=UNSET)
     triggered_by_camel: Trigger = field(name="triggeredBy")
     created_at_camel: DateTime = field(name="createdAt")
     started_at: DateTime | UnsetType = field(name="startedAt", default=UNSET)
@@ -167,7 +172,7 @@ class RunsCamel(Document, kw_only=True):
     total: Int64
 
 
-class Affected(Document, kw_only=True):
+class Affected(Document, kw_only=True, forbid_unknown_fields=True):
     """What a bulk operation has done."""
 
     affected: Annotated[Int64, Meta(description="Number of runs that were changed.")]
@@ -234,7 +239,7 @@ class Task(Document, kw_only=True, rename="camel"):
     """A task or a service."""
 
     name: str
-    kind: Annotated[str, Meta(extra_json_schema={"enum": ["task", "service"]})]
+    kind: Annotated[str, Meta(title="UnitKind", extra_json_schema={"enum": ["task", "service"]})]
     description: str | UnsetType = UNSET
     group: str | UnsetType = UNSET
     tags: list[str]
@@ -318,9 +323,7 @@ class AuthStatus(Document, kw_only=True):
     """Whether the request is authenticated, and how."""
 
     authenticated: bool
-    method: Annotated[str, Meta(extra_json_schema={"enum": ["session", "password", "token", "peer"]})] | UnsetType = (
-        UNSET
-    )
+    method: AuthMethod | UnsetType = UNSET
     role: TokenRole | UnsetType = UNSET
     tasks: Annotated[str, Meta(description="Glob of the only tasks that there are.")] | UnsetType = UNSET
 
@@ -408,7 +411,7 @@ class Done(Struct, rename="camel"):
     """The stream is complete."""
 
     final_line: Annotated[Int64, Meta(description="Number of the last line; -1 when there is none.")]
-    status: Annotated[str, Meta(extra_json_schema={"enum": ["ended", "deleted"]})]
+    status: Annotated[str, Meta(title="StreamEnd", extra_json_schema={"enum": ["ended", "deleted"]})]
 
 
 class LeftRunning(Struct, kw_only=True, rename="camel"):

@@ -34,8 +34,8 @@ KINDS = (
 )
 PROCESSES = ("supervisor", "spawner", "spare", "scheduler", "gunicorn", "worker", "janitor", "watcher", "notifier")
 
-Severity = Annotated[str, Meta(extra_json_schema={"enum": list(SEVERITIES)})]
-Kind = Annotated[str, Meta(extra_json_schema={"enum": list(KINDS)})]
+Severity = Annotated[str, Meta(title="Severity", extra_json_schema={"enum": list(SEVERITIES)})]
+Kind = Annotated[str, Meta(title="NotificationKind", extra_json_schema={"enum": list(KINDS)})]
 
 
 class Notification(Struct, kw_only=True, rename="camel"):
@@ -213,7 +213,7 @@ class Pressures(Struct, kw_only=True):
 class Process(Struct, kw_only=True, rename="camel"):
     """A process of the daemon itself."""
 
-    name: Annotated[str, Meta(extra_json_schema={"enum": list(PROCESSES)})]
+    name: Annotated[str, Meta(title="ProcessName", extra_json_schema={"enum": list(PROCESSES)})]
     pid: Int64
     cpu_ms: Annotated[Int64, Meta(description="Processor time since its start.")]
     cpu_percent: Annotated[float, Meta(description="Of one core.")]
@@ -284,6 +284,7 @@ class Instant(Struct, kw_only=True, rename="camel"):
         Annotated[
             str,
             Meta(
+                title="InstantNote",
                 description="gap: its time does not exist, so it runs at the gap's end; repeated: the clocks show its"
                 " time twice.",
                 extra_json_schema={"enum": ["gap", "repeated"]},

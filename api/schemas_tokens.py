@@ -2,15 +2,20 @@
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from api.schemas import Body, DateTime, Document, TokenRole
+from api.schemas import TOKEN_ROLES, Body, DateTime, Document, TokenRole
 
 # Without look-ahead, which the regular expressions of many clients do not know (RE2, Go, Rust).
 _TOKEN_NAME = "^[a-zA-Z0-9._:-]*[a-zA-Z0-9_:-][a-zA-Z0-9._:-]*$"  # noqa: S105 - a pattern
 _TOKEN_TASKS = r"^[a-zA-Z0-9._:*?\[\]!-]+$"  # noqa: S105 - the same
+
+
+def _role(text: str) -> None:
+    if text not in TOKEN_ROLES:
+        raise ValueError(f"must be one of {', '.join(TOKEN_ROLES)}")
 
 
 def _matching(pattern: str, otherwise: str) -> Callable[[str | None], None]:
@@ -28,7 +33,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
     """A new token."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema={"pattern": _TOKEN_NAME})]
-    role: Literal["viewer", "operator", "admin", "cloud"]
+    role: TokenRole
     tasks: (
         Annotated[
             str,
@@ -49,6 +54,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
     ) = UNSET
 
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "role": _role,
         "name": _matching(_TOKEN_NAME, "must be letters, digits and . _ : - and not only dots"),
         "tasks": _matching(_TOKEN_TASKS, 'must be a glob of names such as "web-*"'),
     }

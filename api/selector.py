@@ -47,7 +47,9 @@ class SelectorFilter(Struct, kw_only=True, forbid_unknown_fields=True):
         | UnsetType
     ) = UNSET
     task_name: Annotated[str, Meta(description="Only this task's runs.")] | UnsetType = UNSET
-    triggered_by: Annotated[str, Meta(extra_json_schema={"enum": [*TRIGGERS, ""]})] | UnsetType = UNSET
+    triggered_by: (
+        Annotated[str, Meta(title="TriggerFilter", extra_json_schema={"enum": [*TRIGGERS, ""]})] | UnsetType
+    ) = UNSET
 
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
         "created_after": _AFTER.parse,

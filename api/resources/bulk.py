@@ -96,7 +96,7 @@ OPERATIONS = (
         "delete",
         "Delete every ended run that is selected; within the undo window they can be restored.",
         delete,
-        json_of((schemas.Affected, schemas.Deleted)),
+        json_of((schemas.Deleted, schemas.Affected)),
         query=(flag("undo", "Whether the answer also has deleted_at, with which just these runs can be restored."),),
     ),
     _operation(

@@ -46,7 +46,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/daemon/identity",
-        id="getDaemonIdentity",
+        id="identifyDaemon",
         role=Role.VIEWER,
         summary="Tell which daemon this is (from the same host only).",
         handler=get_identity,

@@ -226,7 +226,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/log",
-        id="getRunLog",
+        id="readRunLog",
         role=Role.VIEWER,
         summary="Get a page of log lines.",
         handler=get_log,
@@ -243,7 +243,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/log/raw",
-        id="getRunLogRaw",
+        id="downloadRunLog",
         role=Role.VIEWER,
         summary="Download the run's full log: stdout and stderr as they arrived.",
         handler=get_raw_log,

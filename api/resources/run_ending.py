@@ -122,7 +122,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/ending",
-        id="getRunEnding",
+        id="explainRunEnding",
         role=Role.VIEWER,
         summary="Why and how a run ended, with the last lines of its log.",
         handler=get_ending,

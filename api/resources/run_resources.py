@@ -102,7 +102,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/resources",
-        id="getRunResources",
+        id="measureRun",
         role=Role.VIEWER,
         summary="What a run takes or took: processor, memory, disks, and samples of its processes.",
         handler=get_run_resources,
@@ -112,7 +112,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/resources",
-        id="getResources",
+        id="listRunningResources",
         role=Role.VIEWER,
         scoped=True,
         summary="What all running runs take, live.",

@@ -50,7 +50,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/system/metrics",
-        id="getSystemMetrics",
+        id="listSystemMetrics",
         summary="Historical system metrics: every 5 seconds for a day, every minute for two weeks.",
         handler=get_metrics,
         query=(

@@ -71,7 +71,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/schedule",
-        id="getTaskSchedule",
+        id="previewTaskSchedule",
         summary="Get the next times at which a task will run.",
         handler=get_schedule,
         query=(integer("count", "Most instants to return.", 10, minimum=1, maximum=_MAX_INSTANTS),),
@@ -83,7 +83,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/days",
-        id="getTaskDays",
+        id="countTaskDays",
         summary="Get what became of a task's runs, by day; runs that were deleted since stay counted.",
         handler=get_days,
         query=(integer("days", "Days to look back, today included.", _YEAR_DAYS, minimum=1, maximum=_YEAR_DAYS),),

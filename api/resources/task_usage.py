@@ -84,7 +84,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/resources",
-        id="getTaskResources",
+        id="measureTask",
         role=Role.VIEWER,
         summary="What all runs of a task or service took in a window: processor, memory, disks.",
         handler=get_task_usage,

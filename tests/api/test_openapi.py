@@ -31,10 +31,61 @@ def test_empty_parameters(described: dict[str, Any]) -> None:
 
 
 def test_answers_in_either_naming(described: dict[str, Any]) -> None:
-    """An answer may fit both namings at once, as an empty list does: any of them, not exactly one."""
-    for path in ("/api/runs", "/api/tasks/{taskName}/runs", "/api/runs/{runId}"):
-        answer = described["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-        assert len(answer["anyOf"]) > 1
+    """Exactly one schema fits an answer, whatever naming was asked for; lists have items in either."""
+    schemas = described["components"]["schemas"]
+
+    def forms(schema: dict[str, Any]) -> list[str]:
+        name = schema["$ref"].rsplit("/", 1)[1]
+        return [one["$ref"].rsplit("/", 1)[1] for one in schemas[name]["oneOf"]]
+
+    def answer(path: str, method: str = "get", status: str = "200") -> dict[str, Any]:
+        content = described["paths"][path][method]["responses"][status]["content"]
+        schema: dict[str, Any] = content["application/json"]["schema"]
+        return schema
+
+    assert forms(answer("/api/runs/bulk/delete", "post")) == ["Deleted", "Affected"]
+    assert forms(answer("/api/tasks/{taskName}/run", "post", "201")) == ["RunSnake", "RunCamel"]
+    for path, field, namings in (
+        ("/api/runs", "runs", ["RunSnake", "RunCamel"]),
+        ("/api/tasks/{taskName}/runs", "items", ["RunCamel", "RunSnakeWithParams"]),
+    ):
+        found = schemas[answer(path)["$ref"].rsplit("/", 1)[1]]["properties"][field]["anyOf"]
+        assert [forms(one["items"]) for one in found if one.get("type") == "array"] == [namings]
+
+
+def test_a_run_in_both_namings(described: dict[str, Any]) -> None:
+    """It is described by its exact fields; the others are allowed beside them, and explained."""
+    answer = described["paths"]["/api/runs/{runId}"]["get"]["responses"]["200"]["content"]["application/json"]
+    assert answer["schema"] == {"$ref": "#/components/schemas/Run"}
+    schemas = described["components"]["schemas"]
+    assert schemas["Run"]["properties"] == schemas["RunCamel"]["properties"]
+    assert schemas["Run"]["additionalProperties"] is True
+    assert "all fields of RunSnakeWithParams" in schemas["Run"]["description"]
+
+
+def test_no_schema_has_both_namings(described: dict[str, Any]) -> None:
+    """Generators write names in the style of their language, in which taskName and task_name are one."""
+    for name, schema in described["components"]["schemas"].items():
+        plain = [one.replace("_", "").lower() for one in schema.get("properties", {})]
+        assert len(plain) == len(set(plain)), name
+
+
+def test_enumerations_are_components(described: dict[str, Any]) -> None:
+    """No field of a component has one of its own, and no two values in all of them have one constant."""
+    schemas = described["components"]["schemas"]
+    constants = [name for schema in schemas.values() for name in schema.get("x-enum-varnames", ())]
+    assert len(constants) == len(set(constants))
+    for schema in schemas.values():
+        for field in schema.get("properties", {}).values():
+            assert "enum" not in json.dumps(field)
+        if "enum" in schema:
+            assert len(schema["enum"]) == len(schema["x-enum-varnames"])
+
+
+def test_operation_ids(described: dict[str, Any]) -> None:
+    """None is the beginning of another one: generators make names of methods with suffixes of their own."""
+    ids = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
+    assert [(one, other) for one in ids for other in ids if one != other and other.startswith(one)] == []
 
 
 def test_request_bodies(described: dict[str, Any]) -> None:

@@ -73,11 +73,15 @@ def _check_text(value: str, one: Field, place: str) -> None:
 # Schemas
 
 
-def resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema that a reference leads to; of several alternatives the first, which is what comes unasked."""
+def resolved(document: dict[str, Any], schema: dict[str, Any], fields: Sequence[Field] = ()) -> dict[str, Any]:
+    """The schema that a reference leads to; of several alternatives the one with these fields, else the first."""
+    names = {one.name for one in fields}
     while True:
         if "$ref" in schema:
             schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+        elif "oneOf" in schema:
+            forms = [resolved(document, one) for one in schema["oneOf"]]
+            schema = next((one for one in forms if set(one["properties"]) == names), forms[0])
         elif "anyOf" in schema and {"type": "null"} not in schema["anyOf"]:
             schema = schema["anyOf"][0]
         else:
@@ -91,7 +95,7 @@ def check_schema(
 
     Not `exact`: more of them may be required, and more may be null, as where the table does not say.
     """
-    schema = resolved(document, schema)
+    schema = resolved(document, schema, fields)
     assert schema["type"] == "object", place
     assert set(schema["properties"]) == {one.name for one in fields}, place
     required, wanted = set(schema.get("required", ())), {one.name for one in fields if one.required}

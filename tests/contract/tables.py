@@ -257,6 +257,7 @@ class Endpoint:
         status: Of success.
         media_type: Of success.
         answer: Fields of the answer; empty for a stream.
+        described: Fields that the document gives for it, where it allows the others beside them.
     """
 
     method: str
@@ -266,6 +267,7 @@ class Endpoint:
     status: int = 200
     media_type: str = "application/json"
     answer: tuple[Field, ...] = ()
+    described: tuple[Field, ...] = ()
 
 
 ENDPOINTS = (
@@ -274,7 +276,13 @@ ENDPOINTS = (
     Endpoint("POST", "/api/runs/bulk/restore", body=SELECTOR, answer=AFFECTED),
     Endpoint("GET", "/api/tasks/{taskName}/runs", OF_TASK_RUNS, answer=TASK_RUNS),
     Endpoint("GET", "/api/runs", OF_RUNS, answer=RUNS),
-    Endpoint("GET", "/api/runs/{runId}", (Parameter("runId", "path", {"type": "string"}, required=True),), answer=BOTH),
+    Endpoint(
+        "GET",
+        "/api/runs/{runId}",
+        (Parameter("runId", "path", {"type": "string"}, required=True),),
+        answer=BOTH,
+        described=CAMEL,
+    ),
     Endpoint(
         "POST",
         "/api/tasks/{taskName}/run",

@@ -47,7 +47,7 @@ def test_answer(document: dict[str, Any], endpoint: Endpoint) -> None:
     content = answers[str(endpoint.status)]["content"]
     assert list(content) == [endpoint.media_type]
     if endpoint.answer:
-        check_schema(document, content[endpoint.media_type]["schema"], endpoint.answer)
+        check_schema(document, content[endpoint.media_type]["schema"], endpoint.described or endpoint.answer)
 
 
 @every

@@ -85,9 +85,9 @@ class Stream:
                 return
             line = raw.decode().rstrip("\n")
             if line:
-                name, _, value = line.partition(": ")
+                name, _, value = line.partition(":")
                 if name:
-                    fields[name] = value
+                    fields[name] = value.removeprefix(" ")
             elif fields:
                 if "event" in fields or "data" in fields:
                     yield Event(fields)

@@ -59,7 +59,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "listRuns",
         "listDeletedRuns",
         "summarizeRuns",
-        "getResources",
+        "listRunningResources",
         "listTaskResources",
         "streamEvents",
         "getMetrics",
