@@ -33,6 +33,7 @@ def test_a_host_that_is_fit(ringward: Ringward, config: Path, data: Path) -> Non
     found = findings(result.output)
     assert list(found) == [
         "configuration",
+        "runs",
         "API workers",
         "data directory",
         "disk",

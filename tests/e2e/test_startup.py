@@ -46,6 +46,23 @@ def test_an_invalid_configuration_names_everything(daemon: Daemon) -> None:
         assert part in outcome.stderr, outcome.stderr
 
 
+def test_what_runs_lack_is_said_at_the_start(daemon: Daemon) -> None:
+    """The start warns of an unknown user, a missing directory and a missing program, each with its line."""
+    text = '[tasks.t]\nrun = ["/no/such"]\nuser = "nobody-here"\n[tasks.u]\nrun = "true"\nworking_dir = "/no/dir"\n'
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        daemon.config.write_text(f'{text}[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\n')
+        outcome = up(daemon)
+    for line, message in (
+        (2, "tasks.t.run: there is no program /no/such"),
+        (3, "tasks.t.user: there is no user nobody-here"),
+        (6, "tasks.u.working_dir: there is no directory /no/dir"),
+    ):
+        assert f"warning: {daemon.config}:{line}: {message}\n" in outcome.stderr, outcome.stderr
+
+
 def test_a_taken_port(daemon: Daemon) -> None:
     """A taken port is a one-line cause and exit status 71."""
     daemon.write("")

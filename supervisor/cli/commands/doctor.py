@@ -1,8 +1,9 @@
 """``ringward doctor``: does this host have what the daemon needs."""
 
 import os
+import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from supervisor.cli.boot.api_user import ApiUser
     from supervisor.config.model import Config
     from supervisor.doctor.finding import Finding
+
+_MOST_WARNINGS = 20
 
 
 @click.command("doctor", epilog="Example: ringward doctor")
@@ -49,6 +52,8 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
 
     finding, config, workers = _configuration(settings)
     yield finding
+    if config is not None:
+        yield from _advice(config)
     if workers is not None:
         yield _workers(workers)
     directory = data_dir(settings.data, config.daemon.data_dir if config else None, os.environ)
@@ -85,6 +90,23 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
         return Finding("configuration", "fail", f"{what}{more}", "ringward validate says everything"), None, None
     text = f"{config.path} is valid: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}"
     return Finding("configuration", "ok", text), config, workers
+
+
+def _advice(config: "Config") -> Iterator["Finding"]:
+    """What the configuration warns of; as one line where there is nothing."""
+    from supervisor.cli.boot import advice
+    from supervisor.doctor.finding import Finding
+
+    what = "runs"
+    warnings = [*config.warnings, *advice.missing(config, os.environ)]
+    warnings += advice.cut_short(config, time.time_ns() // 1_000_000)
+    if not warnings:
+        yield Finding(what, "ok", "users, directories and programs that they name are there")
+    for one in warnings[:_MOST_WARNINGS]:
+        yield Finding(what, "warn", str(replace(one, remedy=None)), one.remedy)
+    if len(warnings) > _MOST_WARNINGS:
+        more = len(warnings) - _MOST_WARNINGS
+        yield Finding(what, "warn", f"{counted(more, 'more warning')}", "ringward validate shows all of them")
 
 
 def _workers(user: "ApiUser") -> "Finding":

@@ -15,14 +15,18 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from supervisor.cli.boot.api_user import ApiUser
     from supervisor.cli.boot.secret import Password
     from supervisor.config.model import Config
-    from supervisor.config.problems import Invalid
+    from supervisor.config.problems import Invalid, Problem
     from supervisor.messages import Boot
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+_ADVICE_S = 1.0
+"""How long a name service or a mount may take to say what is missing."""
 
 
 @click.command("up", epilog="Example: ringward up --config examples/ringward.toml")
@@ -61,7 +65,7 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, a
 
 def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, as_json: bool) -> None:
     """Settle everything, have the API server serve, and become the root."""
-    from supervisor.cli.boot import datadir, descriptors, runtimedir, secret, settling, sharing
+    from supervisor.cli.boot import advice, datadir, descriptors, runtimedir, secret, settling, sharing
     from supervisor.cli.boot.rival import refuse_rival
     from supervisor.config.load import load
     from supervisor.config.lookup import data_dir, require_config
@@ -139,7 +143,8 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *,
         sharing.share(boot)
     except OSError as err:
         raise datadir.unusable(directory, err) from err
-    _banner(boot, config, settled.password, api_user, as_json=as_json)
+    warnings = [*config.warnings, *advice.missing_soon(config, os.environ, _ADVICE_S)]
+    _banner(boot, config, settled.password, api_user, warnings, as_json=as_json)
     _become_root(boot, lock, place.lock, ready_fd)
 
 
@@ -197,7 +202,15 @@ def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
     return click.BadParameter(message, param_hint="--listen")
 
 
-def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "ApiUser", *, as_json: bool) -> None:
+def _banner(
+    boot: "Boot",
+    config: "Config",
+    password: "Password",
+    api_user: "ApiUser",
+    warnings: "Sequence[Problem]",
+    *,
+    as_json: bool,
+) -> None:
     """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
     from supervisor.counted import counted
 
@@ -214,6 +227,7 @@ def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "Api
                 "tasks": len(config.tasks),
                 "services": len(config.services),
                 **({} if warning is None else {"warning": warning}),
+                **({"warnings": [one.to_dict() for one in warnings]} if warnings else {}),
             }
         )
         return
@@ -234,6 +248,8 @@ def _banner(boot: "Boot", config: "Config", password: "Password", api_user: "Api
     for name, value in facts.items():
         click.echo(f"  {name:<9} {value}")
     sys.stdout.flush()
+    for one in warnings:
+        click.echo(f"warning: {one}", err=True)
 
 
 def _print_line(facts: dict[str, Any]) -> None:

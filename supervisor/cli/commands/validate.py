@@ -1,6 +1,7 @@
 """``ringward validate``: is the configuration good."""
 
 import os
+import time
 
 import click
 
@@ -16,7 +17,7 @@ from supervisor.counted import counted
 @pass_settings
 def command(settings: Settings, file: str | None, as_json: bool) -> int:
     """Check the configuration: everything that is wrong, with its place and what to do."""
-    from supervisor.cli.boot import settling
+    from supervisor.cli.boot import advice, settling
     from supervisor.cli.tables import show_json
     from supervisor.config.load import load
     from supervisor.config.lookup import data_dir, require_config
@@ -29,6 +30,11 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
         directory = data_dir(None, config.daemon.data_dir, os.environ)
         settling.check_places(config, directory)
         settling.reaching(settled.api_user, config, directory)
+        warnings = [
+            *config.warnings,
+            *advice.missing(config, os.environ),
+            *advice.cut_short(config, time.time_ns() // 1_000_000),
+        ]
     except ConfigError as err:
         if as_json:
             show_json({"valid": False, "problems": [problem.to_dict() for problem in err.problems]})
@@ -45,11 +51,11 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
                 "files": list(config.files),
                 **counts,
                 "problems": [],
-                "warnings": [warning.to_dict() for warning in config.warnings],
+                "warnings": [warning.to_dict() for warning in warnings],
             }
         )
     else:
-        for warning in config.warnings:
+        for warning in warnings:
             click.echo(f"warning: {warning}", err=True)
         click.echo(f"{path}: valid, {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
     return exit_codes.OK

@@ -1,0 +1,116 @@
+"""Warnings about what the runs of a valid configuration lack."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import exit_codes
+from supervisor.cli.boot.advice import cut_short, missing
+from supervisor.config.load import load
+from tests.cli.conftest import Ringward
+
+NOW_MS = 1_764_000_000_000
+
+
+def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
+    """Line, key and message of each warning about a configuration."""
+    path = tmp_path / "ringward.toml"
+    path.write_text(text)
+    path.chmod(0o644)
+    config = load(str(path), {})
+    found = [*missing(config, {"PATH": f"{tmp_path}/bin:/bin"}), *cut_short(config, NOW_MS)]
+    return [(one.line, one.key, one.message) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "message"),
+    [
+        ("run = 'x'\nuser = 'nobody-here'", "user", "there is no user nobody-here"),
+        ("run = 'x'\nuser = 'root:no-such'", "user", "there is no group no-such"),
+        ("run = 'x'\nworking_dir = '/no/such'", "working_dir", "there is no directory /no/such"),
+        ("run = 'x'\nworking_dir = '/bin/sh'", "working_dir", "there is no directory /bin/sh"),
+        ("\nrun = ['/no/such', 'x']", "run", "there is no program /no/such"),
+        ("\nrun = ['bin/no-such']\nworking_dir = '/'", "run", "there is no program bin/no-such"),
+        ("\nrun = '/no/such --fast'", "run", "there is no program /no/such"),
+        ("\nrun = ['nosuch-xyz']\nenv = { PATH = '/bin' }", "run", "there is no program nosuch-xyz in PATH (/bin)"),
+        ("run = 'x'\nshell = '/no/sh'", "shell", "there is no program /no/sh"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_line(tmp_path: Path, lines: str, key: str, message: str) -> None:
+    """An unknown user, a missing directory and a missing program are found before the run, in tasks and services."""
+    for table in ("tasks", "services"):
+        assert warned(tmp_path, f"[{table}.a]\n{lines}\n") == [(3, f"{table}.a.{key}", message)]
+
+
+def test_a_default_is_named_where_it_stands(tmp_path: Path) -> None:
+    """What [defaults] sets is wrong there, for each task that takes it."""
+    text = "[defaults]\nworking_dir = '/no/such'\n[tasks.a]\nrun = 'x'\n[tasks.b]\nrun = 'x'\nworking_dir = '/'\n"
+    message = "there is no directory /no/such (of task a)"
+    assert warned(tmp_path, text) == [(2, "defaults.working_dir", message)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "run = ['sh', '-c', 'x']",
+        "run = ['own']",
+        "run = 'nosuch-xyz | FOO=1 /no/such'",
+        "run = '$HOME/no/such'",
+        "run = ['/no/such']\nlauncher = 'docker'",
+        "run = ['ringward', 'restart', 'a']\nmay = ['restart:a']",
+        "run = 'x'\nworking_dir = '/'\nuser = 'root'",
+    ],
+)
+def test_what_is_there_or_cannot_be_told_is_not_warned_of(tmp_path: Path, lines: str) -> None:
+    """No warning is raised for a program of another host, or for what only a shell can tell."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "own").touch(0o755)
+    launcher = "[launchers.docker]\npreset = 'docker'\nimage = 'x'\n" if "launcher" in lines else ""
+    assert warned(tmp_path, f"{launcher}[services.a]\n{lines}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("every = '1m'\nkeep_for = '90d'", "keep_runs = 1000 holds only about 17h of this schedule"),
+        ("cron = '*/5 * * * *'\nkeep_for = '90d'", "keep_runs = 1000 holds only about 3d of this schedule"),
+        ("cron = '0 * * * mon-fri'\nkeep_for = '90d'\nkeep_runs = 100", "keep_runs = 100 holds only about 6d"),
+        ("cron = '0 3 * * *'\nkeep_for = '90d'", None),
+        ("cron = '*/5 * * * *'", None),
+        ("cron = '*/5 * * * *'\nkeep_for = '90d'\nkeep_runs = 26000", None),
+        ("keep_for = '90d'", None),
+        ("cron = '*/5 * * * *'\nkeep_for = '3d'", None),
+    ],
+)
+def test_retention_that_ends_before_keep_for(tmp_path: Path, keys: str, message: str | None) -> None:
+    """A task whose schedule fills keep_runs before keep_for has passed is warned of; others are not."""
+    found = warned(tmp_path, f"[tasks.a]\nrun = 'x'\n{keys}\n")
+    assert [one[:2] for one in found] == ([] if message is None else [(4, "tasks.a.keep_for")])
+    assert all(message in one[2] for one in found if message)
+    table, _, keys = keys.partition("\n")
+    in_defaults = warned(tmp_path, f"[defaults]\n{keys}\n[tasks.a]\nrun = 'x'\n{table}\n")
+    assert bool(in_defaults) == (message is not None)
+
+
+def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
+    """A configuration with warnings stays valid: validate ends with 0, and doctor does not fail."""
+    path = tmp_path / "ringward.toml"
+    path.write_text("[tasks.a]\nrun = ['/no/such']\nuser = 'nobody-here'\n")
+    path.chmod(0o644)
+    result = ringward("validate", str(path))
+    assert result.exit_code == exit_codes.OK
+    assert f"warning: {path}:3: tasks.a.user: there is no user nobody-here\n  until" in result.stderr
+    found = json.loads(ringward("validate", "--json", str(path)).stdout)
+    assert [(one["key"], one["line"]) for one in found["warnings"]] == [("tasks.a.user", 3), ("tasks.a.run", 2)]
+    findings = json.loads(ringward("doctor", "-c", str(path), "--json").stdout)
+    runs = [one for one in findings if one["what"] == "runs"]
+    assert [one["verdict"] for one in runs] == ["warn", "warn"]
+    assert runs[1]["text"] == f"{path}:2: tasks.a.run: there is no program /no/such"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may run as anybody")
+def test_another_user_than_ones_own(tmp_path: Path) -> None:
+    """A daemon that is not root's is warned of users that it cannot become."""
+    assert "only root" in warned(tmp_path, "[tasks.a]\nrun = 'x'\nuser = 'root'\n")[0][2]
