@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from supervisor.importers.outcome import Outcome
 
 _MAX_BYTES = 1024 * 1024
-_KINDS = ("cron", "supervisord", "systemd", "procfile")
+_KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2")
 
 
 @click.command("import", epilog="Example: ringward import cron /etc/cron.d/* -o tasks.toml")
@@ -24,7 +24,7 @@ _KINDS = ("cron", "supervisord", "systemd", "procfile")
 @click.option("--system", is_flag=True, help="cron: the files have a column for the user, wherever they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print configuration and report as JSON.")
 def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:
-    """Make a configuration of what another program runs: cron, supervisord, systemd or a Procfile.
+    """Make a configuration of what another program runs: cron, supervisord, systemd, pm2 or a Procfile.
 
     The configuration goes to standard output, the report to standard error. What is not carried over stands in the
     configuration as a comment at its place, and the exit status is 1. Nothing of the other program is changed.
@@ -55,7 +55,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
     Raises:
         Failure: one is not what it is said to be.
     """
-    from supervisor.importers import crontab, procfile, supervisord, systemd
+    from supervisor.importers import crontab, pm2, procfile, supervisord, systemd
     from supervisor.importers.outcome import Unreadable
 
     def cron(path: str, text: str, outcome: "Outcome") -> None:
@@ -65,6 +65,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
         "cron": cron,
         "supervisord": supervisord.read,
         "procfile": procfile.read,
+        "pm2": pm2.read,
     }
     try:
         if kind == "systemd":
