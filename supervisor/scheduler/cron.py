@@ -1,8 +1,8 @@
 """Cron expressions as instants: their local times, with the rules for changes of the clocks over them.
 
 An expression has five fields (minute, hour, day of month, month, day of week), six with seconds in front, or is a macro
-such as ``@daily``. Day of month and day of week are joined as Vixie cron joins them: by *or*, but by *and* when one of
-them begins with ``*``.
+such as ``@daily``. Day of month and day of week are joined as in Vixie cron: by *or*, but by *and* when one of them
+begins with ``*``. Only the first character counts: ``5,*`` and ``1-31`` restrict.
 
 Expressions whose minute and hour are fixed (no ``*`` at their start) mean times of day. Where clocks go forward over
 such a time, it comes once, at the end of the gap; where they go back over it, it comes twice; which of these run is

@@ -31,7 +31,7 @@ _SATURDAY = 6
 class _Field(NamedTuple):
     values: tuple[int, ...]
     wild: bool
-    """It has a ``*`` or ``?``, or begins with one."""
+    """It begins with ``*`` or ``?``, so it does not restrict the date."""
     last: bool
     """``L``: the last day of the month."""
     nth: tuple[tuple[int, int | None], ...]
@@ -55,7 +55,7 @@ def _field(text: str, place: int) -> _Field:
             nth |= {(one, None if number == "l" else number) for one in weekdays for number in numbers}
     return _Field(
         values=tuple(values),
-        wild=text[0] in "*?" or "*" in found,
+        wild=text[0] in "*?",
         last="l" in found,
         nth=tuple(nth),
         nearest=tuple(read.nearest_weekday) if place == _DAY else (),
@@ -89,7 +89,7 @@ class _Dates:
         self._day = _field(day, _DAY)
         self._weekday = _field(weekday, _WEEKDAY)
         self._months = frozenset(_field(month, _MONTH).values)
-        # As Vixie cron has it: when both are restricted, either will do.
+        # As in Vixie cron: a field restricts unless its first character is a star; when both restrict, either will do.
         self._both = self._day.wild or self._weekday.wild
         self._every = len(self._day.values) == len(_RANGES[_DAY]) and len(self._weekday.values) == len(
             _RANGES[_WEEKDAY]

@@ -86,10 +86,17 @@ def test_intervals_follow_real_time() -> None:
         ("0 0 13 * *", [13, 13, 13, 13]),
         ("0 0 * * fri", [5, 12, 19, 26]),
         ("0 0 1-7 * */7", [7, 5, 2, 6]),
+        ("0 0 5,* * fri", [2, 3, 4, 5]),
+        ("0 0 *,5 * fri", [5, 12, 19, 26]),
+        ("0 0 1-31 * fri", [2, 3, 4, 5]),
+        ("0 0 1-31/1 * fri", [2, 3, 4, 5]),
+        ("0 0 13 * 0-6", [2, 3, 4, 5]),
+        ("0 0 13 * 1,*", [2, 3, 4, 5]),
+        ("0 0 13 * *,1", [13, 13, 13, 13]),
     ],
 )
 def test_both_days(expression: str, days: list[int]) -> None:
-    """Either matches when both are restricted; when one begins with *, both have to: as in Vixie cron."""
+    """Either field matches when neither begins with *; when one does, both have to match, as in Vixie cron."""
     found = instants(expression, ZoneInfo("UTC"), "2026-06-01T12:00+00:00", 4)
     assert [int(text[:2]) for text in found] == days
 

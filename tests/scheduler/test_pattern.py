@@ -70,12 +70,24 @@ def backward(part: str) -> bool:
     return bool(dash) and (first == last or (first, last) == (7, 0) or (bool(step) and first > last))
 
 
+def full(text: str) -> bool:
+    """Whether croniter takes a field for ``*`` because it has all values, as ``1-31`` does."""
+    *_, day, _month, weekday = text.split()
+    try:
+        read = croniter(text, 0.0, second_at_beginning=True).expanded
+    except CroniterError:
+        return False
+    return any("*" in read[place] and field[0] not in "*?" for place, field in ((2, day), (4, weekday)))
+
+
 def comparable(text: str) -> bool:
-    """Whether croniter joins days of month and week by "or", as it should, also with # and W."""
+    """Whether croniter joins days of month and week as Vixie cron does, also with # and W."""
     *_, day, _month, weekday = text.split()
     if any(map(backward, text.replace(",", " ").split())):
         return False
     wild = day[0] in "*?" or weekday[0] in "*?"
+    if not wild and full(text):
+        return False
     return wild or not ("#" in weekday or "L" in weekday or "W" in day)
 
 
