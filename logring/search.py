@@ -9,8 +9,9 @@ A byte that is no UTF-8 breaks nothing: nothing but ``\C`` (any byte) matches it
 byte, and take an umlaut for two characters.)
 
 What counts as the text that a pattern is applied to is one line, without its newline: ``^`` and ``\A`` are its
-start, ``$`` and ``\z`` its end, and nothing matches across lines. A line over 16 KiB is searched part by part, as it
-is stored: what lies across the border of two parts is not found. Unfinished lines are not searched.
+start, ``$`` and ``\z`` its end, and nothing matches across lines. A carriage return before the newline belongs to the
+line end: no pattern sees it, but it stays in the text of the hit. A line over 16 KiB is searched part by part, as it is
+stored: what lies across the border of two parts is not found. Unfinished lines are not searched.
 """
 
 import math
@@ -291,8 +292,12 @@ class _InBlock:
         found: list[Hit] = []
         if not self._block.header.lines or self._wanted.rules_out(self._block):
             return found
-        for begin, end in self._stretches():
-            if end > self._begin and not self._search(found, begin, end, limit):
+        stretches = [*self._stretches()]
+        text = self._block.text
+        if b"\r\n" in text:  # two newlines instead, so that offsets stay the same
+            text = b"".join(text[begin:end].replace(b"\r\n", b"\n\n") for begin, end in stretches)
+        for begin, end in stretches:
+            if end > self._begin and not self._search(found, text, begin, end, limit):
                 break
         return found
 
@@ -311,9 +316,9 @@ class _InBlock:
         if begin < len(block.text):
             yield begin, len(block.text)
 
-    def _search(self, found: list[Hit], begin: int, end: int, limit: int) -> bool:
-        """Search one part, which ends with a line's end; whether to go on behind it."""
-        text, pattern = self._block.text, self._pattern
+    def _search(self, found: list[Hit], text: bytes, begin: int, end: int, limit: int) -> bool:
+        """Search one part of `text`, which ends with a line's end; whether to go on behind it."""
+        stored, pattern = self._block.text, self._pattern
         last = end - text.endswith(b"\n", begin, end)  # no empty line follows the last newline
         pos = max(begin, self._begin)
         if not pattern.may_match(text, pos, last):
@@ -331,9 +336,12 @@ class _InBlock:
             if span is None:
                 if cut < 0:
                     return True
-                pos = cut + 1
+                pos = stored.find(b"\n", cut) + 1
                 continue
             at = min(span[0], end - 1)
+            if at > begin and stored[at - 1 : at + 1] == b"\r\n":  # between the two newlines of a CRLF is no line
+                pos = at + 1
+                continue
             entry = self._entry_at(at)
             if not self._wanted.takes(entry):
                 if entry.end >= end:
@@ -341,15 +349,13 @@ class _InBlock:
                 pos = max(entry.end, at + 1)
                 continue
             line_begin = text.rfind(b"\n", entry.begin, at) + 1 or entry.begin
-            line_end = text.find(b"\n", at, entry.end)
-            if line_end < 0:
-                line_end = entry.end
-            pos = line_end + 1
+            line_end, stored_end = _line_end(text, at, entry.end), _line_end(stored, at, entry.end)
+            pos = stored_end + 1
             # \C can match a newline: then the line must match by itself.
             if span[1] > line_end and pattern.find(text, line_begin, line_begin, line_end) is None:
                 continue
             number = self._number(line_begin)
-            found.append(Hit(number, entry.ts, entry.stream, text[line_begin:line_end]))
+            found.append(Hit(number, entry.ts, entry.stream, stored[line_begin:stored_end]))
             if len(found) >= limit:
                 self.next = number + 1
                 self.passed = min(pos, len(text)) - self._begin
@@ -373,3 +379,9 @@ class _InBlock:
         if number < self._start or self._mark_line >= self._entry.upto:
             raise Corrupt(f"{self._block.where}: the entries are damaged")
         return number
+
+
+def _line_end(text: bytes, at: int, end: int) -> int:
+    """Return where the line with the byte `at` ends, at `end` if no newline stands before."""
+    found = text.find(b"\n", at, end)
+    return end if found < 0 else found

@@ -79,7 +79,7 @@ async def line(order: Order, run: str, bell: Bell) -> tuple[int, str]:
             found = search(reader, pattern, position, limit=1, max_bytes=_MAX_BYTES)
             for hit in found.hits:
                 if hit.stream != SYSTEM:
-                    return hit.n, shown(hit.text)
+                    return hit.n, shown(hit.text.removesuffix(b"\r"))
             position = found.next
             if not found.exhausted:
                 await asyncio.sleep(0)

@@ -41,6 +41,20 @@ def test_a_line_makes_it_a_failure(daemon: Daemon) -> None:
     until(lambda: [run.get("endReason") for run in daemon.runs("again")] == ["failed"] * 2, "its retry")
 
 
+def test_lines_that_end_in_crlf(daemon: Daemon) -> None:
+    """A pattern with $ matches lines that end in CRLF; their bytes stay in the log."""
+    daemon.write(
+        '[tasks.t]\nrun = "printf \'x\\\\r\\\\nERROR\\\\r\\\\n\'"\nfailure_output = "^ERROR$"\n'
+        '[services.s]\nrun = "printf \'4 connections\\\\r\\\\n\'; exec sleep 600"\nready = { log = "connections$" }\n'
+    )
+    daemon.start()
+    ended = daemon.ended(daemon.trigger("t"))
+    assert (ended["endReason"], ended["exitCode"]) == ("failed", 0)
+    assert daemon.get(f"/api/runs/{ended['id']}/log/raw").body == b"x\r\nERROR\r\n"
+    assert daemon.get("/api/tasks/t/log/search?q=x%24&regex=true").json()["items"][0]["text"] == "x\r"
+    until(lambda: daemon.task("s")["state"] == "running", "the service to be ready")
+
+
 @pytest.mark.own
 def test_over_deaths(daemon: Daemon, tmp_path: Path) -> None:
     """Neither a killed scheduler nor an end that no scheduler saw loses the line."""

@@ -19,7 +19,23 @@ from tests.logring.support import T0, Log, read_all, texts
 BLOCK = 4096
 # No character in RE2's eyes, and a lone surrogate in Python's; no random bytes, because the two disagree on overlong
 # forms, which no program prints.
-TEXTS = [b"a", b"b", b"ab", b"A", b"1", b" ", b"\n", b"\n", b"\n\n", "ä€".encode(), "Ä".encode(), b"\xff", b"\xe2\x82"]
+TEXTS = [
+    b"a",
+    b"b",
+    b"ab",
+    b"A",
+    b"1",
+    b" ",
+    b"\n",
+    b"\n",
+    b"\n\n",
+    b"\r\n",
+    b"\r",
+    "ä€".encode(),
+    "Ä".encode(),
+    b"\xff",
+    b"\xe2\x82",
+]
 CHUNKS = st.one_of(
     st.lists(st.sampled_from(TEXTS), max_size=30).map(b"".join),
     st.lists(st.sampled_from([*TEXTS, b"x" * 700, b"x" * 1023, b"x" * 1500]), max_size=9).map(b"".join),
@@ -60,6 +76,12 @@ def oracle(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
 
 def decoded(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
+
+
+def without_line_end(line: Line, following: list[Line]) -> bytes:
+    """Return the text that patterns see: a carriage return stays only if the line goes on behind it."""
+    same_stream = next((one for one in following if one.stream == line.stream), None)
+    return line.text if same_stream is not None and same_stream.continued else line.text.removesuffix(b"\r")
 
 
 def hit(line: Line) -> Hit:
@@ -149,8 +171,10 @@ def test_like_a_loop_over_all_lines(
         lines = [line for line in read_all(log.reader) if line.n >= start]
         hits = [
             hit(line)
-            for line in lines
-            if stream in (None, line.stream) and since_ms <= line.ts <= until_ms and expected.search(decoded(line.text))
+            for at, line in enumerate(lines)
+            if stream in (None, line.stream)
+            and since_ms <= line.ts <= until_ms
+            and expected.search(decoded(without_line_end(line, lines[at + 1 :])))
         ]
         until_s = math.inf if least_bytes is None else -math.inf
         with pytest.MonkeyPatch.context() as patch:
@@ -229,6 +253,27 @@ def found(log: Log, text: str, **options: bool) -> list[bytes]:
 def test_a_line_is_the_whole_text(log: Log, text: str, expected: list[bytes]) -> None:
     """Whatever the pattern, it matches within one line; a byte that is no UTF-8 is no character."""
     log.feed(STDOUT, b"ab\ncd\n\nb\xffc\n\xc3\xa9\n")
+    assert found(log, text, regex=True) == expected
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x$", [b"ax\r", b"bx"]),
+        (r"x\z", [b"ax\r", b"bx"]),
+        ("^$", [b"\r", b"", b"\r"]),
+        ("^cr.y$", [b"cr\ry\r"]),
+        (r"\s$", [b"d\r\r", b"e\r"]),
+        (r"\r", [b"cr\ry\r", b"d\r\r", b"e\r"]),
+        (r"e\C?$", [b"e\r"]),
+        (r"x\C", []),
+    ],
+)
+def test_carriage_returns_before_newlines(log: Log, text: str, expected: list[bytes]) -> None:
+    """A carriage return belongs to the line end for matching if a newline follows it; the hit keeps its bytes."""
+    log.feed(STDOUT, b"ax\r\nbx\n\r\n\ncr\ry\r\nd\r\r\n\r\ne\r")
+    log.finish()
     assert found(log, text, regex=True) == expected
     log.close()
 
