@@ -92,7 +92,7 @@ class Spool:
     def _close(self) -> None:
         self._written = 0
         if self._fd >= 0:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # somebody removed the directory
                 os.unlink(self._path)
             os.close(self._fd)
             self._fd = -1

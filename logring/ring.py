@@ -44,6 +44,7 @@ from logring.sharing import share_file
 
 _ATTEMPTS = 1000
 _PLENTY = 1 << 30
+_COPY_BYTES = 1 << 20
 _PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
 _CHANGING = slice(PUBLICATION_AT[0], REGION_AT[1] + REGION_SIZE)
 """All of the first page that is written more than once; nothing else of a ring counts before this tells of it."""
@@ -53,7 +54,7 @@ def fallocate(step: str, fd: int, offset: int, length: int) -> None:
     """Take pages of shared memory: the one place where that happens, so that a test can let one `step` fail.
 
     Steps: page (state page and the first block's first and last page), first (more of the first block), table (of
-    its entries), slot (another block), pending, region.
+    its entries), slot (another block), pending, region, copy (of a ring that is made again).
     """
     del step
     os.posix_fallocate(fd, offset, length)
@@ -75,6 +76,26 @@ def boot_id() -> bytes:
             return bytes.fromhex(file.read().decode().strip().replace("-", ""))
     except (OSError, ValueError):
         return bytes(16)
+
+
+def _new_file(path: str) -> int:
+    """Make a file, in place of what a crash left there."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        os.unlink(path)
+        return os.open(path, flags, 0o600)
+
+
+def _data_from(fd: int, at: int) -> int | None:
+    """Return where the next pages are that were taken; None when there are none."""
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA)
+    except OSError as err:
+        if err.errno != errno.ENXIO:
+            raise
+        return None
 
 
 class Ring:
@@ -126,12 +147,7 @@ class Ring:
             boot_id=boot_id(),
         )
         size = RING_BLOCKS_AT + blocks * block_size
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            fd = os.open(path, flags, 0o600)
-        except FileExistsError:
-            os.unlink(path)
-            fd = os.open(path, flags, 0o600)
+        fd = _new_file(path)
         try:
             share_file(fd, path)
             os.ftruncate(fd, size)
@@ -156,6 +172,31 @@ class Ring:
         """
         static = Static.parse(os.pread(fd, PAGE, 0), path, KIND_RING)
         return cls(path, static, mmap.mmap(fd, RING_BLOCKS_AT + static.ring_blocks * static.block_size), fd)
+
+    def copied_file(self) -> int:
+        """Make the file again that somebody removed, with the same content; return its descriptor.
+
+        Only while nobody writes. Pages that were never taken cost nothing in the new file either.
+
+        Raises:
+            OSError: no place, no such directory, no permission.
+        """
+        fd = _new_file(self.path)
+        try:
+            share_file(fd, self.path)
+            size = len(self.mm)
+            os.ftruncate(fd, size)
+            at = 0
+            while (begin := _data_from(self.fd, at)) is not None:
+                at = os.lseek(self.fd, begin, os.SEEK_HOLE)
+                fallocate("copy", fd, begin, at - begin)
+                for place in range(begin, at, _COPY_BYTES):
+                    os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - place), place), place)
+        except BaseException:  # whatever it is, nobody else closes it
+            os.close(fd)
+            os.unlink(self.path)
+            raise
+        return fd
 
     @classmethod
     def reopen(cls, path: str) -> "Ring | None":

@@ -99,6 +99,20 @@ def take_up(found: dict[str, Any]) -> RingWriter:
     return writer
 
 
+def in_a_new_file(writer: RingWriter) -> RingWriter:
+    """Return a writer that goes on for another one whose ring somebody removed, and close that one.
+
+    All that the old ring had is in the new one. Nobody may use the old writer meanwhile.
+
+    Raises:
+        OSError: the ring cannot be made again; the old writer is as it was.
+    """
+    found = take_down(writer, lambda fd: fd)
+    new = take_up({**found, "fd": writer.ring.copied_file()})
+    writer.close()
+    return new
+
+
 def _set(one: object, values: dict[str, Any]) -> None:
     for name, value in values.items():
         setattr(one, name, value)

@@ -99,8 +99,23 @@ class DoorbellServer:
         self._counts: dict[str, int] = {}
         self._recent = _Recent()
         self._due_s: float | None = None
-        self.listener = UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
+        self._place = path, also
+        self.listener = self._listen()
         self._strangers = Strangers()
+
+    def _listen(self) -> UnixListener:
+        path, also = self._place
+        return UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
+
+    def listen_again(self) -> None:
+        """Listen on a new socket, since somebody removed the file of the one before. Connections stay.
+
+        Raises:
+            OSError: the path cannot be bound.
+        """
+        listener = self._listen()
+        self.listener.close()
+        self.listener = listener
 
     def accept(self) -> socket.socket | None:
         """Take one connection, or None when there is none; watch it for reading."""

@@ -1,5 +1,7 @@
 """Health checks: no details, no authentication, any Host."""
 
+import os
+
 from api import schemas
 from api.context import Context
 from api.errors import unavailable
@@ -15,6 +17,8 @@ def health(_context: Context, call: Call) -> None:
 def ready(context: Context, call: Call) -> None:
     """The scheduler answers as well, and can store what it does."""
     info = context.scheduler.info(context)
+    if not os.path.isdir(context.boot.runtime_dir):
+        raise unavailable("Not ready: the runtime directory was removed")
     if info is None or not info.get("storing", True):
         raise unavailable("Not ready")
     call.answer(schemas.Health(status="degraded" if info.get("degraded") else "ok"))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -76,7 +76,10 @@ class _Rings(NamedTuple):
 
 def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
     number = size = 0
-    with os.scandir(folder) as entries:
+    with contextlib.ExitStack() as stack:
+        entries: Iterable[os.DirEntry[str]] = ()
+        with contextlib.suppress(OSError):  # somebody removed the directory; the root makes it again
+            entries = stack.enter_context(os.scandir(folder))
         for entry in entries:
             if entry.name.endswith(".ring"):
                 with contextlib.suppress(FileNotFoundError):  # its run has ended since

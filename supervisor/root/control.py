@@ -26,6 +26,7 @@ from supervisor.root.instances import Phase
 from supervisor.root.lives import Lives
 from supervisor.root.pump import Pump
 from supervisor.root.reloading import Reloading, Terminal
+from supervisor.root.runtime_place import RuntimePlace
 from supervisor.root.sdnotify import Watchdog, notify, tell_descriptor
 from supervisor.root.signals import IgnoredSignals, Signals, ignored, signal_name
 from supervisor.root.tree import Trees
@@ -123,6 +124,10 @@ class Control:
             refused=self._tell_refusal,
             caught=lambda: self._signals.caught if self._signals is not None else set(),
         )
+        self._place_hold = Hold(self._watch, pump, pump.files)
+        self._place = RuntimePlace(
+            boot, log, pump, self._place_hold, self._api.listeners, self._listen_again, self._on_place_restored
+        )
         self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
         """Made once: when memory is short it is there."""
         self._snapshot_for: int | None = None
@@ -178,6 +183,9 @@ class Control:
         self._tend_shutdown(now_s)
         self._tend_helpers(now_s)
         self._upgrade.tend(now_s)
+        self._place_hold.tend(now_s)
+        if self._shutdown_at_s is None and not self._upgrade.under_way:
+            self._place.tend(now_s, scheduler_works=self._scheduler.at_work)
         self._answer_snapshot()
         self._send_frames()
 
@@ -186,7 +194,9 @@ class Control:
         helpers = (self._scheduler, self._api)
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
         due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s, self._ask_at_s)
-        times += [at for at in due if at is not None]
+        if self._shutdown_at_s is None and not self._upgrade.under_way:
+            times.append(self._place.due_s)
+        times += [at for at in (*due, self._place_hold.due_s) if at is not None]
         if self._shutdown_at_s is not None:
             times.append(self._shutdown_at_s if now_s < self._shutdown_at_s else self._shutdown_at_s + _ABANDON_S)
         return max(0.0, min(times) - now_s) if times else -1
@@ -427,6 +437,31 @@ class Control:
         self._watch.remove(fd)  # reading may close it
         if self._bell.readable(fd):
             self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))
+
+    # The runtime directory.
+
+    def _listen_again(self) -> None:
+        self._watch.remove(self._bell.listener.fileno())
+        try:
+            self._bell.listen_again()
+        finally:
+            self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
+
+    def _on_place_restored(self, anew: bool) -> None:
+        """Have the helpers begin again, which hold what was removed; note what runs, if nothing there knows it."""
+        self.kept["listeners"] = [one.fileno() for one in self._api.listeners]
+        if self._place.new_lock is not None:
+            data_lock, place_lock = self.kept["lock"]
+            os.close(place_lock)
+            self.kept["lock"] = [data_lock, self._place.new_lock]
+            self._place.new_lock = None
+        if anew:
+            self._lives.note_again()
+        self._upgrade.introduce()
+        now_s = time.monotonic()
+        self._api.replace(now_s)
+        if self._scheduler.part(now_s):
+            self._log.info("starting scheduler and gunicorn anew")
 
     # The end.
 

@@ -18,7 +18,7 @@ Where no service manager keeps anything there is at least a note of what was beg
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -51,11 +51,23 @@ class Estate:
         self._about: dict[str, Any] = {}
         self._records: dict[str, Record] = {}
         self._fds: dict[str, dict[str, list[int]]] = {}
-        self._begun: Begun | None = None
+        self._begun = self._make_begun()
+
+    def _make_begun(self) -> Begun | None:
         try:
-            self._begun = Begun(boot.runtime_dir)
+            return Begun(self._boot.runtime_dir)
         except OSError as err:  # ENOSPC
-            log.warning(f"runs whose start is not stored when the supervisor is killed may run twice: {err.strerror}")
+            why = err.strerror
+        self._log.warning(f"runs whose start is not stored when the supervisor is killed may run twice: {why}")
+        return None
+
+    def make_again(self, instances: Iterable[Instance]) -> None:
+        """Note what runs in a runtime directory that somebody removed and that is there again."""
+        self._begun = self._make_begun()
+        self._about = {}
+        for instance in instances:
+            self.note(instance.run)
+            self.update(instance)
 
     def note(self, run: str) -> None:
         """A run is going to begin in this moment."""

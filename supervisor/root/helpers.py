@@ -48,7 +48,8 @@ class Helper:
         self.boot = boot
         """What the next one is told."""
         self._module = module
-        self._listeners = listeners
+        self.listeners = listeners
+        """Sockets that the process gets."""
         self._unsent = bytearray()
         self._unsent_fds: list[int] = []
         """What goes with the first byte of that."""
@@ -68,7 +69,7 @@ class Helper:
         self._started_s = now_s
         self._have(offspring.start(self._module, env))
         self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
-        self._unsent_fds = [one.fileno() for one in self._listeners]
+        self._unsent_fds = [one.fileno() for one in self.listeners]
 
     def take_on(self, started: Offspring, now_s: float) -> None:
         """Be the first one, which was started before there was a root, and has heard ``hello``."""

@@ -80,6 +80,24 @@ def inherited(fds: list[int]) -> list[socket.socket]:
     return [socket.socket(fileno=fd) for fd in fds]
 
 
+def listen_again(boot: Boot, listeners: list[socket.socket]) -> None:
+    """Listen on new Unix sockets where somebody removed the files, and publish all addresses again.
+
+    Args:
+        boot: the settings.
+        listeners: all of them; a new socket takes the place of the old one.
+
+    Raises:
+        CannotListen: an address is taken, or not ours, or cannot be published.
+    """
+    for index, sock in enumerate(listeners):
+        path = sock.getsockname() if sock.family == socket.AF_UNIX else ""
+        if path and not _is_socket(path):
+            listeners[index] = _unix(path, boot.socket_gid)
+            sock.close()
+    _publish(boot, [list(sock.getsockname()[:2]) for sock in listeners if sock.family != socket.AF_UNIX])
+
+
 def listen(boot: Boot) -> list[socket.socket]:
     """All listeners, the Unix sockets last; their real addresses are published in ``listening.json``.
 

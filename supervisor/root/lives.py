@@ -217,6 +217,10 @@ class Lives:
         times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._left.due_s)
         return min((at for at in times if at is not None), default=None)
 
+    def note_again(self) -> None:
+        """The runtime directory is a new one: note there what runs."""
+        self._estate.make_again(self.live.values())
+
     def look_again(self) -> None:
         """What was being done when there was no memory left may have been done only in part."""
         self.memory.give_up()

@@ -42,6 +42,7 @@ _TRICKLE_ROUNDS = 16
 _TRICKLE_GAP_S = 0.0005
 _TRICKLE_PAUSE_S = 0.001
 _SHORT_S = 0.1
+_MADE_AGAIN = "the file of this log in shared memory was removed; it is there again, no line was lost"
 
 
 class Listener(Protocol):
@@ -226,6 +227,27 @@ class Pump(threading.Thread):
         self._touched.update((self._daemon, *self._by_run.values()))
         self.wakeup.set()
         self._short = False
+
+    # For the control thread.
+
+    @property
+    def rings_are_gone(self) -> bool:
+        """Somebody has removed a ring."""
+        return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
+
+    def make_rings_again(self) -> int:
+        """Make the rings again that somebody removed, while both threads wait; return how many.
+
+        Raises:
+            OSError: one of them cannot be made.
+        """
+        gone = [log for log in (self._daemon, *self._by_run.values()) if log.ring_is_gone]
+        for log in gone:
+            log.make_ring_again()
+            if log.path:
+                log.writer.system_line(_MADE_AGAIN, time.time_ns() // 1_000_000)
+            self._touched.add(log)
+        return len(gone)
 
     # For the next root, while both threads wait; called by the control thread.
 

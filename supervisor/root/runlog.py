@@ -134,6 +134,30 @@ class RunLog:
         """Nothing was ever written: so there is no writer, no ring and no file."""
         return self._writer is None
 
+    @property
+    def ring_is_gone(self) -> bool:
+        """Somebody has removed the ring. Any thread may ask: a log that is being sealed is not missed."""
+        writer = self._writer
+        if writer is None or not writer.created or os.path.exists(writer.path):
+            return False
+        return not (self.sealing or writer.sealed)
+
+    def make_ring_again(self) -> None:
+        """Go on in a new file with all that the ring had, while both threads wait.
+
+        Raises:
+            OSError: the ring cannot be made.
+        """
+        self._writer = writer_state.in_a_new_file(self.writer)
+        if self.frames is not None:
+            self.frames.close()
+            self.frames = None
+        if self.file is not None:
+            progress = self.file.progress
+            self.file.close()
+            self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
+            self.file.progress = progress
+
     def put_down(self) -> None:
         """Put down what masks hold back, if that is news."""
         if self.record is not None and self.writer.held != self.held:

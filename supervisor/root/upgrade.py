@@ -102,6 +102,11 @@ class Upgrade:
         return self._trial.pid if self._trial is not None else None
 
     @property
+    def under_way(self) -> bool:
+        """Whether another version is tried or about to take over."""
+        return self._stage not in (Stage.IDLE, Stage.WANTED)
+
+    @property
     def parting(self) -> bool:
         """Whether no scheduler is to be started."""
         return self._stage in (Stage.PARTING, Stage.PARTED, Stage.GOING)

@@ -1,6 +1,8 @@
 """A writer that is handed to another program goes on as if nothing had been."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 
 import pytest
@@ -9,11 +11,12 @@ from hypothesis import strategies as st
 
 from logring.errors import Corrupt
 from logring.layout import STDERR, STDOUT
+from logring.reader import LogReader
 from logring.redraw import Redraw
 from logring.ring import Ring
 from logring.schema import Foreign, Schema, Shape, fields
 from logring.writer import RingWriter
-from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, take_down, take_up
+from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, in_a_new_file, take_down, take_up
 from tests.logring.reducing import pieces
 from tests.logring.support import Log, texts
 from tests.logring.test_redraw_properties import hostile
@@ -73,6 +76,44 @@ def test_what_is_dropped_is_counted_over_the_edge(make_log: MakeLog) -> None:
     log.finish()
     (said,) = log.reader.read(log.reader.head().lines - 1, 1).lines
     assert said.text.startswith(b"%d lines (%d bytes) dropped" % (dropped + 10, 100 * (dropped + 10)))
+
+
+def test_a_ring_that_somebody_removed(make_log: MakeLog) -> None:
+    """A new file has all that the ring had, takes no more memory, and is written from then on."""
+    log = make_log()
+    log.feed(STDOUT, b"".join(b"line %d\n" % number for number in range(20_000)) + b"half ")
+    log.writer.mirror_pending()
+    before = os.stat(log.writer.path)
+    os.unlink(log.writer.path)
+    log.writer = in_a_new_file(log.writer)
+    after = os.stat(log.writer.path)
+    assert (after.st_size, after.st_mode) == (before.st_size, before.st_mode)
+    assert after.st_ino != before.st_ino
+    assert after.st_blocks <= before.st_blocks
+    log.feed(STDOUT, b"a line\n")
+    reader = LogReader(log.writer.path, None)
+    assert reader.head().lines == 20_001
+    assert texts(reader.read(19_999, 2).lines) == [b"line 19999", b"half a line"]
+    reader.close()
+
+
+def test_a_ring_that_cannot_be_made_again(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without shared memory for the copy the writer goes on as before, and leaves no file."""
+    log = make_log()
+    log.feed(STDOUT, b"one\n")
+    os.unlink(log.writer.path)
+
+    def no_room(step: str, *_: object) -> None:
+        raise OSError(errno.ENOSPC, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("logring.ring.fallocate", no_room)
+        with pytest.raises(OSError, match="copy"):
+            in_a_new_file(log.writer)
+    assert not os.path.exists(log.writer.path)
+    log.writer = in_a_new_file(log.writer)
+    log.feed(STDOUT, b"two\n")
+    assert log.writer.lines == 2
 
 
 def test_an_unfinished_line_of_each_stream(make_log: MakeLog) -> None:
