@@ -441,6 +441,9 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     config_warnings: list[str]
     timezone: str | UnsetType = UNSET
     scheduler_active: bool
+    database_problem: Annotated[
+        str | UnsetType, Meta(description="Why nothing can be stored until a person acts, and what they can do.")
+    ] = UNSET
     store: str
     hostname: str
     tasks: Int64

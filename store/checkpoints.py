@@ -10,6 +10,7 @@ import threading
 
 import apsw
 
+from store.rescue import file_of
 from store.thaw import Thaw
 
 PAGES_BESIDE = 500
@@ -32,6 +33,7 @@ class Checkpoints:
 
     def __init__(self, writer: apsw.Connection, path: str) -> None:
         self._path = path
+        self._file = file_of(path)
         self._thread: threading.Thread | None = None
         self._due = threading.Event()
         self._closing = False
@@ -76,6 +78,8 @@ class Checkpoints:
     def _work(self) -> None:
         thaw = Thaw(self._path)
         thaw.wait()
+        if file_of(self._path) != self._file:  # of somebody else: the writer sees that, and is opened anew
+            return
         connection = apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READWRITE)
         with contextlib.closing(thaw), contextlib.closing(connection):
             connection.wal_autocheckpoint(0)

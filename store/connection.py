@@ -7,7 +7,10 @@ The SQL of this package is one text for both databases (store.sqlite, store.post
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from store.rescue import File, Rescued
 
 Value = str | int | float | bytes | None
 Row = tuple[Any, ...]
@@ -176,6 +179,20 @@ class Connection(ABC):
     @abstractmethod
     def usable(self) -> bool:
         """Whether it is still connected, as far as can be told at once."""
+
+    def rescue(self, placing: Callable[["File"], None]) -> "Rescued | None":  # noqa: ARG002 - of SQLite
+        """Save what only this writer has, since it is not usable: another connection takes its place.
+
+        Args:
+            placing: called with the file that is about to become the database.
+
+        Returns:
+            What was done; None: there was nothing to be done.
+
+        Raises:
+            Replaced: Another database is in the place of this one, which stays as it is.
+        """
+        return None
 
     @abstractmethod
     def is_stored(self, transaction: int) -> bool:

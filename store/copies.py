@@ -3,6 +3,7 @@
 =========================  ===========================================================================
 ``ringward.db.copy``       the newest copy; it was read through when it was made
 ``ringward.db.suspect``    there from the moment in which somebody met damage until all of the database was read
+``ringward.db.new``        the next database, while it is made
 ``ringward.db.damaged-T``  a database that was moved aside at the time T; nothing ever removes it
 =========================  ===========================================================================
 """
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from store.salvage import Salvaged
 
 _PARTS = ("", "-wal", "-shm")
+RESERVE = "reserve"
+"""Name of a file beside the database, which is room that is kept for it."""
 _GAP = 1_000_000
 """More events than there can have been since the copy: their numbers are not given twice."""
 _BUSY_MS = 5000
@@ -44,6 +47,12 @@ class Restored:
     """Where the damaged one is now; None: there was none."""
     salvaged: "Salvaged"
     """What was taken over from that."""
+
+
+def had_history(path: str) -> bool:
+    """Whether there was a database of that name once: others of its files are still there."""
+    reserve = f"{os.path.dirname(path)}/{RESERVE}"
+    return any(map(os.path.exists, (f"{path}-wal", f"{path}-shm", reserve)))
 
 
 def copy_path(path: str) -> str:
@@ -149,34 +158,91 @@ def restore(
     made_ms = copied_at_ms(path)
     if made_ms is None:
         raise Unusable(f"(there is no copy of {path})")
-    new = f"{path}.new"
-    for part in _PARTS[1:]:  # of one that was not completed
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new + part)
+    new = _no_new(path)
     shutil.copyfile(copy_path(path), new)
     os.chmod(new, 0o600)
     _check(new)
-    aside = _free_name(f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}")
+    aside = _aside(path, now_ms)
     with contextlib.closing(open_writer(new)) as database:
         salvaged = _salvaged(database, path, newest_event)
-        found = Restored(made_ms, aside if any(os.path.exists(path + part) for part in _PARTS) else None, salvaged)
+        found = Restored(made_ms, aside, salvaged)
         with database.transaction():
             _settle(database, now_ms, salvaged)
             for name, value in remember(found).items():
                 set_meta(database, name, value)
-    for part in _PARTS:
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(path + part, aside + part)
-    _put(new, path)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{path}.suspect")
+    _replace(path, new, aside)
     return found
 
 
-def _free_name(name: str) -> str:
-    """The name, or the first of ``name-2``, ``name-3`` … of which no part of a database exists."""
+def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, Any], newest_event: int) -> None:
+    """Go on with a database that knows nothing of what its daemon did last: somebody has restored it.
+
+    Args:
+        database: the writer.
+        now_ms: ms since the epoch.
+        remember: what is stored with it, as values of :mod:`store.meta` by their names.
+        newest_event: the number of the newest event that anybody has seen.
+    """
+    from store.salvage import Salvaged
+
+    with database.transaction():
+        _settle(database, now_ms, Salvaged(last_event=newest_event))
+        for name, value in remember.items():
+            set_meta(database, name, value)
+
+
+def begin_anew(
+    path: str, now_ms: int, remember: Callable[[str | None], Mapping[str, Any]], newest_event: int | None
+) -> str | None:
+    """Put an empty history in the place of a database that is lost; that one is moved aside.
+
+    Args:
+        path: of the database, which nobody writes.
+        now_ms: ms since the epoch.
+        remember: given where the damaged one is moved, says what is stored, as values of :mod:`store.meta` by their
+            names.
+        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
+
+    Returns:
+        Where the damaged one is now; None: there was none.
+
+    Raises:
+        StoreError, OSError: it cannot be done now; doing it again is no harm.
+    """
+    new = _no_new(path)
+    aside = _aside(path, now_ms)
+    with contextlib.closing(open_writer(new)) as database:
+        take_as_restored(database, now_ms, remember(aside), newest_event or 0)
+    _replace(path, new, aside)
+    return aside
+
+
+def _no_new(path: str) -> str:
+    """The name of the next database, under which there is nothing."""
+    new = f"{path}.new"
+    for part in _PARTS:  # of one that was not completed
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new + part)
+    return new
+
+
+def _aside(path: str, now_ms: int) -> str | None:
+    """Where a damaged database is to be moved; None: there is none."""
+    if not any(os.path.exists(path + part) for part in _PARTS):
+        return None
+    name = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(one for one in names if not any(os.path.lexists(one + part) for part in _PARTS))
+
+
+def _replace(path: str, new: str, aside: str | None) -> None:
+    if aside is not None:
+        for part in _PARTS:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path + part, aside + part)
+    _put(new, path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{path}.suspect")
 
 
 @contextlib.contextmanager

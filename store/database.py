@@ -21,6 +21,7 @@ from store import sqlite
 from store.connection import Connection, Durability, Row, Value
 from store.errors import Away, Closed, DiskFailed, InDoubt, NotReady, SchemaTooNew, StoreError, Unusable
 from store.migrations import known, migrate
+from store.rescue import File
 
 QUERY_LIMIT_S = 1.0
 NOT_READY_POLL_S = 0.05
@@ -123,10 +124,13 @@ class _Writer(Database):
         super().__init__(self._connection.place)
         self._owner: int | None = None
         self._borrowed = False
+        self._on_placing: Callable[[File], None] = lambda _file: None
+        self._on_rescued: Callable[[str], None] = lambda _text: None
 
-    def own(self) -> None:
-        """From now on only the calling thread may use this database."""
+    def own(self, on_placing: Callable[[File], None], on_rescued: Callable[[str], None]) -> None:
+        """From now on only the calling thread may use this database; see :func:`take_over`."""
         self._owner = threading.get_ident()
+        self._on_placing, self._on_rescued = on_placing, on_rescued
 
     def close(self) -> None:
         connection = self._mine()
@@ -147,8 +151,16 @@ class _Writer(Database):
     def _take(self) -> Connection:
         connection = self._mine()
         if not connection.usable():
-            connection.close()
-            connection = self._connection = self._connect(True)
+            rescued = connection.rescue(self._on_placing)
+            moved = rescued is not None and rescued.moved
+            if not moved:
+                connection.close()
+            self._connection = self._connect(True)
+            if moved:
+                connection.close()
+            connection = self._connection
+            if rescued is not None:
+                self._on_rescued(rescued.text)
         self._borrowed = True
         return connection
 
@@ -277,12 +289,21 @@ def check_writable(database: Database) -> None:
         raise SchemaTooNew(f"(it has schema {found}, this release knows {newest})")
 
 
-def take_over(database: Database) -> None:
+def take_over(
+    database: Database,
+    on_placing: Callable[[File], None] = lambda _file: None,
+    on_rescued: Callable[[str], None] = lambda _text: None,
+) -> None:
     """Make the calling thread the only one that may use a writer.
+
+    Args:
+        database: The writer.
+        on_placing: Called with the file that is about to become the database, because its own was removed.
+        on_rescued: Called with what people are to know when the files of the database were put back.
 
     Raises:
         TypeError: It is no writer.
     """
     if not isinstance(database, _Writer):
         raise TypeError("only a writer can be taken over")
-    database.own()
+    database.own(on_placing, on_rescued)

@@ -1,5 +1,6 @@
 """A copy of an SQLite database, made while others read and write it."""
 
+import contextlib
 import os
 
 import apsw
@@ -25,22 +26,33 @@ def duplicate(source: str, target: str) -> None:
         StoreError: anything else that SQLite complains of.
         OSError: the file of the copy cannot be made.
     """
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         reading = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as err:
+        raise Unusable(f"({source}: {err})") from err
+    with contextlib.closing(reading):
+        reading.set_busy_timeout(_BUSY_MS)
+        copy_from(reading, target)
+
+
+def copy_from(reading: apsw.Connection, target: str) -> None:
+    """Do the same from a connection that is open already, outside of any transaction of its own.
+
+    Raises:
+        Unusable, DiskFull, DiskFailed, StoreError, OSError: as :func:`duplicate`.
+    """
+    source = reading.filename
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        writing = apsw.Connection(target)
         try:
-            reading.set_busy_timeout(_BUSY_MS)
-            writing = apsw.Connection(target)
-            try:
-                with writing.backup("main", reading, "main") as copying:
-                    copying.step(-1)  # all at once: in WAL mode that is one snapshot, and keeps nobody waiting
-                # One file: without it, readers would need a -wal and a -shm beside the copy.
-                writing.execute("PRAGMA journal_mode = DELETE").fetchall()
-                found = [row[0] for row in writing.execute("PRAGMA quick_check(3)")]
-            finally:
-                writing.close()
+            with writing.backup("main", reading, "main") as copying:
+                copying.step(-1)  # all at once: in WAL mode that is one snapshot, and keeps nobody waiting
+            # One file: without it, readers would need a -wal and a -shm beside the copy.
+            writing.execute("PRAGMA journal_mode = DELETE").fetchall()
+            found = [row[0] for row in writing.execute("PRAGMA quick_check(3)")]
         finally:
-            reading.close()
+            writing.close()
     except apsw.FullError as err:
         raise DiskFull(f"({target}: {err})") from err
     except apsw.IOError as err:

@@ -8,7 +8,9 @@ StoreError
 ├── InDoubt           the server went away during a commit
 ├── SchemaTooNew      written by a newer release
 ├── Unusable          no database, of another application, cannot be opened
-│   └── Damaged       it is damaged
+│   ├── Damaged       it is damaged
+│   │   └── Lost      so is its copy, or both are gone
+│   └── Replaced      another file is in its place
 ├── Closed            used after close()
 ├── ReadOnly          a write through a reader, or a read-only file system
 ├── Busy              somebody else keeps the write lock
@@ -64,6 +66,14 @@ class Unusable(StoreError):
 
 class Damaged(Unusable):
     """The database is damaged."""
+
+
+class Lost(Damaged):
+    """The history is lost: neither the database nor a copy of it can be read."""
+
+
+class Replaced(Unusable):
+    """Another file took the place of the database that is in use."""
 
 
 class Closed(StoreError):

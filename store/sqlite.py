@@ -12,7 +12,7 @@ while no writer has it open make an index of the WAL of their own (https://sqlit
 import os
 import stat
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -36,6 +36,7 @@ from store.errors import (
 )
 from store.migrations import check_readable
 from store.orm import APSWDatabase, PeeweeException
+from store.rescue import NO_FILE, File, Files, Rescued, file_of, files_of, rescue
 from store.thaw import Thaw
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
@@ -105,7 +106,8 @@ class SqliteConnection(Connection):
         self._checkpoints: Checkpoints | None = None
         self._thaw = Thaw(path)
         self._thaw.wait()
-        self._file = _identity(path) if readonly else None
+        self._files: Files | None = None
+        self._closed = False
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
         # thread_safe=False: peewee would keep the connection in a threading.local, which under gevent is one per
         # greenlet. The holder of this object is the one who may use it, whatever its thread.
@@ -223,9 +225,23 @@ class SqliteConnection(Connection):
         number: int = self.rows("PRAGMA data_version")[0][0]
         return number
 
+    def know_files(self) -> None:
+        """From now on it is usable as long as its files have the names under which it opened them."""
+        self.rows("SELECT 1 FROM sqlite_master LIMIT 1")  # makes the -wal and the -shm
+        self._files = files_of(self.place)
+
     def usable(self) -> bool:
-        """A writer is the only one to put another file in the place of its own; a reader looks whether one did."""
-        return self._file is None or self._file == _identity(self.place)
+        """Whether it is open, and its files still have their names."""
+        return not self._closed and (self._files is None or self._files == files_of(self.place))
+
+    def rescue(self, placing: Callable[[File], None]) -> Rescued | None:
+        """See :class:`Connection`."""
+        if self._closed or self._files is None:
+            return None
+        try:
+            return rescue(self._raw, self.place, self._files, placing)
+        except OSError as err:
+            raise Unusable(f"({self.place}: {err.strerror})") from err
 
     def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
         """SQLite always says what became of a commit: there is none in doubt."""
@@ -233,6 +249,9 @@ class SqliteConnection(Connection):
 
     def close(self) -> None:
         """See :class:`Connection`."""
+        if self._closed:
+            return
+        self._closed = True
         if self._checkpoints is not None:
             self._checkpoints.close()
         self._thaw.wait()
@@ -257,12 +276,15 @@ def place(path: str) -> str:
     return path
 
 
-def connect_writer(path: str, durability: Durability, *, again: bool = False) -> Connection:  # noqa: ARG001 - the seam's signature
-    """Open the file for writing; create it when it is absent.
+def connect_writer(path: str, durability: Durability, *, again: bool = False) -> Connection:
+    """Open the file for writing; create it when it is absent, but not `again`.
 
     Raises:
+        Damaged: It is to be opened again, and is gone.
         StoreError: See `store.database.open_writer`.
     """
+    if again and file_of(path) == NO_FILE:
+        raise Damaged(f"({path} is gone)")
     try:
         _make_private(path)
     except OSError as err:  # ENOENT (no directory), EACCES, EROFS, EISDIR, ENOSPC
@@ -272,6 +294,7 @@ def connect_writer(path: str, durability: Durability, *, again: bool = False) ->
         _claim(connection)
         connection.rows("PRAGMA journal_mode = WAL")
         connection.rows(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
+        connection.know_files()
     except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
@@ -295,6 +318,7 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
     try:
         _check_set_up(connection)
         check_readable(connection)
+        connection.know_files()
     except BaseException:  # whatever it is, nobody else closes it
         connection.close()
         raise
@@ -322,15 +346,6 @@ def _waits_for_the_writer(path: str) -> bool:
     parts = (path, f"{path}-wal", f"{path}-shm")
     readable = all(os.access(part, os.R_OK) for part in parts if os.path.exists(part))
     return readable and not os.access(os.path.dirname(path) or ".", os.W_OK)
-
-
-def _identity(path: str) -> tuple[int, int]:
-    """By which a file is told from another one of its name; zeros when there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:  # ENOENT
-        return 0, 0
-    return found.st_dev, found.st_ino
 
 
 def _make_private(path: str) -> None:

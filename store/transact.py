@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from store.connection import Connection
 from store.database import Database, take_over
 from store.errors import Away, Busy, Closed, DiskFull, InDoubt, StoreError
+from store.rescue import File
 
 T = TypeVar("T")
 
@@ -55,10 +56,14 @@ class StoreThread:
 
     Attributes:
         on_full: Called in the thread when the disk is full; True: there may be room now, so it is tried once more.
+        on_placing: Called in the thread with the file that is about to take the place of a database that was removed.
+        on_rescued: Called by `drain` with what people are to know when the files of the database were put back.
     """
 
     def __init__(self, database: Database) -> None:
         self.on_full: Callable[[], bool] = lambda: False
+        self.on_placing: Callable[[File], None] = lambda _file: None
+        self.on_rescued: Callable[[str], None] = lambda _text: None
         self._database = database
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._finished: deque[tuple[_Job, Any]] = deque()
@@ -128,7 +133,7 @@ class StoreThread:
             raise self._close_error
 
     def _work(self) -> None:
-        take_over(self._database)
+        take_over(self._database, self._placing, self._rescued)
         self._ready.set()
         more = True
         while more:
@@ -140,6 +145,13 @@ class StoreThread:
             self._database.close()
         except StoreError as err:
             self._close_error = err
+
+    def _placing(self, file: File) -> None:
+        self.on_placing(file)
+
+    def _rescued(self, text: str) -> None:
+        """Have `drain` tell; the transaction that has met it rings the bell."""
+        self._finished.append((_Job(lambda _db: None, self.on_rescued), text))
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         """Wait for a function, then take all that are there; and whether to go on after them."""

@@ -248,6 +248,11 @@ class Boot:
         return f"{self.runtime_dir}/audit"
 
     @property
+    def database_problem(self) -> str:
+        """Where the scheduler says why nothing can be stored until a person acts; usually there is no such file."""
+        return f"{self.runtime_dir}/database.problem"
+
+    @property
     def database(self) -> str:
         """Path of the SQLite database, or URL of another one: what `store.database` opens."""
         return self.database_url or f"{self.data_dir}/ringward.db"

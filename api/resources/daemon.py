@@ -9,6 +9,7 @@ from msgspec import UNSET
 from api import schemas
 from api.auth import asked
 from api.context import Context
+from api.database_problem import database_problem
 from api.identity import Role
 from api.known import known_rfc3339
 from api.operation import Call, Operation, json_of
@@ -23,7 +24,8 @@ def get_daemon(context: Context, call: Call) -> None:
     """What it is and how it does; also while the scheduler is away, then as that one left it."""
     boot = context.boot
     answer = context.scheduler.info(context)
-    info: dict[str, Any] = answer or context.reads(meta.get_meta, META_KEY, {})
+    problem = database_problem(boot)
+    info: dict[str, Any] = answer or ({} if problem else context.reads(meta.get_meta, META_KEY, {}))
     path = info.get("config_path", boot.config_path)
     loaded_at = info.get("config_loaded_at")
     call.answer(
@@ -37,6 +39,7 @@ def get_daemon(context: Context, call: Call) -> None:
             config_warnings=[str(warning) for warning in info.get("config_warnings", ())],
             timezone=info.get("timezone") or UNSET,
             scheduler_active=answer is not None,
+            database_problem=UNSET if problem is None else problem["detail"],
             store="sqlite" if boot.database_url is None else "postgresql",
             hostname=socket.gethostname(),
             tasks=info.get("tasks", 0),

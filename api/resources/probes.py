@@ -4,6 +4,7 @@ import os
 
 from api import schemas
 from api.context import Context
+from api.database_problem import database_problem
 from api.errors import unavailable
 from api.identity import Role
 from api.operation import Access, Call, Operation, json_of
@@ -20,7 +21,8 @@ def ready(context: Context, call: Call) -> None:
     if not os.path.isdir(context.boot.runtime_dir):
         raise unavailable("Not ready: the runtime directory was removed")
     if info is None or not info.get("storing", True):
-        raise unavailable("Not ready")
+        problem = database_problem(context.boot)
+        raise unavailable("Not ready" if problem is None else f"Not ready: {problem['summary']}")
     call.answer(schemas.Health(status="degraded" if info.get("degraded") else "ok"))
 
 

@@ -46,6 +46,7 @@ COMMANDS = {
     "audit": "Show who did what.",
     "notify": "Try the ways in which the daemon tells people.",
     "openapi": "Print the description of the HTTP API.",
+    "recover": "Begin a new history when the daemon has lost its own.",
     "backup": "Copy the data directory, also while the daemon runs.",
     "doctor": "Look whether this host has what the daemon needs.",
     "service": "Install the daemon as a service of this host.",

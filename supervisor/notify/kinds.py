@@ -17,7 +17,7 @@ kind                        severity  when
 ``log.disk_pressure``       warn      the output of a run is counted and not kept: the disk is full or failing
 ``config.stale``            info      a file of the configuration has changed and was not reloaded
 ``database.failing``        error     nothing can be stored; stored itself when that is possible again
-``database.restored``       error     it was damaged or gone, and the daemon started again from its copy
+``database.restored``       error     it was damaged or gone, and was put back
 ``disk.full``               error     the disk has no room for the reserve of the database
 ``disk.recovered``          info      after that, it has again
 ``memory.short``            error     the supervisor gets no more memory, and starts nothing

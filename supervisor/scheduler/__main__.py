@@ -19,7 +19,7 @@ import msgspec
 
 from store.copies import suspect
 from store.database import Database
-from store.errors import Away, Damaged, StoreError
+from store.errors import Away, Damaged, StoreError, Unusable
 from store.meta import get_meta, set_meta
 from store.run_samples import of_running, settle_passes
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
@@ -43,6 +43,7 @@ from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.config_files import ConfigFiles
 from supervisor.scheduler.control import ControlServer
 from supervisor.scheduler.damage import Damage
+from supervisor.scheduler.database_watch import DatabaseWatch
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.heartbeats import Heartbeats
 from supervisor.scheduler.housekeeping import Housekeeping
@@ -164,7 +165,14 @@ class Scheduler:
         doubt = self._engine.hold_acknowledgements
         self._damage = Damage(self._loop, boot, reading, log, doubt, self._tell_failing, self._leave)
         self._housekeeping.on_damage = self._damage.suspected
-        self._committer.on_damage = reading.on_damage = self._damage.met
+        reading.on_damage = self._damage.met
+        self._database_watch: DatabaseWatch | None = None
+        if boot.database_url is None:
+            self._database_watch = DatabaseWatch(
+                self._loop, boot, store, self._engine, self._committer, notices, log, self._leave
+            )
+            self._committer.on_unusable = self._unusable
+            self._damage.on_lost = self._database_watch.lost
         bulk = Bulk(self._loop, self._engine, reading, last)
         removal_clock = RemovalClock(self._loop, current_boot(), clock_state)
         self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, removal_clock, log)
@@ -270,6 +278,12 @@ class Scheduler:
             **self._clock_report.found(),
         }
 
+    def _unusable(self, error: Unusable) -> None:
+        if isinstance(error, Damaged):
+            self._damage.met(error)
+        elif self._database_watch is not None:
+            self._database_watch.met(error)
+
     def _tell_failing(self, why: str) -> None:
         change = self._engine.change()
         self._notices.database_failing(why, change)
@@ -283,6 +297,8 @@ class Scheduler:
     def _stored(self) -> None:
         if self._reserve is not None:
             self._reserve.look()
+        if self._database_watch is not None:
+            self._database_watch.stored()
         self._timetable.go_on()
         self._keeper.go_on()
         self._look_for_the_end()

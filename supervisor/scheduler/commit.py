@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from store.database import Database
-from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Unusable
+from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Replaced, Unusable
 from store.events import Draft, append_all, draft, prune
 from store.transact import StoreThread
 from supervisor.logline import Log
@@ -116,8 +116,8 @@ class Committer:
         self.on_trouble: Callable[[BaseException], None] = lambda _error: None
         """Called when nothing can be stored any more, with the error. A change that is committed then, and for which
         nobody waits, is tried until it is stored."""
-        self.on_damage: Callable[[Damaged], None] = lambda _error: None
-        """Called whenever a change met damage."""
+        self.on_unusable: Callable[[Unusable], None] = lambda _error: None
+        """Called whenever a change met a database that is damaged, or that somebody has replaced."""
         self.on_stored: Callable[[], None] = lambda: None
         """Called each time changes were stored or given up."""
         loop.watch(store.fileno(), lambda _mask: self._drain())
@@ -194,8 +194,8 @@ class Committer:
 
     def _done(self, result: _Stored | BaseException) -> None:
         changes, self._in_store = self._in_store, []
-        if isinstance(result, Damaged):
-            self.on_damage(result)
+        if isinstance(result, (Damaged, Replaced)):
+            self.on_unusable(result)
         if self._hung:
             self._hung = False
             self._log.info("the database answers again")

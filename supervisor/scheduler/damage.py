@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from store.copies import check, check_copy, suspect
-from store.errors import Damaged, StoreError
+from store.errors import Damaged, Lost, StoreError
 from supervisor.logline import Log, stamp
 from supervisor.messages import Boot
 from supervisor.scheduler.control import Operation, Reply, done
@@ -21,7 +21,10 @@ from supervisor.scheduler.reading import Reading
 
 _AGAIN_S = 60.0
 """Between two times at which all is read, at least: it takes long."""
-_NO_COPY = "what runs goes on, what cannot be stored does not start; restore a backup, or move the database away"
+_NO_COPY = (
+    "what runs goes on, what cannot be stored does not start; "
+    "restore a backup, or begin a new history with: ringward recover --new-history"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Damage:
         self._leave = leave
         self._looking = False
         self._not_before_s = 0.0
+        self.on_lost: Callable[[StoreError, str], None] = lambda _error, _remedy: None
+        """Called with damage that cannot be repaired, and what a person can do."""
         self.there = False
         """There is damage, and no way to repair it."""
 
@@ -109,6 +114,7 @@ class Damage:
         else:
             self._log.error(f"the database is damaged, and there is no copy of it: {_NO_COPY}: {found.damage}")
             self._told(found.damage)
+            self.on_lost(Lost(f"({found.damage})"), _NO_COPY)
 
 
 def _look(path: str) -> _Found:

@@ -280,9 +280,9 @@ class Notices:
         """Nothing can be stored."""
         self.notify(change, kinds.DATABASE_FAILING, "error", "The database cannot be written", why)
 
-    def database_restored(self, text: str, change: Change) -> None:
-        """The daemon started again from the copy of the database."""
-        self.notify(change, kinds.DATABASE_RESTORED, "error", "The database was started again from its copy", text)
+    def database_restored(self, text: str, change: Change, title: str) -> None:
+        """The database was damaged or gone, and the daemon did something about it."""
+        self.notify(change, kinds.DATABASE_RESTORED, "error", title, text)
 
     def disk_full(self, why: str, change: Change) -> None:
         """The reserve of the database is used up, or cannot be made."""

@@ -1,10 +1,17 @@
-"""Opening the database, whose server may start later than we do."""
+"""Opening the database, whose server may start later than we do, or that a person has to restore."""
 
+import os
+from contextlib import suppress
+
+from store.copies import copy_path, suspect
 from store.database import Database, check_writable, open_reader, open_writer
-from store.errors import Away, InDoubt, Refused, SchemaTooNew, StoreError
+from store.errors import Away, InDoubt, Lost, Refused, Replaced, SchemaTooNew, StoreError
+from store.rescue import NO_FILE, file_of
 from supervisor.config.model import Config
 from supervisor.logline import Log
 from supervisor.messages import Boot
+from supervisor.new_history import new_history_allowed
+from supervisor.scheduler.database_file import tell_problem
 from supervisor.scheduler.mending import open_mended
 from supervisor.scheduler.rootlink import RootLink
 
@@ -12,30 +19,38 @@ _RETRY_S = 1.0
 
 
 def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Database:
-    """The writer; waits for a server that is away, for as long as the root is there.
+    """The writer; waits for a server that is away, or for a person, for as long as the root is there.
 
     A server that refuses us is waited for only when it took us before: at the start of the daemon that is a mistake.
-    Under a root of another version nothing is migrated.
+    It is alike with a history that is lost: what runs goes on while a person decides. Under a root of another version
+    nothing is migrated.
 
     Raises:
         RootGone: the root has ended.
         StoreError: it cannot be used, and waiting would not help.
     """
     told = ""
+    lost = False
     while True:
         try:
             if root.refusal is not None:
                 open_reader(boot.database).close()  # refuses what is to be migrated
             if boot.database_url is None and root.refusal is None:
-                database = open_mended(boot, config.storage.durability, log, worked=root.worked)
+                durability, running = config.storage.durability, root.epoch > 1
+                database = open_mended(boot, durability, log, worked=root.worked, running=running, lost=lost)
             else:
                 database = open_writer(boot.database, config.storage.durability)
-        except (Away, InDoubt) as err:
-            if isinstance(err, Refused) and root.epoch == 1:
+        except (Away, InDoubt, Lost, Replaced) as err:
+            if root.epoch == 1 and isinstance(err, (Refused, Lost)):
                 raise
             if str(err) != told:
                 told = str(err)
                 log.error(f"waiting for the database, trying again every second: {told}")
+                if boot.database_url is None:
+                    tell_problem(boot, str(type(err).__doc__), told)
+            if isinstance(err, Lost):
+                lost = True
+                _rest_until_changed(boot, root)
         else:
             if told:
                 log.info("the database answers")
@@ -44,6 +59,28 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
         if root.epoch == 1 and root.is_early("shutdown"):  # nothing was started yet
             root.ask({"op": "ready_to_end"})
             root.wait("nothing")
+
+
+def _rest_until_changed(boot: Boot, root: RootLink) -> None:
+    """Wait until somebody has restored a database, or its copy, or has said that a new history may begin.
+
+    What comes is read through before it is used: it may be half copied.
+    """
+    path = boot.database
+    before = _state(path)
+    while not new_history_allowed(boot.data_dir) and _state(path) == before:
+        root.rest(_RETRY_S)
+    if file_of(path) != NO_FILE:
+        suspect(path)
+
+
+def _state(path: str) -> list[tuple[int, int, int, int]]:
+    found = []
+    for name in (path, copy_path(path)):
+        with suppress(OSError):  # ENOENT
+            status = os.stat(name)
+            found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def obstacle(target: str) -> str | None:

@@ -70,6 +70,7 @@ def test_all_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
         ([], {"schedulerActive": False, "readyz": problem(503, "Not ready")}, "scheduler"),
         ([], {"readyz": problem(503, "Not ready")}, "database"),
         ([], {"readyz": {"status": "degraded"}}, "daemon"),
+        ([], {"readyz": problem(503, "Not ready"), "databaseProblem": "it was replaced"}, "database"),
     ],
 )
 def test_what_needs_attention(

@@ -19,6 +19,7 @@ NOT_RUN = {
     "reads what this host may not have": 1,
     "sends to others": 1,
     "starts another daemon": 3,
+    "the daemon has its history": 1,
     "works on the clone": 2,
 }
 """Why blocks of commands are not run, and how many are not for that reason."""

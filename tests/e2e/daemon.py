@@ -111,6 +111,8 @@ class Daemon:
         self._socket_dir = tempfile.mkdtemp(prefix="rw-")
         self.socket = f"{self._socket_dir}/http.sock"
         self.process: subprocess.Popen[bytes] | None = None
+        self.options: list[str] = []
+        """Of ``ringward up``, besides ``--config``."""
         self._said_before = 0
         """How much of its output is of tests before this one."""
 
@@ -142,7 +144,7 @@ class Daemon:
         """Start it, its output in `self.output` or, for standard error, where the test wants it."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [*self.command(), "up", "--config", str(self.config)],
+                [*self.command(), "up", "--config", str(self.config), *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT if stderr is None else stderr,
@@ -206,6 +208,11 @@ class Daemon:
                 if path.is_file() and text.encode() in path.read_bytes():
                     found.append(path.name)
         return found
+
+    def ringward(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the program to its end."""
+        command = [*self.command(), *arguments, "--config", str(self.config)]
+        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=120)
 
     # HTTP over the Unix socket, where the tests' own user is trusted.
 

@@ -224,3 +224,146 @@ def test_damage_while_it_runs(daemon: Daemon) -> None:
     daemon.start()
     assert {daemon.run(run)["endReason"] for run in (ends, stays)} == {"succeeded"}
     assert "Traceback" not in daemon.output.read_text()
+
+
+def remove(path: Path) -> None:
+    for part in ("", "-wal", "-shm"):
+        Path(f"{path}{part}").unlink(missing_ok=True)
+
+
+def test_removed_while_it_runs(daemon: Daemon) -> None:
+    """A removed database is put back within seconds, whole, also when nothing is written; a notification says so."""
+    daemon.write(TASK)
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    scheduler = daemon.helper("ringward scheduler").pid
+    runs = [daemon.ended(daemon.trigger("t"))["id"]]
+    path.unlink()
+    until(lambda: "nothing is lost" in daemon.get("/api/notifications").body.decode(), "the database")
+    remove(path)
+    runs.append(daemon.trigger("t"))
+    daemon.ended(runs[-1])
+    told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
+    assert [one["count"] for one in told] == [2]
+    assert "nothing is lost" in told[0]["body"]
+    Path(f"{path}-wal").unlink()
+    runs.append(daemon.ended(daemon.trigger("t"))["id"])
+    assert [run["id"] for run in daemon.runs("t")] == runs
+    assert daemon.helper("ringward scheduler").pid == scheduler
+    assert daemon.stop() == 0
+    daemon.start()
+    assert [run["id"] for run in daemon.runs("t")] == runs
+    assert "Traceback" not in daemon.output.read_text()
+
+
+def test_replaced_while_it_runs(daemon: Daemon) -> None:
+    """Another file in its place is not touched and stores nothing, over a killed scheduler too, until a person acts."""
+    daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    path = daemon.data / "ringward.db"
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    copy(daemon)
+    backup = Path(f"{path}.copy").read_bytes()
+    daemon.ended(daemon.trigger("t"))
+    service = daemon.helper("sleep 1000").pid
+    other = daemon.directory / "backup"
+    other.write_bytes(backup)
+    remove(path)
+    other.rename(path)
+    until(lambda: daemon.get("/readyz").status == 503, "it to be noticed")
+    assert daemon.request("POST", "/api/tasks/t/run").status == 503
+    until(lambda: "took the place" in daemon.get("/readyz").body.decode(), "readyz to say so")
+    assert "move that file away" in daemon.get("/api/daemon").json()["databaseProblem"]
+    status = daemon.ringward("status")
+    assert status.returncode == 1
+    assert "move that file away" in " ".join(status.stdout.split())
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "waiting for the database" in daemon.output.read_text(), "the next scheduler to wait")
+    assert path.read_bytes() == backup
+    assert daemon.helper("sleep 1000").pid == service
+    path.unlink()
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(before)["endReason"] == "succeeded"
+    assert "databaseProblem" not in daemon.get("/api/daemon").json()
+    assert daemon.helper("sleep 1000").pid == service
+
+
+def test_database_and_copy_gone(daemon: Daemon) -> None:
+    """A scheduler that finds neither waits for a person's word and stops nothing; what runs is in the new history."""
+    daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    path = daemon.data / "ringward.db"
+    old = daemon.ended(daemon.trigger("t"))["id"]
+    run = daemon.trigger("long")
+    until(lambda: daemon.texts(run) == ["first"], "the run")
+    service = daemon.runs("s")[0]["id"]
+    assert daemon.ringward("recover", "--new-history").returncode == 1
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGSTOP)
+    remove(path)
+    Path(f"{path}.copy").unlink(missing_ok=True)
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "ringward recover --new-history" in daemon.output.read_text(), "a word about it")
+    until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "readyz to say so")
+    status = daemon.ringward("status")
+    assert status.returncode == 1
+    assert "recover --new-history" in " ".join(status.stdout.split())
+    (daemon.directory / "gate").touch()
+    assert not path.exists()
+    recovered = daemon.ringward("recover", "--new-history")
+    assert recovered.returncode == 0, recovered.stderr
+    until(daemon.ready, "a scheduler")
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    assert [(one["id"], one["status"]) for one in daemon.runs("s")] == [(service, "running")]
+    assert daemon.get(f"/api/runs/{old}").status == 404
+    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    assert kinds.count("database.restored") == 1
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    assert not (daemon.data / "new-history").exists()
+
+
+def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) -> None:
+    """A backup that somebody puts in the place of a lost history is used at once; what runs goes on."""
+    daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    old = daemon.ended(daemon.trigger("t"))["id"]
+    copy(daemon)
+    backup = Path(f"{path}.copy").rename(daemon.directory / "backup")
+    assert daemon.request("POST", "/api/tasks/s/restart").status == 204
+    until(lambda: len(daemon.runs("s")) == 2 and daemon.task("s")["state"] == "running", "the service again")
+    service = daemon.runs("s")[1]["id"]
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGSTOP)
+    remove(path)
+    Path(f"{path}.copy").unlink(missing_ok=True)
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "it to be noticed")
+    backup.rename(path)
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(old)["endReason"] == "succeeded"
+    assert [one["id"] for one in daemon.runs("s") if one["status"] == "running"] == [service]
+
+
+def test_a_start_without_a_history(daemon: Daemon) -> None:
+    """A daemon whose database and copy are gone does not start, unless a person wants a new history."""
+    daemon.write(TASK)
+    daemon.start()
+    until((daemon.data / "reserve").exists, "the reserve")
+    assert daemon.stop() == 0
+    path = daemon.data / "ringward.db"
+    remove(path)
+    Path(f"{path}.copy").unlink(missing_ok=True)
+    refused = daemon.ringward("up")
+    assert refused.returncode == 73
+    assert "ringward up --new-history" in refused.stdout + refused.stderr
+    assert not path.exists()
+    daemon.options = ["--new-history"]
+    daemon.start()
+    assert daemon.runs("t") == []
+    assert daemon.stop() == 0
+    daemon.options = []
+    daemon.start()

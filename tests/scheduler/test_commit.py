@@ -238,8 +238,8 @@ def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
     clock = _SlowClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
-    damage: list[Damaged] = []
-    one.committer.on_damage = damage.append
+    damage: list[Unusable] = []
+    one.committer.on_unusable = damage.append
     changes.commit("patient")
     for error in (DiskFull(), Damaged()):
         one.store.fail(error)

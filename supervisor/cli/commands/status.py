@@ -21,6 +21,8 @@ _UNWELL = {
     "backoff": "ended, and is started again soon",
 }
 _SHOWN = 20
+_KEPT = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
+"""What is shown of the daemon."""
 
 
 @click.command("status", epilog="Example: ringward status || echo 'look at it'")
@@ -46,6 +48,11 @@ def _found(api: "Api") -> dict[str, Any]:
     """What is shown, as JSON has it."""
     daemon = api.get("/api/daemon")
     health = _health(api)
+    if "databaseProblem" in daemon:
+        return {
+            "daemon": {name: daemon[name] for name in _KEPT},
+            "attention": [{"what": "database", "text": daemon["databaseProblem"]}],
+        }
     units = api.get("/api/tasks")["items"]
     since = (datetime.now(UTC) - _SPAN).isoformat(timespec="seconds")
     summary = api.get("/api/runs/summary", {"since": since})
@@ -57,9 +64,8 @@ def _found(api: "Api") -> dict[str, Any]:
     }
     failed = api.get("/api/runs", query)
     runs = failed["items"] if "items" in failed else failed["runs"]
-    kept = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
     return {
-        "daemon": {name: daemon[name] for name in kept},
+        "daemon": {name: daemon[name] for name in _KEPT},
         "tasks": dict(Counter(_state(unit) for unit in units if unit["kind"] == "task")),
         "services": dict(Counter(_state(unit) for unit in units if unit["kind"] == "service")),
         "lastDay": {
@@ -145,6 +151,9 @@ def _show(found: Mapping[str, Any]) -> None:
     from supervisor.cli.tables import show_table, when
     from supervisor.counted import counted
 
+    if "lastDay" not in found:
+        show_table(("WHAT", "WHY"), [[one["what"], one["text"]] for one in found["attention"]])
+        return
     daemon, day = found["daemon"], found["lastDay"]
     stale = "changed and not in force" if daemon["configStale"] else "in force"
     by_task = sorted(day["failedByTask"].items(), key=lambda one: -one[1])[:_SHOWN]

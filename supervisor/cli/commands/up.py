@@ -44,9 +44,16 @@ _ADVICE_S = 1.0
     type=click.IntRange(min=3),
     help="Write a line to this open descriptor when ready, and close it: for s6, dinit and others.",
 )
+@click.option(
+    "--new-history",
+    is_flag=True,
+    help="Begin with an empty history if the database and its copy are gone or damaged.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what starts as one line of JSON.")
 @pass_settings
-def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, as_json: bool) -> None:
+def command(
+    settings: Settings, listen: tuple[str, ...], ready_fd: int | None, new_history: bool, as_json: bool
+) -> None:
     """Run the daemon, in the foreground.
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
@@ -57,16 +64,19 @@ def command(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, a
     # A signal that asks for something else than the end waits for the root.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ignored(_ENDING))
     try:
-        _begin(settings, listen, ready_fd, as_json=as_json)
+        _begin(settings, listen, ready_fd, new_history=new_history, as_json=as_json)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         gc.enable()
 
 
-def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, as_json: bool) -> None:
+def _begin(
+    settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, new_history: bool, as_json: bool
+) -> None:
     """Settle everything, have the API server serve, and become the root."""
     from supervisor.cli.boot import advice, datadir, descriptors, runtimedir, secret, settling, sharing
     from supervisor.cli.boot.rival import refuse_rival
+    from supervisor.cli.commands.recover import allow
     from supervisor.config.load import load
     from supervisor.config.lookup import data_dir, require_config
     from supervisor.messages import Boot
@@ -87,6 +97,9 @@ def _begin(settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *,
     _check_text(directory, exit_codes.DATA_DIR)
     datadir.prepare(directory)
     lock = datadir.take_lock(directory)
+    if new_history and config.storage.database is not None:
+        raise click.BadParameter("the history is in PostgreSQL; restore it there", param_hint="--new-history")
+    allow(directory, allowed=new_history)
     with config_errors():
         api_user = settling.reaching(settled.api_user, config, directory)
     shared = api_user.account is not None

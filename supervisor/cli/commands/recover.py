@@ -1,0 +1,77 @@
+"""``ringward recover``: a person's word about a history that the daemon has lost."""
+
+import time
+from typing import Any
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
+
+_TIMEOUT_S = 60.0
+_LOOK_S = 0.05
+
+
+@click.command("recover", epilog="Example: ringward recover --new-history")
+@CONFIG
+@DATA
+@click.option("--new-history", is_flag=True, required=True, help="Begin with an empty history.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@pass_settings
+def command(settings: Settings, new_history: bool, as_json: bool) -> None:  # noqa: ARG001 - so far the only way
+    """Begin a new history when the daemon has lost its own: its database and the copy of it are gone or damaged.
+
+    What runs goes on, and stays in the new history. A damaged database is moved aside, never removed. As long as the
+    daemon has its history nothing is done. Run this as the daemon's user or root.
+    """
+    from supervisor.cli.client import Api, UnixEndpoint
+    from supervisor.cli.tables import show_json
+
+    directory = settings.data_directory()
+    api = Api(UnixEndpoint(settings.socket()))
+    daemon = api.get("/api/daemon")
+    if "databaseProblem" not in daemon:
+        raise Failure("the daemon has its history: nothing is lost, and nothing was done")
+    allow(directory)
+    _wait(api, str(daemon["databaseProblem"]))
+    if as_json:
+        show_json({"newHistory": True})
+    else:
+        click.echo("the daemon goes on with a new history")
+
+
+def allow(directory: str, *, allowed: bool = True) -> None:
+    """Say in a data directory that a new history may begin where there is none to be had, or take it back.
+
+    Raises:
+        Failure: that is not permitted, or not possible.
+    """
+    from supervisor.new_history import allow_new_history
+
+    try:
+        allow_new_history(directory, allowed=allowed)
+    except OSError as err:
+        code = exit_codes.NOT_PERMITTED if isinstance(err, PermissionError) else exit_codes.DATA_DIR
+        raise Failure(f"{err.filename}: {err.strerror}", code) from err
+
+
+def _wait(api: Any, problem: str) -> None:
+    """Until the daemon works again.
+
+    Raises:
+        Failure: it does not; the word is taken back by the next start.
+    """
+    from supervisor.cli.client import Refused, Unreachable
+
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        try:
+            daemon = api.get("/api/daemon")
+            if "databaseProblem" not in daemon and daemon["schedulerActive"]:
+                return
+            problem = str(daemon.get("databaseProblem", problem))
+        except (Unreachable, Refused):  # between two schedulers
+            pass
+        time.sleep(_LOOK_S)
+    raise Failure(f"the daemon does not go on: {problem}")
