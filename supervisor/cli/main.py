@@ -13,7 +13,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import Settings, client_options
-from supervisor.cli.suggesting import SuggestingGroup
+from supervisor.cli.suggesting import SuggestingGroup, with_suggestion
 from supervisor.version import VERSION
 
 COMMANDS = {
@@ -133,7 +133,7 @@ class CommandLine(SuggestingGroup):
             _tell(err)
             return err.code
         except click.ClickException as err:  # click's own are all about the command line
-            _tell(err)
+            _tell(with_suggestion(err) if isinstance(err, click.NoSuchOption) else err)
             return exit_codes.USAGE
         except click.Abort:
             return exit_codes.INTERRUPTED

@@ -108,13 +108,17 @@ class Selection:
         else:
             _show(runs, total)
 
+    def asks(self) -> bool:
+        """Whether to ask before a change: somebody is there, and not every run was named."""
+        return self.filters is not None and is_interactive()
+
     def confirm(self, api: "Api", verb: str, *, ended: bool) -> None:
         """Ask whether all those are meant, if somebody is there and not every one was named.
 
         Raises:
             Failure: they are not.
         """
-        if self.filters is None or not is_interactive():
+        if not self.asks():
             return
         runs, total = self.listed(api, _SHOWN, ended=ended)
         _show(runs, total)

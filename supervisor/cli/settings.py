@@ -10,6 +10,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.paths import Completion, directories, files
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
@@ -76,16 +77,20 @@ class Settings:
             raise Failure(f"{err}{hint}", exit_codes.CONFIG, plain=True) from err
 
 
-def _option(attribute: str, *names: str, metavar: str, text: str) -> Callable[[F], F]:
+def _option(
+    attribute: str, *names: str, metavar: str, text: str, complete: Completion | None = None
+) -> Callable[[F], F]:
     def remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
         if value is not None:
             setattr(ctx.ensure_object(Settings), attribute, value)
 
-    return click.option(*names, metavar=metavar, help=text, expose_value=False, callback=remember)
+    return click.option(
+        *names, metavar=metavar, help=text, expose_value=False, callback=remember, shell_complete=complete
+    )
 
 
-CONFIG = _option("config", "-c", "--config", metavar="FILE", text="The configuration file.")
-DATA = _option("data", "--data", metavar="DIR", text="The data directory.")
+CONFIG = _option("config", "-c", "--config", metavar="FILE", text="The configuration file.", complete=files)
+DATA = _option("data", "--data", metavar="DIR", text="The data directory.", complete=directories)
 URL = _option("url", "--url", metavar="URL", text="Reach the daemon here; password or token in RINGWARD_PASSWORD.")
 
 

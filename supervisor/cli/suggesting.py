@@ -1,4 +1,4 @@
-"""A group of commands that names the nearest one when somebody has mistyped."""
+"""Suggestions for commands and options that do not exist."""
 
 import click
 
@@ -9,12 +9,30 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; of a name that no command has, the nearest one that is."""
+        """As click does; of a name that no command has, name what other programs call so, else the nearest."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
             import difflib  # 5 ms, for those who mistyped
 
-            near = difflib.get_close_matches(args[0], names, n=1)
+            from supervisor.synonyms import COMMANDS, meant
+
+            synonym = meant(args[0], names, COMMANDS)
+            near = [synonym] if synonym else difflib.get_close_matches(args[0], names, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             ctx.fail(f"No such command '{args[0]}'.{hint}")
         return super().resolve_command(ctx, args)
+
+
+def with_suggestion(err: click.NoSuchOption) -> click.NoSuchOption:
+    """The same error; it suggests what other programs call so, else what is spelt alike without its dashes."""
+    import difflib
+
+    from supervisor.synonyms import OPTIONS, meant
+
+    known = [] if err.ctx is None else [name for one in err.ctx.command.get_params(err.ctx) for name in one.opts]
+    long = {name.lstrip("-"): name for name in known if name.startswith("--")}
+    synonym = meant(err.option_name, known, OPTIONS)
+    near = difflib.get_close_matches(err.option_name.lstrip("-"), long, n=1, cutoff=0.7)
+    suggested = synonym or next((long[one] for one in near), None)
+    hint = f" Did you mean {suggested}?" if suggested else ""
+    return click.NoSuchOption(err.option_name, err.message + hint, ctx=err.ctx)  # click's own goes by spelling alone

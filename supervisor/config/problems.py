@@ -132,8 +132,15 @@ def quoted(value: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Advice naming the known word that `word` was probably meant to be; None when none is near."""
+    """Advice naming the known word that `word` was probably meant to be; None when none is near.
+
+    What other programs call so comes first, then what is spelt alike.
+    """
     from difflib import get_close_matches  # only when something is wrong
 
-    found = get_close_matches(word[:_SHOWN_CHARS], list(known), n=1, cutoff=0.6)
+    from supervisor.synonyms import KEYS, meant
+
+    words = list(known)
+    synonym = meant(word, words, KEYS)
+    found = [synonym] if synonym else get_close_matches(word[:_SHOWN_CHARS], words, n=1, cutoff=0.6)
     return f"did you mean {quoted(found[0])}?" if found else None

@@ -17,6 +17,7 @@ _INODES = 1000
 _DATABASE_BYTES = 16 << 20
 """Kept for the database in a file, which it gives up when the disk is full (supervisor.scheduler.reserve)."""
 _DATABASE = "ringward.db"
+_WRITABLE = "mount it writable, or name a directory elsewhere with data_dir"
 _SECRET = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -26,10 +27,16 @@ def directory(path: str, readers: int | None = None) -> Finding:
     try:
         status = os.stat(path)
     except FileNotFoundError:
+        above = _existing(path)
+        if _is_read_only(above):
+            text = f"{path} cannot be made: {above} is on a file system that is mounted read-only"
+            return Finding(what, "fail", text, _WRITABLE)
         return Finding(what, "ok", f"{path} is not there yet; the first start makes it")
     except OSError as err:
         return Finding(what, "fail", f"{path}: {err.strerror}", "run this as the daemon's user, or as root")
     mode = stat.S_IMODE(status.st_mode)
+    if _is_read_only(path):
+        return Finding(what, "fail", f"{path} is on a file system that is mounted read-only", _WRITABLE)
     if not stat.S_ISDIR(status.st_mode):
         return Finding(what, "fail", f"{path} is no directory", "name another one with data_dir")
     if not os.access(path, os.W_OK | os.X_OK):
@@ -42,6 +49,17 @@ def directory(path: str, readers: int | None = None) -> Finding:
     return Finding(what, "ok", f"{path}, mode {mode:04o}")
 
 
+def _existing(path: str) -> str:
+    """The nearest directory above a path that exists; the path itself if it does."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_read_only(path: str) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
 def _remedy(path: str, mode: int) -> str:
     return "name a directory of its own with data_dir" if mode & stat.S_ISVTX else f"chmod 700 {path}"
 
@@ -50,8 +68,7 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
     """Whether logs may still grow; `min_free_bytes` as the configuration has it."""
     what = "disk"
     kept = os.path.exists(os.path.join(path, "reserve"))
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
+    path = _existing(path)
     found = os.statvfs(path)
     free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     needed = min(_RESERVE_BYTES, int(total * _RESERVE_SHARE)) if min_free_bytes is None else min_free_bytes
@@ -76,6 +93,8 @@ def database(config: "Config", data_dir: str) -> Finding:
     what = "database"
     server = config.storage.database
     path = os.path.join(data_dir, _DATABASE)
+    if server is None and _is_read_only(_existing(path)):
+        return Finding(what, "warn", f"{path} cannot be checked on a read-only file system", _WRITABLE)
     if server is None and not os.path.exists(path):
         return Finding(what, "ok", "is not there yet; the first start makes it")
     try:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,23 @@ def test_clocks() -> None:
     assert judged(now, free=True).verdict == "warn"
     assert judged(now, free=False).verdict == "ok"
     assert judged(now, free=None).verdict == "ok"
+
+
+def test_a_read_only_file_system_is_named(config: Path, data: Path) -> None:
+    """The doctor says that the file system is mounted read-only, and sends nobody to chown or to a backup."""
+    (data / "below").mkdir()
+    doctor = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "doctor", "-c", str(config)]
+    mounted = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+    for where in (data, data / "below" / "new"):
+        command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mounted, str(data), *doctor]
+        done = subprocess.run([*command, "--data", str(where), "--json"], capture_output=True, text=True)
+        if not done.stdout:
+            pytest.skip(f"nothing can be mounted here: {done.stderr}")
+        found = {one["what"]: one for one in json.loads(done.stdout)}
+        assert done.returncode == exit_codes.REFUSED
+        directory, database = found["data directory"], found["database"]
+        assert directory["verdict"] == "fail"
+        assert "is on a file system that is mounted read-only" in directory["text"]
+        assert "mount it writable" in directory["remedy"]
+        assert "read-only" in database["text"]
+        assert "backup" not in database["remedy"]

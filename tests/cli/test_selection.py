@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
 from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import RUN, FakeDaemon, problem, run
+from tests.cli.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, problem, run
 from tests.cli.test_clients import OTHER
 
 DELETE, RESTORE, RERUN = (f"/api/runs/bulk/{name}" for name in ("delete", "restore", "rerun"))
@@ -166,12 +166,13 @@ def answered(terminal: FakeDaemon, answer: str, *arguments: str) -> Result:
 
 @pytest.mark.parametrize(("command", "path"), [("rm", DELETE), ("rerun", RERUN)])
 def test_asked_before_many(terminal: FakeDaemon, command: str, path: str) -> None:
-    """Nothing happens without a yes, which names how many it is about; what is named or said yes to is not asked."""
+    """Nothing happens without a yes to how many runs it is about; named runs and --yes need no question."""
+    terminal.on("GET", "/api/tasks/job", {"name": "job", "kind": "task", "definition": {"apiTrigger": True}})
+    asked = {"rm": "Delete 7 runs? [y/N]", "rerun": "7 runs of job\nStart 1 run? [y/N]"}[command]
     for answer, code in (("n\n", exit_codes.REFUSED), ("\n", exit_codes.REFUSED), ("", exit_codes.INTERRUPTED)):
         result = answered(terminal, answer, command, "--task", "job")
         assert result.exit_code == code
-        assert "7 runs? [y/N]" in result.stderr
-        assert RUN in result.stdout
+        assert asked in result.stderr
         assert not terminal.asked(path)
     assert answered(terminal, "y\n", command, "--task", "job").exit_code == 0
     assert len(terminal.asked(path)) == 1
@@ -180,6 +181,29 @@ def test_asked_before_many(terminal: FakeDaemon, command: str, path: str) -> Non
     answered(terminal, "", command, RUN)
     assert len(terminal.asked(path)) == 3
     assert len(terminal.asked("/api/runs")) == looked
+
+
+def test_a_rerun_asks_about_the_runs_that_it_starts(terminal: FakeDaemon) -> None:
+    """It counts tasks, not the selected runs; services, removed tasks and api_trigger = false start nothing."""
+    of = {"a": 3, "b": 1, "web": 9, "scheduled": 2, "removed": 1}
+
+    def page(request: Request) -> Answer:
+        name = request.query.get("task_name")
+        total = sum(of.values()) if name is None else of.get(name, 0)
+        shown = "a" if name is None else name
+        return as_json({"items": [run(taskName=shown)] if total else [], "total": total})
+
+    terminal.on("GET", "/api/runs", page)
+    units = [("a", "task", True), ("b", "task", True), ("c", "task", True), ("web", "service", True)]
+    units.append(("scheduled", "task", False))
+    terminal.on("GET", "/api/tasks", {"items": [{"name": name, "kind": kind} for name, kind, _ in units]})
+    for name, kind, triggers in units:
+        unit = {"name": name, "kind": kind, "definition": {"apiTrigger": triggers}}
+        terminal.on("GET", f"/api/tasks/{name}", unit)
+    assert (
+        "16 runs of a, b\nStart 2 runs, one of each task? [y/N]" in answered(terminal, "n\n", "rerun", "--all").stderr
+    )
+    assert "Start 1 run? [y/N]" in answered(terminal, "n\n", "rerun", "--task", "a").stderr
 
 
 def test_completion() -> None:
@@ -192,3 +216,31 @@ def test_completion() -> None:
     assert {"plain,restore", "plain,rerun"} <= set(completed("ringward", "re").split())
     assert "plain,--dry-run" in completed("ringward", "rm", "--dr")
     assert "plain,startup" in completed("ringward", "rm", "--trigger", "st")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_files_are_completed_by_the_shell(shell: str) -> None:
+    """Wherever a command takes a file or a directory, each shell is told to complete its name."""
+
+    def completed(*words: str) -> str:
+        last = words[-1] if shell == "fish" else str(len(words) - 1)
+        env = {"_RINGWARD_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": last}
+        return CliRunner().invoke(cli, prog_name="ringward", env=env).stdout.replace("\n", ",")
+
+    for words in (
+        ("-c", "conf"),
+        ("ps", "--config", "conf"),
+        ("validate", "conf"),
+        ("import", "cron", "conf"),
+        ("import", "cron", "-o", "conf"),
+        ("service", "install", "--program", "conf"),
+    ):
+        assert completed("ringward", *words).startswith("file,conf"), words
+    for words in (
+        ("--data", "conf"),
+        ("backup", "conf"),
+        ("demo", "--keep", "conf"),
+        ("service", "install", "--root", "conf"),
+        ("service", "install", "--scan-dir", "conf"),
+    ):
+        assert completed("ringward", *words).startswith("dir,conf"), words

@@ -149,6 +149,27 @@ def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
     assert "Did you mean" not in ringward("xyzzy", plain=True).output
 
 
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (("schedule",), "Did you mean next?"),
+        (("tail",), "Did you mean logs?"),
+        (("runs", "--since", "1h"), None),
+        (("rm", "--since", "1h"), "--after"),
+        (("rm", "--statsu", "failed"), "--status"),
+        (("logs", "--tail", "5", "x"), "--lines"),
+    ],
+)
+def test_words_of_other_programs(ringward: Ringward, words: tuple[str, ...], suggestion: str | None) -> None:
+    """A synonym is suggested before what is only spelt alike; nothing is suggested where nothing fits."""
+    result = ringward(*words, plain=True)
+    assert result.exit_code == exit_codes.USAGE
+    if suggestion is None:
+        assert "Did you mean" not in result.output
+    else:
+        assert suggestion in result.output
+
+
 def test_a_clock_that_was_set(ringward: Ringward, daemon: FakeDaemon) -> None:
     """Silent tasks need attention, with when they run again; so do removals that wait for the clock."""
     silent = [{"name": "a", "runsAgainAt": "2026-11-22T09:00:00.000Z"}]

@@ -13,6 +13,7 @@ from supervisor.config.load import load, load_sections
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.schema import KEYS, keys_of
+from supervisor.synonyms import KEYS as SYNONYMS
 from tests.config.conftest import Write
 
 Load = Callable[..., Config]
@@ -462,3 +463,30 @@ def test_unlimited_restart_attempts(config: Load) -> None:
     for wrong in ('"forever"', "10001", "-1"):
         with pytest.raises(ConfigError, match='from 0 to 10000, or "unlimited"'):
             config(f'[services.s]\nrun = "true"\nrestart_attempts = {wrong}\n')
+
+
+@pytest.mark.parametrize(
+    ("table", "word", "key"),
+    [
+        ("tasks", "command", "run"),
+        ("tasks", "schedule", "cron"),
+        ("tasks", "tz", "timezone"),
+        ("services", "cwd", "working_dir"),
+        ("services", "environment", "env"),
+        ("services", "replicas", "instances"),
+        ("services", "mem_limit", "limits.memory"),
+        ("services", "WorkingDirectory", "working_dir"),
+    ],
+)
+def test_words_of_other_programs_lead_to_the_key(problems: Problems, table: str, word: str, key: str) -> None:
+    """What supervisord, systemd and compose files call a key is suggested before what is only spelt alike."""
+    found = problems(f"[{table}.a]\nrun = 'x'\n{word} = 'x'\n")
+    assert [one.remedy for one in found] == [f'did you mean "{key}"?']
+
+
+def test_each_synonym_leads_to_a_key() -> None:
+    """No suggestion names a key that does not exist."""
+    known = {name for kind in ("task", "service", "http") for name in keys_of(kind)}
+    for word, candidates in SYNONYMS.items():
+        assert word not in known
+        assert {one.partition(".")[0] for one in candidates} <= known, word

@@ -7,6 +7,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.paths import directories
 from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("backup", epilog="Example: ringward backup /var/backups/ringward-2026-11-22")
 @CONFIG
 @DATA
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", shell_complete=directories)
 @click.option("--json", "as_json", is_flag=True, help="Print what was copied as JSON.")
 @pass_settings
 def command(settings: Settings, destination: str, as_json: bool) -> int:

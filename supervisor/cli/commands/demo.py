@@ -16,6 +16,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.paths import directories
 
 _START_S = 60.0
 _LOOK_S = 0.05
@@ -30,7 +31,12 @@ _PASSWORD_BYTES = 9
     show_default=True,
     help="Where the dashboard is, on loopback; port 0: any free one.",
 )
-@click.option("--keep", metavar="DIR", help="Make everything in this new directory, and leave it there.")
+@click.option(
+    "--keep",
+    metavar="DIR",
+    shell_complete=directories,
+    help="Make everything in this new directory, and leave it there.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print where it is and how to log in as one line of JSON.")
 def command(listen: str, keep: str | None, as_json: bool) -> int:
     """Start a daemon with a made-up history of a year, to look around in.

@@ -9,6 +9,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.paths import files
 
 if TYPE_CHECKING:
     from supervisor.importers.outcome import Outcome
@@ -20,7 +21,7 @@ _KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2")
 @click.command("import", epilog="Example: ringward import cron /etc/cron.d/* -o tasks.toml")
 @click.argument("kind", metavar="|".join(_KINDS), type=click.Choice(_KINDS))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", metavar="FILE", help="Write the configuration to this new file.")
+@click.option("-o", "--output", metavar="FILE", shell_complete=files, help="Write the configuration to this new file.")
 @click.option("--system", is_flag=True, help="cron: the files have a column for the user, wherever they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print configuration and report as JSON.")
 def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:

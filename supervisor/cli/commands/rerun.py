@@ -1,12 +1,18 @@
 """``ringward rerun``: run tasks again."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.selection import asking, selecting, selection_of
+from supervisor.cli.failure import Failure
+from supervisor.cli.selection import Selection, asking, selecting, selection_of
 from supervisor.cli.settings import Settings, client_options, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
+_SHOWN = 10
 
 
 @click.command("rerun", epilog="Example: ringward rerun --status failed --after 2026-11-21T00:00:00Z")
@@ -29,7 +35,7 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
         selection.preview(api, ended=False, as_json=as_json)
         return exit_codes.OK
     if not yes:
-        selection.confirm(api, "Run again the tasks of", ended=False)
+        _confirm(api, selection)
     answer = selection.change(api, "rerun")
     started = answer["triggered"]
     if as_json:
@@ -39,3 +45,53 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
     else:
         click.echo("ringward: there was nothing to run again", err=True)
     return exit_codes.OK if started else exit_codes.REFUSED
+
+
+def _confirm(api: "Api", selection: Selection) -> None:
+    """Ask whether all those runs are to be started, if somebody is there and not every selected run was named.
+
+    Raises:
+        Failure: they are not.
+    """
+    from supervisor.counted import counted
+
+    if not selection.asks():
+        return
+    names, total = _started(api, selection)
+    if not names:
+        return
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    click.echo(f"{counted(total, 'run')} of {', '.join(names[:_SHOWN])}{more}", err=True)
+    each = ", one of each task" if len(names) > 1 else ""
+    if not click.confirm(f"Start {counted(len(names), 'run')}{each}?", err=True):
+        raise Failure("nothing was done")
+
+
+def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
+    """Names of the tasks that would run, and how many runs of any task or service are selected."""
+    from dataclasses import replace
+
+    filters = selection.filters or {}
+    runs, total = selection.listed(api, ended=False)
+    names = {str(run["taskName"]) for run in runs}
+    if total > len(runs) and "task_name" not in filters:
+        for task in api.get("/api/tasks")["items"]:
+            name = str(task["name"])
+            one = replace(selection, filters={**filters, "task_name": name})
+            if name not in names and one.listed(api, 1, ended=False)[1]:
+                names.add(name)
+    return sorted(name for name in names if _may_be_started(api, name)), total
+
+
+def _may_be_started(api: "Api", name: str) -> bool:
+    """Whether it is a task that people may run; those that left the configuration are not."""
+    from supervisor.cli.client import Refused, segment
+    from supervisor.cli.follow import gone
+
+    try:
+        unit = api.get(f"/api/tasks/{segment(name)}")
+    except Refused as err:
+        if gone(err):
+            return False
+        raise
+    return unit["kind"] == "task" and bool(unit["definition"].get("apiTrigger", True))

@@ -12,6 +12,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.installing import check_combination, everything, init_system, wanted_of, warnings_of
+from supervisor.cli.paths import directories, files
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 from supervisor.cli.suggesting import SuggestingGroup
 from supervisor.service.detection import KINDS
@@ -23,8 +24,19 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _INIT = click.option("--init", "kind", type=click.Choice(KINDS), help="The init system; else the one that runs here.")
-_SCAN = click.option("--scan-dir", metavar="DIR", help="s6 and runit: where s6-svscan or runsvdir look for services.")
-_ROOT = click.option("--root", metavar="DIR", default="/", help="Everything below this directory, as for a package.")
+_SCAN = click.option(
+    "--scan-dir",
+    metavar="DIR",
+    shell_complete=directories,
+    help="s6 and runit: where s6-svscan or runsvdir look for services.",
+)
+_ROOT = click.option(
+    "--root",
+    metavar="DIR",
+    shell_complete=directories,
+    default="/",
+    help="Everything below this directory, as for a package.",
+)
 _DRY = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 _FORCE = click.option("--force", is_flag=True, help="Also files that somebody has changed.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
@@ -48,7 +60,9 @@ def command() -> None:
 @CONFIG
 @DATA
 @_common
-@click.option("--program", metavar="FILE", help="The program ringward; else the one that you call.")
+@click.option(
+    "--program", metavar="FILE", shell_complete=files, help="The program ringward; else the one that you call."
+)
 @click.option("--user", metavar="NAME", help="A user of its own; tasks can have no other then. Else root.")
 @click.option("--hardened", is_flag=True, help="systemd: take from daemon and tasks what most do not need.")
 @click.option("--now", is_flag=True, help="Enable and start it, too.")

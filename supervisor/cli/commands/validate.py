@@ -6,13 +6,14 @@ import time
 import click
 
 from supervisor.cli import exit_codes
+from supervisor.cli.paths import files
 from supervisor.cli.settings import CONFIG, Settings, pass_settings
 from supervisor.counted import counted
 
 
 @click.command("validate", epilog="Example: ringward validate /etc/ringward/ringward.toml")
 @CONFIG
-@click.argument("file", required=False)
+@click.argument("file", required=False, shell_complete=files)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, problems with file, line and key.")
 @pass_settings
 def command(settings: Settings, file: str | None, as_json: bool) -> int:
