@@ -27,7 +27,8 @@ class Behind(Daemon):
     def begin(self) -> None:
         self.pipe = self.directory / "pipe"
         os.mkfifo(self.pipe)
-        self.write(f'[tasks.talks]\nrun = "cat {self.pipe}"\n', http=http_settings(NGINX))
+        http = f'{http_settings(NGINX)}\nproxy_socket = "proxy.sock"'
+        self.write(f'[tasks.talks]\nrun = "cat {self.pipe}"\n', http=http)
         self.start()
 
     @property
@@ -35,6 +36,13 @@ class Behind(Daemon):
         found = re.search(r'^listen = \["(.*)"\]$', self.config.read_text(), re.MULTILINE)
         assert found
         return found[1]
+
+    def upstream(self, proxy: str, way: str) -> str:
+        """Where the daemon is, as the proxy's configuration has it."""
+        if way == "tcp":
+            return self.address
+        path = self.directory / "proxy.sock"
+        return f"unix:{path}" if proxy == "nginx" else f"unix/{path}"
 
 
 class Client:
@@ -90,9 +98,13 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
         one.clean()
 
 
-@pytest.fixture(scope="module", params=["nginx", "caddy"])
+WAYS = [(proxy, way) for proxy in CLIENTS for way in ("tcp", "proxy_socket")]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
 def proxy(request: pytest.FixtureRequest, daemon: Behind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    one = Proxy(request.param, tmp_path_factory.mktemp(request.param), daemon.address)
+    name, way = request.param
+    one = Proxy(name, tmp_path_factory.mktemp(name), daemon.upstream(name, way))
     yield one
     one.end()
 
