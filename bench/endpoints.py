@@ -85,7 +85,7 @@ def _filled(quick: bool) -> Iterator[tuple[Daemon, int]]:
     """A daemon with a history, and the number of its runs."""
     runs = 5_000 if quick else 1_000_000
     quiet = "".join(f"[tasks.{task_name(number)}]\nrun = 'true'\n" for number in range(_TASKS))
-    kept = "[defaults]\nkeep_runs = 10000000\nkeep_for = '3650d'\n"
+    kept = "[defaults]\nkeep_runs = 10000000\nkeep_refused = 10000000\nkeep_for = '3650d'\n"
     talking = f"[tasks.talks]\nrun = 'seq 1 {_LINES}'\n[tasks.true]\nrun = 'true'\nmax_concurrent = 20\n"
     with database() as url, Daemon(f"{_storage(url)}{kept}{quiet}{talking}", start=False) as daemon:
         data = daemon.directory / "data"

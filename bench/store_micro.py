@@ -313,7 +313,7 @@ def in_bulk(writer: Database, path: str, table: Table) -> None:
     bulk.work(partial(find_ended, selector=some), partial(mark_deleted, now_ms=NOW))
     expired = partial(find_expired, deleted_before=NOW)
     line("purge 100,000 deleted ones", bulk.work(expired, purge, gives_way=True), None)
-    old = Retention(1_000_000, NOW - T0 - SPAN_DAYS * DAY // 50)
+    old = Retention(1_000_000, NOW - T0 - SPAN_DAYS * DAY // 50, 1_000_000)
     excess = partial(find_excess, rules={}, others=old, now_ms=NOW)
     line("purge 20,000 too old ones", bulk.work(excess, purge, gives_way=True), None)
     bulk.close()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from store.connection import ALL, NUMBERS, TEXTS, Connection, Row, Value
 from store.database import Database
 from store.lasting import bucket
-from store.phases import END_REASONS, FIRST_ACTIVE
+from store.phases import ENDED_STATES, FIRST_ACTIVE, REFUSED_STATES
 from store.run_filter import VISIBLE, RunFilter, Selection, resolve, task_names
 from store.run_totals import count
 
@@ -35,7 +35,7 @@ _OTHER_LAST = (  # else the next run that ends would count as the last one, be i
     f" WHERE name IN (SELECT task_name FROM runs WHERE {_THOSE})"
     f" AND last_run_id IN (SELECT id FROM runs WHERE {_THOSE})"
 )
-_WITHOUT_LOG = ", ".join(str(END_REASONS[reason]) for reason in ("skipped", "queue_full", "dst_skipped", "missed"))
+_REFUSED = f"state IN ({', '.join(map(str, sorted(REFUSED_STATES)))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,17 @@ class RunSelector:
 
 
 class Retention(NamedTuple):
-    """How many ended runs of a task are kept, and how long after their end (ms)."""
+    """What is kept of a task.
+
+    Attributes:
+        keep_runs: How many runs that ran and ended.
+        keep_for_ms: How long after their end.
+        keep_refused: How many that never ran. They are counted apart, and so push out nothing that ran.
+    """
 
     keep_runs: int
     keep_for_ms: int
+    keep_refused: int
 
 
 class PurgedRun(NamedTuple):
@@ -191,7 +198,7 @@ def purge(db: Database, rows: str) -> int:
     with db.transaction() as connection:
         connection.execute(
             "INSERT INTO purged (task_name, run_id) SELECT task_name, id FROM runs"  # noqa: S608 - constants
-            f" WHERE {_THOSE} AND state NOT IN ({_WITHOUT_LOG})",
+            f" WHERE {_THOSE} AND NOT {_REFUSED}",
             [rows],
         )
         _count_slice(connection, rows, VISIBLE, -1)
@@ -318,10 +325,14 @@ def _excess(db: Connection, name: str, rule: Retention, now_ms: int) -> Iterator
     source = f"runs INDEXED BY runs_task WHERE {_ENDED} AND task_name = ?"
     parts = []
     params: list[Value] = []
-    if count(db, Selection(names=frozenset({name})).ended()) > rule.keep_runs:
-        newest = f"ORDER BY created_at DESC, id DESC LIMIT {ALL} OFFSET ?"
-        parts.append(f"SELECT * FROM (SELECT seq FROM {source} AND {VISIBLE} {newest}) AS newest")  # noqa: S608 - ours
-        params += [name, rule.keep_runs]
+    for part, states, kept, where in (
+        ("ran", ENDED_STATES - REFUSED_STATES, rule.keep_runs, f"NOT {_REFUSED}"),
+        ("refused", REFUSED_STATES, rule.keep_refused, _REFUSED),
+    ):
+        if count(db, Selection(names=frozenset({name}), states=states)) > kept:
+            newest = f"ORDER BY created_at DESC, id DESC LIMIT {ALL} OFFSET ?"
+            parts.append(f"SELECT * FROM (SELECT seq FROM {source} AND {where} AND {VISIBLE} {newest}) AS {part}")  # noqa: S608 - ours
+            params += [name, kept]
     until = now_ms - rule.keep_for_ms
     # No run ends before it was created: the index has the few that may be too old.
     old = "created_at <= ? AND COALESCE(ended_at, created_at) <= ?"

@@ -90,6 +90,7 @@ TASK: Mapping[str, Effect] = {
     "log_on_full": _E.NEXT_RUN,
     "keep_runs": _E.AT_ONCE,
     "keep_for_ms": _E.AT_ONCE,
+    "keep_refused": _E.AT_ONCE,
     "api_trigger": _E.AT_ONCE,
     "params": _E.NEXT_RUN,
     "notify_on_failure": _E.AT_ONCE,
@@ -143,6 +144,7 @@ SERVICE: Mapping[str, Effect] = {
     "log_on_full": _E.RESTART,
     "keep_runs": _E.AT_ONCE,
     "keep_for_ms": _E.AT_ONCE,
+    "keep_refused": _E.AT_ONCE,
     "notify_on_failure": _E.AT_ONCE,
     "notify_on_success": _E.AT_ONCE,
     "notify_on_missed": _E.AT_ONCE,
@@ -190,7 +192,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
 }
 WHOLE = ("notifiers", "routes")
 """Tables of which only is said that they differ: they hold at once."""
-GONE: Mapping[str, Effect] = {"keep_runs": _E.AT_ONCE, "keep_for_ms": _E.AT_ONCE}
+GONE: Mapping[str, Effect] = {"keep_runs": _E.AT_ONCE, "keep_for_ms": _E.AT_ONCE, "keep_refused": _E.AT_ONCE}
 """Of ``[defaults]``: what holds for tasks and services that left the configuration."""
 
 

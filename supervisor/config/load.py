@@ -47,7 +47,7 @@ _TABLES_OF_UNITS = ("env", "secrets", "limits")
 _SCHEDULES = ("cron", "every", "at")
 """Keys of which a task has one at most."""
 _NEVER_SUBSTITUTED = frozenset({"run"})
-_OF_THE_GONE = frozenset({"keep_runs", "keep_for_ms"})
+_OF_THE_GONE = frozenset({"keep_runs", "keep_for_ms", "keep_refused"})
 _MAX_DEPTH = 8
 _MAX_NOTIFIERS = 100
 _MAX_ROUTES = 1000

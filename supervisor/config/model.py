@@ -304,6 +304,8 @@ class Task:
     log_on_full: LogOnFull
     keep_runs: int
     keep_for_ms: int
+    keep_refused: int
+    """How many runs that never ran are kept; the others do not count among these."""
     api_trigger: bool
     params: tuple[Param, ...]
     notify_on_failure: tuple[str, ...]
@@ -384,6 +386,8 @@ class Service:
     log_on_full: LogOnFull
     keep_runs: int
     keep_for_ms: int
+    keep_refused: int
+    """How many runs that never ran are kept; the others do not count among these."""
     notify_on_failure: tuple[str, ...]
     """Names of notifiers."""
     notify_on_success: tuple[str, ...]
@@ -410,6 +414,8 @@ class Config:
     keep_runs: int
     """Of tasks and services that have runs and are configured no more."""
     keep_for_ms: int
+    """The same."""
+    keep_refused: int
     """The same."""
     include: tuple[str, ...] = ()
     """Globs of the included files."""

@@ -17,6 +17,7 @@ compress_after = "10m"
 
 [defaults]
 keep_runs = 100000
+keep_refused = 100000
 keep_for = "800d"
 """
 

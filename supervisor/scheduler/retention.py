@@ -35,8 +35,8 @@ _REST_FACTOR = 50
 def rules_of(config: Config) -> tuple[Mapping[str, Rule], Rule]:
     """What is kept of each task and service, and of those that are configured no more."""
     units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
-    rules = {unit.name: Rule(unit.keep_runs, unit.keep_for_ms) for unit in units}
-    return rules, Rule(config.keep_runs, config.keep_for_ms)
+    rules = {unit.name: Rule(unit.keep_runs, unit.keep_for_ms, unit.keep_refused) for unit in units}
+    return rules, Rule(config.keep_runs, config.keep_for_ms, config.keep_refused)
 
 
 class Retention:

@@ -89,6 +89,7 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     log_on_full="drop_old",
     keep_runs=0,
     keep_for_ms=0,
+    keep_refused=0,
     api_trigger=False,
     params=(),
     notify_on_failure=(),

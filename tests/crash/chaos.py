@@ -66,7 +66,7 @@ class Chaos(Storm):
         text = text.replace("[services.ready]", f'[services.ready]\nenv = {{ VERSION = "{self._versions}" }}')
         text += f"[tasks.extra-{self._versions % 3}]\n{numbered(50, 0.001, self._sides)}\ncron = '* * * * *'\n"
         head = f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\nsocket = "{self._daemon.socket}"\n'
-        head += '[storage]\nundo_window = "7d"\n[defaults]\nkeep_runs = 1_000_000\n'
+        head += '[storage]\nundo_window = "7d"\n[defaults]\nkeep_runs = 1_000_000\nkeep_refused = 1_000_000\n'
         new = self._daemon.config.with_suffix(".new")
         new.write_text(head + text)
         new.chmod(0o600)

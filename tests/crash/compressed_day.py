@@ -103,7 +103,9 @@ class Day:
             for name, plan in self._plans.items()
         ]
         tasks.append(f"[tasks.interval]\n{self._note('interval')}\nevery = '17m'\n{ALL_RUN}\n")
-        self.daemon.write("[defaults]\nkeep_runs = 1000000\nkeep_for = '3650d'\n" + "".join(tasks))
+        self.daemon.write(
+            "[defaults]\nkeep_runs = 1000000\nkeep_refused = 1000000\nkeep_for = '3650d'\n" + "".join(tasks)
+        )
         self.kills = 0
         self.reasons: Counter[str] = Counter()
 

@@ -80,7 +80,7 @@ def example() -> str:
     text = (ROOT / "examples" / "ringward.toml").read_text()
     text = text[text.index("[defaults]") :].replace("8765", "8797")
     # Every run is compared in the end, so none may be removed before.
-    return text.replace("[defaults]\n", "[defaults]\nkeep_runs = 1_000_000\n", 1)
+    return text.replace("[defaults]\n", "[defaults]\nkeep_runs = 1_000_000\nkeep_refused = 1_000_000\n", 1)
 
 
 @dataclass

@@ -40,7 +40,8 @@ def configuration(count: int, sides: Path, most_s: float) -> str:
         return f'[services.{name}]\nrun = "{command}"\ninstances = {instances}\n'
 
     defaults = (
-        "[defaults]\nautostart = false\nkeep_runs = 1_000_000\nredraw = 'off'\ngraceful_stop = '1s'\n"
+        "[defaults]\nautostart = false\nkeep_runs = 1_000_000\nkeep_refused = 1_000_000\n"
+        "redraw = 'off'\ngraceful_stop = '1s'\n"
         "restart_attempts = 10_000\nrestart_delay = '10ms'\nrestart_max_delay = '200ms'\n"
     )
     services = [service(f"c{number}", most_s, 1 if number % 8 else 3) for number in range(count)]

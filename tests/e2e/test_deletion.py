@@ -230,6 +230,23 @@ def test_retention(daemon: Daemon) -> None:
     until(lambda: len(daemon.runs("waits")) == 2, "the ended one to stay, beside the one that runs")
 
 
+def test_runs_that_never_ran_push_out_none_that_ran(daemon: Daemon, tmp_path: Path) -> None:
+    """Triggers that are refused leave the history alone; the newest of them stay, and the day counts them all."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f'[tasks.t]\nrun = "test ! -e {flag} || exec sleep 600"\nqueue_max = 0\nkeep_runs = 3\nkeep_refused = 2\n'
+    )
+    daemon.start()
+    ran = daemon.trigger("t")
+    daemon.ended(ran)
+    flag.touch()
+    live = daemon.trigger("t")
+    refused = [daemon.trigger("t") for _ in range(6)]
+    until(lambda: [run["id"] for run in daemon.runs("t")] == [ran, live, *refused[-2:]], "the refused to be removed")
+    days = daemon.get("/api/tasks/t/days").json()["items"]
+    assert sum(day["counts"].get("queue_full", 0) for day in days) == 6
+
+
 def test_kept_for_no_time(daemon: Daemon) -> None:
     """Zero means zero: nothing is kept of a run that has ended."""
     daemon.write('[tasks.t]\nrun = "echo hello"\nkeep_for = "0s"\n[tasks.u]\nrun = "echo hello"\nkeep_runs = 0\n')

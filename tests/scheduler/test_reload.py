@@ -448,7 +448,15 @@ def state(one: ReloadBench) -> tuple[object, ...]:
         (run.unit.name, run.instance, one.recipes[run.id]) for run in one.engine.live.values() if run.unit.service
     )
     settled = one.reloader._settled.config
-    sections = (settled.daemon, settled.http, settled.storage, settled.notify, settled.keep_runs, settled.keep_for_ms)
+    sections = (
+        settled.daemon,
+        settled.http,
+        settled.storage,
+        settled.notify,
+        settled.keep_runs,
+        settled.keep_for_ms,
+        settled.keep_refused,
+    )
     return rows, wanted, places, alive, sections
 
 

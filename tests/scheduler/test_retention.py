@@ -40,7 +40,7 @@ def test_what_cannot_be_removed() -> None:
     """It is tried again, but neither that nor the lines about it are many, whatever ends meanwhile."""
     loop, log, bulk = SlowLoop(), _Lines(), _FullDisk()
     config = SimpleNamespace(
-        tasks={}, services={}, keep_runs=1, keep_for_ms=1, storage=SimpleNamespace(undo_window_ms=0)
+        tasks={}, services={}, keep_runs=1, keep_for_ms=1, keep_refused=1, storage=SimpleNamespace(undo_window_ms=0)
     )
     bulk.retention = Retention(
         cast(Loop, loop),

@@ -252,28 +252,33 @@ def test_purge(writer: Database, many: list[Run]) -> None:
     check_counts(writer)
 
 
+REFUSED = ("queue_full", "skipped", "missed", "dst_skipped")
+
+
 def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
     """What retention leaves, in plain Python."""
     found = {run.id for run in many if run.status != "ended"}
     for name in {run.task_name for run in many}:
         rule = rules.get(name, others)
         ended = [run for run in many if run.task_name == name and run.status == "ended"]
-        newest = sorted(ended, key=lambda run: (run.created_at, run.id), reverse=True)[: rule.keep_runs]
-        found |= {run.id for run in newest if (run.ended_at or run.created_at) > now_ms - rule.keep_for_ms}
+        newest = sorted(ended, key=lambda run: (run.created_at, run.id), reverse=True)
+        ran = [run for run in newest if run.end_reason not in REFUSED][: rule.keep_runs]
+        refused = [run for run in newest if run.end_reason in REFUSED][: rule.keep_refused]
+        found |= {run.id for run in ran + refused if (run.ended_at or run.created_at) > now_ms - rule.keep_for_ms}
     return found
 
 
 @pytest.mark.parametrize(
     ("rules", "others"),
     [
-        ({"a": Retention(5, 100 * DAY), "b": Retention(1000, 4 * DAY)}, Retention(20, 6 * DAY)),
-        ({"a": Retention(0, 100 * DAY), "b": Retention(1000, 0)}, Retention(1000, 100 * DAY)),
-        ({}, Retention(0, 0)),
-        ({}, Retention(1000, 100 * DAY)),
+        ({"a": Retention(5, 100 * DAY, 2), "b": Retention(1000, 4 * DAY, 1000)}, Retention(20, 6 * DAY, 1)),
+        ({"a": Retention(0, 100 * DAY, 1000), "b": Retention(1000, 0, 1000)}, Retention(1000, 100 * DAY, 0)),
+        ({}, Retention(0, 0, 0)),
+        ({}, Retention(1000, 100 * DAY, 1000)),
     ],
 )
 def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention], others: Retention) -> None:
-    """Of each task the newest stay, as many and as young as its rule says; what has not ended always does."""
+    """Of each task the newest stay, as its rule says; runs that never ran are counted apart; unfinished ones stay."""
     now_ms = T0 + 13 * DAY
     wanted = kept(many, rules, others, now_ms)
     slices = run_bulk.find_excess(writer, rules, others, now_ms)
@@ -287,7 +292,7 @@ def test_retention_leaves_the_deleted_to_their_window(writer: Database, many: li
     """A deleted run counts for nothing, and goes when its window has passed."""
     slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
     run_bulk.mark_deleted(writer, slices[0], T0)
-    for rows in run_bulk.find_excess(writer, {}, Retention(0, 0), T0):
+    for rows in run_bulk.find_excess(writer, {}, Retention(0, 0, 0), T0):
         run_bulk.purge(writer, rows)
     found = run_bulk.find_deleted(writer, RunSelector(match_all=True), 0)
     assert json.loads(found[0]) == json.loads(slices[0])
