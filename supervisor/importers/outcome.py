@@ -111,7 +111,7 @@ class Outcome:
             places: notes on these belong to it; default: `origin`.
         """
         name = _NOT_NAME.sub("-", wanted).strip("-.")[:90] or "task"
-        taken = {unit.name for unit in self.units}
+        taken = {unit.name for unit in self.units if (unit.kind == "launchers") == (kind == "launchers")}
         free = next(one for one in (name, *(f"{name}-{n}" for n in range(2, 10_000))) if one not in taken)
         if not UNIT_NAME.fullmatch(free):
             raise ValueError(free)

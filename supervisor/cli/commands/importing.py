@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from supervisor.importers.outcome import Outcome
 
 _MAX_BYTES = 1024 * 1024
-_KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2")
+_KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2", "compose")
 
 
 @click.command("import", epilog="Example: ringward import cron /etc/cron.d/* -o tasks.toml")
@@ -25,7 +25,7 @@ _KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2")
 @click.option("--system", is_flag=True, help="cron: the files have a column for the user, wherever they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print configuration and report as JSON.")
 def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:
-    """Make a configuration of what another program runs: cron, supervisord, systemd, pm2 or a Procfile.
+    """Make a configuration of what another program runs: cron, supervisord, systemd, pm2, compose or a Procfile.
 
     The configuration goes to standard output, the report to standard error. What is not carried over stands in the
     configuration as a comment at its place, and the exit status is 1. Nothing of the other program is changed.
@@ -56,7 +56,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
     Raises:
         Failure: one is not what it is said to be.
     """
-    from supervisor.importers import crontab, pm2, procfile, supervisord, systemd
+    from supervisor.importers import compose, crontab, pm2, procfile, supervisord, systemd
     from supervisor.importers.outcome import Unreadable
 
     def cron(path: str, text: str, outcome: "Outcome") -> None:
@@ -67,6 +67,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
         "supervisord": supervisord.read,
         "procfile": procfile.read,
         "pm2": pm2.read,
+        "compose": compose.read,
     }
     try:
         if kind == "systemd":
@@ -119,7 +120,7 @@ def _report(outcome: "Outcome", problems: list[str]) -> None:
     from supervisor.counted import counted
 
     tasks = sum(unit.kind == "tasks" for unit in outcome.units)
-    services = len(outcome.units) - tasks
+    services = sum(unit.kind == "services" for unit in outcome.units)
     click.echo(f"ringward: {counted(tasks, 'task')}, {counted(services, 'service')}", err=True)
     lost, advice = map(str, outcome.lost), map(str, outcome.advice)
     for title, lines in (
