@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.cli.boot.advice import cut_short, missing
+from supervisor.cli.boot.controllers import available
 from supervisor.config.load import load
 from tests.cli.conftest import Ringward
 
@@ -114,3 +115,29 @@ def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
 def test_another_user_than_ones_own(tmp_path: Path) -> None:
     """A daemon that is not root's is warned of users that it cannot become."""
     assert "only root" in warned(tmp_path, "[tasks.a]\nrun = 'x'\nuser = 'root'\n")[0][2]
+
+
+def test_limits_that_are_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit whose controller no run can have is named with its line; other limits, and jobs elsewhere, are not."""
+    text = "[tasks.a]\nrun = 'x'\nlimits = { memory = '1gb', cpu = 2, nice = 5 }\n"
+    elsewhere = (
+        "[launchers.l]\npreset = 'ssh'\nhost = 'h'\n[tasks.b]\nrun = 'x'\nlauncher = 'l'\nlimits = { cpu = 1 }\n"
+    )
+    monkeypatch.setattr("supervisor.cli.boot.advice.available", lambda: frozenset({"cpu", "io"}))
+    message = "limits.memory is not applied: no cgroup with the memory controller is available"
+    assert warned(tmp_path, text + elsewhere) == [(3, "tasks.a.limits", message)]
+    assert len(warned(tmp_path, "[daemon]\ncgroups = 'off'\n" + text)) == 2
+
+
+def test_controllers(tmp_path: Path) -> None:
+    """Root can give what the hierarchy has; another user what its own cgroup has, if that may be written."""
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "cgroup.controllers").write_text("memory\n")
+    own = tmp_path / "own"
+    own.write_text("4:memory:/old\n0::/mine\n")
+    types = {"/": "ext4", str(tmp_path): "cgroup2"}
+    wanted = {"cpu", "memory", "pids"} if os.geteuid() == 0 else {"memory"}
+    assert available(types, str(own)) == wanted
+    assert available({"/": "ext4"}, str(own)) == frozenset()

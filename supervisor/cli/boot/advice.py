@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from supervisor.cli.boot.controllers import BY_CGROUP, available
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import Problem
 from supervisor.config.reading import read_source
@@ -34,7 +35,7 @@ class _Advice:
 
 
 def missing(config: Config, environ: Mapping[str, str]) -> list[Problem]:
-    """Warn about users, directories and programs that do not exist on this host.
+    """Warn about users, directories, programs and controllers for limits that do not exist on this host.
 
     Args:
         config: a valid configuration.
@@ -43,7 +44,8 @@ def missing(config: Config, environ: Mapping[str, str]) -> list[Problem]:
     Raises:
         ConfigError: a file of the configuration has changed and is not valid any more.
     """
-    return _placed(config, list(_missing(config, environ)))
+    there = available() if config.daemon.cgroups else frozenset[str]()
+    return _placed(config, [*_missing(config, environ), *_not_applied(config, there)])
 
 
 def _missing(config: Config, environ: Mapping[str, str]) -> Iterator[_Advice]:
@@ -63,6 +65,14 @@ def _missing(config: Config, environ: Mapping[str, str]) -> Iterator[_Advice]:
             key, name = program
             where = "" if "/" in name else f" in PATH ({_path(unit, environ)})"
             yield _Advice(unit, key, f"there is no program {name}{where}", "install it, or write its whole path")
+
+
+def _not_applied(config: Config, there: frozenset[str]) -> Iterator[_Advice]:
+    for unit in _units(config):
+        for name in BY_CGROUP:
+            if name in unit.limits and name not in there and unit.launcher is None:
+                message = f"limits.{name} is not applied: no cgroup with the {name} controller is available"
+                yield _Advice(unit, "limits", message, "ringward doctor shows what cgroups lack")
 
 
 def missing_soon(config: Config, environ: Mapping[str, str], patience_s: float) -> list[Problem]:
