@@ -288,7 +288,8 @@ def asked(command: Callable[[], T]) -> T:
         return command()
     except Refused as err:
         details = [ErrorDetail(**item) for item in err.errors]
-        raise ApiError(err.status, err.detail, details) from err
+        headers = {} if err.retry_after_s is None else {"Retry-After": str(err.retry_after_s)}
+        raise ApiError(err.status, err.detail, details, headers) from err
     except CannotNow as err:
         why = str(err).partition(":")[0]  # behind it are paths
         raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was done") from err

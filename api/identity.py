@@ -63,6 +63,11 @@ class Identity:
         """What started the runs that this one triggers."""
         return "cloud" if self.role_name == "cloud" else "api"
 
+    @property
+    def counted_as(self) -> str:
+        """Under which name the triggers of this one are counted: each session and token has its own."""
+        return self.name if self.credential is None else f"{self.credential.kind} {self.credential.hash}"
+
     def sees(self, task: str) -> bool:
         """Whether there is this task for this one."""
         return self.tasks is None or fnmatch.fnmatchcase(task, self.tasks)

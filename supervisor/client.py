@@ -32,11 +32,18 @@ _KEPT = 32
 class Refused(Exception):
     """The scheduler says no; `status` is the HTTP status that says the same."""
 
-    def __init__(self, status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        errors: list[dict[str, Any]] | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.errors = errors or []
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(Exception):
@@ -212,4 +219,4 @@ def _result(answer: dict[str, Any]) -> dict[str, Any]:
         return result
     if answer["status"] == 503:
         raise CannotNow(answer["detail"])
-    raise Refused(answer["status"], answer["detail"], answer.get("errors"))
+    raise Refused(answer["status"], answer["detail"], answer.get("errors"), answer.get("retry_after_s"))

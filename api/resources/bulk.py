@@ -60,8 +60,9 @@ def stop(context: Context, call: Call) -> None:
 
 def rerun(context: Context, call: Call) -> None:
     """Run each task behind the runs once."""
+    who = {} if call.identity is None else {"credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
-    triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger)["triggered"]
+    triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]
     call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**one) for one in triggered]))
 
 

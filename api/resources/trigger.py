@@ -68,6 +68,7 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
         arguments["params"] = params
     if call.identity is not None:
         arguments["triggered_by"] = call.identity.trigger
+        arguments["credential"] = call.identity.counted_as
     key = _key(call)
     if key is not None:
         arguments["key"] = key

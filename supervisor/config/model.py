@@ -73,6 +73,8 @@ class Http:
     """Empty, or with a slash in front and none at the end."""
     metrics_open: bool
     """``/metrics`` needs no authentication."""
+    trigger_rate: int
+    """Runs that one credential may trigger within a minute; 0: as many as it likes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,13 @@ KEYS: Final = (
         "open: /metrics needs no authentication",
         "metrics_open",
     ),
+    Key(
+        "trigger_rate",
+        HTTP,
+        Integer(0, 100_000),
+        0,
+        "runs that one credential may trigger within a minute; 0: as many as it likes",
+    ),
     # [storage]
     Key("database", STORAGE, DatabaseUrl(), "sqlite", "sqlite, or a database of a PostgreSQL server"),
     Key("durability", STORAGE, choice("crash", "power"), "crash", "what stored state survives: a crash, or power loss"),

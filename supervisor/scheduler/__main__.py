@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,7 @@ from supervisor.scheduler.outbox import Outbox
 from supervisor.scheduler.outputs import Outputs
 from supervisor.scheduler.post import Post
 from supervisor.scheduler.public import definition_text
+from supervisor.scheduler.rate_limit import TriggerLimit
 from supervisor.scheduler.reading import Reading
 from supervisor.scheduler.reload import INFO, Reloader, Settled
 from supervisor.scheduler.removal_clock import STATE, RemovalClock
@@ -209,7 +211,8 @@ class Scheduler:
         settled_down.write(lambda _db: None)
         settled_down.then(self._is_ready)
         self._engine.commit(settled_down)
-        commands = Commands(self._engine, self._units, self._info, self._tell)
+        limit = TriggerLimit(time.monotonic, config.http.trigger_rate)
+        commands = Commands(self._engine, self._units, self._info, self._tell, limit)
         whole = UnitCommands(self._engine, self._keeper, self._timetable, self._units)
         informing = Informing(self._engine, self._units, notices)
         notifying = Notifying(self._engine, self._outbox)
@@ -221,6 +224,7 @@ class Scheduler:
             bulk,
             undo_window_ms=config.storage.undo_window_ms,
             on_deleted=self._retention.deleted,
+            limit=limit,
         )
         files = ConfigFiles(self._loop, config, stale=was_stale)
         certificate = Certificate(files, config)
@@ -229,7 +233,7 @@ class Scheduler:
             root,
             boot,
             log,
-            [notices, self._outbox, heartbeats, certificate],
+            [notices, self._outbox, heartbeats, certificate, limit],
             self._housekeeping,
             self._retention,
             many,

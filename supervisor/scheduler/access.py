@@ -10,10 +10,11 @@ from store.database import Database
 from store.tokens import Token
 from supervisor.scheduler.control import Operation, Reply, done, refused
 from supervisor.scheduler.engine import Engine
-from supervisor.scheduler.login_limit import LoginLimit
+from supervisor.scheduler.rate_limit import RateLimit
 
 Arguments = dict[str, Any]
 
+_WRONG_PASSWORDS_A_MINUTE = 10
 _REFUSALS = {
     "taken": "There is a token of this name already; revoke it first",
     "full": f"There are {tokens.MAX_TOKENS} tokens already; revoke some first",
@@ -25,7 +26,7 @@ class AccessCommands:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._logins = LoginLimit(time.monotonic)
+        self._wrong_passwords = RateLimit(time.monotonic, _WRONG_PASSWORDS_A_MINUTE)
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -96,12 +97,12 @@ class AccessCommands:
 
     def login_attempt(self, arguments: Arguments, reply: Reply) -> None:
         """May this client try a password now?"""
-        retry_after_s = self._logins.blocked_s(arguments["client"])
+        retry_after_s = self._wrong_passwords.blocked_s(arguments["client"])
         reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
 
     def login_failed(self, arguments: Arguments, reply: Reply) -> None:
         """This client gave a wrong password."""
-        self._logins.failed(arguments["client"])
+        self._wrong_passwords.count(arguments["client"])
         reply(done())
 
     def audit(self, arguments: Arguments, reply: Reply) -> None:

@@ -27,6 +27,7 @@ class _Trigger(TypedDict):
     params: NotRequired[dict[str, str] | None]
     key: NotRequired[str | None]
     request: NotRequired[str]
+    credential: NotRequired[str]
 
 
 class _Run(TypedDict):
@@ -98,6 +99,7 @@ class _Restore(_Bulk):
 
 class _Rerun(_Bulk):
     triggered_by: str
+    credential: NotRequired[str]
 
 
 class _Version(TypedDict):

@@ -19,10 +19,11 @@ from store.runs import delete_run, get_run
 from supervisor.config.model import Task
 from supervisor.scheduler import runs, secret_params
 from supervisor.scheduler.bulk import Bulk, Job
-from supervisor.scheduler.control import Operation, Reply, done, refused
+from supervisor.scheduler.control import Operation, Reply, done, refused, refused_for_now
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.parameters import NOTHING, Given, Unfit, take_again
+from supervisor.scheduler.rate_limit import TriggerLimit
 from supervisor.scheduler.reading import Reading
 from supervisor.scheduler.units import LiveRun, Unit
 
@@ -50,6 +51,7 @@ class BulkCommands:
     Args:
         undo_window_ms: how long a deleted run can be restored; a reload may change it.
         on_deleted: called when runs were deleted.
+        limit: how often each credential may trigger a run; a rerun that it lets through is not cut in two.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class BulkCommands:
         *,
         undo_window_ms: int,
         on_deleted: Callable[[], None],
+        limit: TriggerLimit,
     ) -> None:
         self._loop = loop
         self._engine = engine
@@ -70,6 +73,7 @@ class BulkCommands:
         self._bulk = bulk
         self.undo_window_ms = undo_window_ms
         self._on_deleted = on_deleted
+        self._limit = limit
         self._last_ms = 0
 
     def operations(self) -> dict[str, Operation]:
@@ -227,8 +231,13 @@ class BulkCommands:
         if errors:
             reply(refused(409, "What a run was given fits its task no more: nothing was started", errors))
             return
-        change = self._engine.change(on_failed)
         trigger, by = arguments["triggered_by"], arguments["by"]
+        credential: str = arguments.get("credential") or by
+        if new and (wait_s := self._limit.blocked_s(credential)):
+            reply(refused_for_now(self._limit.refusal(by, wait_s), wait_s))
+            return
+        self._limit.count(credential, len(new))
+        change = self._engine.change(on_failed)
         for unit, task, run_id, params in new:
             created.append(
                 self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by, params=params)

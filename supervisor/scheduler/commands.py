@@ -1,5 +1,6 @@
 """What API workers may ask for: one method per operation of ``control.sock``."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,10 @@ from store.ids import is_ulid
 from store.runs import get_run
 from supervisor.scheduler import runs
 from supervisor.scheduler.access import AccessCommands
-from supervisor.scheduler.control import Operation, Reply, done, refused
+from supervisor.scheduler.control import Operation, Reply, done, refused, refused_for_now
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.parameters import Unfit, take
+from supervisor.scheduler.rate_limit import TriggerLimit
 from supervisor.scheduler.records import row_told
 from supervisor.scheduler.trigger_keys import TriggerKeys
 from supervisor.scheduler.units import Unit
@@ -27,8 +29,13 @@ class Commands:
         units: dict[str, Unit],
         info: dict[str, Any],
         tell: Callable[[], dict[str, Any]] = dict,
+        limit: TriggerLimit | None = None,
     ) -> None:
-        """`info`: what the daemon tells about its configuration; `tell`: and how it does at the moment."""
+        """`info`: what the daemon tells about its configuration; `tell`: and how it does at the moment.
+
+        `limit`: how often each credential may trigger a run; None: as often as it likes.
+        """
+        self._limit = limit or TriggerLimit(time.monotonic, 0)
         self._engine = engine
         self._tell = tell
         self._info = info
@@ -90,6 +97,11 @@ class Commands:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"The parameters of {unit.name} are not valid", errors))
             return
+        credential: str = arguments.get("credential") or arguments["by"]
+        if wait_s := self._limit.blocked_s(credential):
+            reply(refused_for_now(self._limit.refusal(arguments["by"], wait_s), wait_s))
+            return
+        self._limit.count(credential)
         change = self._engine.change(on_failed)
         run = self._engine.create_task_run(
             unit,

@@ -40,6 +40,11 @@ def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None
     return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
 
 
+def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
+    """Return an answer that says no to a client that asked too often."""
+    return {**refused(429, detail), "retry_after_s": retry_after_s}
+
+
 class _Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

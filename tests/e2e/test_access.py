@@ -99,3 +99,31 @@ def test_tls(daemon: Daemon) -> None:
     found = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, cwd="/")
     assert (found.returncode, found.stdout.strip()) == (0, "[]"), found.stderr
     assert PASSWORD not in daemon.output.read_text()
+
+
+def test_triggers_a_minute(daemon: Daemon) -> None:
+    """Beyond trigger_rate a credential is answered 429 with Retry-After; others and repeated keys are not."""
+    task = "[tasks.job]\nrun = 'true'\nmax_concurrent = 10\n"
+    daemon.write(task, http="trigger_rate = 2")
+    daemon.start()
+    secret = daemon.cli("token", "create", "ci", "--role", "operator").stdout.strip()
+    headers = {"Authorization": f"Bearer {secret}", "Via": "test"}
+    keyed = {**headers, "Idempotency-Key": "once"}
+    path = "/api/tasks/job/run"
+    first = daemon.request("POST", path, headers=keyed)
+    assert [first.status, daemon.request("POST", path, headers=headers).status] == [201, 201]
+    refused = daemon.request("POST", path, headers=headers)
+    assert refused.status == 429
+    assert refused.json()["detail"].startswith(
+        "token ci has triggered 2 runs within a minute (trigger_rate): try again"
+    )
+    assert 1 <= int(refused.headers["Retry-After"]) <= 61
+    assert daemon.request("POST", path, headers=keyed).json()["id"] == first.json()["id"]
+    assert daemon.request("POST", path).status == 201
+    everything = {"match_all": True}
+    assert daemon.request("POST", "/api/runs/bulk/rerun", everything).status == 200
+    assert daemon.request("POST", "/api/runs/bulk/rerun", everything).status == 429
+    assert len(daemon.runs("job")) == 4
+    daemon.config.write_text(daemon.config.read_text().replace("trigger_rate = 2", "trigger_rate = 0"))
+    assert daemon.request("POST", "/api/daemon/reload").status == 200
+    assert daemon.request("POST", path, headers=headers).status == 201

@@ -1,5 +1,6 @@
 """Jobs on many rows, with a store and a reading thread that answer when the test says so."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,7 @@ from store.runs import count_runs, get_run, insert_run, list_runs
 from supervisor.scheduler.bulk import Bulk, Job, last_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.loop import Clock
+from supervisor.scheduler.rate_limit import TriggerLimit
 from supervisor.scheduler.reading import Reading
 from tests.scheduler.bench import Bench
 from tests.store.making import make_run
@@ -271,6 +273,7 @@ class Asked:
             jobs.bulk,
             undo_window_ms=60_000,
             on_deleted=self.count,
+            limit=TriggerLimit(time.monotonic, 0),
         ).operations()
 
     def count(self) -> None:

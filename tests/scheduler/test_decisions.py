@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.messages import Exited
-from supervisor.scheduler.login_limit import LoginLimit
 from supervisor.scheduler.overlap import Admission, admit
+from supervisor.scheduler.rate_limit import RateLimit
 from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.verdict import Verdict, judge
 
@@ -109,19 +109,36 @@ def test_overlap(policy: str, running: int, queued: int, expected: Admission) ->
 def test_ten_wrong_passwords_a_minute() -> None:
     """The eleventh wrong password within a minute has to wait, other clients do not."""
     now = [1000.0]
-    limit = LoginLimit(lambda: now[0])
+    limit = RateLimit(lambda: now[0], 10)
     for _ in range(10):
         assert limit.blocked_s("a") == 0
-        limit.failed("a")
+        limit.count("a")
     assert limit.blocked_s("a") == 61
     assert limit.blocked_s("b") == 0
     now[0] += 60
     assert limit.blocked_s("a") == 0
 
 
+def test_a_rate_that_changes() -> None:
+    """Many at once count up to the rate; a smaller rate holds at once, and 0 lets everything through."""
+    now = [1000.0]
+    limit = RateLimit(lambda: now[0], 3)
+    limit.count("a", 50)
+    now[0] += 30
+    assert limit.blocked_s("a") == 31
+    limit.rate = 0
+    assert limit.blocked_s("a") == 0
+    limit.rate = 4
+    assert limit.blocked_s("a") == 0
+    limit.count("a")
+    assert limit.blocked_s("a") == 31
+    limit.rate = 1
+    assert limit.blocked_s("a") == 61
+
+
 def test_the_memory_for_clients_is_bounded() -> None:
     """A flood of addresses pushes out the oldest, never grows."""
-    limit = LoginLimit(lambda: 0.0)
+    limit = RateLimit(lambda: 0.0, 10)
     for number in range(10_050):
-        limit.failed(str(number))
-    assert len(limit._failures) == 10_000
+        limit.count(str(number))
+    assert len(limit._times) == 10_000

@@ -1,0 +1,59 @@
+"""How often a client may do something within a minute. Counted here because all API workers share it."""
+
+import collections
+from collections.abc import Callable
+
+from supervisor.config.model import Config
+
+_WINDOW_S = 60.0
+_MAX_CLIENTS = 10_000
+
+
+class RateLimit:
+    """Count what each client does, for the 10,000 clients that did something last.
+
+    Attributes:
+        rate: How often within a minute; 0: as often as it likes.
+    """
+
+    def __init__(self, clock: Callable[[], float], rate: int) -> None:
+        """`clock` gives monotonic seconds."""
+        self.rate = rate
+        self._clock = clock
+        self._times: collections.OrderedDict[str, collections.deque[float]] = collections.OrderedDict()
+
+    def blocked_s(self, client: str) -> int:
+        """Return the seconds until this client may go on, rounded up; 0: now."""
+        times = self._times.get(client)
+        if times is None or not self.rate:
+            return 0
+        now_s = self._clock()
+        while times and now_s - times[0] >= _WINDOW_S:
+            times.popleft()
+        if len(times) < self.rate:
+            return 0
+        return int(times[-self.rate] + _WINDOW_S - now_s) + 1
+
+    def count(self, client: str, times: int = 1) -> None:
+        """Note that a client did something, so many times."""
+        if not self.rate:
+            return
+        known = self._times.setdefault(client, collections.deque())
+        known.extend([self._clock()] * min(times, self.rate))
+        while len(known) > self.rate:
+            known.popleft()
+        self._times.move_to_end(client)
+        while len(self._times) > _MAX_CLIENTS:
+            self._times.popitem(last=False)
+
+
+class TriggerLimit(RateLimit):
+    """The limit of triggers per credential (``[http] trigger_rate``)."""
+
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        self.rate = config.http.trigger_rate
+
+    def refusal(self, who: str, wait_s: int) -> str:
+        """Return the words for a client that has to wait."""
+        return f"{who} has triggered {self.rate} runs within a minute (trigger_rate): try again in {wait_s} s"
