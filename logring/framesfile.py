@@ -18,8 +18,8 @@ from logring.frames import (
     pack_record,
     parse_block,
 )
-from logring.logfile import make_directories
-from logring.sharing import share_file
+from logring.named import has_name, made_again
+from logring.sharing import make_directories, share_file
 
 
 class FramesWriter:
@@ -52,6 +52,8 @@ class FramesWriter:
             return
         if self._fd < 0:
             self._open()
+        elif not has_name(self._fd, self.path):
+            self._fd = made_again(self._fd, self.path)
         while items:
             items = self._write_to_block(items)
 

@@ -24,8 +24,9 @@ from logring.layout import (
     Publication,
     Static,
 )
+from logring.named import has_name, made_again
 from logring.ring import read_publication
-from logring.sharing import make_directory, share_file
+from logring.sharing import make_directories, share_file
 from logring.writer import RingWriter
 
 _ZEROS = bytes(65536)
@@ -41,6 +42,7 @@ class LogFileWriter:
 
     Attributes:
         may_grow: False: blocks that would make the file larger fail with ENOSPC, except in `finish`.
+        made_again: Somebody removed the file or moved it away, and it was made again with all that it had.
     """
 
     def __init__(self, path: str, ring: RingWriter, file_blocks: int) -> None:
@@ -53,6 +55,7 @@ class LogFileWriter:
         self._last_written = (-1, 0)  # number and extent
         self._part = (-1, 0)  # number and end of the text of the unfinished block that was written last
         self.may_grow = True
+        self.made_again = False
 
     @property
     def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
@@ -142,6 +145,7 @@ class LogFileWriter:
         extent = self._packed_extent(header)
         if self._last_written != (header.number, extent):
             self._write_blocks([header], extent)
+        self._keep_name()
         header.extent = extent
         if header.number < self._blocks:  # else the file ends with another block
             os.ftruncate(self._fd, self._slot_at(header.number) + extent)
@@ -256,6 +260,7 @@ class LogFileWriter:
         if not self.may_grow and self._last_written[0] < number < self._blocks:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         if self._fd >= 0:
+            self._keep_name()
             return
         ring = self._ring.ring
         make_directories(os.path.dirname(self.path))
@@ -285,6 +290,16 @@ class LogFileWriter:
             raise
         self._fd = fd
 
+    def _keep_name(self) -> None:
+        """Make the file again if somebody has removed it, or moved it away.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        if self._fd >= 0 and not has_name(self._fd, self.path):
+            self._fd = made_again(self._fd, self.path)
+            self.made_again = True
+
     def _write_state(self, header: BlockHeader, *, sealed: bool) -> None:
         """Write the state as of the block with this header, which is in the file."""
         ring = self._ring
@@ -309,21 +324,3 @@ def _write_all(fd: int, parts: Sequence[bytes | memoryview], at: int) -> None:
     done = pwritev(fd, parts, at)
     while done < total:
         done += pwritev(fd, [b"".join(parts)[done:]], at + done)
-
-
-def make_directories(path: str) -> None:
-    """Make a directory and those above it that are missing, for those for whom the first that is there is.
-
-    Raises:
-        OSError: it cannot be made; or what stands there is a link, and what it leads to is not there.
-    """
-    if not path:
-        return
-    try:
-        make_directory(path)
-    except FileExistsError:
-        if os.path.islink(path):  # whoever looks for what is not there would have it made again and again
-            os.stat(path)
-    except FileNotFoundError:
-        make_directories(os.path.dirname(path))
-        make_directories(path)

@@ -51,3 +51,21 @@ def make_directory(path: str) -> None:
         with suppress(PermissionError):  # as above
             os.chown(path, -1, gid)
             os.chmod(path, FOR_READERS)
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and those above it that are missing, for those for whom the first that is there is.
+
+    Raises:
+        OSError: it cannot be made; or what stands there is a link, and what it leads to is not there.
+    """
+    if not path:
+        return
+    try:
+        make_directory(path)
+    except FileExistsError:
+        if os.path.islink(path):  # whoever looks for what is not there would have it made again and again
+            os.stat(path)
+    except FileNotFoundError:
+        make_directories(os.path.dirname(path))
+        make_directories(path)

@@ -164,6 +164,15 @@ class FileThread(threading.Thread):
         except MemoryError:
             self._fail(log, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), shortage)
             return
+        self._written(log, log.file)
+
+    def _written(self, log: RunLog, file: LogFileWriter) -> None:
+        """Say what is over, and what was put right."""
+        if file.made_again:
+            file.made_again = False
+            self._log.error(
+                f"{log.name}: its log file was removed while it was written, and was made again: {log.path}"
+            )
         log.writer.shortage = None
         if self._failing.pop(log, None):
             self._log.info(f"{log.name}: the log file is written again")

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import sqlite3
 from pathlib import Path
@@ -367,3 +368,23 @@ def test_a_start_without_a_history(daemon: Daemon) -> None:
     assert daemon.stop() == 0
     daemon.options = []
     daemon.start()
+
+
+def test_logs_removed_under_a_run(daemon: Daemon) -> None:
+    """When somebody removes ``logs/`` under a run that prints, its log has every line, and the daemon says so."""
+    daemon.write(
+        f"""[tasks.t]
+run = '''seq 100000; until [ -e "$GATE" ]; do sleep 0.01; done; seq 100001 200000'''
+env = {{GATE = "{daemon.directory / "gate"}"}}
+"""
+    )
+    daemon.start()
+    run = daemon.trigger("t")
+    until(lambda: len(list(daemon.data.glob(f"logs/*/*/{run}.log"))) == 1, "the log file")
+    until(lambda: daemon.get(f"/api/runs/{run}/log?from=99999&limit=1").json()["lines"], "the first half")
+    shutil.rmtree(daemon.data / "logs")
+    (daemon.directory / "gate").touch()
+    daemon.ended(run)
+    daemon.log_file(run)
+    assert daemon.texts(run) == [str(number) for number in range(1, 200_001)]
+    until(lambda: "its log file was removed while it was written" in daemon.output.read_text(), "a word about it")

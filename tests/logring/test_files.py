@@ -488,3 +488,27 @@ def test_a_block_that_claims_lines_behind_the_end(make_log: MakeLog) -> None:
     assert caught.value.next == end
     assert len(reader.read(end, 10_000).lines) == 5000 - end
     reader.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "moved"])
+@pytest.mark.parametrize("then", ["written", "finished"])
+def test_a_file_that_loses_its_name(make_log: MakeLog, tmp_path: Path, how: str, then: str) -> None:
+    """A log file that somebody removes or moves away is made again, whole, when it is next written or finished."""
+    log = make_log(blocks=2, block_size=4096)
+    lines = log.fill_ring()
+    assert log.file is not None
+    log.file.write_closed()
+    log.file.write_unfinished()
+    path = Path(log.log_path)
+    if how == "removed":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "elsewhere")
+    if then == "written":
+        log.feed(STDOUT, b"last\n")
+        lines.append(b"last")
+        log.file.write_unfinished()
+        assert log.file.made_again
+    log.finish()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert texts(log.lines()) == lines
