@@ -12,7 +12,7 @@ from supervisor.config.launchers import PLACEHOLDER
 from supervisor.importers import docker_options, ofelia
 from supervisor.importers.compose_file import content
 from supervisor.importers.docker_options import Project, pairs, text
-from supervisor.importers.outcome import Outcome
+from supervisor.importers.outcome import Outcome, Unreadable
 from supervisor.importers.unit_values import FOR_EVER
 
 _LABEL = "ringward.compose"
@@ -62,7 +62,10 @@ def read(path: str, source: str, outcome: Outcome) -> None:
             place = f"{path} volumes.{volume}"
             outcome.note(place, f"{said} is not carried over: make the volume with docker volume create")
     outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
-    _File(path, found, project, outcome).add()
+    try:
+        _File(path, found, project, outcome).add()
+    except (TypeError, AttributeError) as err:
+        raise Unreadable(f"{path}: is no compose file: {err}") from err
 
 
 class _File:
@@ -76,6 +79,8 @@ class _File:
         self._services: Mapping[str, Service] = {
             name: service or {} for name, service in found["services"].items() if isinstance(service or {}, Mapping)
         }
+        for name in found["services"].keys() - self._services.keys():
+            outcome.note(self._place(name), f"is not carried over, for it is no table: {found['services'][name]}")
         self._networks: list[str] = []
         """Those that docker compose would make, as docker knows them."""
         self._once = {

@@ -65,7 +65,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             continue
         try:
             _app(app, os.path.dirname(os.path.abspath(path)), place, outcome)
-        except ValueError as err:  # quotes that do not end
+        except (ValueError, TypeError, AttributeError) as err:  # quotes that do not end, a list instead of a table
             outcome.note(place, f"is not carried over: {err}: {json.dumps(app)}")
 
 

@@ -55,7 +55,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             name = section.removeprefix(_PROGRAM)
             try:
                 _program(name, dict(parser[section]), common, groups.get(name), place, outcome)
-            except ValueError as err:  # quotes that do not end
+            except (ValueError, KeyError) as err:  # quotes that do not end, no number, neither true nor false
                 outcome.note(place, f"is not carried over: {err}")
         elif section.startswith(_GROUP):
             for key in parser[section]:

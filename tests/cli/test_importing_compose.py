@@ -251,6 +251,17 @@ def test_what_is_reported(tmp_path: Path, line: str, note: str) -> None:
     assert any(text.startswith("# LOOK AT THIS") and note in text for text in outcome.toml("a test").splitlines())
 
 
+def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
+    """A service that is none is reported, and a file that makes no sense is refused."""
+    outcome, units, _ = imported(tmp_path, "services: { a: 5, b: { image: i }, c: , d: { image: i, env_file: [[]] } }")
+    assert {"b"} <= units.keys()
+    for name in ("a", "c"):
+        assert said(outcome, f"services.{name}", "is not carried over")
+    for text in ("services: { a: { image: i, depends_on: 5 } }", "services: { a: { image: i, labels: 5 } }"):
+        with pytest.raises(Unreadable, match="no compose file"):
+            compose.read("c.yaml", text, Outcome())
+
+
 def test_project_names(tmp_path: Path) -> None:
     """A project without a name is named for its directory."""
     directory = tmp_path / "My Shop.d"

@@ -152,6 +152,14 @@ def test_restarts_by_cron(tmp_path: Path) -> None:
     assert said(app(tmp_path, cron_restart="whenever")[0], "cron_restart = whenever")
 
 
+@pytest.mark.parametrize("keys", [{"env": ["A=1"]}, {"max_restarts": "many"}, {"args": "'open"}, {"instances": "all"}])
+def test_values_of_the_wrong_kind(tmp_path: Path, keys: dict[str, Any]) -> None:
+    """An app with a value that makes no sense is reported with all that it says, and costs no other app."""
+    outcome, units = app(tmp_path, **keys)
+    assert not units
+    assert said(outcome, "apps[0]", "is not carried over", json.dumps(keys)[1:-1])
+
+
 def test_what_is_reported(tmp_path: Path) -> None:
     """What is not carried over stands above the table of the app; what pm2 alone needs is not mentioned."""
     outcome, _ = app(

@@ -68,6 +68,15 @@ def test_who_is_stopped(tmp_path: Path) -> None:
     assert "stop_target" not in program(tmp_path, "command=x", "stopasgroup=true")[1]
 
 
+@pytest.mark.parametrize("line", ["stopasgroup=maybe", "numprocs_start=x", "environment=A='open"])
+def test_values_of_the_wrong_kind(line: str) -> None:
+    """A program with a value that makes no sense is reported, and costs no other program."""
+    outcome = Outcome()
+    supervisord.read("s.conf", f"[program:one]\ncommand=x %(process_num)d\n{line}\n[program:two]\ncommand=y\n", outcome)
+    assert [unit.name for unit in outcome.units] == ["two"]
+    assert said(outcome, "[program:one]", "is not carried over")
+
+
 def test_output_for_others(tmp_path: Path) -> None:
     """Output that goes to syslog or makes events there is reported."""
     outcome, _ = program(tmp_path, "command=x", "stdout_syslog=true", "stderr_events_enabled=false")
