@@ -44,6 +44,7 @@ from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.config_files import ConfigFiles
 from supervisor.scheduler.control import ControlServer
 from supervisor.scheduler.damage import Damage
+from supervisor.scheduler.database_file import forget_all
 from supervisor.scheduler.database_watch import DatabaseWatch
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.heartbeats import Heartbeats
@@ -445,6 +446,8 @@ class Scheduler:
         except StoreError as err:  # a checkpoint fails; what was acknowledged is stored
             self._log.error(f"the database cannot be closed: {err}")
         self._announcer.close(last=self._engine.ending)
+        if self._engine.ending:
+            forget_all(self._engine.boot)
 
 
 def check(settings: str) -> int:
@@ -495,6 +498,8 @@ def main() -> int:
             suspect(boot.database)
             return EX_OSERR
     except RootGone:
+        if root.is_early("shutdown"):
+            forget_all(boot)
         return 0
     except (datalock.Locked, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")

@@ -55,6 +55,12 @@ def no_problem(boot: Boot) -> None:
     _remove(boot.database_problem)
 
 
+def forget_all(boot: Boot) -> None:
+    """Leave nothing of it when the daemon ends."""
+    forget_file(boot)
+    no_problem(boot)
+
+
 def _place(boot: Boot) -> str:
     return f"{boot.runtime_dir}/database"
 

@@ -326,6 +326,20 @@ def test_database_and_copy_gone(daemon: Daemon) -> None:
     assert not (daemon.data / "new-history").exists()
 
 
+def test_the_end_of_a_daemon_without_a_history(daemon: Daemon) -> None:
+    """A daemon that ends while its history is lost leaves nothing in its runtime directory."""
+    daemon.write(TASK)
+    daemon.start()
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGSTOP)
+    remove(daemon.data / "ringward.db")
+    Path(f"{daemon.data}/ringward.db.copy").unlink(missing_ok=True)
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "it to be noticed")
+    daemon.stop()
+    assert [one.name for place in daemon.runtime_dirs() for one in place.rglob("database*")] == []
+
+
 def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) -> None:
     """A backup that somebody puts in the place of a lost history is used at once; what runs goes on."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
