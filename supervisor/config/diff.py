@@ -100,6 +100,13 @@ TASK: Mapping[str, Effect] = {
     "silence_alert_ms": _E.NEXT_RUN,
     "heartbeat": _E.AT_ONCE,
 }
+_WITHOUT_CRON: Mapping[str, Effect] = {
+    **TASK,
+    "timezone": _E.AT_ONCE,
+    "dst_gap": _E.AT_ONCE,
+    "dst_overlap": _E.AT_ONCE,
+}
+"""For tasks that run at intervals, once, or only when somebody asks."""
 SERVICE: Mapping[str, Effect] = {
     "run": _E.RESTART,
     "shell": _E.RESTART,
@@ -247,8 +254,7 @@ def diff(old: Config, new: Config) -> Difference:
         elif known.kind != unit.kind:
             turned.append((known, unit))
         elif known != unit:
-            effects = TASK if isinstance(unit, Task) else SERVICE
-            changed.append(UnitChange(known, unit, _changed(unit.kind, effects, known, unit)))
+            changed.append(UnitChange(known, unit, _changed(unit.kind, _effects(known, unit), known, unit)))
     sections = {
         name: _changed(name, effects, getattr(old, name), getattr(new, name)) for name, effects in SECTIONS.items()
     }
@@ -263,6 +269,13 @@ def diff(old: Config, new: Config) -> Difference:
         removed=tuple(unit for name, unit in sorted(before.items()) if name not in after),
         sections={name: keys for name, keys in sections.items() if keys},
     )
+
+
+def _effects(old: Task | Service, new: Task | Service) -> Mapping[str, Effect]:
+    """Return what the keys do; no clock moves the schedule of a task that has no cron expressions."""
+    if isinstance(old, Task) and isinstance(new, Task):
+        return TASK if old.crons or new.crons else _WITHOUT_CRON
+    return SERVICE
 
 
 def recipe(unit: Task | Service) -> str:

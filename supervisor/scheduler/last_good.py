@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from supervisor.config.diff import GONE
 from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.schema import defaults_of
@@ -79,7 +80,7 @@ def _decode(data: msgspec.Raw) -> Config:
     try:
         return msgspec.json.decode(data, type=Config)
     except msgspec.ValidationError:
-        said = msgspec.json.decode(data)
+        said = {name: value for name, value in defaults_of("task").items() if name in GONE} | msgspec.json.decode(data)
         for section in _SECTIONS:
             said[section] = defaults_of(section) | said[section]
         for table, kind in _UNITS.items():

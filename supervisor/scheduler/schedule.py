@@ -123,7 +123,14 @@ def same_instants(one: Task, other: Task) -> bool:
 
 def instants_key(task: Task) -> tuple[object, ...]:
     """All that says when a task runs."""
-    return (task.crons, task.timezone, task.every_ms, task.at_ms, task.dst_gap, task.dst_overlap)
+    return instants_of(task.crons, task.timezone, task.every_ms, task.at_ms, task.dst_gap, task.dst_overlap)
+
+
+def instants_of(
+    crons: tuple[str, ...], timezone: object, every_ms: object, at_ms: object, dst_gap: object, dst_overlap: object
+) -> tuple[object, ...]:
+    """Return what the instants depend on: without cron expressions, no clock of a time zone."""
+    return (crons, timezone, dst_gap, dst_overlap) if crons else (every_ms, at_ms)
 
 
 def _share(name: str, window_ms: int) -> int:

@@ -30,7 +30,7 @@ from supervisor.scheduler.launching import Launching
 from supervisor.scheduler.records import ended_columns, terms_in
 from supervisor.scheduler.rolling import stored_roll
 from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.schedule import instants_key
+from supervisor.scheduler.schedule import instants_key, instants_of
 from supervisor.scheduler.terms import under
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, judge
@@ -141,7 +141,7 @@ def _recall(unit: Unit, row: TaskRecord, *, first: bool) -> None:
 
 
 def _same_schedule(unit: Unit, before: Mapping[str, Any]) -> bool:
-    return unit.task is None or instants_key(unit.task) == (
+    return unit.task is None or instants_key(unit.task) == instants_of(
         tuple(before.get("cron", ())),
         *(before.get(name) for name in ("timezone", "every_ms", "at_ms", "dst_gap", "dst_overlap")),
     )

@@ -47,6 +47,7 @@ def test_every_field_outside_of_records_has_an_effect() -> None:
 @pytest.mark.parametrize("record", TABLES, ids=lambda record: record.__name__)
 def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
     """Whatever differs is found, under the name that the file has, with its effect."""
+    before = replace(before, tasks={"t": replace(before.tasks["t"], crons=("@daily",))})
     places: dict[type, Any] = {Task: before.tasks.get("t"), Service: before.services.get("s")}
     known = places.get(record) or getattr(before, PLACES[record])
     for name, effect in TABLES[record].items():

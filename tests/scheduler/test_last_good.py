@@ -67,6 +67,7 @@ def test_a_copy_of_an_older_version(boot: Boot) -> None:
     found = last_good.find(boot, LOG, first_epoch=True)
     copy = json.loads(copy_of(boot).read_text())
     del copy["config"]["tasks"]["one"]["queue_max"], copy["config"]["daemon"]["log_level"]
+    del copy["config"]["keep_refused"]
     copy_of(boot).write_text(json.dumps(copy))
     write(boot, "")
     assert last_good.find(boot, LOG, first_epoch=False) == found._replace(copied=True)

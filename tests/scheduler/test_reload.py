@@ -244,6 +244,18 @@ def test_a_new_schedule_catches_up_with_nothing(bench: Make) -> None:
     assert one.units["t"].timer is None
 
 
+def test_another_time_zone_does_not_move_an_interval(bench: Make) -> None:
+    """A reload that only changes the daemon's time zone leaves intervals where they are."""
+    text = '[daemon]\ntimezone = "{}"\n[tasks.t]\nrun = "true"\nevery = "1h"\n'
+    one = bench(text.format("UTC"))
+    stored = one.task_row("t").last_instant
+    one.units["t"].last_instant = mark = one.loop.now_ms() - HOUR_MS // 2
+    found = one.done(text.format("Asia/Tokyo"))
+    assert found["changed"][0]["reasons"] == ["timezone: applies at once"]
+    assert one.units["t"].last_instant == mark
+    assert one.task_row("t").last_instant == stored
+
+
 def test_a_schedule_whose_reload_was_cut_off(bench: Make) -> None:
     """As soon as the new definition is stored, so is the time from which it counts."""
     one = bench('[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 3 * * *"\n')

@@ -394,6 +394,15 @@ def test_another_interval(make: Make) -> None:
     assert next_run(one) == START + HOUR + 1000 + 10 * MINUTE
 
 
+@pytest.mark.parametrize("keys", ['timezone = "Asia/Tokyo"', 'dst_gap = "skip"', 'dst_overlap = "both"'])
+def test_clocks_do_not_move_an_interval(make: Make, keys: str) -> None:
+    """An interval goes on when only the time zone or the rules for daylight saving time change."""
+    one = make('every = "1h"\ntimezone = "UTC"')
+    one.hand.passes(HOUR // 2)
+    redefined(one, f'every = "1h"\n{keys}')
+    assert next_run(one) == START + HOUR
+
+
 def test_another_jitter_moves_the_start_only(make: Make) -> None:
     """A run that waits for its start comes at the new one."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
