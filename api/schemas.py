@@ -437,7 +437,7 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     uptime_ms: Int64
     config_path: str
     config_loaded_at: DateTime | UnsetType = UNSET
-    config_stale: Annotated[bool, Meta(description="A file changed after it was loaded.")]
+    config_stale: Annotated[bool, Meta(description="A file or the host's time zone changed after it was loaded.")]
     config_warnings: list[str]
     timezone: str | UnsetType = UNSET
     scheduler_active: bool

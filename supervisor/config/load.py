@@ -120,7 +120,8 @@ class _Loader:
         sources = [main, *self._included(main, daemon.get("include", ()))]
         self._files = [source.name for source in sources]
         defaults = self._defaults(main)
-        if "timezone" not in daemon:
+        own_zone = "timezone" in daemon
+        if not own_zone:
             daemon["timezone"] = self._host_zone(main)
         notifiers = self._notifiers(main)
         routes = self._routes(main, notifiers)
@@ -158,6 +159,7 @@ class _Loader:
             notify=Notify(**_fields(notify, "notify")),
             **{name: value for name, value in _fields(defaults["task"], "task").items() if name in _OF_THE_GONE},
             include=tuple(daemon.get("include", ())),
+            host_zone=None if own_zone else daemon["timezone"],
             read={**self._read, **{source.path: source.stamp for source in sources}},
             tasks=tasks,
             services=services,

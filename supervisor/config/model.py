@@ -421,6 +421,8 @@ class Config:
     """The same."""
     include: tuple[str, ...] = ()
     """Globs of the included files."""
+    host_zone: str | None = None
+    """The host's time zone, where it is the daemon's because the file names none."""
     read: dict[str, Stamp] = field(default_factory=dict)
     """All files that it was made of, also those whose content was substituted, as they were when they were read."""
     tasks: dict[str, Task] = field(default_factory=dict)

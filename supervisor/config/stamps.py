@@ -1,10 +1,12 @@
-"""Whether the files of a configuration are still those that were read."""
+"""Whether a configuration still is what its files, and the time zone of the host, would make."""
 
 import glob
 import os
 from collections.abc import Sequence
 
+from supervisor.config.hostzone import host_zone
 from supervisor.config.model import Config, Stamp
+from supervisor.config.problems import Invalid
 
 
 def stamp(status: os.stat_result) -> Stamp:
@@ -20,10 +22,21 @@ def matches(directory: str, main: str, pattern: str) -> list[str]:
 
 
 def is_current(config: Config) -> bool:
-    """False when a file that was read is another one now, or the globs find others."""
-    return _included(config.path, config.include) == set(config.files[1:]) and all(
+    """Return whether the files are those that were read, the globs find no others, and the host's zone is the same."""
+    same_files = _included(config.path, config.include) == set(config.files[1:]) and all(
         _stamp_of(path) == read for path, read in config.read.items()
     )
+    return same_files and has_same_zone(config)
+
+
+def has_same_zone(config: Config) -> bool:
+    """Return False where schedules follow the time zone of the host, and the host has another one by now."""
+    if config.host_zone is None:
+        return True
+    try:
+        return host_zone(os.environ) == config.host_zone
+    except Invalid:  # TZ, which does not change, names data that is gone
+        return True
 
 
 def _included(main: str, patterns: Sequence[str]) -> set[str]:

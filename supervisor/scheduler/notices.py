@@ -15,6 +15,7 @@ from store.notifications import Notification
 from store.tasks import update_task
 from supervisor.config.durations import format_duration
 from supervisor.config.model import Config, Task
+from supervisor.config.stamps import has_same_zone
 from supervisor.counted import counted
 from supervisor.logline import stamp
 from supervisor.notify import kinds
@@ -266,15 +267,18 @@ class Notices:
             run_id=run.id,
         )
 
-    def config_stale(self, path: str, change: Change) -> None:
-        """The configuration in force is not what its files say."""
-        self.notify(
-            change,
-            kinds.CONFIG_STALE,
-            "info",
-            "The configuration has changed",
-            f"{path}, or a file that it includes, is not what it was when it was read. It holds after a reload.",
+    def config_stale(self, config: Config, change: Change) -> None:
+        """The configuration in force is not what its files and the host's time zone would make."""
+        title = "The configuration has changed"
+        text = (
+            f"{config.path}, or a file that it includes, is not what it was when it was read. It holds after a reload."
         )
+        if not has_same_zone(config):
+            title = "The time zone of the host has changed"
+            text = (
+                f"It is not {config.host_zone} any more. Commands see the new one, schedules follow it after a reload."
+            )
+        self.notify(change, kinds.CONFIG_STALE, "info", title, text)
 
     def database_failing(self, why: str, change: Change) -> None:
         """Nothing can be stored."""

@@ -23,6 +23,7 @@ from supervisor.config.diff import Difference, Effect, UnitChange, diff
 from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
+from supervisor.config.stamps import has_same_zone
 from supervisor.logline import Log
 from supervisor.messages import Boot
 from supervisor.scheduler import last_good
@@ -151,11 +152,15 @@ class Reloader:
     def _stale(self) -> None:
         self._info["config_stale"] = True
         path = self._settled.config.path
-        self._log.warning(f"{path} or a file that belongs to it has changed; it holds after a reload")
+        if has_same_zone(self._settled.config):
+            self._log.warning(f"{path} or a file that belongs to it has changed; it holds after a reload")
+        else:
+            before = self._settled.config.host_zone
+            self._log.warning(f"the time zone of the host is not {before} any more; schedules follow it after a reload")
         change = self._engine.change()
         self._store_info(change)
         change.announce("config.stale", {"path": path})
-        self._notices.config_stale(path, change)
+        self._notices.config_stale(self._settled.config, change)
         self._engine.commit(change)
 
     # One request, step by step.

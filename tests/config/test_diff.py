@@ -19,7 +19,7 @@ TABLES: dict[type, Mapping[str, Effect]] = {
     Storage: module.SECTIONS["storage"],
     Notify: module.SECTIONS["notify"],
 }
-NO_KEYS = {"path", "files", "include", "read", "tasks", "services", "warnings"}
+NO_KEYS = {"path", "files", "include", "host_zone", "read", "tasks", "services", "warnings"}
 """Fields of a configuration that say where it comes from, or hold the rest."""
 PLACES = {Task: "task", Service: "service", Daemon: "daemon", Http: "http", Storage: "storage", Notify: "notify"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
-from supervisor.config.stamps import is_current
+from supervisor.config.stamps import has_same_zone, is_current
 
 MAIN = '[daemon]\ninclude = ["conf.d/*.toml"]\n[tasks.t]\nrun = "true"\nsecrets = { TOKEN = "${file:token}" }\n'
 
@@ -48,15 +48,26 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_seen(main: Path, change: Callable[[Path], None]) -> None:
     """Whatever would be read differently makes the configuration stale."""
-    config = load(str(main), {})
+    config = load(str(main), os.environ)
     assert is_current(config)
     change(main)
     assert not is_current(config)
 
 
+@pytest.mark.parametrize(("daemon", "stays"), [("", False), ('timezone = "UTC"\n', True)])
+def test_the_time_zone_of_the_host(main: Path, monkeypatch: pytest.MonkeyPatch, daemon: str, stays: bool) -> None:
+    """Another time zone of the host makes the configuration stale where the daemon's is not set."""
+    secure(main, f'[daemon]\n{daemon}[tasks.t]\nrun = "true"\n')
+    monkeypatch.setenv("TZ", "Europe/Prague")
+    config = load(str(main))
+    assert is_current(config)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert is_current(config) is has_same_zone(config) is stays
+
+
 def test_what_it_does_not_read_does_not_matter(main: Path) -> None:
     """Other files beside it may come and go."""
-    config = load(str(main), {})
+    config = load(str(main), os.environ)
     secure(main.parent / "conf.d" / "notes.txt", "hello")
     secure(main.parent / "other.toml", "")
     assert is_current(config)
@@ -65,6 +76,6 @@ def test_what_it_does_not_read_does_not_matter(main: Path) -> None:
 def test_a_file_that_includes_itself(main: Path) -> None:
     """The main file may match its own globs: it is not included, and not missed."""
     secure(main, '[daemon]\ninclude = ["*.toml"]\n[tasks.t]\nrun = "true"\n')
-    config = load(str(main), {})
+    config = load(str(main), os.environ)
     assert config.files == (str(main),)
     assert is_current(config)
