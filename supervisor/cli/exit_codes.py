@@ -16,7 +16,8 @@ READER_GONE = 141
 
 MEANINGS = {
     OK: "done; for run: the run's own exit code",
-    REFUSED: "refused, for example because nothing has that name; search: no line found; status, import: look at it",
+    REFUSED: "refused, for example because nothing has that name; search: no line found; status, import: look at it;"
+    " up: something is left",
     USAGE: "the command line is wrong",
     UNREACHABLE: "no daemon answers, or what answers is none",
     OS_ERROR: "an address cannot be bound, or too few files may be open",

@@ -29,17 +29,14 @@ from supervisor.root.reloading import Reloading, Terminal
 from supervisor.root.runtime_place import RuntimePlace
 from supervisor.root.sdnotify import Watchdog, notify, tell_descriptor
 from supervisor.root.signals import IgnoredSignals, Signals, ignored, signal_name
+from supervisor.root.stop import Ending
 from supervisor.root.tree import Trees
 from supervisor.root.upgrade import Upgrade
 from supervisor.root.watch import Watch
 
-_ABANDON_S = 1.0
-"""How long after the shutdown deadline the killed may take to end, and the scheduler to store their exits."""
-_ASK_SHARE = 0.75
-"""Of the time for a shutdown. By half of it the scheduler has told everybody to end; one that hangs tells nobody."""
 _HELPER_END_S = 3.0
-_AFTER_SHUTDOWN_MS = 20_000
-"""How long all of that, and the threads, take at most; the service manager is asked to wait for it."""
+_EX_LEFT = 1
+"""Something could not be ended, or its end could not be stored."""
 _EX_CANTCREAT = 73
 _READ_BYTES = 8192
 """Of frames in one round: what a dozen of them start is looked after before more is started."""
@@ -93,14 +90,11 @@ class Control:
         self._reloading = Reloading(self._scheduler.send)
         self.on_settings: Callable[[Boot], None] = lambda _boot: None
         """Called with the boot settings when a reload has changed them."""
-        self._shutdown_at_s: float | None = None
-        self._ask_at_s: float | None = None
-        """When to ask those that nobody has asked to end."""
+        self._ending: Ending | None = None
+        """The shutdown, once it has begun."""
         self._told_ready = False
         self._exit_status = 0
         self._scheduler_done = False
-        self._gave_up = False
-        """The time for a clean shutdown was over before everything had ended and was stored."""
         self._signals: Signals | None = None
         self._caught: set[int] = set()
         """Signals that the root before us caught."""
@@ -184,7 +178,7 @@ class Control:
         self._tend_helpers(now_s)
         self._upgrade.tend(now_s)
         self._place_hold.tend(now_s)
-        if self._shutdown_at_s is None and not self._upgrade.under_way:
+        if self._ending is None and not self._upgrade.under_way:
             self._place.tend(now_s, scheduler_works=self._scheduler.at_work)
         self._answer_snapshot()
         self._send_frames()
@@ -193,12 +187,12 @@ class Control:
         now_s = time.monotonic()
         helpers = (self._scheduler, self._api)
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
-        due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s, self._ask_at_s)
-        if self._shutdown_at_s is None and not self._upgrade.under_way:
+        due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
+        if self._ending is None and not self._upgrade.under_way:
             times.append(self._place.due_s)
         times += [at for at in (*due, self._place_hold.due_s) if at is not None]
-        if self._shutdown_at_s is not None:
-            times.append(self._shutdown_at_s if now_s < self._shutdown_at_s else self._shutdown_at_s + _ABANDON_S)
+        if self._ending is not None:
+            times.append(self._ending.due_s(now_s))
         return max(0.0, min(times) - now_s) if times else -1
 
     def _on_signals(self, numbers: set[int]) -> None:
@@ -211,11 +205,11 @@ class Control:
         if signal.SIGHUP in numbers:
             if self._terminal.gone:
                 self._shut_down("the terminal is gone")
-            elif self._shutdown_at_s is None:
+            elif self._ending is None:
                 self._reloading.begin()
         if signal.SIGUSR2 in numbers:
             ready = self._told_ready and self._upgrade.by is None  # else one is not over yet
-            self._upgrade.want(ready=ready, ending=self._shutdown_at_s is not None)
+            self._upgrade.want(ready=ready, ending=self._ending is not None)
         self._ignored.note(numbers & self._ignored_signals, time.monotonic())
 
     def _helper_pids(self) -> set[int]:
@@ -264,8 +258,7 @@ class Control:
             # It said why. What does not even start once is for whoever started us to repair.
             self._exit_status = code
             self._scheduler_done = True
-            self._shut_down("the scheduler cannot start")
-            self._shutdown_at_s = time.monotonic()
+            self._shut_down("the scheduler cannot start", at_once=True)
             helper.start_at_s = None
             return
         if helper is self._scheduler and self._upgrade.parting:
@@ -273,7 +266,7 @@ class Control:
             self._upgrade.parted()
             return
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        if self._shutdown_at_s is not None and (helper is self._api or self._scheduler_done):
+        if self._ending is not None and (helper is self._api or self._scheduler_done):
             helper.start_at_s = None
             return
         say(f"{helper.name} ended with {how}; starting it again in {delay_s:g} s")
@@ -324,7 +317,7 @@ class Control:
             return
         self._snapshot_for = None
         self._lives.expect_starts()
-        ending = self._shutdown_at_s is not None
+        ending = self._ending is not None
         self._scheduler.send({**self._lives.snapshot(), "ending": ending})
         if self._lives.memory.short:
             self._scheduler.send({"op": "memory", "short": True})
@@ -351,7 +344,7 @@ class Control:
         self._log.set_level(self._boot.log_level)
         self._lives.use_cgroups(self._boot.cgroups)
         self.on_settings(self._boot)
-        if frame["api"] and self._shutdown_at_s is None and self._api.replace(time.monotonic()):
+        if frame["api"] and self._ending is None and self._api.replace(time.monotonic()):
             self._log.info("replacing gunicorn, for other settings")
 
     def _on_ready_to_end(self, _frame: Frame) -> None:
@@ -362,7 +355,7 @@ class Control:
     def _on_upgrade(self, _frame: Frame) -> None:
         """The scheduler is of another version than we are."""
         self._asked_for_upgrade = True
-        self._upgrade.want(ready=True, ending=self._shutdown_at_s is not None)
+        self._upgrade.want(ready=True, ending=self._ending is not None)
 
     def _tell_refusal(self, why: str) -> None:
         if self._asked_for_upgrade:
@@ -468,41 +461,52 @@ class Control:
     def _shut_down(self, why: str, *, at_once: bool = False) -> None:
         """Begin to shut down; when that has begun, or `at_once`, kill what runs."""
         now_s = time.monotonic()
-        if self._shutdown_at_s is not None:
+        if self._ending is not None:
             self._log.info(f"{why} again: killing what still runs")
-            self._shutdown_at_s = min(self._shutdown_at_s, now_s)
+            self._ending.hurry(now_s)
             return
         self._upgrade.cancel("the daemon is shutting down")
         self._log.info(f"{why}: shutting down with {counted(len(self._lives.live), 'instance')}")
-        patience_us = (self._boot.shutdown_timeout_ms + _AFTER_SHUTDOWN_MS) * 1000
-        notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={patience_us}")
-        timeout_s = 0 if at_once else self._boot.shutdown_timeout_ms / 1000
-        self._shutdown_at_s, self._ask_at_s = now_s + timeout_s, now_s + _ASK_SHARE * timeout_s
+        managed = "NOTIFY_SOCKET" in os.environ
+        self._ending = Ending(now_s, self._boot.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once)
+        notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={self._ending.patience_us(now_s)}")
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:
             self._lives.stop_all("shutdown")
 
     def _tend_shutdown(self, now_s: float) -> None:
         """Ask who was not asked to end; when the time for a clean shutdown is over, kill what still runs."""
-        if self._ask_at_s is not None and now_s >= self._ask_at_s:
-            self._ask_at_s = None
+        ending = self._ending
+        if ending is None:
+            return
+        if ending.ask_at_s is not None and now_s >= ending.ask_at_s:
+            ending.ask_at_s = None
             self._lives.stop_all("shutdown")
-        if self._shutdown_at_s is not None and now_s >= self._shutdown_at_s:
+        if now_s >= ending.kill_at_s:
             for instance in self._lives.live.values():
                 if instance.phase is not Phase.SEALING and not instance.killed:
                     self._lives.begin_stop(instance, "shutdown", None, force=True)
+        # Of each the end comes first, and is stored then.
+        ending.look(now_s, 2 * len(self._lives.live) + len(self._lives.exits) + (not self._scheduler_done))
+        extension_us = ending.extension_us(now_s)
+        if extension_us is not None:
+            notify(f"EXTEND_TIMEOUT_USEC={extension_us}")
 
     def _over(self) -> bool:
-        if self._shutdown_at_s is None:
+        if self._ending is None:
             return False
-        if time.monotonic() >= self._shutdown_at_s + _ABANDON_S:
-            # A process in uninterruptible sleep, a log that no disk takes, a scheduler that cannot store.
-            self._gave_up = True
-            lost = len(self._lives.live) + len(self._lives.exits)
-            if lost:
-                self._log.error(f"giving up on {counted(lost, 'instance')}: the end of each will show as crashed")
+        if self._scheduler_done and self._lives.over:
             return True
-        return self._scheduler_done and self._lives.over
+        if time.monotonic() < self._ending.give_up_at_s:
+            return False
+        # A process in uninterruptible sleep, a log that no disk takes, a scheduler that cannot store.
+        self._exit_status = self._exit_status or _EX_LEFT
+        lost = len(self._lives.live) + len(self._lives.exits)
+        if lost:
+            self._log.error(f"giving up on {counted(lost, 'instance')}: the end of each will show as crashed")
+        else:
+            self._log.error("giving up on the scheduler: it has not stored all that it knows")
+        return True
 
     def _end_helpers(self) -> None:
         """When all is stored they take the time they need; one that cannot store, or hangs, has had its time.
@@ -515,7 +519,7 @@ class Control:
                 continue
             poll = select.poll()
             poll.register(helper.pidfd, select.POLLIN)
-            if not self._gave_up and not poll.poll(_HELPER_END_S * 1000):
+            if self._exit_status != _EX_LEFT and not poll.poll(_HELPER_END_S * 1000):
                 self._log.warning(f"{helper.name} did not end in time: killing it")
             helper.kill()
             if not poll.poll(_HELPER_END_S * 1000):

@@ -15,7 +15,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
 from store.database import Database
 from store.meta import get_meta, set_meta
@@ -25,7 +26,10 @@ from supervisor.environ import Environments
 from supervisor.logline import Log
 from supervisor.osport import current_boot
 
+T = TypeVar("T")
+
 _WAIT_S = 5.0
+"""How long the next one may take to end."""
 _POLL_MS = 5
 _PATIENCE_S = 0.2
 """How long one that cannot be looked at is waited for."""
@@ -64,8 +68,9 @@ def end_leftovers(db: Database, daemon_id: str, lost: Collection[str], cgroups: 
 
 
 def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
-    deadline_s = time.monotonic() + _WAIT_S
+    """Kill all first, then wait: what one takes is not missing to the others."""
     paths = _paths(directory)
+    killed: dict[str, str] = {}
     for run in runs:
         path = paths.get(run)
         if path is None or _removed(path):
@@ -74,13 +79,31 @@ def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
         try:
             with open(f"{path}/cgroup.kill", "w", encoding="ascii") as file:
                 file.write("1")
+            killed[path] = run
         except OSError:  # ENOENT: a kernel before 5.14; its processes are found by their marker
             continue
-        while not _removed(path):
-            if time.monotonic() >= deadline_s:
-                log.error(f"not everything of {run} has ended within 5 s")
-                break
-            select.poll().poll(_POLL_MS)
+    for path in wait_until_gone(killed, _removed, time.monotonic, lambda: select.poll().poll(_POLL_MS)):
+        log.error(f"not everything of {killed[path]} has ended within {_WAIT_S:g} s")
+
+
+def wait_until_gone(
+    what: Iterable[T], gone: Callable[[T], bool], now_s: Callable[[], float], pause: Callable[[], object]
+) -> list[T]:
+    """Wait until each is gone; return what is left when none has gone for some seconds.
+
+    So each has its time, however many there are and however busy the host is.
+    """
+    left = list(what)
+    deadline_s = now_s() + _WAIT_S
+    while left:
+        still = [one for one in left if not gone(one)]
+        if len(still) < len(left):
+            left, deadline_s = still, now_s() + _WAIT_S
+        elif now_s() >= deadline_s:
+            break
+        else:
+            pause()
+    return left
 
 
 def _paths(directory: str) -> dict[str, str]:
@@ -130,7 +153,7 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
 
 
 def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
-    deadline_s = time.monotonic() + _WAIT_S
+    """Kill them until a look finds none, also of those that were made meanwhile."""
     while runs and (found := _held(daemon_id, runs, log)):
         log.warning(f"killing what an earlier supervisor left behind: pid {', '.join(map(str, sorted(found)))}")
         for pid, pidfd in found.items():
@@ -140,10 +163,17 @@ def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
                 pass
             except PermissionError:  # EPERM: it changed its user, to one that we may not signal
                 log.error(f"pid {pid} may not be signalled and goes on")
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000)
+        left = wait_until_gone(
+            found, lambda pid: _ended(found[pid]), time.monotonic, lambda: select.poll().poll(_POLL_MS)
+        )
+        for pidfd in found.values():
             os.close(pidfd)
-        if time.monotonic() >= deadline_s:
-            log.error("not all of them have ended within 5 s")
+        if left:
+            log.error(f"not all of them have ended within {_WAIT_S:g} s: pid {', '.join(map(str, sorted(left)))}")
             return
+
+
+def _ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

@@ -87,7 +87,7 @@ NotifyAccess=main
 ExecReload={wanted.command("upgrade", "--if-different")}
 ExecReload={wanted.command("reload")}
 {_state(wanted)}# Runs survive the daemon's own end by its rules, not by systemd's: it stops what it started within
-# [daemon] shutdown_timeout, and has systemd wait that long, also when that is more than TimeoutStopSec.
+# [daemon] shutdown_timeout, and has systemd wait for as long as it makes progress, also beyond TimeoutStopSec.
 # What a definition leaves running on purpose stays; after a crash the next start ends the others.
 KillMode=process
 TimeoutStopSec=30

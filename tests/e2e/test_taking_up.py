@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.e2e.daemon import Daemon, command_lines, gone, program
-from tests.e2e.test_reload import edit, reload
+from tests.e2e.test_reload import reload
 from tests.waiting import until
 
 
@@ -134,7 +134,7 @@ def test_services_that_left_and_come_back(daemon: Daemon) -> None:
     first = living()
     assert first.keys() == {*names}
     reload(daemon, "")
-    edit(daemon, text.format("before"))
+    reload(daemon, text.format("before"))
     daemon.kill_helper("ringward scheduler")
     reload(daemon, both)
     assert living() == first

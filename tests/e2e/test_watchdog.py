@@ -73,3 +73,26 @@ def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> Non
     said = daemon.output.read_text()
     assert "Fatal Python error: Aborted" in said
     assert "supervisor/root/watch.py" in said
+
+
+def test_a_shutdown_that_makes_progress(daemon: Watched, manager: Manager) -> None:
+    """The service manager is asked for more time while ends come; what is stored late is stored all the same."""
+    daemon.write(f"[services.deaf]\nrun = {program('ignores_term')}\n", daemon='shutdown_timeout = "1s"\n')
+    daemon.start()
+    (run,) = until(lambda: daemon.runs("deaf"), "the service")
+    until(lambda: daemon.texts(run["id"]), "its first line")
+    (deaf,) = daemon.children("ignores_term")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    os.kill(daemon.pid, signal.SIGTERM)
+    until(lambda: not deaf.is_running(), "the service to be killed")
+
+    def asked_again() -> bool:
+        with manager.lock:
+            return sum("EXTEND_TIMEOUT_USEC" in said and "STOPPING" not in said for said in manager.told) >= 3
+
+    until(asked_again, "requests for more time")
+    scheduler.resume()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 0
+    assert daemon.stored_end(run["id"]) == ("daemon_stopped", 128 + signal.SIGKILL)

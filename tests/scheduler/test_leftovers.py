@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
@@ -83,3 +84,32 @@ def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.Mo
     leftovers.end_leftovers(database, "copy", {"R"}, place, log)
     assert looked == [place, "copy"]
     database.close()
+
+
+def test_each_leftover_has_its_time() -> None:
+    """However many there are, each that ends within 5 s of the one before is waited for; what stays is named."""
+    now_s = 0.0
+
+    def pause() -> None:
+        nonlocal now_s
+        now_s += 0.5
+
+    ends_s = {f"R{number}": number * 3.0 for number in range(1500)} | {"stuck": float("inf")}
+    left = leftovers.wait_until_gone(ends_s, lambda run: ends_s[run] <= now_s, lambda: now_s, pause)
+    assert left == ["stuck"]
+    assert now_s == 1499 * 3.0 + 5.0
+
+
+def test_processes_without_cgroups_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes with the marks of a lost run are killed, and none of them is left or named."""
+    mark = {"RINGWARD_DAEMON": f"D{os.getpid()}", "RINGWARD_RUN_ID": "R"}
+    said: list[bytes] = []
+    log = Log("test", "error")
+    monkeypatch.setattr(log, "emit", said.append)
+    children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(20)]
+    reaper = threading.Thread(target=lambda: [child.wait() for child in children])
+    reaper.start()
+    leftovers._end_marked(mark["RINGWARD_DAEMON"], {"R"}, log)
+    reaper.join()
+    assert [child.returncode for child in children] == [-signal.SIGKILL] * 20
+    assert said == []

@@ -1,0 +1,61 @@
+"""How long a shutdown may take."""
+
+import pytest
+
+from supervisor.root.stop import Ending
+
+
+def test_what_does_not_end_is_given_up_soon() -> None:
+    """A process that even SIGKILL does not end is given up a second after the time for a shutdown."""
+    ending = Ending(100.0, 8.0, managed=False, at_once=False)
+    ending.look(101.0, 1)
+    assert (ending.ask_at_s, ending.kill_at_s) == (106.0, 108.0)
+    ending.look(108.5, 1)
+    assert ending.give_up_at_s == 109.0
+
+
+def test_progress_goes_on() -> None:
+    """While ends are stored nothing is given up, however late it is."""
+    ending = Ending(0.0, 8.0, managed=False, at_once=False)
+    for second in range(70):
+        ending.look(float(second), 2000 - second)
+        assert ending.give_up_at_s > second
+    ending.look(72.0, 1931)
+    assert ending.give_up_at_s == 69.0 + 5.0
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_the_most_it_takes(managed: bool) -> None:
+    """Without a service manager that waits, ten times the time for a shutdown; with one, as long as ends come."""
+    ending = Ending(0.0, 1.0, managed=managed, at_once=False)
+    for second in range(12):
+        ending.look(float(second), 2000 - second)
+    assert ending.give_up_at_s == (16.0 if managed else 10.0)
+
+
+def test_the_service_manager_is_asked_again() -> None:
+    """From the end of the time for a shutdown on, each second, for longer than it takes until something is given up."""
+    ending = Ending(0.0, 8.0, managed=True, at_once=False)
+    ending.look(0.0, 10)
+    assert ending.patience_us(0.0) > 28_000_000
+    assert ending.extension_us(7.9) is None
+    ending.look(9.0, 9)
+    assert ending.extension_us(9.0) == 25_000_000
+    assert ending.extension_us(9.5) is None
+    assert ending.extension_us(10.0) == 24_000_000
+
+
+def test_no_service_manager_is_asked() -> None:
+    """Where there is none, nobody waits for longer."""
+    assert Ending(0.0, 8.0, managed=False, at_once=False).extension_us(9.0) is None
+
+
+def test_at_once() -> None:
+    """What runs is killed now, and ends are waited for as ever."""
+    ending = Ending(50.0, 8.0, managed=False, at_once=True)
+    assert (ending.kill_at_s, ending.due_s(50.0)) == (50.0, 50.0)
+    ending = Ending(50.0, 8.0, managed=False, at_once=False)
+    ending.hurry(52.0)
+    assert ending.kill_at_s == 52.0
+    ending.hurry(53.0)
+    assert ending.kill_at_s == 52.0
