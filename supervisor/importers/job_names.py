@@ -26,6 +26,8 @@ _ASIDE = frozenset({
 })
 """Commands that prepare another one, as a rule."""
 # fmt: on
+_STATUSES = frozenset({"true", "false", "test"})
+"""Commands that do nothing."""
 
 
 def name_of(command: str) -> str:
@@ -36,8 +38,8 @@ def name_of(command: str) -> str:
         found = next((name for name in (_bare(script), _bare(program)) if _PLAIN.fullmatch(name)), "")
         if found and os.path.basename(program) not in _ASIDE:
             return found
-        aside = aside or found
-    return aside if aside not in ("", "true", "false", "test") else "task"
+        aside = aside or (found if found not in _STATUSES else "")
+    return aside or "task"
 
 
 def _commands(command: str) -> list[list[str]]:

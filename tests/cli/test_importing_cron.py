@@ -164,6 +164,7 @@ def test_descriptions(tmp_path: Path) -> None:
         ("sleep $((RANDOM \\% 60)); /opt/late", "late"),
         ("19 0", "task"),
         ("true", "task"),
+        ("false; echo on", "echo"),
         ("echo hello", "echo"),
     ],
 )
