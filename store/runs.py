@@ -143,3 +143,14 @@ def has_runs(db: Database, task_name: str) -> bool:
 
 def _duration(started_at: int | None, ended_at: int | None) -> int | None:
     return None if started_at is None or ended_at is None else ended_at - started_at
+
+
+def newest_successes(db: Database) -> dict[str, int]:
+    """The newest instant whose run has succeeded (ms since the epoch), by task, of tasks with unfinished runs."""
+    rows = db.rows(
+        "SELECT task_name, max(scheduled_at) FROM runs INDEXED BY runs_task"  # noqa: S608 - constants
+        f" WHERE state < {FIRST_ACTIVE} AND state = {encode('ended', 'succeeded')} AND scheduled_at IS NOT NULL"
+        f" AND task_name IN (SELECT task_name FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE})"
+        " GROUP BY task_name"
+    )
+    return dict(rows)

@@ -81,6 +81,7 @@ TASK: Mapping[str, Effect] = {
     "retry_backoff": _E.NEXT_RUN,
     "retry_max_delay_ms": _E.NEXT_RUN,
     "retry_on": _E.NEXT_RUN,
+    "retry_superseded": _E.AT_ONCE,
     "exit_codes": _E.NEXT_RUN,
     "failure_output": _E.NEXT_RUN,
     "tty": _E.NEXT_RUN,

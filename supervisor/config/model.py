@@ -295,6 +295,8 @@ class Task:
     retry_max_delay_ms: int
     retry_on: tuple[str | int, ...]
     """End reasons, and exit codes, after which it is tried again."""
+    retry_superseded: bool | None
+    """A retry runs even after a newer instant has succeeded; None: where several instants run side by side."""
     exit_codes: tuple[int, ...]
     """Which exit statuses are success."""
     failure_output: str | None

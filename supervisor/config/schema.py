@@ -254,6 +254,14 @@ KEYS: Final = (
         ["failed", "timeout", "crashed", "start_failed", "log_overflow"],
         "after which end reasons and exit codes",
     ),
+    Key(
+        "retry_superseded",
+        TASK,
+        Flag(),
+        None,
+        "whether a retry still runs after a newer time of the schedule has succeeded; default: only where catch_up or"
+        " max_concurrent is more than 1, or coalesce is false",
+    ),
     Key("api_trigger", TASK, Flag(), True, "false: only the schedule may run it"),
     Key("params", TASK, Params(), [], "values that whoever runs it may give"),
     Key("instances", SERVICE, Integer(1, 64), 1, "how many run side by side"),

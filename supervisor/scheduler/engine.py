@@ -25,6 +25,7 @@ from supervisor.scheduler.prospects import Prospects
 from supervisor.scheduler.records import ended_columns, event_body, pending_row, refused_row
 from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.rootlink import RootLink
+from supervisor.scheduler.superseding import SUPERSEDED_BY, is_superseded, note_success
 from supervisor.scheduler.units import LiveRun, Unit
 from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Line, Verdict, judge
 
@@ -440,6 +441,8 @@ class Engine:
             if self._services is not None:
                 self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
             return
+        for retry in note_success(run) if verdict.succeeded else ():
+            self.stop(retry, change, cause="superseded", by=SUPERSEDED_BY)
         self.promote(unit, change)
         if self._services is not None:
             self._services.task_ended(run, verdict, change)
@@ -479,6 +482,9 @@ class Engine:
         )
         self._insert(again, pending_row(again, due_at=change.now_ms + delay), change)
         self.wait_for_retry(again, delay)
+        if is_superseded(again):
+            self.stop(again, change, cause="superseded", by=SUPERSEDED_BY)
+            return False
         return True
 
     def wait_for_retry(self, run: LiveRun, delay: int) -> None:

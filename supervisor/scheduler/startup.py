@@ -14,7 +14,7 @@ from logring.errors import LogError
 from logring.paths import log_path
 from logring.recover import save_leftover_ring
 from store.database import Database
-from store.runs import Run, get_run, update_run
+from store.runs import Run, get_run, newest_successes, update_run
 from store.tasks import Instance, TaskRecord, all_tasks, instances
 from supervisor.config.diff import recipe
 from supervisor.config.model import Config, Service, Task
@@ -80,6 +80,7 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     retry_backoff="constant",
     retry_max_delay_ms=0,
     retry_on=(),
+    retry_superseded=None,
     exit_codes=(0,),
     failure_output=None,
     tty=False,
@@ -115,6 +116,9 @@ def make_units(
         unit = units.get(row.name)
         if unit is not None:
             _recall(unit, row, first=first and row.name not in going_on)
+    for name, at_ms in newest_successes(db).items():
+        if name in units:
+            units[name].newest_success = at_ms
     for instance in instances(db):
         unit = units.get(instance.task_name)
         remembered = not first or instance.task_name in going_on

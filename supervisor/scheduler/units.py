@@ -142,6 +142,8 @@ class Unit:
         """The single time, milliseconds since the epoch, that has been seen before."""
         self.last_instant: int | None = None
         """The newest instant that was accounted for, milliseconds since the epoch."""
+        self.newest_success: int | None = None
+        """The newest instant whose run has succeeded, milliseconds since the epoch; None: unknown."""
         self.timer: Timer | None = None
         self.paused = False
         """The schedule of a task rests."""

@@ -18,6 +18,7 @@ REASONS = {
     "shutdown": "daemon_stopped",
     "start_failed": "start_failed",
     "unfit": "failed",
+    "superseded": "skipped",
 }
 """End reasons by why we ended it."""
 

@@ -4,7 +4,17 @@ from store.database import Database
 from store.errors import Conflict, InstantTaken, StoreError
 from store.ids import new_ulid
 from store.phases import END_REASONS
-from store.runs import Run, delete_run, get_run, has_runs, insert_run, runs_from, unfinished_runs, update_run
+from store.runs import (
+    Run,
+    delete_run,
+    get_run,
+    has_runs,
+    insert_run,
+    newest_successes,
+    runs_from,
+    unfinished_runs,
+    update_run,
+)
 
 from .making import T0, make_run, restore_run
 
@@ -191,3 +201,18 @@ def test_from_a_place_on(writer: Database) -> None:
     assert delete_run(writer, ids[3], T0)
     assert found(T0 + 1, ids[3]) == ids[2::-1]
     assert found(T0 - 1, "~") == []
+
+
+def test_newest_successes(writer: Database) -> None:
+    """The newest instant that succeeded is found for the tasks that have unfinished runs, and for no others."""
+    for name, status, reason, at in (
+        ("a", "ended", "succeeded", T0),
+        ("a", "ended", "succeeded", T0 + 1),
+        ("a", "ended", "failed", T0 + 2),
+        ("a", "pending", None, None),
+        ("b", "ended", "succeeded", T0),
+        ("c", "ended", "succeeded", None),
+        ("c", "running", None, T0),
+    ):
+        insert_run(writer, make_run(task_name=name, status=status, end_reason=reason, scheduled_at=at))
+    assert newest_successes(writer) == {"a": T0 + 1}

@@ -1,0 +1,94 @@
+"""Retries of an instant after which a newer one has succeeded."""
+
+from collections.abc import Callable
+
+import pytest
+
+from store.ids import new_ulid
+from store.runs import newest_successes
+from supervisor.scheduler.startup import make_units
+from supervisor.scheduler.superseding import SUPERSEDED_BY
+from supervisor.scheduler.units import LiveRun
+from tests.scheduler.bench import Bench
+
+Make = Callable[[str], Bench]
+
+TASK = '[tasks.t]\nrun = "true"\nretry_attempts = 2\nretry_delay = "1h"\n'
+FAILED = 1 << 8
+
+
+def scheduled(one: Bench, at: int | None) -> LiveRun:
+    """Let the schedule, or with None a person, create a run, which starts."""
+    unit, change = one.units["t"], one.engine.change()
+    assert unit.task is not None
+    trigger = "api" if at is None else "cron"
+    run = one.engine.create_task_run(unit, unit.task, change, trigger=trigger, run_id=new_ulid(), scheduled_at=at)
+    one.engine.commit(change)
+    one.store.work_all()
+    one.started(run.id)
+    one.store.work_all()
+    return run
+
+
+def ends(one: Bench, run: LiveRun, status: int) -> None:
+    one.exited(run.id, status=status)
+    one.store.work_all()
+
+
+def waiting(one: Bench) -> list[LiveRun]:
+    return [*one.units["t"].waiting.values()]
+
+
+def test_a_newer_success_supersedes_a_retry(bench: Make) -> None:
+    """The retry of an older instant ends as skipped, with the reason; nothing follows it."""
+    one = bench(TASK)
+    ends(one, scheduled(one, 1000), FAILED)
+    (retry,) = waiting(one)
+    ends(one, scheduled(one, 2000), 0)
+    row = one.row(retry)
+    assert (row.status, row.end_reason, row.requested_by) == ("ended", "skipped", SUPERSEDED_BY)
+    assert waiting(one) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "first", "second", "status"),
+    [
+        ("", 1000, 2000, FAILED),
+        ("", 2000, 1000, 0),
+        ("", 1000, None, 0),
+        ("", None, 2000, 0),
+        ("retry_superseded = true\n", 1000, 2000, 0),
+        ("catch_up = 2\n", 1000, 2000, 0),
+        ("max_concurrent = 2\n", 1000, 2000, 0),
+        ("coalesce = false\n", 1000, 2000, 0),
+    ],
+)
+def test_what_is_not_superseded(bench: Make, keys: str, first: int | None, second: int | None, status: int) -> None:
+    """A retry stays where nothing newer has succeeded, where people asked for it, and where each run counts."""
+    one = bench(TASK + keys)
+    ends(one, scheduled(one, first), FAILED)
+    (retry,) = waiting(one)
+    ends(one, scheduled(one, second), status)
+    assert retry in waiting(one)
+
+
+def test_a_failure_after_a_newer_success(bench: Make) -> None:
+    """An older run that fails after a newer one has succeeded is not tried again."""
+    one = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
+    older, newer = scheduled(one, 1000), scheduled(one, 2000)
+    ends(one, newer, 0)
+    assert newest_successes(one.store.database) == {"t": 2000}
+    ends(one, older, FAILED)
+    assert waiting(one) == []
+    rows = one.store.database.rows("SELECT requested_by FROM runs WHERE retry_of_run_id = ?", [older.id])
+    assert [tuple(row) for row in rows] == [(SUPERSEDED_BY,)]
+    assert newest_successes(one.store.database) == {}
+
+
+def test_the_next_scheduler_knows(bench: Make) -> None:
+    """A scheduler that takes over knows the newest success of tasks that have unfinished runs."""
+    one = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
+    scheduled(one, 1000)
+    ends(one, scheduled(one, 2000), 0)
+    units = make_units(one.store.database, one.config, first=False)
+    assert units["t"].newest_success == 2000
