@@ -240,7 +240,13 @@ class Upgrade:
         self._reloading.end()
 
     def _tell(self, state: str, why: str | None = None) -> None:
-        answer = {"number": self.number, "state": state, "why": why, "version": VERSION}
+        answer = {
+            "number": self.number,
+            "state": state,
+            "why": why,
+            "version": VERSION,
+            "environment": sys.prefix,
+        }
         with contextlib.suppress(OSError):  # ENOSPC: whoever asked reads the log
             new = f"{self._answer}.new"
             with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
+import sysconfig
 import threading
 from functools import partial
 from pathlib import Path
@@ -319,3 +321,20 @@ def test_as_process_1_under_a_service_manager(
             assert container.process.wait(60) == 0
         finally:
             container.clean()
+
+
+def test_a_command_of_another_environment(daemon: Daemon, tmp_path: Path) -> None:
+    """It ends with 1, names both environments and the remedy, and upgrades nothing."""
+    daemon.write("")
+    daemon.start()
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", other], check=True)
+    packages = sysconfig.get_path("purelib", vars={"base": str(other)})
+    paths = [path for path in sys.path if path]
+    Path(packages, "shared.pth").write_text("\n".join(paths))
+    command = [f"{other}/bin/python", "-c", "from supervisor.cli.entry import main; main()", "upgrade"]
+    done = subprocess.run([*command, "--config", str(daemon.config)], capture_output=True, text=True)
+    assert done.returncode == 1, done
+    assert f"the daemon runs from {sys.prefix}, and this command belongs to {other}\n" in done.stderr
+    assert f"run: {sys.prefix}/bin/ringward upgrade" in done.stderr
+    assert answer(daemon)["number"] == 0

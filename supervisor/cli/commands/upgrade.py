@@ -1,5 +1,7 @@
 """``ringward upgrade``: have the daemon become the version that is installed, without ending anything."""
 
+import os
+import sys
 import time
 from typing import Any
 
@@ -25,21 +27,46 @@ def command(settings: Settings, if_different: bool, as_json: bool) -> int:
     """Have the daemon go on as the version that is installed.
 
     It is the same process afterwards. Tasks and services run on, and not one line of theirs is lost. When the
-    installed version does not work, the daemon stays as it is.
+    installed version does not work, the daemon stays as it is. Call the program of the environment that the daemon runs
+    from: the daemon becomes the version that is installed there.
     """
     from supervisor.cli.running import Running
 
     daemon = Running(settings.data_directory())
-    before = daemon.answer()["version"]
-    if if_different and before == VERSION:
-        _show(as_json, {"upgraded": False, "from": before, "version": before})
+    before = daemon.answer()
+    if if_different and before["version"] == VERSION:
+        _show(as_json, {"upgraded": False, "from": VERSION, "version": VERSION})
         return exit_codes.OK
+    _check_environment(before.get("environment"))
     answer = daemon.upgrade(_TIMEOUT_S)
     if answer["state"] == "refused":
         raise Failure(f"not upgraded, {answer['version']} goes on: {answer['why']}", exit_codes.REFUSED)
     _wait_for_the_api(settings, answer["version"])
-    _show(as_json, {"upgraded": True, "from": before, "version": answer["version"]})
+    _show(as_json, {"upgraded": True, "from": before["version"], "version": answer["version"]})
     return exit_codes.OK
+
+
+def _check_environment(of_daemon: str | None) -> None:
+    """Refuse to ask for an upgrade that would take the version from another environment than this command's.
+
+    Args:
+        of_daemon: where the daemon's Python is; None: the daemon is of a release that does not say.
+
+    Raises:
+        Failure: the daemon runs from another environment.
+    """
+    if of_daemon is None or of_daemon == sys.prefix:
+        return
+    try:
+        if os.path.samefile(of_daemon, sys.prefix):
+            return
+    except OSError:  # ENOENT: it was removed
+        pass
+    raise Failure(
+        f"not upgraded: the daemon runs from {of_daemon}, and this command belongs to {sys.prefix}\n"
+        f"  install the new version in {of_daemon}, and run: {of_daemon}/bin/ringward upgrade",
+        exit_codes.REFUSED,
+    )
 
 
 def _wait_for_the_api(settings: Settings, version: str) -> None:
