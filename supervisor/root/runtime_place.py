@@ -56,7 +56,9 @@ class RuntimePlace:
         self._listen_again = listen_again
         self._restored = restored
         self._device: int | None = None
-        """File system on which the directory was."""
+        """File system on which the directory was; None: it has been missing from the beginning."""
+        with contextlib.suppress(FileNotFoundError):
+            self._device = os.stat(boot.runtime_dir).st_dev
         self._begun = f"{boot.runtime_dir}/begun"
         self._has_begun = os.path.lexists(self._begun)
         """It could be made: without memory for it there is none, and it is not missed."""
@@ -76,8 +78,6 @@ class RuntimePlace:
         self.due_s = now_s + _LOOK_S
         if self._holding:
             return
-        if self._device is None:
-            self._device = os.stat(self._boot.runtime_dir).st_dev
         gone = self._gone(scheduler_works=scheduler_works)
         if gone:
             self._holding = True
@@ -137,9 +137,8 @@ class RuntimePlace:
                 if boot.api_account is not None:
                     os.chmod(above, _PASSABLE)
             os.mkdir(boot.runtime_dir, _PRIVATE)
-            if (
-                os.stat(boot.runtime_dir).st_dev != self._device
-            ):  # rings on a disk would end us by SIGBUS when it is full
+            # Rings on a disk would end us by SIGBUS when it is full.
+            if self._device not in (None, os.stat(boot.runtime_dir).st_dev):
                 os.rmdir(boot.runtime_dir)
                 raise OSError(f"the file system of {above} is another one")
             if boot.api_account is not None:

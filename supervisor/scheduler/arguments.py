@@ -130,8 +130,11 @@ class _Restart(_Unit):
     rolling: bool
 
 
-class _Reload(TypedDict):
+class _By(TypedDict):
     by: str
+
+
+class _Reload(_By):
     dry_run: bool
 
 
@@ -175,6 +178,7 @@ OF_OPERATIONS: dict[str, Any] = {
     "task_pause": _Unit,
     "task_resume": _Unit,
     "reload": _Reload,
+    "clock_trust": _By,
 }
 
 
