@@ -50,13 +50,13 @@ def _clean_up(boot: Boot) -> None:
         sockets.append(boot.proxy_socket)
     files = [f"{boot.runtime_dir}/{name}" for name in ("listening.json", ANSWER, "database")]
     for path in (*sockets, *files, boot.database_problem, ring_path(boot.runtime_dir, DAEMON_RING)):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)
     survivors.clear(boot.runtime_dir)
     with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
         os.rmdir(boot.audit_dir)
     # Last: without it another daemon may take the directory, and make what is removed here.
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(f"{boot.runtime_dir}/{LOCK}")
     with contextlib.suppress(OSError):  # ENOTEMPTY: what has just been named, or another daemon's
         os.rmdir(boot.runtime_dir)

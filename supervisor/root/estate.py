@@ -131,7 +131,7 @@ class Estate:
         for run in list(self._records):
             self.forget(run)
         if stored and self._begun is not None:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 self._begun.clear()
 
     def record_of(self, run: str) -> Record | None:

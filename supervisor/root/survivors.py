@@ -38,13 +38,13 @@ def note(runtime_dir: str, name: str, pid: int) -> None:
 
 def forget(runtime_dir: str, name: str) -> None:
     """It has ended."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(f"{runtime_dir}/{_PREFIX}{name}")
 
 
 def clear(runtime_dir: str) -> None:
     """All have ended. Somebody may have removed the directory: that of a session goes with its user's last login."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(runtime_dir):
             if name.startswith(_PREFIX):
                 forget(runtime_dir, name.removeprefix(_PREFIX))
