@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from supervisor.messages import Frame
-from supervisor.root.ear import REST_S
+from supervisor.root.ear import REST_S, Ear
 from supervisor.root.instances import Instance
 from supervisor.root.tree import Trees
 from supervisor.root.watch import Watch
@@ -40,14 +40,17 @@ class Ears:
 
     def close(self, instance: Instance) -> None:
         """Take what it said at last, and hear no more."""
-        ear = instance.ear
-        if ear is None:
-            return
         self._listen(instance)
-        if ear.resume_at_s is None:
+        ear = self.release(instance)
+        if ear is not None:
+            ear.close()
+
+    def release(self, instance: Instance) -> Ear | None:
+        """Take the ear of a run away, open, for the process that becomes the run in place of this one."""
+        ear, instance.ear = instance.ear, None
+        if ear is not None and ear.fileno() in self._watch:
             self._watch.remove(ear.fileno())
-        ear.close()
-        instance.ear = None
+        return ear
 
     def _readable(self, instance: Instance) -> None:
         ear = instance.ear

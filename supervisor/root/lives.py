@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.logline import Log
 from supervisor.messages import Exited, Frame, Spawn
-from supervisor.root import leftovers, reaping, shim, stop
+from supervisor.root import leftovers, processes, reaping, shim, stop
 from supervisor.root.adoption import Heir, limit_again
 from supervisor.root.ears import Ears
 from supervisor.root.estate import Estate
@@ -293,18 +293,20 @@ class Lives:
         self._watch.remove(instance.pidfd)
         if not instance.adopted:  # else it tells the exit status in the end
             os.close(instance.pidfd)
-        self._ears.close(instance)
         instance.has_ended()
         instance.phase = Phase.DRAINING
         instance.deadline_s = None
+        unbegun = processes.has_executed_nothing(instance.pid) and not instance.adopted
         if instance.status_fd is not None:
             # EAGAIN: something of the command's holds it, so it did start; ECONNRESET: killed before it took our word.
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 words = os.read(instance.status_fd, 256).decode(errors="replace")
-                if words or instance.cause is None:  # else we ended it before it had come that far
+                if words or not (unbegun or instance.cause is not None):  # else we ended it before it had come that far
                     instance.reason = shim.explain(instance.spawn, words)
             os.close(instance.status_fd)
             instance.status_fd = None
+        if not self._begins_again(instance):
+            self._ears.close(instance)
         now_s = time.monotonic()
         # A stop gives the whole tree its time, not only the main process.
         if instance.cause is None or instance.killed or instance.kill_at_s is None:
@@ -314,6 +316,26 @@ class Lives:
         self._settle(instance, now_s)
         if instance.phase is Phase.DRAINING:
             self._timers.add(instance.kill_at_s, instance.run)
+
+    @staticmethod
+    def _begins_again(instance: Instance) -> bool:
+        """Whether its main process, a zombie, has provably executed nothing though nobody wanted it to end."""
+        if instance.adopted or instance.cause is not None or instance.reason is not None:
+            return False
+        return processes.has_executed_nothing(instance.pid)
+
+    def _begin_again(self, instance: Instance) -> None:
+        """Start another process for a run whose spare was killed before it had executed anything."""
+        run = instance.run
+        if reaping.reap(instance) is None:  # as in _report
+            self._timers.add(time.monotonic() + _LOOK_S[1], run)
+            return
+        del self.live[run]
+        self._ended_pipes.pop(run, None)
+        self._trees.mains.discard(instance.pid)
+        self._estate.forget(run)
+        self._note(run, f"process {instance.pid} was killed before it executed anything: starting another one")
+        self.starts.begin_again(instance.spawn, self._ears.release(instance))
 
     def _on_pipes_ended(self, run: str, silent: bool) -> None:
         instance = self.live.get(run)
@@ -386,6 +408,10 @@ class Lives:
             instance.cause = "overflow"
 
     def _seal(self, instance: Instance) -> None:
+        if self._begins_again(instance):
+            self._begin_again(instance)
+            return
+        self._ears.close(instance)
         instance.phase = Phase.SEALING
         instance.kill_at_s = None
         lines = [line for line in (instance.reason, reaping.own_failure(instance)) if line]
@@ -407,6 +433,7 @@ class Lives:
     def _on_sealed(self, run: str, lines: int) -> None:
         reason = self.stillborn.pop(run, None)
         if reason is not None:
+            self._noted.discard(run)
             self._exited(
                 Exited(run=run, status=None, cause="start_failed", reason=reason, ended_at=_now_ms(), lines=lines)
             )
@@ -475,6 +502,8 @@ class Lives:
 
     def begin_stop(self, instance: Instance, cause: str, by: str | None, *, force: bool = False) -> None:
         """Put an instance on the stop ladder."""
+        if instance.phase is Phase.DRAINING and self._begins_again(instance):
+            instance.cause, instance.by = cause, by
         before = instance.kill_at_s
         if instance.spawn.launched and instance.cause is None and instance.phase is Phase.RUNNING:
             self._send({"op": "stopping", "run": instance.run})

@@ -11,6 +11,8 @@ from typing import NamedTuple
 _GONE = frozenset(b"ZX")
 _LISTED = os.path.exists("/proc/thread-self/children")
 """Whether the kernel lists children (CONFIG_PROC_CHILDREN)."""
+_FORKED_NO_EXEC = 0x40
+"""PF_FORKNOEXEC of include/linux/sched.h: a fork sets it, a successful execve(2) clears it."""
 _READ_BYTES = 4096
 _LIST_BYTES = 65536
 
@@ -58,6 +60,12 @@ def read(pid: int, name: str) -> bytes:
         return b""
     finally:
         os.close(fd)
+
+
+def has_executed_nothing(pid: int) -> bool:
+    """Whether a process or zombie has only been forked, and never executed a program; False: nobody can tell."""
+    fields = read(pid, "stat").rpartition(b")")[2].split()
+    return len(fields) > 6 and bool(int(fields[6]) & _FORKED_NO_EXEC)
 
 
 def children(pid: int) -> list[int]:

@@ -426,7 +426,9 @@ class Pump(threading.Thread):
         fds = {stream: fd for stream, fd in ((STDOUT, out), (STDERR, err)) if fd is not None}
         make = functools.partial(self._writer, spawn, list(fds))
         # A terminal that is hung up may still be about to hand over what was written to it.
-        log = RunLog(spawn.run, spawn.log, make() if spawn.tty else None, make)
+        log = self._by_run.get(spawn.run)  # there is one when its first process ended before it executed anything
+        if log is None:
+            log = RunLog(spawn.run, spawn.log, make() if spawn.tty else None, make)
         log.record = record if spawn.secrets else None
         log.sources = {Source(fd, stream, log) for stream, fd in fds.items()}
         self._by_fd.update({source.fd: source for source in log.sources})

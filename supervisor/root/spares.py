@@ -58,6 +58,8 @@ class Held:
     def go(self) -> Started | None:
         """Let it become that; None when it is gone."""
         spare = self._spare
+        if _has_ended(spare.pidfd):  # the spawner may still have the channel open
+            return None
         try:
             spare.channel.send(b"\0", socket.MSG_NOSIGNAL)
         except OSError:  # EPIPE, ECONNRESET: it was killed
@@ -335,6 +337,12 @@ def _direct(plan: Plan) -> Direct | None:
         nofile=plan.nofile,
         carried=[os.fsencode(f"{name}={value}") for name, value in plan.carried.items()],
     )
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _is_child(pidfd: int) -> bool:

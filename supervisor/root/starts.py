@@ -164,6 +164,11 @@ class Starts:
             self._by_joining(start)
         return True
 
+    def begin_again(self, spawn: Spawn, ear: Ear | None) -> None:
+        """Start an instance whose spare ended before it had executed anything; never by another spare."""
+        self._on_begin(spawn.run)
+        self._by_joining(Start(spawn, ear))
+
     def next_s(self) -> float | None:
         """When :meth:`tend` is due (monotonic seconds)."""
         if self._in_vain:
