@@ -173,17 +173,17 @@ class Ring:
         static = Static.parse(os.pread(fd, PAGE, 0), path, KIND_RING)
         return cls(path, static, mmap.mmap(fd, RING_BLOCKS_AT + static.ring_blocks * static.block_size), fd)
 
-    def copied_file(self) -> int:
-        """Make the file again that somebody removed, with the same content; return its descriptor.
+    def copied_file(self, path: str) -> int:
+        """Make the file at `path` that somebody removed, with the same content; return its descriptor.
 
         Only while nobody writes. Pages that were never taken cost nothing in the new file either.
 
         Raises:
             OSError: no place, no such directory, no permission.
         """
-        fd = _new_file(self.path)
+        fd = _new_file(path)
         try:
-            share_file(fd, self.path)
+            share_file(fd, path)
             size = len(self.mm)
             os.ftruncate(fd, size)
             at = 0
@@ -194,7 +194,7 @@ class Ring:
                     os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - place), place), place)
         except BaseException:  # whatever it is, nobody else closes it
             os.close(fd)
-            os.unlink(self.path)
+            os.unlink(path)
             raise
         return fd
 

@@ -100,7 +100,7 @@ def take_up(found: dict[str, Any]) -> RingWriter:
 
 
 def in_a_new_file(writer: RingWriter) -> RingWriter:
-    """Return a writer that goes on for another one whose ring somebody removed, and close that one.
+    """Return a writer that goes on for another one whose ring is not at its path any more, and close that one.
 
     All that the old ring had is in the new one. Nobody may use the old writer meanwhile.
 
@@ -108,7 +108,7 @@ def in_a_new_file(writer: RingWriter) -> RingWriter:
         OSError: the ring cannot be made again; the old writer is as it was.
     """
     found = take_down(writer, lambda fd: fd)
-    new = take_up({**found, "fd": writer.ring.copied_file()})
+    new = take_up({**found, "fd": writer.ring.copied_file(writer.path)})
     writer.close()
     return new
 

@@ -107,12 +107,13 @@ class DoorbellServer:
         path, also = self._place
         return UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
 
-    def listen_again(self) -> None:
-        """Listen on a new socket, since somebody removed the file of the one before. Connections stay.
+    def listen_again(self, path: str) -> None:
+        """Listen on a new socket at `path`, since somebody removed the file of the one before. Connections stay.
 
         Raises:
             OSError: the path cannot be bound.
         """
+        self._place = path, self._place[1]
         listener = self._listen()
         self.listener.close()
         self.listener = listener

@@ -63,7 +63,7 @@ from supervisor.version import VERSION
 PROTOCOL = 2
 SPOKEN = range(1, PROTOCOL + 1)
 """The protocols of roots under which the helpers of this version work until the root has become this version, too."""
-_SINCE = {"stdin_open": 2, "stdin_file": 2, "stop_target": 2, "proxy_socket": 2, "run_token_key": 2}
+_SINCE = {"stdin_open": 2, "stdin_file": 2, "stop_target": 2, "proxy_socket": 2, "run_token_key": 2, "runtime_bases": 2}
 """The first protocol that has a field of :class:`Spawn` or :class:`Boot`; the others are in all of them."""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 LOCK = "lock"
@@ -176,6 +176,8 @@ class Boot:
     data_dir: str
     runtime_dir: str
     """Per-daemon directory on tmpfs, 0700, or 1750 for API workers of another user: rings and internal sockets."""
+    runtime_bases: list[str] = field(default_factory=list)
+    """Directories below which the runtime directory may be made when its shared memory is gone, the best first."""
     config_path: str
     listen: list[tuple[str, int]]
     """TCP addresses: loopback, or others when there is TLS or a trusted proxy."""

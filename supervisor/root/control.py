@@ -10,6 +10,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
@@ -120,7 +121,14 @@ class Control:
         )
         self._place_hold = Hold(self._watch, pump, pump.files)
         self._place = RuntimePlace(
-            boot, log, pump, self._place_hold, self._api.listeners, self._listen_again, self._on_place_restored
+            boot,
+            log,
+            pump,
+            self._place_hold,
+            self._api.listeners,
+            self._listen_again,
+            self._on_place_moved,
+            self._on_place_restored,
         )
         self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
         """Made once: when memory is short it is there."""
@@ -139,6 +147,11 @@ class Control:
             "settings": self._on_settings,
             "upgrade": self._on_upgrade,
         }
+
+    @property
+    def boot(self) -> Boot:
+        """The settings, as they are now."""
+        return self._boot
 
     def run(self) -> int:
         """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
@@ -338,14 +351,19 @@ class Control:
 
     def _on_settings(self, frame: Frame) -> None:
         """A reload has changed what was settled before the start."""
-        self._boot = Boot.from_dict(frame["boot"])
-        for helper in (self._scheduler, self._api):
-            helper.boot = self._boot
+        wanted = Boot.from_dict(frame["boot"])
+        # A scheduler of before a move of the runtime directory may have sent it.
+        self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
         self._lives.use_cgroups(self._boot.cgroups)
         self.on_settings(self._boot)
         if frame["api"] and self._ending is None and self._api.replace(time.monotonic()):
             self._log.info("replacing gunicorn, for other settings")
+
+    def _use(self, boot: Boot) -> None:
+        self._boot = boot
+        for helper in (self._scheduler, self._api):
+            helper.boot = boot
 
     def _on_ready_to_end(self, _frame: Frame) -> None:
         self._scheduler_done = True
@@ -436,9 +454,14 @@ class Control:
     def _listen_again(self) -> None:
         self._watch.remove(self._bell.listener.fileno())
         try:
-            self._bell.listen_again()
+            self._bell.listen_again(self._boot.root_bell)
         finally:
             self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
+
+    def _on_place_moved(self, boot: Boot) -> None:
+        self._use(boot)
+        self._pump.move(boot.runtime_dir)
+        self._upgrade.move(boot.runtime_dir)
 
     def _on_place_restored(self, anew: bool) -> None:
         """Have the helpers begin again, which hold what was removed; note what runs, if nothing there knows it."""
@@ -449,12 +472,14 @@ class Control:
             self.kept["lock"] = [data_lock, self._place.new_lock]
             self._place.new_lock = None
         if anew:
-            self._lives.note_again()
+            self._lives.note_again(self._boot)
         self._upgrade.introduce()
         now_s = time.monotonic()
         self._api.replace(now_s)
         if self._scheduler.part(now_s):
             self._log.info("starting scheduler and gunicorn anew")
+        else:  # it has just ended for want of the directory
+            self._scheduler.start_at_s = now_s
 
     # The end.
 

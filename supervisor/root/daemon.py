@@ -117,5 +117,5 @@ def run(
         pump.finish(timeout_s=2.0)
         files.finish(timeout_s=2.0)
         bell.close()
-        _clean_up(boot)
+        _clean_up(control.boot)
     return status

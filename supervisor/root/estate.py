@@ -61,8 +61,9 @@ class Estate:
         self._log.warning(f"runs whose start is not stored when the supervisor is killed may run twice: {why}")
         return None
 
-    def make_again(self, instances: Iterable[Instance]) -> None:
-        """Note what runs in a runtime directory that somebody removed and that is there again."""
+    def make_again(self, boot: Boot, instances: Iterable[Instance]) -> None:
+        """Note what runs in a runtime directory that somebody removed and that is there again, or elsewhere."""
+        self._boot = boot
         self._begun = self._make_begun()
         self._about = {}
         for instance in instances:

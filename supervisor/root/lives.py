@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from supervisor.logline import Log
-from supervisor.messages import Exited, Frame, Spawn
+from supervisor.messages import Boot, Exited, Frame, Spawn
 from supervisor.root import leftovers, processes, reaping, shim, stop
 from supervisor.root.adoption import Heir, limit_again
 from supervisor.root.ears import Ears
@@ -217,9 +217,9 @@ class Lives:
         times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._left.due_s)
         return min((at for at in times if at is not None), default=None)
 
-    def note_again(self) -> None:
+    def note_again(self, boot: Boot) -> None:
         """The runtime directory is a new one: note there what runs."""
-        self._estate.make_again(self.live.values())
+        self._estate.make_again(boot, self.live.values())
 
     def look_again(self) -> None:
         """What was being done when there was no memory left may have been done only in part."""

@@ -235,6 +235,12 @@ class Pump(threading.Thread):
         """Somebody has removed a ring."""
         return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
 
+    def move(self, runtime_dir: str) -> None:
+        """Have rings in another directory, while both threads wait; :meth:`make_rings_again` makes those of before."""
+        self._runtime_dir = runtime_dir
+        for log in (self._daemon, *self._by_run.values()):
+            log.move_ring(ring_path(runtime_dir, log.name))
+
     def make_rings_again(self) -> int:
         """Make the rings again that somebody removed, while both threads wait; return how many.
 

@@ -142,6 +142,11 @@ class RunLog:
             return False
         return not (self.sealing or writer.sealed)
 
+    def move_ring(self, path: str) -> None:
+        """Have the ring at another path, where it is not yet."""
+        if self._writer is not None:
+            self._writer.path = path
+
     def make_ring_again(self) -> None:
         """Go on in a new file with all that the ring had, while both threads wait.
 

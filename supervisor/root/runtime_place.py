@@ -3,6 +3,7 @@
 At the last logout of a user logind removes what the user has in shared memory, unless that user lingers or is a system
 user (RemoveIPC, logind.conf(5)); people remove it by hand. Mapped rings live on without a name. So they are copied into
 new files, with all that they have; sockets get a new file each, and the helpers start anew, since they hold the old.
+Where the shared memory itself is gone (umount of $XDG_RUNTIME_DIR) all of this is made in the next place that is fit.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from logring.sharing import LISTED_FOR_READERS
 from supervisor.counted import counted
@@ -19,6 +21,7 @@ from supervisor.messages import LOCK, Boot
 from supervisor.root.gate import Hold
 from supervisor.root.listeners import CannotListen, listen_again
 from supervisor.root.pump import Pump
+from supervisor.shared_memory import Unfit, file_system_types, fit
 
 _LOOK_S = 1.0
 _PRIVATE = 0o700
@@ -35,6 +38,7 @@ class RuntimePlace:
         hold: stops pump and file thread.
         listeners: of the API; new ones take the places of old ones.
         listen_again: makes the doorbell of the rings listen on a new socket.
+        moved: called with other settings when the directory has another place, before anything is made there.
         restored: called when all is there again; takes whether the directory is a new one.
     """
 
@@ -46,6 +50,7 @@ class RuntimePlace:
         hold: Hold,
         listeners: list[socket.socket],
         listen_again: Callable[[], None],
+        moved: Callable[[Boot], None],
         restored: Callable[[bool], None],
     ) -> None:
         self._boot = boot
@@ -54,12 +59,8 @@ class RuntimePlace:
         self._hold = hold
         self._listeners = listeners
         self._listen_again = listen_again
+        self._moved = moved
         self._restored = restored
-        self._device: int | None = None
-        """File system on which the directory was; None: it has been missing from the beginning."""
-        with contextlib.suppress(FileNotFoundError):
-            self._device = os.stat(boot.runtime_dir).st_dev
-        self._begun = f"{boot.runtime_dir}/begun"
         self._has_begun = os.path.lexists(self._begun)
         """It could be made: without memory for it there is none, and it is not missed."""
         self._failing = ""
@@ -99,63 +100,90 @@ class RuntimePlace:
 
     def _make_again(self, gone: list[str], held: bool) -> None:
         self._holding = False
+        before = self._boot
         if not held:  # a disk with logs does not answer: the next look tries again
             return
         try:
-            anew = self._make_directory()
+            anew = self._find_place()
             if not os.path.lexists(self._boot.root_bell):
                 self._listen_again()
             listen_again(self._boot, self._listeners)
             rings = self._pump.make_rings_again()
-        except (OSError, CannotListen) as err:
+        except (OSError, Unfit, CannotListen) as err:
             self._fail(f"{', '.join(gone)} was removed and cannot be made again: {_why(err)}")
             return
         finally:
             self._hold.release()
         self._failing = ""
-        self._log.error(f"{', '.join(gone)} was removed; it is there again, with {counted(rings, 'ring')}")
+        moved = self._boot is not before
+        where = f"it is in {self._boot.runtime_dir} now" if moved else "it is there again"
+        self._log.error(f"{', '.join(gone)} was removed; {where}, with {counted(rings, 'ring')}")
         self._restored(anew)
         self._has_begun = os.path.lexists(self._begun)
 
     def _fail(self, text: str) -> None:
         if text != self._failing:
             self._failing = text
-            self._log.error(f"{text}; until then output of new runs is lost; a restart takes another place")
+            self._log.error(f"{text}; until then output of new runs is lost")
 
-    def _make_directory(self) -> bool:
+    def _find_place(self) -> bool:
+        """Make the directory where it was, else in the next place that is fit; return whether it is a new one.
+
+        Raises:
+            OSError, Unfit: why it cannot be where it was; there is no other place, either.
+        """
+        try:
+            return self._make_directory(self._boot)
+        except (OSError, Unfit):
+            if os.path.isdir(self._boot.runtime_dir):
+                raise  # no other place: the next start would find two
+            for base in self._boot.runtime_bases:
+                boot = replace(self._boot, runtime_dir=f"{base}/{self._boot.daemon_id}")
+                try:
+                    self._make_directory(boot)
+                except (OSError, Unfit):
+                    continue
+                self._boot = boot
+                self._moved(boot)
+                return True
+            raise
+
+    def _make_directory(self, boot: Boot) -> bool:
         """Make the directory, its lock and that of the audit, where they are missing; return whether it is a new one.
 
         Raises:
-            OSError: it cannot be made, would not be in the shared memory of before, or another daemon has it.
+            OSError: it cannot be made, or another daemon has it.
+            Unfit: it would not be in shared memory, or others could write there.
         """
-        boot = self._boot
         above = os.path.dirname(boot.runtime_dir)
-        anew = not os.path.isdir(boot.runtime_dir)
+        anew = boot is not self._boot or not os.path.isdir(boot.runtime_dir)
         if anew:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(above, _PRIVATE)
-                if boot.api_account is not None:
-                    os.chmod(above, _PASSABLE)
-            os.mkdir(boot.runtime_dir, _PRIVATE)
-            # Rings on a disk would end us by SIGBUS when it is full.
-            if self._device not in (None, os.stat(boot.runtime_dir).st_dev):
-                os.rmdir(boot.runtime_dir)
-                raise OSError(f"the file system of {above} is another one")
+            fit(above, boot.runtime_dir, file_system_types())
             if boot.api_account is not None:
+                os.chmod(above, _PASSABLE)
                 os.chown(boot.runtime_dir, -1, boot.api_account[1])
                 os.chmod(boot.runtime_dir, LISTED_FOR_READERS)
-        if not os.path.lexists(f"{boot.runtime_dir}/{LOCK}"):
-            self._lock()
+        if anew or not os.path.lexists(f"{boot.runtime_dir}/{LOCK}"):
+            self._lock(boot)
             anew = True
         if not os.path.lexists(boot.audit_dir):
             os.mkdir(boot.audit_dir, _PRIVATE)
             if boot.api_account is not None:
                 os.chown(boot.audit_dir, *boot.api_account)
-        return anew or not os.path.lexists(self._begun)
+        return anew or not os.path.lexists(f"{boot.runtime_dir}/begun")
 
-    def _lock(self) -> None:
+    @property
+    def _begun(self) -> str:
+        return f"{self._boot.runtime_dir}/begun"
+
+    def _lock(self, boot: Boot) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(f"{self._boot.runtime_dir}/{LOCK}", flags, 0o600)
+        try:
+            fd = os.open(f"{boot.runtime_dir}/{LOCK}", flags, 0o600)
+        except OSError:  # ENOSPC
+            with contextlib.suppress(OSError):  # ENOTEMPTY: it was there before
+                os.rmdir(boot.runtime_dir)
+            raise
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -78,7 +78,7 @@ class Upgrade:
     ) -> None:
         self._watch = watch
         self._log = log
-        self._answer = f"{runtime_dir}/{ANSWER}"
+        self.move(runtime_dir)
         self._env = env
         self._hold = hold
         self._reloading = reloading
@@ -95,6 +95,10 @@ class Upgrade:
         """Of the upgrade, over all versions."""
         self.by: str | None = None
         """The version that has just handed over to us; None: nobody has."""
+
+    def move(self, runtime_dir: str) -> None:
+        """Answer in this directory from now on."""
+        self._answer = f"{runtime_dir}/{ANSWER}"
 
     @property
     def trial_pid(self) -> int | None:

@@ -45,10 +45,11 @@ def command(settings: Settings, as_json: bool) -> int:
 
 
 def _findings(settings: Settings) -> Iterator["Finding"]:
-    from supervisor.cli.boot.runtimedir import file_system_types, places
+    from supervisor.cli.boot.runtimedir import places
     from supervisor.config.lookup import data_dir
     from supervisor.doctor import data, host
     from supervisor.doctor.clock import clock
+    from supervisor.shared_memory import file_system_types
 
     finding, config, workers = _configuration(settings)
     yield finding

@@ -114,6 +114,7 @@ def _begin(
         daemon_id=daemon_id,
         data_dir=directory,
         runtime_dir=place.path,
+        runtime_bases=runtimedir.bases(daemon_id, os.environ, shared=shared),
         config_path=config.path,
         listen=addresses or list(config.http.listen),
         http_socket=http_socket,
