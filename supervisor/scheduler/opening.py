@@ -36,8 +36,9 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
             if root.refusal is not None:
                 open_reader(boot.database).close()  # refuses what is to be migrated
             if boot.database_url is None and root.refusal is None:
-                durability, running = config.storage.durability, root.epoch > 1
-                database = open_mended(boot, durability, log, worked=root.worked, running=running, lost=lost)
+                # A first scheduler that died before it had made a database has left no history behind.
+                durability, worked = config.storage.durability, root.worked
+                database = open_mended(boot, durability, log, worked=worked, running=worked, lost=lost)
             else:
                 database = open_writer(boot.database, config.storage.durability)
         except (Away, InDoubt, Lost, Replaced) as err:

@@ -155,11 +155,13 @@ def test_a_session_while_there_is_no_database(own: Daemon) -> None:
     """503, as for everybody: it is no failure of ours, and it passes."""
     session = cookie(login(own))
     os.rename(own.boot.database, f"{own.boot.database}.away")
+    os.mkdir(own.boot.database)  # else the writer puts the file back
     try:
         answer = own.get("/api/runs", session, unix=False)
         assert answer.status == 503
         assert "Retry-After" in answer.headers
     finally:
+        os.rmdir(own.boot.database)
         os.rename(f"{own.boot.database}.away", own.boot.database)
     assert own.get("/api/runs", session, unix=False).status == 200
 

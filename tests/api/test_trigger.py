@@ -26,7 +26,7 @@ def test_trigger(daemon: Daemon) -> None:
     body = answer.json
     assert is_ulid(body["id"])
     assert daemon.scheduler.calls == [
-        ("trigger", {"run": body["id"], "task": "job", "triggered_by": "api", "by": "uid 0"})
+        ("trigger", {"run": body["id"], "task": "job", "triggered_by": "api", "by": "uid 0", "credential": "uid 0"})
     ]
     assert (body["status"], body["triggered_by"], body["exit_code"]) == ("pending", "api", -1)
     assert "params" not in body

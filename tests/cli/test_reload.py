@@ -83,10 +83,10 @@ def test_a_refusal(daemon: FakeDaemon, ringward: Ringward, status: int, code: in
 
 
 def test_a_file_that_does_not_even_say_where_the_daemon_is(ringward: Ringward, tmp_path: Path) -> None:
-    """Is as invalid as any other."""
+    """A file whose data_dir cannot be read is as invalid as any other."""
     path = tmp_path / "ringward.toml"
-    path.write_text("[daemon\n")
+    path.write_text("[daemon]\ndata_dir = /srv\n")
     path.chmod(0o600)
     result = ringward("reload", "--config", str(path), plain=True)
     assert result.exit_code == 78
-    assert f"{path}:1" in result.stderr
+    assert f"{path}:2" in result.stderr

@@ -298,7 +298,6 @@ WITHOUT_SHAPES = (
     ("GET", "/api/daemon/identity"),
     ("GET", "/api/daemon/log/stream"),
     ("POST", "/api/daemon/reload"),
-    ("POST", "/api/daemon/trust-clock"),
     ("GET", "/api/local/credentials"),
     ("GET", "/api/system"),
     ("GET", "/api/system/metrics"),
@@ -324,6 +323,7 @@ WITHOUT_SHAPES = (
 )
 
 OUR_OWN = (
+    ("POST", "/api/daemon/trust-clock"),
     ("GET", "/api/tasks/{taskName}/schedule"),
     ("GET", "/api/tasks/{taskName}/days"),
     ("GET", "/api/tasks/{taskName}/resources"),

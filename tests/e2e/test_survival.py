@@ -332,7 +332,7 @@ def test_what_had_begun_is_not_begun_again(daemon: Daemon, tmp_path: Path, goes_
 
 
 def test_what_ended_while_nothing_could_be_stored(daemon: Daemon, tmp_path: Path) -> None:
-    """A shutdown gives up on the end of such a run, and the next start does not begin it again."""
+    """A shutdown gives up on the end of such a run and exits with 1; the next start does not begin the run again."""
     pids = tmp_path / "pids"
     daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'\"\n", daemon='shutdown_timeout = "1s"\n')
     daemon.start()
@@ -341,7 +341,7 @@ def test_what_ended_while_nothing_could_be_stored(daemon: Daemon, tmp_path: Path
     daemon.helper("ringward scheduler").suspend()
     os.kill(daemon.pid, signal.SIGCONT)
     until(lambda: pids.exists() and pids.read_text(), "its process")
-    assert daemon.stop() == 0
+    assert daemon.stop() == 1
     daemon.start()
     assert daemon.ended(run)["endReason"] == "crashed"
     assert len(pids.read_text().split()) == 1

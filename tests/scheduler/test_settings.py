@@ -20,6 +20,7 @@ NEVER = {
     "config_path",
     "token",
     "run_token_key",
+    "runtime_bases",
     "started_at",
     "overridden",
     "private_variables",
