@@ -42,6 +42,17 @@ def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
             link += nodes.inline("", app.env.titles[page].astext(), classes=["doc"])
 
 
+def _link_keys(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """Make a key of a table that has an anchor a link to itself, so that a reader can copy its address."""
+    for entry in tree.findall(nodes.entry):
+        for paragraph in entry.children:
+            if isinstance(paragraph, nodes.paragraph) and paragraph["ids"]:
+                link = nodes.reference("", "", *paragraph.children, refuri=f"#{paragraph['ids'][0]}", internal=True)
+                paragraph.children = []
+                paragraph += link
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("doctree-resolved", _link_pages)
+    app.connect("doctree-resolved", _link_keys)

@@ -61,11 +61,18 @@ def section(page: Path, title: str) -> docutils.nodes.section:
     raise AssertionError(f"{page.name} has no section {title}")
 
 
-def rows(page: Path, title: str) -> list[list[str]]:
-    """Cells of the first table in a section, without its head."""
-    table = next(section(page, title).findall(docutils.nodes.table))
+def cells(table: docutils.nodes.table) -> list[list[str]]:
+    """Return the text of each cell of a table, row by row, without its head."""
     body = next(table.findall(docutils.nodes.tbody))
-    return [[cell.astext() for cell in row.findall(docutils.nodes.entry)] for row in body.findall(docutils.nodes.row)]
+    return [
+        [cell.astext().strip() for cell in row.findall(docutils.nodes.entry)]
+        for row in body.findall(docutils.nodes.row)
+    ]
+
+
+def rows(page: Path, title: str) -> list[list[str]]:
+    """Return the cells of the first table in a section."""
+    return cells(next(section(page, title).findall(docutils.nodes.table)))
 
 
 def commands(page: Path) -> Iterator[list[str]]:
@@ -97,7 +104,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
     """Relative links, files of the repository that are named, and tests that are cited."""
     for reference in parsed(page).findall(docutils.nodes.reference):
         target = reference.get("refuri", "")
-        if not target.startswith(("http://", "https://")):
+        if target and not target.startswith(("http://", "https://")):  # without one: a section of this page
             path, _, anchor = target.partition("#")
             assert (page.parent / path).is_file(), target
             assert not anchor or anchor in parsed(page.parent / path).ids, target
@@ -132,13 +139,23 @@ def test_the_keys_of_a_section(title: str) -> None:
 
 
 def test_the_keys_of_tasks_and_services() -> None:
-    """As for the sections, and which of the two has each key."""
+    """The tables, read one after the other, have every key of the schema, and say which kind of unit has it."""
     wanted = []
     for key in KEYS:
         kinds = key.places & {"task", "service"}
         if kinds:
             wanted.append((key.name, "both" if len(kinds) == 2 else next(iter(kinds)), shown(key.default)))
-    assert [(row[0], row[1], row[3]) for row in rows(BY_NAME["configuration"], UNITS)] == wanted
+    tables = section(BY_NAME["configuration"], UNITS).findall(docutils.nodes.table)
+    assert [(row[0], row[1], row[3]) for table in tables for row in cells(table)] == wanted
+
+
+def test_every_key_has_an_anchor() -> None:
+    """Pages and messages can link to a key: ``#http-listen``, or ``#key-cron`` for a task or service."""
+    ids = parsed(BY_NAME["configuration"]).ids
+    for key in KEYS:
+        for place in key.places:
+            anchor = f"{'key' if place in ('task', 'service') else place}-{key.name.replace('_', '-')}"
+            assert anchor in ids, f'write ".. _{anchor}:" before ``{key.name}``'
 
 
 def test_no_place_of_the_schema_is_forgotten() -> None:
