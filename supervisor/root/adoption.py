@@ -1,7 +1,25 @@
-"""Runs that a killed root left, taken out of the service manager's descriptor store.
+"""Runs that another root owned: handed over in an upgrade, or left by one that was killed.
 
-A run of which anything is missing is not adopted: its pipes are closed, and the scheduler ends its processes before it
-starts anything, as it does after the end of a root without such a store.
+In both cases :func:`recover` makes them of the same :class:`.schema.RunState`. What stays different:
+
+================  ==================================  ==============================================================
+what              upgrade (there is an ExactState)    recovery (from the service manager's descriptor store)
+================  ==================================  ==============================================================
+main process      our child: waitid, rusage; as a     not our child: its pidfd tells of its end, its status may stay
+                  zombie it holds its id              unknown, and its id is free at once
+descriptors       by number                           by device and inode
+log               writer and file as they were        the ring is opened again; unpublished output is lost
+held by masks     in the writer                       from its place in the record
+redrawn lines     screen and history as they were     the screen begins empty
+notify socket     kept with its queue                 bound again; what waited in it is lost
+sealing           goes on                             the pipes are drained once more
+helpers           kept, replaced later                ended as stale before anything starts
+starts under way  waited for, at most 10 s            found in the note of begun runs: they have crashed
+cgroup limits     hold                                set again
+================  ==================================  ==============================================================
+
+A run of which anything is missing is not recovered: its pipes are closed, and the scheduler ends its processes before
+it starts anything, as it does after the end of a root without such a store.
 """
 
 import os
@@ -9,6 +27,7 @@ import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from logring.errors import LogError
 from logring.layout import STDERR, STDOUT
@@ -24,33 +43,145 @@ from supervisor.root.instances import Instance, Phase
 from supervisor.root.pidfds import is_pidfd
 from supervisor.root.record import Record
 from supervisor.root.runlog import RunLog, Source, prepare
-from supervisor.root.schema import SCHEMA
+from supervisor.root.schema import ExactState, RunState, instance_of, remember, take_up_exact
 
 
-class _Unusable(Exception):
+class Unusable(Exception):
     """Something is missing."""
 
 
 @dataclass
-class Heir:
+class Stored:
+    """What the service manager has of a run whose root was killed."""
+
+    fds: list[int]
+    record: Record
+    pipes: dict[str, list[int]]
+    """Device and inode of each, as the record has them."""
+    ring: str
+    """Path of the ring."""
+    log: Log
+    """The daemon's."""
+    used: set[int] = field(default_factory=set)
+    """Those of `fds` that are in use from now on."""
+
+
+@dataclass
+class RecoveredRun:
     """One run that is taken over."""
 
     run: str
-    record: Record
-    fds: dict[str, list[int]]
-    """Its pipes, as the record knows them."""
     instance: Instance | None = None
     """None: it has ended."""
     exited: Exited | None = None
-    pipes: dict[str, int] = field(default_factory=dict)
     log: RunLog | None = None
     """Its log so far; None: it has printed nothing yet, or the log is complete."""
+    stalled_at_s: float | None = None
+    """Since when the log waits for its file."""
+    record: Record | None = None
+    """None: it has none, or that is taken over with all others."""
+    identities: dict[str, list[int]] = field(default_factory=dict)
+    """Its pipes, as the record knows them."""
+    pipes: dict[str, int] = field(default_factory=dict)
+    """Those that no log reads yet."""
     lines: int | None = None
-    """Of a complete log."""
+    """Of a log that was complete when the root was killed."""
 
 
-def adopt(handed_back: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[Heir], list[str]]:
-    """The runs that can be gone on with, and the ids of the others, whose descriptors are closed.
+def recover(state: RunState, exact: ExactState | None, stored: Stored | None = None) -> RecoveredRun:
+    """Return a run that goes on. In an upgrade nothing is changed by that.
+
+    Args:
+        state: what another root knew of it.
+        exact: what is kept in an upgrade; None: that root was killed.
+        stored: what is left of it then.
+
+    Raises:
+        Unusable: something is missing.
+        Foreign, KeyError, TypeError: another version wrote it.
+        OSError: the ring cannot be mapped.
+        LogError: it is no ring of ours.
+    """
+    found = RecoveredRun(state.run, exited=state.details.exited)
+    if exact is not None:
+        if found.exited is None:
+            found.instance = instance_of(state, -1 if exact.pidfd is None else exact.pidfd, exact.status_fd)
+            take_up_exact(found.instance, state, exact)
+        if exact.log is not None:
+            found.log, found.stalled_at_s = RunLog.take_up(exact.log), exact.log["since_s"]
+        return found
+    if stored is None:
+        raise Unusable("there is nothing of it")
+    found.record, found.identities = stored.record, stored.pipes
+    if found.exited is None:
+        found.instance = _adopted(state, stored, found)
+    _reopen_log(found, state.start.request.log, stored)
+    if found.instance is not None:
+        found.instance.ear = _bind_again(found.instance, state, stored.log)
+        stored.used.update(fd for fd in (found.instance.pidfd, found.instance.status_fd) if fd is not None)
+        if found.lines is None:
+            stored.used.update(found.pipes.values())
+        else:
+            found.pipes.clear()
+    return found
+
+
+def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> Instance:
+    pidfd = next((fd for fd in stored.fds if is_pidfd(fd)), None)
+    by_identity = {tuple(identity(fd)): fd for fd in stored.fds if fd != pidfd}
+    wanted = {what: tuple(pair) for what, pair in stored.pipes.items()}
+    found.pipes = {what: by_identity[one] for what, one in wanted.items() if one in by_identity}
+    if pidfd is None or found.pipes.keys() != wanted.keys():
+        raise Unusable("not all of its descriptors were stored")
+    status_fd = found.pipes.pop("status", None)
+    instance = instance_of(state, pidfd, status_fd if state.progress.unexecuted else None)
+    instance.adopted, instance.cut_off = True, False
+    if instance.phase is Phase.SEALING:  # once more
+        instance.phase, instance.kill_at_s = Phase.DRAINING, time.monotonic()
+    return instance
+
+
+def _bind_again(instance: Instance, state: RunState, log: Log) -> Ear | None:
+    if instance.spawn.notify is None or instance.phase is not Phase.RUNNING:
+        return None
+    try:
+        ear = Ear(instance.spawn)
+    except OSError as err:
+        log.error(f"{instance.spawn.task} {instance.run} is not listened to any more: {err.strerror}")
+        return None
+    remember(ear, state)
+    return ear
+
+
+def _reopen_log(found: RecoveredRun, path: str, stored: Stored) -> None:
+    written = Written.read(path, found.run)
+    writer = reopen(stored.ring, found.run, written)
+    if writer is None:
+        if written is not None and not written.sealed and found.exited is None:
+            raise Unusable("its ring is gone")
+        found.lines = written.lines if written is not None else None
+        return
+    log = found.log = RunLog(found.run, path, writer)
+    if written is not None:
+        log.file = LogFileWriter(path, writer, writer.file_blocks)
+        log.file.progress = written.progress
+    if writer.sealed:
+        found.lines = writer.lines
+    elif found.instance is not None:
+        streams = (("out", STDOUT), ("err", STDERR))
+        log.sources = {Source(found.pipes[what], stream, log) for what, stream in streams if what in found.pipes}
+        _prepare(log, found.instance.spawn, stored.record)
+
+
+def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
+    prepare(log.writer, spawn, [source.stream for source in log.sources])
+    log.record = record if spawn.secrets else None
+    log.held = record.held()
+    log.writer.hold(*log.held)
+
+
+def recover_stored(handed_back: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[RecoveredRun], list[str]]:
+    """The runs of a killed root that can be gone on with, and the ids of the others, whose descriptors are closed.
 
     Args:
         handed_back: descriptors by run.
@@ -60,103 +191,31 @@ def adopt(handed_back: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list
     wanted = about(boot)
     found, refused = [], []
     for run, fds in handed_back.items():
-        taken: set[int] = set()
+        used: set[int] = set()
         try:
-            found.append(_one(run, fds, wanted, boot, log, taken))
-        except (_Unusable, Foreign, KeyError, TypeError, ValueError, OSError, LogError) as err:
+            state, stored = _read(run, fds, wanted, ring_path(boot.runtime_dir, run), log)
+            found.append(recover(state, None, stored))
+            used = stored.used
+        except (Unusable, Foreign, KeyError, TypeError, ValueError, OSError, LogError) as err:
             log.warning(f"{run} cannot be gone on with: {err!r}")
             refused.append(run)
-            taken.clear()
-        for fd in set(fds) - taken:
+        for fd in set(fds) - used:
             os.close(fd)
     return found, refused
 
 
-def _one(run: str, fds: list[int], wanted: dict[str, object], boot: Boot, log: Log, taken: set[int]) -> Heir:
-    """One of them; `taken` gets those of its descriptors that are in use from now on."""
+def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log) -> tuple[RunState, Stored]:
     memory = next((fd for fd in fds if stat.S_ISREG(os.fstat(fd).st_mode) and not is_pidfd(fd)), None)
     record = Record(memory) if memory is not None else None
     known = record.read() if record is not None else None
     if memory is None or record is None or known is None:
-        raise _Unusable("there is no record of it")
-    differing = [name for name, value in wanted.items() if known.get(name) != value]
+        raise Unusable("there is no record of it")
+    differing = [name for name, value in wanted.items() if known.about.get(name) != value]
     if differing:
-        raise _Unusable(f"the record is of another {differing[0]}")
-    heir = Heir(run, record, known["fds"])
-    taken.add(memory)
-    if "exited" in known:
-        heir.exited = Exited(**known["exited"])
-        path = known["log"]
-    else:
-        heir.instance = _instance(known, fds, heir)
-        taken.update((heir.instance.pidfd, *heir.pipes.values()))
-        if heir.instance.status_fd is not None:
-            taken.add(heir.instance.status_fd)
-        path = heir.instance.spawn.log
-    _take_log(heir, path, ring_path(boot.runtime_dir, run))
-    if heir.instance is not None:
-        heir.instance.ear = _ear(heir.instance, known["heard"], log)
-    if heir.instance is not None and heir.lines is not None:
-        for what in ("out", "err"):
-            taken.discard(heir.pipes.pop(what, -1))
-    return heir
-
-
-def _instance(known: dict[str, object], fds: list[int], heir: Heir) -> Instance:
-    instance = SCHEMA.up(known["instance"])
-    if not isinstance(instance, Instance) or instance.run != heir.run:
-        raise _Unusable("the record is another run's")
-    pidfd = next((fd for fd in fds if is_pidfd(fd)), None)
-    by_identity = {tuple(identity(fd)): fd for fd in fds if fd != pidfd}
-    heir.pipes = {what: by_identity[one] for what, pair in heir.fds.items() if (one := tuple(pair)) in by_identity}
-    if pidfd is None or heir.pipes.keys() != heir.fds.keys():
-        raise _Unusable("not all of its descriptors were stored")
-    status_fd = heir.pipes.pop("status", None)
-    instance.pidfd, instance.status_fd = pidfd, status_fd if instance.status_fd is not None else None
-    instance.adopted, instance.cut_off = True, False
-    if instance.phase is Phase.SEALING:  # once more
-        instance.phase, instance.kill_at_s = Phase.DRAINING, time.monotonic()
-    return instance
-
-
-def _ear(instance: Instance, heard: object, log: Log) -> Ear | None:
-    if instance.spawn.notify is None or instance.phase is not Phase.RUNNING:
-        return None
-    try:
-        ear = Ear(instance.spawn)
-    except OSError as err:
-        log.error(f"{instance.spawn.task} {instance.run} is not listened to any more: {err.strerror}")
-        return None
-    if isinstance(heard, dict):
-        ear.ready_at, ear.status = heard.get("ready_at"), heard.get("status")
-    return ear
-
-
-def _take_log(heir: Heir, path: str, ring: str) -> None:
-    written = Written.read(path, heir.run)
-    writer = reopen(ring, heir.run, written)
-    if writer is None:
-        if written is not None and not written.sealed and heir.exited is None:
-            raise _Unusable("its ring is gone")
-        heir.lines = written.lines if written is not None else None
-        return
-    log = heir.log = RunLog(heir.run, path, writer)
-    if written is not None:
-        log.file = LogFileWriter(path, writer, writer.file_blocks)
-        log.file.progress = written.progress
-    if writer.sealed:
-        heir.lines = writer.lines
-    elif heir.instance is not None:
-        streams = (("out", STDOUT), ("err", STDERR))
-        log.sources = {Source(heir.pipes[what], stream, log) for what, stream in streams if what in heir.pipes}
-        _prepare(log, heir.instance.spawn, heir.record)
-
-
-def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
-    prepare(log.writer, spawn, [source.stream for source in log.sources])
-    log.record = record if spawn.secrets else None
-    log.held = record.held()
-    log.writer.hold(*log.held)
+        raise Unusable(f"the record is of another {differing[0]}")
+    if known.state.run != run:
+        raise Unusable("the record is another run's")
+    return known.state, Stored(fds, record, known.fds, ring, log, {memory})
 
 
 def limit_again(instances: Iterable[Instance], log: Log) -> None:

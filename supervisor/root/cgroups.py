@@ -54,13 +54,13 @@ class Usage:
 class Cgroup:
     """The cgroup of one run."""
 
-    __slots__ = ("_controllers", "limits", "path")
+    __slots__ = ("controllers", "limits", "path")
 
     def __init__(self, path: str, controllers: frozenset[str] = frozenset()) -> None:
         self.path = path
         self.limits: set[str] = set()
         """Of memory and cpu those that it limits."""
-        self._controllers = controllers
+        self.controllers = controllers
 
     @property
     def procs(self) -> str:
@@ -117,8 +117,8 @@ class Cgroup:
         """What was used until now; None when that cannot be read."""
         try:
             cpu = _numbers(_read(f"{self.path}/cpu.stat"))
-            events = _numbers(_read(f"{self.path}/memory.events")) if "memory" in self._controllers else {}
-            io = _disk_bytes(_read(f"{self.path}/io.stat")) if "io" in self._controllers else (None, None)
+            events = _numbers(_read(f"{self.path}/memory.events")) if "memory" in self.controllers else {}
+            io = _disk_bytes(_read(f"{self.path}/io.stat")) if "io" in self.controllers else (None, None)
         except OSError:  # ENOENT, ENODEV: removed
             return None
         kills = events.get("oom_kill", 0)

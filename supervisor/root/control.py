@@ -16,8 +16,8 @@ from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
 from supervisor.logline import Log
 from supervisor.messages import Boot, Frame, ProtocolError
-from supervisor.root.adoption import adopt
-from supervisor.root.estate import Estate
+from supervisor.root.adoption import recover_stored
+from supervisor.root.estate import RunRecords
 from supervisor.root.fdstore import Store
 from supervisor.root.gate import Hold
 from supervisor.root.handover import Keep, Table
@@ -75,9 +75,9 @@ class Control:
         # With process 1 everything ends.
         self._store = Store(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
         self._watchdog = Watchdog(os.environ, time.monotonic())
-        self._estate = Estate(boot, self._store, log)
+        self._records = RunRecords(boot, self._store, log)
         self._lives = Lives(
-            boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._estate
+            boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
         )
         pump.connect(self._lives.notices)
         is_init = os.getpid() == 1
@@ -392,6 +392,9 @@ class Control:
         """All that the next root goes on with, while the threads wait."""
         while self._pump.catch_up() | self._lives.notices.catch_up():
             pass
+        lives, pump = self._lives.take_down(keep), self._pump.take_down(keep)
+        logs = {log["name"]: log for log in pump["logs"]}
+        runs = self._lives.runs(logs, keep)
         return {
             "boot": self._boot.to_dict(),
             "number": self._upgrade.number,
@@ -401,9 +404,10 @@ class Control:
             "kept": {what: [keep(fd) for fd in fds] for what, fds in self.kept.items()},
             "scheduler": self._scheduler.take_down(keep),
             "api": self._api.take_down(keep),
-            "lives": self._lives.take_down(keep),
+            "runs": runs,
+            "lives": lives,
             "store": self._store.take_down(keep),
-            "pump": self._pump.take_down(keep),
+            "pump": {**pump, "logs": list(logs.values())},
         }
 
     def take_up(self, found: Inherited) -> None:
@@ -415,12 +419,17 @@ class Control:
         self._terminal.ends_us = table["terminal"]
         self._reloading.resume(asked=table.get("reload", False))  # a version before wrote none
         self._upgrade.number, self._upgrade.by = table["number"], table["version"]
-        self._pump.take_up(found.logs, found.daemon, table["pump"])
-        self._lives.take_up(found.instances, found.exits, table["lives"])
+        logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
+        self._pump.take_up(logs, found.daemon, table["pump"])
+        self._lives.take_up(found.exits, table["lives"])
+        for run in found.runs:
+            self._lives.adopt(run)
+        for log, stalled_at_s in found.logs:
+            self._pump.go_on(log, stalled_at_s)
         self._store.take_up(table.get("store", []))  # a version before wrote none
-        for run_log in found.logs:
-            if run_log.writer.masking:
-                run_log.record = self._estate.record_of(run_log.name)
+        for log in logs:
+            if log.writer.masking:
+                log.record = self._records.record_of(log.name)
         for helper, state in ((self._scheduler, table["scheduler"]), (self._api, table["api"])):
             helper.take_up(state)
             self._watch_helper(helper)
@@ -428,13 +437,13 @@ class Control:
     def adopt(self, handed_back: dict[str, list[int]]) -> None:
         """Go on with the runs of a root that was killed, from its descriptors by run; before :meth:`run`."""
         self._lives.expect(len(handed_back))
-        heirs, refused = adopt(handed_back, self._boot, self._log)
-        for heir in heirs:
-            self._lives.adopt(heir)
+        found, refused = recover_stored(handed_back, self._boot, self._log)
+        for one in found:
+            self._lives.adopt(one)
         for run in refused:
             self._store.forget(run)
-        if heirs:
-            self._log.info(f"going on with {counted(len(heirs), 'run')} of a supervisor that was killed")
+        if found:
+            self._log.info(f"going on with {counted(len(found), 'run')} of a supervisor that was killed")
 
     # The doorbell.
 

@@ -69,20 +69,15 @@ class Ear:
             raise
 
     @classmethod
-    def take_up(cls, spawn: Spawn, found: dict[str, Any]) -> "Ear":
-        """The one that was taken down, in another program."""
+    def take_up(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "Ear":
+        """That of another program, which has left its socket open."""
         self = cls.__new__(cls)
         self._mask = _mask(spawn)
         self._room = threading.BoundedSemaphore(_MOST_CLOSED)
         self._came = []
-        self._sock = socket.socket(fileno=found["fd"])
-        self.ready_at, self.status, self.resume_at_s = found["ready_at"], found["status"], found["resume_at_s"]
+        self._sock = socket.socket(fileno=fd)
+        self.ready_at, self.status, self.resume_at_s = None, None, resume_at_s
         return self
-
-    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
-        """For the next root; `keep` takes note of the descriptor."""
-        heard = {"ready_at": self.ready_at, "status": self.status, "resume_at_s": self.resume_at_s}
-        return {"fd": keep(self.fileno()), **heard}
 
     def serve(self, spawn: Spawn) -> None:
         """Be that of another wish for the run, with the same address."""

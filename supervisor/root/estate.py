@@ -1,17 +1,13 @@
 """What a root that is killed leaves to the next one: all that is needed to go on with each run that lives.
 
 The descriptors of a run (its pipes or its terminal, its pidfd and a :mod:`.record`) are in the service manager's store
-from its start until its end is stored. The record, an object of JSON, has
+from its start until its end is stored. The record has the :class:`.schema.RunState`, the device and inode of each pipe
+by what it is (out, err, status), and
 
     format     of the record
     daemon     id of the data directory
     boot       of the host: after another one nothing of it lives
     place      device and inode of the runtime directory, where the rings are
-    fds        device and inode of each pipe, by what it is: out, err, status
-    instance   as :mod:`.instances` takes it down
-    heard      what it said of itself
-    exited     how it ended, when that is known; then there is no `instance`, but
-    log        path of its log file
 
 Where no service manager keeps anything there is at least a note of what was begun: see :mod:`supervisor.begun`.
 """
@@ -19,7 +15,6 @@ Where no service manager keeps anything there is at least a note of what was beg
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from typing import Any
 
 from supervisor.begun import Begun
@@ -29,13 +24,11 @@ from supervisor.osport import current_boot
 from supervisor.root.fdstore import Store
 from supervisor.root.instances import Instance
 from supervisor.root.processes import look
-from supervisor.root.record import Record
-from supervisor.root.schema import SCHEMA
-
-FORMAT = 1
+from supervisor.root.record import FORMAT, Known, Record
+from supervisor.root.schema import RunState, state_of
 
 
-class Estate:
+class RunRecords:
     """Keeps the records of runs; belongs to the control thread.
 
     Args:
@@ -94,25 +87,25 @@ class Estate:
         return self._records.get(instance.run)
 
     def adopt(self, run: str, record: Record, fds: dict[str, list[int]]) -> None:
-        """The record of a run that another root began."""
+        """The record of a run that another root began, and its pipes as that knows them."""
         self._records[run], self._fds[run] = record, fds
 
     def update(self, instance: Instance) -> None:
         """Something of a run has changed."""
         if instance.run in self._records:
-            heard = None if instance.ear is None else instance.ear.heard()
-            self._write(instance.run, {"instance": SCHEMA.down(instance), "heard": heard})
+            self._write(state_of(instance))
 
-    def exited(self, exited: Exited, log: str) -> None:
-        """How a run ended, which is not stored yet; `log` is the path of its log file."""
+    def exited(self, instance: Instance, exited: Exited) -> None:
+        """How a run ended, which is not stored yet."""
         if exited.run in self._records:
-            self._write(exited.run, {"exited": asdict(exited), "log": log})
+            self._write(state_of(instance, exited))
 
-    def _write(self, run: str, known: dict[str, Any]) -> None:
+    def _write(self, state: RunState) -> None:
+        run = state.run
         try:
             self._about = self._about or about(self._boot)
-            self._records[run].write({**self._about, "fds": self._fds[run], **known})
-        except OSError as err:  # ENOSPC, ENOMEM: no memory
+            self._records[run].write(Known(self._about, self._fds[run], state))
+        except OSError as err:  # ENOSPC, ENOMEM: no memory; EFBIG: more than there is room for
             self._give_up(run, err)
 
     def _give_up(self, run: str, err: OSError) -> None:

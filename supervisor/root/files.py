@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from logring.framesfile import FramesWriter
@@ -79,12 +79,15 @@ class FileThread(threading.Thread):
             "echo": self._echo.waiting.decode("latin-1"),
         }
 
-    def take_up(self, logs: dict[str, RunLog], found: dict[str, Any]) -> None:
-        """Go on where :meth:`take_down` was called, with all logs by name; before :meth:`start`."""
-        self._failing = {logs[name]: text for name, text in found["failing"].items()}
-        self._changed.update(logs.values())
-        for log in logs.values():
-            self._queue.put(log)
+    def go_on(self, log: RunLog) -> None:
+        """Write what another root has left of this log; before :meth:`start`."""
+        self._changed.add(log)
+        self._queue.put(log)
+
+    def take_up(self, logs: Iterable[RunLog], found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, with all logs; before :meth:`start`."""
+        failing = found["failing"]
+        self._failing = {log: failing[log.name] for log in logs if log.name in failing}
         if found["echo"]:
             self.echo(found["echo"].encode("latin-1"))
 

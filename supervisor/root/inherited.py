@@ -7,10 +7,10 @@ import sys
 from supervisor.dataclass import dataclass
 from supervisor.messages import Boot, Exited
 from supervisor.osport import become, end_with_parent
+from supervisor.root.adoption import RecoveredRun, recover
 from supervisor.root.handover import NotAccepted, Table, read
-from supervisor.root.instances import Instance
 from supervisor.root.runlog import RunLog
-from supervisor.root.schema import take_up
+from supervisor.root.schema import ExactState, made, made_state
 
 _ENTRIES = (
     "supervisor.root.spawner",
@@ -29,10 +29,10 @@ class Inherited:
 
     table: Table
     boot: Boot
-    logs: list[RunLog]
-    """As in the table."""
+    runs: list[RecoveredRun]
+    logs: list[tuple[RunLog, float | None]]
+    """Those that belong to no run any more, or to one that never began, and since when they wait for their files."""
     daemon: RunLog
-    instances: list[Instance]
     exits: list[Exited]
 
     @classmethod
@@ -49,10 +49,10 @@ class Inherited:
         return cls(
             table=table,
             boot=Boot.from_dict(table["boot"]),
-            logs=[RunLog.take_up(one) for one in table["pump"]["logs"]],
+            runs=[recover(made_state(state), made(ExactState, exact)) for state, exact in table["runs"]],
+            logs=[(RunLog.take_up(one), one["since_s"]) for one in table["pump"]["logs"]],
             daemon=RunLog.take_up(table["pump"]["daemon"]),
-            instances=[take_up(one) for one in table["lives"]["live"]],
-            exits=[Exited(**one) for one in table["lives"]["exits"]],
+            exits=[made(Exited, one) for one in table["lives"]["exits"]],
         )
 
 

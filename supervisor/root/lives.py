@@ -11,16 +11,16 @@ from typing import Any
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame, Spawn
 from supervisor.root import leftovers, processes, reaping, shim, stop
-from supervisor.root.adoption import Heir, limit_again
+from supervisor.root.adoption import RecoveredRun, limit_again
 from supervisor.root.ears import Ears
-from supervisor.root.estate import Estate
+from supervisor.root.estate import RunRecords
 from supervisor.root.instances import Instance, Phase, told
 from supervisor.root.left_running import LeftRunning
 from supervisor.root.memory import Memory
 from supervisor.root.notices import Notices
 from supervisor.root.pump import Pump
 from supervisor.root.quarters import Quarters
-from supervisor.root.schema import take_down
+from supervisor.root.schema import exact_of, plain, plain_state, state_of
 from supervisor.root.spawn import Started
 from supervisor.root.starts import Start, Starts
 from supervisor.root.timers import Timers
@@ -56,17 +56,17 @@ class Lives:
         base_env: dict[str, str],
         send: Callable[[Frame], None],
         trees: Trees,
-        estate: Estate,
+        records: RunRecords,
     ) -> None:
-        """`send` takes a frame to the scheduler; `estate` is for the next root, should this one be killed."""
+        """`send` takes a frame to the scheduler; `records` are for the next root, should this one be killed."""
         self._watch = watch
         self._pump = pump
         self._log = log
         self._send = send
         self._trees = trees
-        self._estate = estate
+        self._records = records
         self.quarters = Quarters(daemon_id, log)
-        told = (estate.note, self._on_started, self._refuse)
+        told = (records.note, self._on_started, self._refuse)
         self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, *told)
         self.live: dict[str, Instance] = {}
         """By run id, as are the others."""
@@ -105,17 +105,16 @@ class Lives:
         self.starts.close()
         self._trees.reap_soon()
         self._trees.tend(float("inf"))
-        self._estate.clear(stored=not (self.live or self.exits or self.starts.under_way))
+        self._records.clear(stored=not (self.live or self.exits or self.starts.under_way))
         self.quarters.close()
 
     # For the next root, while the pump waits.
 
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
-        """All of it, with no start under way; `keep` takes note of descriptors."""
+        """What belongs to no run, with no start under way; `keep` takes note of descriptors."""
         self.starts.drop()
         self.starts.spares.drop()
         return {
-            "live": [take_down(instance, keep) for instance in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
             "stillborn": self.stillborn,
             "ended_pipes": sorted(self._ended_pipes),
@@ -123,11 +122,18 @@ class Lives:
             "left_running": self._left.take_down(),
             "nofile": self.starts.descriptors.original,
             "owners": self._trees.take_down(),
-            "estate": self._estate.take_down(keep),
+            "records": self._records.take_down(keep),
         }
 
-    def take_up(self, instances: list[Instance], exits: list[Exited], found: dict[str, Any]) -> None:
-        """Go on where :meth:`take_down` was called, with what was ``live`` and ``exits``."""
+    def runs(self, logs: dict[str, dict[str, Any]], keep: Callable[[int], int]) -> list[list[dict[str, Any]]]:
+        """All that live, as the table of a handover has them; their logs are taken out of `logs`."""
+        return [
+            [plain_state(state_of(one)), plain(exact_of(one, logs.pop(one.run, None), keep))]
+            for one in self.live.values()
+        ]
+
+    def take_up(self, exits: list[Exited], found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, with what was ``exits``; before :meth:`adopt`."""
         self.exits = {exited.run: exited for exited in exits}
         self.stillborn = found["stillborn"]
         self._ended_pipes = dict.fromkeys(found["ended_pipes"], False)
@@ -135,37 +141,36 @@ class Lives:
         self._left.take_up(found.get("left_running", []), time.monotonic())  # versions before this one have none
         self.starts.descriptors.take_up(found["nofile"])
         self._trees.take_up(found["owners"])
-        self._estate.take_up(found["estate"])
-        for instance in instances:
-            self.live[instance.run] = instance
-            if not instance.adopted:
-                self._trees.mains.add(instance.pid)
-            self._resume(instance)
+        self._records.take_up(found["records"])
 
     def expect(self, instances: int) -> None:
         """So many are going to be adopted."""
         self.starts.descriptors.reserve(instances)
 
-    def adopt(self, heir: Heir) -> None:
-        """Go on with what another root left that was killed; before the threads start."""
-        self._estate.adopt(heir.run, heir.record, heir.fds)
-        instance = heir.instance
-        if heir.log is not None and heir.lines is not None:
-            self._pump.complete(heir.log)
-        if heir.exited is not None:
-            self.exits[heir.run] = heir.exited
+    def adopt(self, found: RecoveredRun) -> None:
+        """Go on with a run that another root owned; before the threads start."""
+        run, instance = found.run, found.instance
+        if found.record is not None:
+            self._records.adopt(run, found.record, found.identities)
+        if found.exited is not None:
+            self.exits[run] = found.exited
+        if found.log is not None and found.lines is not None:
+            self._pump.complete(found.log)
+        elif found.log is not None:
+            self._pump.go_on(found.log, found.stalled_at_s)
+        elif instance is not None and found.pipes:
+            self._pump.add(instance.spawn, found.pipes["out"], found.pipes.get("err"), found.record)
         if instance is None:
             return
-        self.live[heir.run] = instance
-        if heir.lines is not None:
+        self.live[run] = instance
+        if not instance.adopted:
+            self._trees.mains.add(instance.pid)
+        if found.lines is not None:
             instance.phase = Phase.SEALING
-            self.notices.sealed(heir.run, heir.lines)
+            self.notices.sealed(run, found.lines)
             return
-        if heir.log is not None:
-            self._pump.go_on(heir.log)
-        else:
-            self._pump.add(instance.spawn, heir.pipes["out"], heir.pipes.get("err"), heir.record)
-        self._note(heir.run, "the supervisor was killed; another one goes on from here")
+        if found.record is not None:
+            self._note(run, "the supervisor was killed; another one goes on from here")
         self._resume(instance)
 
     def _resume(self, instance: Instance) -> None:
@@ -179,7 +184,7 @@ class Lives:
     def _on_notified(self, frame: Frame) -> None:
         self._send(frame)
         if frame.keys() & {"ready_at", "status"} and frame["run"] in self.live:
-            self._estate.update(self.live[frame["run"]])
+            self._records.update(self.live[frame["run"]])
 
     def _hold(self, instance: Instance) -> None:
         """Hear of its end, and what it says."""
@@ -204,7 +209,7 @@ class Lives:
         """The scheduler has stored these exits; unknown ids are ignored (it may repeat itself)."""
         for run in frame["runs"]:
             self.exits.pop(run, None)
-            self._estate.forget(run)
+            self._records.forget(run)
 
     @property
     def over(self) -> bool:
@@ -219,7 +224,7 @@ class Lives:
 
     def note_again(self, boot: Boot) -> None:
         """The runtime directory is a new one: note there what runs."""
-        self._estate.make_again(boot, self.live.values())
+        self._records.make_again(boot, self.live.values())
 
     def look_again(self) -> None:
         """What was being done when there was no memory left may have been done only in part."""
@@ -273,7 +278,7 @@ class Lives:
         if wanted.timeout_ms is not None:
             instance.deadline_s = time.monotonic() + wanted.timeout_ms / 1000
             self._timers.add(instance.deadline_s, wanted.run)
-        record = self._estate.begin(instance, *started.pipes)
+        record = self._records.begin(instance, *started.pipes)
         self._pump.add(wanted, *started.pipes, record)
         for remark in start.remarks:
             self._note(wanted.run, remark)
@@ -312,7 +317,7 @@ class Lives:
         if instance.cause is None or instance.killed or instance.kill_at_s is None:
             instance.kill_at_s = now_s if instance.killed else now_s + _DRAIN_S
         instance.killed = False
-        self._estate.update(instance)
+        self._records.update(instance)
         self._settle(instance, now_s)
         if instance.phase is Phase.DRAINING:
             self._timers.add(instance.kill_at_s, instance.run)
@@ -333,7 +338,7 @@ class Lives:
         del self.live[run]
         self._ended_pipes.pop(run, None)
         self._trees.mains.discard(instance.pid)
-        self._estate.forget(run)
+        self._records.forget(run)
         self._note(run, f"process {instance.pid} was killed before it executed anything: starting another one")
         self.starts.begin_again(instance.spawn, self._ears.release(instance))
 
@@ -423,7 +428,7 @@ class Lives:
             named = leftovers.names(list(instance.leftovers.values()))
             lines.append(f"killed what outlived the main process: {named}")
         lines += instance.remarks
-        self._estate.update(instance)
+        self._records.update(instance)
         if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):
             self._pump.seal(instance.run, lines)
         else:
@@ -454,11 +459,12 @@ class Lives:
         self._trees.mains.discard(instance.pid)
         self._trees.reap_soon()  # those that this zombie hid
         self.quarters.sweep()
-        self._exited(reaping.exited(instance, reaped, lines), instance.spawn.log)
+        self._exited(reaping.exited(instance, reaped, lines), instance)
 
-    def _exited(self, exited: Exited, log: str = "") -> None:
+    def _exited(self, exited: Exited, instance: Instance | None = None) -> None:
         self.exits[exited.run] = exited
-        self._estate.exited(exited, log)
+        if instance is not None:
+            self._records.exited(instance, exited)
         self._send({"op": "exited", **asdict(exited), "origin": {}})
 
     # Stopping.
@@ -510,7 +516,7 @@ class Lives:
         stop.begin(self._trees, instance, cause, by, time.monotonic(), force=force)
         if instance.kill_at_s is not None and instance.kill_at_s != before:
             self._timers.add(instance.kill_at_s, instance.run)
-        self._estate.update(instance)
+        self._records.update(instance)
 
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""
@@ -534,7 +540,7 @@ class Lives:
         elif instance.phase is Phase.RUNNING and stop.due(instance, now_s):
             told = instance.killed
             text = stop.step(self._trees, instance, now_s)
-            self._estate.update(instance)
+            self._records.update(instance)
             self._note(instance.run, text)
             if told:
                 self._log.error(f"{instance.spawn.task} {instance.run}: {text}")

@@ -15,7 +15,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from logring.layout import STDERR, STDOUT
@@ -270,43 +270,39 @@ class Pump(threading.Thread):
         since_s = self._trouble.since_s
         unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.path and not log.finished}
         return {
-            "logs": [
-                {**log.take_down(keep), "open": log.name in self._by_run, "since_s": since_s.get(log)}
-                for log in unfinished
-            ],
+            "logs": [{**log.take_down(keep), "since_s": since_s.get(log)} for log in unfinished],
             "daemon": self._daemon.take_down(keep),
             "helpers": [[keep(fd), buffer.decode("latin-1")] for fd, buffer in self._helpers.items()],
             "left": self._left.take_down(keep),
             "files": files,
         }
 
-    def take_up(self, logs: list[RunLog], daemon: RunLog, found: dict[str, Any]) -> None:
-        """Go on where :meth:`take_down` was called, with the logs of ``logs`` and ``daemon``; before :meth:`start`."""
+    def take_up(self, logs: Iterable[RunLog], daemon: RunLog, found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, but for `logs`: see :meth:`go_on`; before :meth:`start`."""
         self._daemon = daemon
         for fd, buffer in found["helpers"]:
             self._add_helper(fd)
             self._helpers[fd] += buffer.encode("latin-1")
         self._left.take_up(found.get("left", []))  # versions before this one leave none
-        for log, state in zip(logs, found["logs"], strict=True):
-            if state["open"]:
-                self._by_run[log.name] = log
-            if log.stalled:
-                self._trouble.stalled(log, state["since_s"])
-            for source in log.sources:
-                self._by_fd[source.fd] = source
-                source.wide = is_wide(source.fd) or None
-                self._wide += source.wide is True
-                if not log.stalled:
-                    self._epoll.register(source.fd, select.EPOLLIN)
-            self._touched.add(log)
-        self._files.take_up({log.name: log for log in logs}, found["files"])
+        self._files.take_up(logs, found["files"])
 
-    def go_on(self, log: RunLog) -> None:
-        """Take over a log that a killed root left, with its sources; before :meth:`start`."""
-        self._by_run[log.name] = log
+    def go_on(self, log: RunLog, stalled_at_s: float | None = None) -> None:
+        """Take over a log that another root left, with its sources; before :meth:`start`.
+
+        `stalled_at_s`: since when it waits for its file, if it does.
+        """
+        if not log.sealing:
+            self._by_run[log.name] = log
+        if log.stalled:
+            self._trouble.stalled(log, time.monotonic() if stalled_at_s is None else stalled_at_s)
         for source in log.sources:
-            self._watch(source)
+            self._by_fd[source.fd] = source
+            source.wide = is_wide(source.fd) or None
+            self._wide += source.wide is True
+            if not log.stalled:
+                self._epoll.register(source.fd, select.EPOLLIN)
         self._touched.add(log)
+        self._files.go_on(log)
 
     def complete(self, log: RunLog) -> None:
         """See to the file of a log that a killed root had sealed; before :meth:`start`."""
@@ -476,10 +472,6 @@ class Pump(threading.Thread):
             lines = bytes(buffer[:whole])
             del buffer[:whole]
             self._daemon_lines(lines if lines.endswith(b"\n") else lines + b"\n")
-
-    def _watch(self, source: Source) -> None:
-        self._by_fd[source.fd] = source
-        self._epoll.register(source.fd, select.EPOLLIN)
 
     def _drain(self, run: str) -> None:
         log = self._by_run[run]

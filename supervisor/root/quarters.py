@@ -7,7 +7,7 @@ from supervisor import cgroupnames
 from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root.cgroups import Cgroup, Cgroups
-from supervisor.root.schema import SCHEMA
+from supervisor.root.schema import made_cgroups, plain_cgroups
 
 _BY_CGROUP = ("memory", "cpu")
 """The limits that only a controller of cgroup version 2 can apply."""
@@ -106,11 +106,11 @@ class Quarters:
 
     def take_down(self) -> list[dict[str, Any]]:
         """Those that are left, for the next root."""
-        return [SCHEMA.down(cgroup) for cgroup in self._left]
+        return plain_cgroups(self._left)
 
     def take_up(self, found: list[dict[str, Any]]) -> None:
         """Know them again."""
-        self._left = [SCHEMA.up(cgroup) for cgroup in found]
+        self._left = made_cgroups(found)
 
 
 def _not_applied(wanted: Spawn, controllers: frozenset[str]) -> list[str]:

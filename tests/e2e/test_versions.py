@@ -63,8 +63,8 @@ def test_another_version(daemon: Installation) -> None:
     What the version before hands over in an older format is accepted.
     """
     newer = {
-        "HANDOVER = 2": "HANDOVER = 3",
-        "    1: lambda": "    2: lambda table: {**table, 'handover': 3},\n    1: lambda",
+        "HANDOVER = 3": "HANDOVER = 4",
+        "    1: lambda": "    3: lambda table: {**table, 'handover': 4},\n    1: lambda",
     }
     daemon.add("second", NEWER)
     for old, new in newer.items():
@@ -84,7 +84,7 @@ def test_another_version(daemon: Installation) -> None:
 
 BROKEN = {
     "syntax": ({CONTROL: ("class Control:", "class Control")}, "control.py"),
-    "newer": ({HANDOVER: ("HANDOVER = 2", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
+    "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
     "scheduler": ({"supervisor/scheduler/engine.py": ("class Engine:", "import nothing\nclass Engine:")}, "nothing"),
     "fields": ({"supervisor/messages.py": ("    stop_signal: int\n", "")}, "stop_signal"),
 }

@@ -1,6 +1,7 @@
 """Every format that outlives a process is read as an older version wrote it."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import socket
@@ -17,10 +18,23 @@ from store.tasks import get_task
 from store.tokens import all_tokens
 from supervisor.begun import begun
 from supervisor.messages import Boot, Exited
+from supervisor.root.cgroups import Usage
 from supervisor.root.inherited import Inherited
-from supervisor.root.instances import Instance, Phase
-from supervisor.root.record import Record
-from supervisor.root.schema import SCHEMA
+from supervisor.root.instances import Phase
+from supervisor.root.record import FORMAT, Record
+from supervisor.root.schema import (
+    CgroupState,
+    ExactState,
+    RunDetails,
+    RunProgress,
+    RunStart,
+    instance_of,
+    made,
+    made_state,
+    plain,
+    plain_state,
+    unpacked,
+)
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 TASKS = {"s", "stopped", "line", "pipe", "terminal", "secret"}
@@ -50,6 +64,19 @@ def table(old: Path) -> dict[str, Any]:
     return found
 
 
+FIELDS = {
+    3: {
+        RunStart: "request pid ticks started_at started_s",
+        RunProgress: "phase steps_left deadline_s kill_at_s hurried killed cut_off abandoned adopted unexecuted status"
+        " ended_at lines ready_at",
+        RunDetails: "cause by reason cgroup leftovers untouchable remarks usage says exited",
+        CgroupState: "path limits controllers",
+        ExactState: "pidfd status_fd notify_fd resume_at_s look_s log",
+    }
+}
+"""By the format of the handover that came with them, the fields of each class, in their order."""
+
+
 def in_memory(table: dict[str, Any]) -> int:
     fd = os.memfd_create("table", os.MFD_CLOEXEC)
     os.write(fd, json.dumps(table).encode())
@@ -59,21 +86,50 @@ def in_memory(table: dict[str, Any]) -> int:
 def test_what_a_root_hands_over(table: dict[str, Any]) -> None:
     """Instances, exits and the writers of logs are taken up, with what was said only in half."""
     found = Inherited.take_up(in_memory(table))
-    assert {one.spawn.task for one in found.instances} == TASKS
-    stopped = next(one for one in found.instances if one.spawn.task == "stopped")
+    instances = [run.instance for run in found.runs if run.instance is not None]
+    assert {one.spawn.task for one in instances} == TASKS
+    stopped = next(one for one in instances if one.spawn.task == "stopped")
     assert (stopped.phase, stopped.cause, list(stopped.steps)) == (Phase.RUNNING, "stop", [])
     assert stopped.spawn.grace_ms == 3_600_000
     assert found.boot.workers == 1
-    by_task = {one.run: one.spawn.task for one in found.instances}
-    logs = {by_task[log.name]: log for log in found.logs if log.name in by_task}
-    out, _err, masked = logs["secret"].writer.held
+    logs = {run.instance.spawn.task: run.log for run in found.runs if run.instance is not None}
+    secret = logs["secret"]
+    assert secret is not None
+    out, _err, masked = secret.writer.held
     assert (out, masked) == (b"correct-ho", 0)
-    for one in found.instances:
+    for one in instances:
         if one.ear is not None:
             one.ear.close()
-    for log in (*found.logs, found.daemon):
-        if log.writer.created:
+    for log in (*logs.values(), *(log for log, _ in found.logs), found.daemon):
+        if log is not None and log.writer.created:
             log.writer.close()
+
+
+def test_a_run_of_format_3() -> None:
+    """A run as JSON and its packed progress are read as the first version with that format wrote them."""
+    found = json.loads((Path(__file__).parent / "run-3.json").read_text())
+    state, exact = made_state(found["state"]), made(ExactState, found["exact"])
+    assert (state.start.request.run, state.start.request.env) == ("01M8AHRQZX8AYDH28XNK57TFRP", {"A": "\udcff"})
+    assert (state.progress.phase, state.progress.steps_left, state.progress.killed) == (Phase.DRAINING, 1, True)
+    assert (state.progress.kill_at_s, state.progress.deadline_s, state.progress.status) == (12.5, None, 9)
+    assert state.details.leftovers == [(3, 4, "left (3)")]
+    assert state.details.usage == Usage(1, 2, 3, filled_up=True)
+    assert state.details.exited is not None
+    assert state.details.cgroup == CgroupState("/x", ["cpu"], ["memory"])
+    assert (exact.notify_fd, exact.resume_at_s, exact.pidfd) == (9, 3.5, None)
+    assert unpacked(bytes.fromhex(found["packed"])) == state.progress
+    assert json.loads(json.dumps(plain_state(state))) == found["state"]
+    assert plain(exact) == found["exact"]
+
+
+def test_which_field_came_when() -> None:
+    """Each field stands in the table with the format that it came with; one that came later has a default."""
+    for cls in FIELDS[3]:
+        names = [name for fields in FIELDS.values() for name in fields.get(cls, "").split()]
+        known = dataclasses.fields(cls)
+        assert [one.name for one in known] == names, cls
+        for one in known[len(FIELDS[3][cls].split()) :]:
+            assert (one.default, one.default_factory) != (dataclasses.MISSING, dataclasses.MISSING), one.name
 
 
 def test_the_record_of_a_run_that_is_not_reported(old: Path) -> None:
@@ -81,12 +137,13 @@ def test_the_record_of_a_run_that_is_not_reported(old: Path) -> None:
     record = Record(os.open(old / "record-secret", os.O_RDWR | os.O_CLOEXEC))
     known = record.read()
     assert known is not None
-    assert known["format"] == 1
-    instance = SCHEMA.up(known["instance"])
-    assert isinstance(instance, Instance)
-    assert (instance.spawn.task, instance.phase) == ("secret", Phase.SEALING)
-    assert instance.spawn.secrets == ["P"]
-    assert (instance.spawn.stop_target, instance.spawn.stdin_open) == ("tree", False)
+    assert known.about["format"] == FORMAT
+    request = known.state.start.request
+    assert (request.task, known.state.progress.phase) == ("secret", Phase.SEALING)
+    assert request.secrets == ["P"]
+    assert (request.stop_target, request.stdin_open) == ("tree", False)
+    assert instance_of(known.state, -1, None).run == request.run
+    assert known.state.details.exited is None
     record.close()
 
 
@@ -95,8 +152,11 @@ def test_the_record_of_a_run_that_has_ended(old: Path) -> None:
     record = Record(os.open(old / "record-ended", os.O_RDWR | os.O_CLOEXEC))
     known = record.read()
     assert known is not None
-    assert Exited(**known["exited"]).status is not None
-    assert known["log"].endswith(".log")
+    exited = known.state.details.exited
+    assert exited is not None
+    assert exited.status is not None
+    assert exited.run == known.state.run
+    assert known.state.start.request.log.endswith(".log")
     record.close()
 
 

@@ -17,7 +17,7 @@ from supervisor.messages import Frame, Spawn, encode
 from supervisor.root.cgroups import Cgroups
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
-from supervisor.root.estate import Estate
+from supervisor.root.estate import RunRecords
 from supervisor.root.fdstore import Store
 from supervisor.root.files import FileThread
 from supervisor.root.helpers import Helper
@@ -33,7 +33,7 @@ from tests.root.test_shortage import BOOT
 from tests.root.tracing import traced
 from tests.waiting import until
 
-ESTATE = Estate(BOOT, Store(""), Log("test"))
+RECORDS = RunRecords(BOOT, Store(""), Log("test"))
 
 
 class _Log(Log):
@@ -114,7 +114,7 @@ def test_time_outs_of_the_past_take_no_memory() -> None:
 def test_a_debugger_that_does_not_look() -> None:
     """A process that somebody traces can be reaped only after that one has; nothing else waits for that."""
     frames: list[Frame] = []
-    lives = Lives("D", Watch(), cast(Pump, _Pump()), _Log(), {}, frames.append, Trees("D", set, print), ESTATE)
+    lives = Lives("D", Watch(), cast(Pump, _Pump()), _Log(), {}, frames.append, Trees("D", set, print), RECORDS)
     with subprocess.Popen(["sleep", "1000"]) as process:
         with traced(process.pid):
             lives.live["R"] = instance = Instance(spawn("R"), process.pid, os.pidfd_open(process.pid), 1, None)

@@ -5,15 +5,30 @@ import errno
 import json
 import os
 import socket
+import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from logring.mask import MAX_SECRET
+from logring.schema import Foreign
+from supervisor.messages import Spawn
 from supervisor.root import record as records
 from supervisor.root.fdstore import Store, handed_back
-from supervisor.root.record import Record
+from supervisor.root.instances import Phase
+from supervisor.root.record import FORMAT, Known, Record
+from supervisor.root.schema import RunDetails, RunProgress, RunStart, RunState, packed, unpacked
+
+ABOUT = {"format": FORMAT, "daemon": "D"}
+PLACES = {"start": records._START, "details": records._DETAILS, "progress": records._PROGRESS}
+"""The labelled steps of putting a record down, in their order, and where each writes."""
+OLD = min((Path(__file__).parents[1] / "golden").glob("*.tar.xz"))
+
+
+class Killed(BaseException):
+    """The writer is no more."""
 
 
 @pytest.fixture
@@ -23,37 +38,174 @@ def record() -> Iterator[Record]:
     one.close()
 
 
+@pytest.fixture
+def old_record() -> Iterator[Record]:
+    """One that a version wrote which knew format 1 only."""
+    with tarfile.open(OLD) as files:
+        member = files.extractfile("./record-secret")
+        assert member is not None
+        fd = os.memfd_create("record", os.MFD_CLOEXEC)
+        os.ftruncate(fd, 64 << 20)
+        at = 0
+        while data := member.read(1 << 20):
+            if data.strip(b"\0"):
+                os.pwrite(fd, data, at)
+            at += len(data)
+    one = Record(fd)
+    yield one
+    one.close()
+
+
+def known(number: int, cause: str | None = None) -> Known:
+    """What could be known of a run after so many steps."""
+    request = Spawn(
+        run="R",
+        task="t",
+        argv=["x"],
+        env={"P": "correct-horse-battery", "A": "\udcff"},
+        secrets=["P"],
+        log="/log",
+        log_max_bytes=1,
+        stop_signal=15,
+        grace_ms=5,
+    )
+    return Known(
+        ABOUT,
+        {"out": [1, 2]},
+        RunState(
+            RunStart(request=request, pid=7, ticks=8, started_at=9, started_s=1.5),
+            RunProgress(phase=Phase.RUNNING, steps_left=number, kill_at_s=0.5 * number),
+            RunDetails(cause=cause, by="ä" * number * 10_000 or None),
+        ),
+    )
+
+
+def reread(record: Record) -> Known | None:
+    """What another root finds."""
+    other = Record(os.dup(record.fd))
+    try:
+        return other.read()
+    finally:
+        other.close()
+
+
 def test_the_newest_counts(record: Record) -> None:
     """Whoever opens the memory finds what was put down last, and goes on with the numbers."""
     assert record.read() is None
     assert record.held() == (b"", b"", 0)
     for number in range(5):
-        record.write({"number": number, "text": "ä" * number * 10_000})
+        record.write(known(number))
         record.hold(b"out" * number, b"err", number)
         other = Record(os.dup(record.fd))
-        assert other.read() == {"number": number, "text": "ä" * number * 10_000}
+        assert other.read() == known(number)
         assert other.held() == (b"out" * number, b"err", number)
         other.close()
     other = Record(os.dup(record.fd))
-    other.write({"number": 5})
-    assert record.read() == {"number": 5}
+    other.write(known(5))
+    assert record.read() == known(5)
     other.close()
 
 
-@pytest.mark.parametrize("cut", [0, 1, 15, 16, 17, 100])
-def test_a_writer_that_is_killed_in_the_middle(record: Record, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
-    """The copy before is whole."""
+def test_what_was_asked_for_is_written_once(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step writes its few bytes; environment and secrets are not written again, nor are details that are the same."""
+    record.write(known(1))
+    written: list[tuple[int, bytes]] = []
     write = os.pwrite
-    record.write({"text": "one" * 100})
-    record.write({"text": "two" * 100})
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:cut], at))
-    record.write({"text": "xxx" * 100})
-    monkeypatch.undo()
-    other = Record(os.dup(record.fd))
-    assert other.read() == {"text": "two" * 100}
-    other.write({"text": "four"})
-    assert other.read() == {"text": "four"}
+
+    def noted(fd: int, data: bytes, at: int) -> int:
+        written.append((at, data))
+        return write(fd, data, at)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    one = known(1)
+    for number in range(4):
+        progress = replace(one.state.progress, steps_left=number)
+        record.write(one._replace(state=replace(one.state, progress=progress)))
+    assert {at for at, _ in written} == set(records._PROGRESS)
+    assert all(len(data) < 256 for _, data in written)
+    record.write(known(2, "stop"))
+    assert not any(b"correct-horse" in data for _, data in written)
+    assert reread(record) == known(2, "stop")
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, places: tuple[int, ...], cut: int) -> None:
+    """Have the writer be killed in the middle of what it writes at one of these places."""
+    write = os.pwrite
+
+    def killed(fd: int, data: bytes, at: int) -> int:
+        if at not in places:
+            return write(fd, data, at)
+        write(fd, data[:cut], at)
+        raise Killed
+
+    monkeypatch.setattr(os, "pwrite", killed)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 15, 16, 17, 24, 30, 50, 1_000_000])
+@pytest.mark.parametrize("step", ["details", "progress"])
+def test_a_writer_that_is_killed_in_the_middle(
+    record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int
+) -> None:
+    """What was known before is whole, or what is known now: never some of both. The next root writes on."""
+    for number in (1, 2, 3):
+        record.write(known(number))
+    for turn in (3, 5):
+        with monkeypatch.context() as patch:
+            kill_at(patch, PLACES[step], cut)
+            with pytest.raises(Killed):
+                Record(os.dup(record.fd)).write(known(turn + 1, "stop"))
+        whole = step == "progress" and cut == 1_000_000
+        assert reread(record) == (known(turn + 1, "stop") if whole else known(turn))
+        Record(os.dup(record.fd)).write(known(turn + 2))
+        assert reread(record) == known(turn + 2)
+
+
+@pytest.mark.parametrize("cut", [0, 16, 50, 1_000_000])
+@pytest.mark.parametrize("step", [*PLACES, "format 1"])
+def test_a_writer_that_is_killed_as_it_converts(
+    old_record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int
+) -> None:
+    """A record of the format before holds until what replaces it is whole, and then it is found no more."""
+    before = old_record.read()
+    assert before is not None
+    details = replace(before.state.details, by="somebody")
+    now = before._replace(state=replace(before.state, details=details))
+    with monkeypatch.context() as patch:
+        kill_at(patch, PLACES.get(step, records._FORMAT_1), cut)
+        with pytest.raises(Killed):
+            old_record.write(now)
+    whole = step == "format 1" or (step == "progress" and cut == 1_000_000)
+    assert reread(old_record) == (now if whole else before)
+    last = now._replace(state=replace(now.state, progress=replace(now.state.progress, steps_left=0)))
+    other = Record(os.dup(old_record.fd))
+    other.write(last)
     other.close()
+    assert reread(old_record) == last
+    assert not records._whole(old_record.fd, records._FORMAT_1)
+
+
+def test_a_record_for_which_there_is_no_memory(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written only in part is an error, and what was known before stays."""
+    record.write(known(1))
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:20], at))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        record.write(known(2))
+    monkeypatch.undo()
+    assert reread(record) == known(1)
+    with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+        record.write(known(1000))
+    record.write(known(3))
+    assert reread(record) == known(3)
+
+
+def test_an_older_and_a_newer_progress() -> None:
+    """Fields that came later have their defaults; more fields than are known are refused."""
+    data = packed(known(3).state.progress)
+    assert unpacked(data) == known(3).state.progress
+    assert unpacked(data[:-8]) == known(3).state.progress
+    with pytest.raises(Foreign, match="not known"):
+        unpacked(data + b"12345678")
 
 
 @pytest.fixture
