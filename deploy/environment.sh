@@ -1,5 +1,5 @@
 #!/bin/sh
-# environment.sh PYTHON VENV WHAT: create the virtual environment VENV if there is no working one, install WHAT into it.
+# environment.sh PYTHON VENV WHAT: create the virtual environment VENV unless a working one exists, and install WHAT.
 set -eu
 python=$1 venv=$2 what=$3
 
@@ -12,7 +12,7 @@ command -v "$python" >/dev/null || fail "$python is not installed; Python 3.11 o
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "$("$python" --version) is too old: Python 3.11 or newer is needed (make PYTHON=/path/to/python3.11)"
 
-# An interrupted installation or an upgraded system Python leaves an environment that does not run: begin again.
+# An interrupted installation or an upgraded system Python leaves a broken environment: create it anew.
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         # Debian and Ubuntu ship Python without it.
@@ -32,8 +32,8 @@ fi
 echo "Installing Ringward and what it needs into $venv (a minute at most) ..."
 "$venv/bin/python" -m pip install --disable-pip-version-check --editable "$what" ||
     fail "the installation failed; the lines above say why"
-# What runs as a user who may not write here would compile everything at each start.
+# A user without write permission here would compile everything at each start.
 src=${what%%\[*}
 "$venv/bin/python" -m compileall -q "$src/api" "$src/logring" "$src/store" "$src/supervisor" ||
-    echo "ringward: not everything is compiled: starts will take longer" >&2
+    echo "ringward: some modules could not be compiled; starts take longer" >&2
 echo "Installed $("$venv/bin/python" -c 'import supervisor.version as v; print("Ringward", v.VERSION)')."

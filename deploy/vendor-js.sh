@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the libraries of the dashboard (api/static/vendor) anew from their packages. Needs npm; nobody who runs or
-# installs Ringward does. Write versions and licences into api/static/vendor/LICENSES.txt when they change.
+# Rebuild the libraries of the dashboard (api/static/vendor) from their npm packages. Needs npm; running and installing
+# Ringward do not. If versions or licences change, update api/static/vendor/LICENSES.txt.
 set -eu
 out=$(cd "$(dirname "$0")/../api/static/vendor" && pwd)
 work=$(mktemp -d)

@@ -1,4 +1,4 @@
-"""Backs up a SQLite database while others use it: SQLite's online backup, an integrity check, then a rename.
+"""Back up a SQLite database that is in use: SQLite's online backup, an integrity check, then a rename.
 
 backup_database.py DATABASE DIRECTORY [--keep N]
 """
@@ -15,7 +15,7 @@ PAGES_PER_STEP = 256
 
 
 def backup(source: Path, target: Path) -> int:
-    """Copy `source` to the new file `target` and check the copy; its size in bytes.
+    """Copy `source` to the new file `target`, check the copy, and return its size in bytes.
 
     Raises:
         sqlite3.Error: the source cannot be read, or the copy is damaged.

@@ -1,8 +1,8 @@
-"""Checks that a web server answers with success, and soon enough.
+"""Check that a web server answers successfully and in time.
 
     check_http.py URL [--within SECONDS]
 
-Ends with 1 when it does not answer, 2 when it answers with an error, 3 when it is too slow.
+Exit status: 1 without an answer, 2 for an error response, 3 if the server is too slow.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import urllib.request
 
 
 def main() -> int:
-    """Ask once."""
+    """Send one request."""
     parser = argparse.ArgumentParser(description="Check that a web server answers.")
     parser.add_argument("url")
     parser.add_argument("--within", type=float, default=2.0, metavar="SECONDS")
@@ -29,7 +29,7 @@ def main() -> int:
         print(f"{arguments.url}: status {err.code} {err.reason}", file=sys.stderr)
         err.close()
         return 2
-    except OSError as err:  # URLError and time-outs are OSErrors
+    except OSError as err:  # URLError and timeouts are OSErrors
         print(f"{arguments.url}: no answer: {err}", file=sys.stderr)
         return 1
     took = time.monotonic() - started

@@ -1,9 +1,9 @@
-"""Checksums of all files of a directory, compared with those of the last time; draws a progress bar.
+"""Compare checksums of all files of a directory with the previous run, and draw a progress bar.
 
     checksums.py MANIFEST [--directory DIR]
 
-The directory is Python's standard library when none is named. The bar is drawn over itself with carriage returns, as
-many programs do: a log should hold its final state and not every step.
+DIR defaults to Python's standard library. The bar redraws itself with carriage returns, as many programs do: a log
+should contain its final state, not every step.
 """
 
 import argparse
@@ -19,7 +19,7 @@ BAR_CHARS = 40
 
 
 def files_of(directory: Path) -> list[Path]:
-    """All regular files below `directory`, compiled modules left out, in order."""
+    """Return all regular files below `directory` except compiled modules, sorted."""
     found = [
         Path(parent) / name
         for parent, directories, names in os.walk(directory)
@@ -30,7 +30,7 @@ def files_of(directory: Path) -> list[Path]:
 
 
 def draw(done: int, total: int) -> None:
-    """The bar as it is now, over the one before."""
+    """Redraw the bar."""
     filled = BAR_CHARS * done // total if total else BAR_CHARS
     percent = 100 * done // total if total else 100
     sys.stdout.write(f"\r[{'#' * filled}{'.' * (BAR_CHARS - filled)}] {percent:3} %  {done}/{total} files")
@@ -38,7 +38,7 @@ def draw(done: int, total: int) -> None:
 
 
 def checksums(directory: Path) -> dict[str, str]:
-    """SHA-256 of each file, by its path below `directory`."""
+    """Return the SHA-256 of each file, by its path below `directory`."""
     paths = files_of(directory)
     sums = {}
     step = max(len(paths) // 100, 1)
@@ -53,7 +53,7 @@ def checksums(directory: Path) -> dict[str, str]:
 
 
 def read_manifest(manifest: Path) -> dict[str, str] | None:
-    """The checksums of the last time; None when there was none."""
+    """Return the checksums of the previous run, or None without one."""
     if not manifest.exists():
         return None
     lines = (line.split("  ", 1) for line in manifest.read_text().splitlines())
@@ -61,14 +61,14 @@ def read_manifest(manifest: Path) -> dict[str, str] | None:
 
 
 def compare(before: dict[str, str], now: dict[str, str]) -> None:
-    """Say what changed."""
+    """Print the differences."""
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             print(f"{'added' if name not in before else 'removed' if name not in now else 'changed'}: {name}")
 
 
 def main() -> None:
-    """Make the checksums, compare them, keep them."""
+    """Compute, compare and store the checksums."""
     parser = argparse.ArgumentParser(description="Checksums of a directory.")
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--directory", type=Path, default=Path(sysconfig.get_path("stdlib")))
@@ -82,11 +82,11 @@ def main() -> None:
     try:
         now = checksums(arguments.directory)
     except SystemExit:
-        print("\ninterrupted, the manifest of the last time stays")
+        print("\ninterrupted; the previous manifest stays")
         raise
     before = read_manifest(arguments.manifest)
     if before is None:
-        print(f"{len(now)} files; there is nothing to compare with yet")
+        print(f"{len(now)} files; this is the first run, so there is nothing to compare")
     else:
         compare(before, now)
         print(f"{len(now)} files, compared with {len(before)}")

@@ -1,4 +1,4 @@
-"""Adds measurements of this host to a SQLite database, which it makes when there is none.
+"""Add measurements of this host to a SQLite database, and create it if necessary.
 
 fill_database.py DATABASE [--rows N]
 """
@@ -36,7 +36,7 @@ def main() -> None:
                     (time.time_ns() // 1_000_000, load, free),
                 )
         (count,) = database.execute("select count(*) from measurement").fetchone()
-    print(f"load {load:.2f}, {free >> 20} MiB free; {arguments.rows} rows added, {count} in all")
+    print(f"load {load:.2f}, {free >> 20} MiB free; {arguments.rows} rows added, {count} in total")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Puts jobs into the spool directory of a queue.
+"""Add jobs to the spool directory of a queue.
 
-A job is a JSON file. It is written under another name first and then renamed, so that no worker ever sees half of one.
+A job is a JSON file. It is written under a temporary name and then renamed, so that no worker sees an incomplete one.
 
     producer.py DIRECTORY [--jobs N]
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 def main() -> None:
     """Write the jobs."""
-    parser = argparse.ArgumentParser(description="Put jobs into a spool directory.")
+    parser = argparse.ArgumentParser(description="Add jobs to a spool directory.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--jobs", type=int, default=10)
     arguments = parser.parse_args()

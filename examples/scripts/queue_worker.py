@@ -1,8 +1,8 @@
-"""Takes jobs out of a spool directory and does them, until it is asked to stop.
+"""Process the jobs of a spool directory until asked to stop.
 
-A job is claimed by renaming it into a directory of the worker's own: of several workers exactly one succeeds. On
-SIGTERM the worker finishes the job it is at and ends. What a worker that was killed had claimed, its successor of the
-same number puts back.
+A worker claims a job by renaming it into its own directory: of several workers, exactly one succeeds. On SIGTERM a
+worker finishes its current job and exits. The successor of a killed worker, with the same number, puts its claimed jobs
+back.
 
     queue_worker.py DIRECTORY [--once]
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 POLL_S = 0.5
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""Blocked, and looked for between jobs: a handler could interrupt a job at any line."""
+"""Blocked, and checked between jobs: a handler could interrupt a job at any line."""
 
 
 class Worker:
@@ -36,13 +36,13 @@ class Worker:
             path.mkdir(parents=True, exist_ok=True)
 
     def recover(self) -> None:
-        """Put back what a predecessor had claimed and not finished."""
+        """Put back the unfinished jobs of a predecessor."""
         for job in sorted(self.claimed.glob("*.json")):
             os.rename(job, self.spool / job.name)
-            print(f"put back {job.name}, which was not finished")
+            print(f"put back the unfinished job {job.name}")
 
     def claim(self) -> Path | None:
-        """The oldest job, now ours; None when there is none."""
+        """Claim the oldest job; return None without one."""
         for job in sorted(self.spool.glob("*.json")):
             try:
                 os.rename(job, self.claimed / job.name)
@@ -52,7 +52,7 @@ class Worker:
         return None
 
     def work(self, path: Path) -> None:
-        """Do one job: a chain of hashes, as long as the job says."""
+        """Process one job: a chain of hashes, as long as the job requires."""
         started = time.monotonic()
         job = json.loads(path.read_text())
         digest = str(job["seed"]).encode()
@@ -65,14 +65,14 @@ class Worker:
         self.note(text)
 
     def note(self, text: str) -> None:
-        """Add a line to the log file that the workers share; the lock keeps it from being rotated meanwhile."""
+        """Add a line to the shared log file; the lock prevents a rotation meanwhile."""
         with open(f"{self.log}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with open(self.log, "a") as log:
                 log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} worker {self.number}: {text}\n")
 
     def run(self, once: bool) -> None:
-        """Work until asked to stop, or with `once` until no job is left."""
+        """Work until asked to stop or, with `once`, until no job is left."""
         self.recover()
         print(f"worker {self.number} waits for jobs in {self.spool}")
         wait_s = 0.0
@@ -84,14 +84,14 @@ class Worker:
                 break
             else:
                 wait_s = POLL_S
-        print(f"worker {self.number} ends")
+        print(f"worker {self.number} stops")
 
 
 def main() -> None:
     """Start a worker."""
-    parser = argparse.ArgumentParser(description="Do the jobs in a spool directory.")
+    parser = argparse.ArgumentParser(description="Process the jobs of a spool directory.")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--once", action="store_true", help="end when no job is left")
+    parser.add_argument("--once", action="store_true", help="exit when no job is left")
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     worker = Worker(arguments.directory, os.environ.get("RINGWARD_INSTANCE", "0"))

@@ -1,7 +1,7 @@
-"""Rotates a log file: FILE becomes FILE.1.gz, FILE.1.gz becomes FILE.2.gz, and so on.
+"""Rotate a log file: FILE becomes FILE.1.gz, FILE.1.gz becomes FILE.2.gz, and so on.
 
-Renaming happens under the lock that the writers take for each line, so no line is lost or written into an old file;
-compressing happens afterwards and holds nobody up.
+The rename happens under the lock that writers take for each line, so no line is lost or written into an old file. The
+compression happens afterwards, without the lock.
 
     rotate_log.py FILE [--min-size BYTES] [--keep N]
 """
@@ -15,17 +15,17 @@ from pathlib import Path
 
 
 def rotate(log: Path, min_size: int, keep: int) -> None:
-    """Rotate `log` when it has at least `min_size` bytes, keeping `keep` old files."""
+    """Rotate `log` if it has at least `min_size` bytes, and keep `keep` old files."""
     old = Path(f"{log}.old")
     if old.exists():
-        print(f"{old} is left over from a rotation that was interrupted")
+        print(f"{old} is left from an interrupted rotation")
     else:
         if not log.exists():
             print(f"{log} does not exist yet")
             return
         size = log.stat().st_size
         if size < min_size:
-            print(f"{log} has {size} bytes, {min_size} are needed")
+            print(f"{log} has {size} bytes, less than {min_size}")
             return
         with open(f"{log}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -48,7 +48,7 @@ def rotate(log: Path, min_size: int, keep: int) -> None:
 
 
 def main() -> None:
-    """Rotate what the command line says."""
+    """Parse the command line and rotate the file."""
     parser = argparse.ArgumentParser(description="Rotate and compress a log file.")
     parser.add_argument("file", type=Path)
     parser.add_argument("--min-size", type=int, default=1)

@@ -12,16 +12,16 @@ def text(path: str, data: str) -> str:
     """
     told = f'data_dir = "{data}"' if data != SYSTEM_DATA else f'# data_dir = "{data}"'
     return f"""\
-# What Ringward runs, and when. "ringward validate" checks this file, "ringward reload" brings a change into force.
+# The tasks and services of Ringward. "ringward validate" checks this file, "ringward reload" applies a change.
 
 [daemon]
 {told}
 
 [http]
-# The dashboard and the API. Other hosts reach them through TLS or a proxy only.
+# The dashboard and the API. Other hosts need TLS or a proxy to reach them.
 listen = ["127.0.0.1:7464"]
-# Without a password of yours one is made at each start, which "ringward password" shows. Yours stands in the first line
-# of a file that nobody else can read.
+# Without a password file, each start generates a password; "ringward password" shows it. The file has the password in
+# its first line, and only its owner may read it.
 # password_file = "{path.rpartition("/")[0]}/password"
 
 # [tasks.backup]

@@ -33,7 +33,7 @@ def _script(wanted: Wanted) -> str:
 
 name="Ringward"
 description="Scheduled tasks and always-on services"
-description_reload="Become the installed version, if that is another one, and read the configuration"
+description_reload="Switch to the installed version if it differs, then read the configuration"
 
 supervisor=supervise-daemon
 command={wanted.program}
@@ -41,9 +41,9 @@ command_args={shlex.quote(arguments)}
 {user}pidfile="/run/${{RC_SVCNAME}}.pid"
 respawn_delay=1
 respawn_max=0
-# The daemon ends by itself within [daemon] shutdown_timeout.
+# The daemon stops by itself within [daemon] shutdown_timeout.
 retry="TERM/{_STOP_S}"
-# What the daemon says of itself, some lines for each start; what runs print is not there.
+# The daemon's own log, a few lines a start; the output of runs is not in it.
 output_log=/var/log/{NAME}.log
 error_log=/var/log/{NAME}.log
 extra_started_commands="reload"

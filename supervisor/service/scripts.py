@@ -21,7 +21,7 @@ def finish(give_up: str) -> str:
     """After its end: the command by which it is not started again, when that would be of no use."""
     return f"""\
 #!/bin/sh
-# A wrong command line, and a configuration that is not valid: that has to be repaired by people.
+# After a wrong command line or an invalid configuration, a restart does not help.
 case "$1" in {"|".join(PERMANENT)}) {give_up} ;; esac
 """
 

@@ -75,41 +75,41 @@ Description=Ringward: scheduled tasks and always-on services
 After=network-online.target nss-user-lookup.target time-sync.target
 Wants=network-online.target
 RequiresMountsFor={wanted.data}
-# However often it ends, it is started again.
+# Restart the daemon without a limit.
 StartLimitIntervalSec=0
 
 [Service]
 Type=notify
 NotifyAccess=main
 {_user(wanted)}ExecStart={wanted.command("up")}
-# First becomes the version that is installed, if that is another one. Then reads the configuration. What is wrong with
-# either is said, and changes nothing.
+# Switch to the installed version if it differs, then read the configuration. An error in either is reported and changes
+# nothing.
 ExecReload={wanted.command("upgrade", "--if-different")}
 ExecReload={wanted.command("reload")}
-{_state(wanted)}# Runs survive the daemon's own end by its rules, not by systemd's: it stops what it started within
-# [daemon] shutdown_timeout, and has systemd wait for as long as it makes progress, also beyond TimeoutStopSec.
-# What a definition leaves running on purpose stays; after a crash the next start ends the others.
+{_state(wanted)}# The daemon, not systemd, stops the runs: within [daemon] shutdown_timeout. It asks systemd for
+# more time as long as it makes progress, even beyond TimeoutStopSec. Processes that a definition leaves on purpose
+# stay. After a crash, the next start ends all others.
 KillMode=process
 TimeoutStopSec=30
-# A large database may have to be brought to the form of this version first.
+# The migration of a large database to this version takes time.
 TimeoutStartSec=10min
-# When the thread that controls everything hangs, systemd ends the daemon, and the next one goes on with what runs.
+# If the control thread hangs, systemd ends the daemon, and the next one takes over its runs.
 WatchdogSec=60
-# When the supervisor is killed, systemd keeps the descriptors of what runs, and the next one goes on with it: up to
-# five for each run. They are numbered from 3 on when it starts, so they have to stay well below the soft LimitNOFILE.
+# If the supervisor is killed, systemd keeps the descriptors of its runs, up to five each. The next one takes the runs
+# over. The descriptors are numbered from 3 at the start, so they must stay well below the soft LimitNOFILE.
 FileDescriptorStoreMax=900
-# Each run has a cgroup of its own below that of the unit, with the controllers for its limits.
+# Each run has its own cgroup below the one of the unit, with the controllers for its limits.
 Delegate=yes
-# The daemon does not stand beside them. For a systemd before 254, which does not know this, see before-254.conf.
+# The daemon has its own cgroup beside them. systemd before 254 lacks this setting; see before-254.conf.
 DelegateSubgroup=ringward
-# A run that takes too much memory ends alone.
+# A run that uses too much memory ends alone.
 OOMPolicy=continue
 TasksMax=infinity
 Restart=on-failure
 RestartSec=1
-# A wrong command line, and a configuration that is not valid: that has to be repaired by people.
+# After a wrong command line or an invalid configuration, a restart does not help.
 RestartPreventExitStatus={" ".join(PERMANENT)}
-# What the daemon may open serves all instances together.
+# The descriptors of the daemon serve all instances together.
 LimitNOFILE=1024:{DESCRIPTORS}
 
 [Install]
@@ -119,8 +119,8 @@ WantedBy=multi-user.target
 
 def _before_254(wanted: Wanted) -> str:
     return f"""\
-# A systemd before 254 starts the daemon in the cgroup of the unit itself, which the kernel refuses while runs are left
-# below it that have controllers. Until then they are taken away; the daemon gives them back, and with them the limits.
+# systemd before 254 starts the daemon in the cgroup of the unit itself. The kernel refuses that while the cgroups of
+# remaining runs have controllers. This command removes the controllers; the daemon restores them and the limits.
 [Service]
 ExecStopPost=-{wanted.program} service give-way
 """
@@ -152,16 +152,16 @@ d {wanted.data} 0700 {user} {user} -
 def _hardening(wanted: Wanted) -> str:
     root = wanted.user is None
     runtime = f"""\
-# Rings outlive the daemon here. API workers come through it to what is theirs.
+# Rings outlive the daemon here. API workers reach their files through this directory.
 RuntimeDirectory={NAME}
 RuntimeDirectoryMode=0711
 RuntimeDirectoryPreserve=yes
 """
     return f"""\
-# Everything here holds for tasks and services, too: they inherit it. What one of them needs, give back in a drop-in of
-# your own beside this one, such as [Service] ReadWritePaths=/srv/shop, NoNewPrivileges=no or RestrictNamespaces=no.
+# Tasks and services inherit all of these settings. To relax one for them, add your own drop-in beside this one, for
+# example [Service] ReadWritePaths=/srv/shop, NoNewPrivileges=no or RestrictNamespaces=no.
 [Service]
-# Only these directories can be written to.
+# Only these directories are writable.
 ProtectSystem=strict
 ReadWritePaths={wanted.data}
 {runtime if root else ""}ProtectHome=read-only
@@ -185,6 +185,6 @@ SystemCallArchitectures=native
 SystemCallFilter=@system-service
 SystemCallErrorNumber=EPERM
 UMask=0077
-# Not here: ProtectControlGroups (runs have cgroups), ProcSubset=pid (the host is measured), PrivateUsers (tasks have
-# users), MemoryDenyWriteExecute (programs that compile while they run, such as node and java).
+# Left out: ProtectControlGroups (runs have cgroups), ProcSubset=pid (the daemon measures the host), PrivateUsers (tasks
+# have users), MemoryDenyWriteExecute (node and java compile at run time).
 """

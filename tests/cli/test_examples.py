@@ -75,7 +75,7 @@ def test_jobs_are_done_once_each_and_their_log_is_rotated(place: Path) -> None:
     assert list((data / "spool").glob("*.json")) == []
     written = (data / "queue.log").read_text()
     assert written.count("\n") == 5
-    assert "are needed" in script(place, "rotate_log", "data/work/queue.log", "--min-size", "1000000")
+    assert "less than 1000000" in script(place, "rotate_log", "data/work/queue.log", "--min-size", "1000000")
     for _ in range(3):
         script(place, "rotate_log", "data/work/queue.log", "--keep", "2")
         (data / "queue.log").write_text("more\n")
@@ -90,7 +90,7 @@ def test_rotation_loses_nothing_and_finishes_what_was_interrupted(place: Path) -
     data.mkdir(parents=True)
     (data / "queue.log.old").write_text("old\n")
     (data / "queue.log").write_text("new\n")
-    assert "left over" in script(place, "rotate_log", "data/work/queue.log")
+    assert "interrupted rotation" in script(place, "rotate_log", "data/work/queue.log")
     assert gzip.decompress((data / "queue.log.1.gz").read_bytes()) == b"old\n"
     assert (data / "queue.log").read_text() == "new\n"
 
@@ -111,14 +111,14 @@ def test_a_worker_that_is_asked_to_stop_finishes_its_job(place: Path) -> None:
         until(lambda: worker.poll() is not None, "the worker to end")
         output = worker.communicate()[0]
     assert worker.returncode == 0
-    assert "put back job.json" in output
-    assert output.endswith("worker 7 ends\n")
+    assert "put back the unfinished job job.json" in output
+    assert output.endswith("worker 7 stops\n")
 
 
 def test_the_database_is_filled_and_backed_up(place: Path) -> None:
     """A copy that can be opened, the newest kept, the oldest removed."""
     script(place, "fill_database", "data/work/sample.db", "--rows", "3")
-    assert "6 in all" in script(place, "fill_database", "data/work/sample.db", "--rows", "3")
+    assert "6 in total" in script(place, "fill_database", "data/work/sample.db", "--rows", "3")
     for _ in range(3):
         assert "integrity ok" in script(
             place, "backup_database", "data/work/sample.db", "data/work/backups", "--keep", "2"
@@ -189,7 +189,7 @@ def test_checksums_tell_what_changed(place: Path) -> None:
         [sys.executable, "scripts/checksums.py", *arguments], cwd=place, capture_output=True, check=True
     )
     assert first.stdout.count(b"\r") >= 2
-    assert b"nothing to compare with" in first.stdout
+    assert b"nothing to compare" in first.stdout
     (files / "a").write_text("changed")
     (files / "b").unlink()
     (files / "c").touch()
