@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 PACKAGES = ("api", "logring", "store", "supervisor")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 

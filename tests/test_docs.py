@@ -23,8 +23,8 @@ from supervisor.config.schema import KEYS, REQUIRED, keys_of
 from supervisor.importers import supervisord, systemd
 from supervisor.notify.kinds import KINDS, OF_KIND
 from tests.docs.blocks import blocks, parsed
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.rst", ROOT / "CHANGELOG.rst", ROOT / "CONTRIBUTING.rst", *sorted(DOCS.glob("*.rst"))]
 BY_NAME = {page.stem: page for page in PAGES}

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from tests.test_architecture import FILES, ROOT, module_of, within
+from tests.support.paths import ROOT
+from tests.test_architecture import FILES, module_of, within
 
 MOST_FILES = 20
 """Of a folder."""

@@ -18,9 +18,9 @@ from tests.api.client import DEADLINE_S, Stream
 from tests.api.credentials import basic
 from tests.api.harness import PASSWORD, Daemon
 from tests.api.records import make_run
+from tests.support.paths import TLS
 from tests.waiting import until
 
-TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 
 

@@ -4,9 +4,8 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.paths import ROOT
 
 
 def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -17,9 +17,10 @@ import pytest
 
 from supervisor.config.load import load
 from tests.ports import free_port
+from tests.support.paths import ROOT
 from tests.waiting import until
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture

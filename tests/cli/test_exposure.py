@@ -11,10 +11,10 @@ from supervisor.cli import exit_codes
 from supervisor.cli.boot.tls import certificate_names
 from supervisor.config.problems import Unusable
 from tests.cli.test_up import Up, boot_of, shared_memory, up
+from tests.support.paths import TLS
 
 __all__ = ["shared_memory", "up"]  # fixtures
 
-TLS = Path(__file__).parent.parent / "api" / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from supervisor.cli import exit_codes
 from tests.cli.conftest import Ringward
+from tests.support.paths import ROOT
 
-PACKAGES = Path(__file__).parents[2] / "build" / "debian"
+PACKAGES = ROOT / "build" / "debian"
 SAMPLE = PACKAGES / "usr/share/doc/supervisor/examples/sample.conf"
 
 pytestmark = pytest.mark.skipif(not PACKAGES.is_dir(), reason=f"{PACKAGES} is not there: .ci/run makes it")

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import docutils.core
@@ -15,8 +14,8 @@ import tomli
 from supervisor.config.jsonschema import DIALECT, document, schema_of
 from supervisor.config.schema import KEYS, REQUIRED
 from tests.cli.conftest import Ringward
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 TABLES = {"notifier": "notifiers", "route": "routes", "launcher": "launchers", "task": "tasks", "service": "services"}
 
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import psutil
 
-from tests.e2e.daemon import PROGRAMS, Daemon
+from tests.e2e.daemon import Daemon
+from tests.support.paths import PROGRAMS, ROOT
 from tests.waiting import until
 
-ROOT = Path(__file__).parent.parent.parent
 VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler", "ringward spawner", "upgrade")
 """What is killed; an upgrade is none, and everything goes on all the same."""
 

@@ -21,7 +21,8 @@ import psutil
 
 from supervisor.root.cgroups import Cgroups
 from tests.crash.harness import all_runs
-from tests.e2e.daemon import PROGRAMS, Daemon
+from tests.e2e.daemon import Daemon
+from tests.support.paths import PROGRAMS
 from tests.waiting import until
 
 SIGNALLED = 128

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.paths import ROOT
 from tests.waiting import until
 
-ROOT = Path(__file__).parent.parent.parent
 FILE = ROOT / "deploy/container/Containerfile"
 UNSHARE = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
 _BASE = """

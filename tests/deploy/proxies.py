@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 
 from tests.ports import free_port
+from tests.support.paths import ROOT
 from tests.waiting import until
 
-ROOT = Path(__file__).parent.parent.parent
 NGINX = ROOT / "deploy/nginx/ringward.conf"
 CADDY = ROOT / "deploy/caddy/Caddyfile"
-CERTIFICATE, KEY = (ROOT / "tests/api/tls" / name for name in ("cert.pem", "key.pem"))
+CERTIFICATE, KEY = (ROOT / "tests/support/tls" / name for name in ("cert.pem", "key.pem"))
 
 _NGINX = """
 daemon off;

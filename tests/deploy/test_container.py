@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.image import ROOT, UNSHARE, Container, Image, instructions
+from tests.deploy.image import UNSHARE, Container, Image, instructions
+from tests.support.paths import ROOT
 from tests.waiting import until
 
 TASKS = '[tasks.who]\nrun = "id -un; echo $$"\n[services.s]\nrun = "exec sleep 3600"\n'

@@ -15,8 +15,8 @@ import pytest
 
 from supervisor.version import VERSION
 from tests.e2e.daemon import PASSWORD, Daemon
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 _DAMAGED = "is damaged: supervisor/version.py was changed"
 
 

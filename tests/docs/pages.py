@@ -12,9 +12,9 @@ from tests.docs.blocks import Block, blocks
 from tests.docs.session import CONFIG, OWN_TABLE, Session, Shown, unscheduled
 from tests.e2e.daemon import RINGWARD
 from tests.ports import free_port
+from tests.support.paths import ROOT
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
 README = ROOT / "README.rst"
 PAGES = [README, ROOT / "CONTRIBUTING.rst", *sorted((ROOT / "docs").glob("*.rst"))]
 PROGRAMS = frozenset({"ringward", "curl", "echo", "cat", "ls", "export", ".", "eval", "mkdir", "touch", "chmod"})

@@ -22,10 +22,10 @@ from store.database import open_reader
 from store.runs import get_run
 from supervisor.root.cgroups import Cgroup, Cgroups, name_of_cgroup
 from tests.ports import free_port
+from tests.support.paths import PROGRAMS
 from tests.waiting import until
 
 RINGWARD = Path(sys.executable).parent / "ringward"
-PROGRAMS = Path(__file__).parent.parent / "programs"
 PASSWORD = "correct horse battery"
 _NOTHING_S = 120.0
 

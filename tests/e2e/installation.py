@@ -9,8 +9,7 @@ import venv
 from pathlib import Path
 
 from tests.e2e.daemon import Daemon
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.paths import ROOT
 
 
 class Installation(Daemon):

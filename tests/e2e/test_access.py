@@ -4,15 +4,14 @@ import http.client
 import json
 import ssl
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.daemon import PASSWORD, RINGWARD, Daemon
 from tests.ports import free_port
+from tests.support.paths import TLS
 from tests.waiting import until
 
-TLS = Path(__file__).parent.parent / "api" / "tls"
 JOBS = "[tasks.build-a]\nrun = 'true'\n[tasks.other]\nrun = 'true'\n"
 
 

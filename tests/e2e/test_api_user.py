@@ -16,13 +16,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.daemon import Daemon
-from tests.e2e.installation import ROOT
 from tests.e2e.test_upgrade import upgrade
 from tests.e2e.users import NAME, UID, Apart, why_not
 from tests.ports import free_port
+from tests.support.paths import ROOT, TLS
 from tests.waiting import until
 
-TLS = Path(__file__).parent.parent / "api" / "tls"
 TASKS = """
 [tasks.hello]
 run = "echo one; echo two; echo three"

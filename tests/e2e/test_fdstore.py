@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.daemon import PROGRAMS, gone, program
+from tests.e2e.daemon import gone, program
 from tests.e2e.manager import Managed, Manager
 from tests.e2e.test_readiness import SAY, is_ready, on_flag
 from tests.e2e.test_upgrade import HALVES, raw, said, shown, upgrade
+from tests.support.paths import PROGRAMS
 from tests.waiting import until
 
 

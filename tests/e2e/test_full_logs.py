@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.daemon import PROGRAMS, Daemon, program
+from tests.e2e.daemon import Daemon, program
+from tests.support.paths import PROGRAMS
 from tests.waiting import until
 
 LINES = 60_000  # more than the largest ring holds

@@ -11,9 +11,10 @@ import psutil
 import pytest
 
 from tests.e2e.daemon import RINGWARD, Daemon
+from tests.support.paths import ROOT
 from tests.waiting import until
 
-UNPACKED = Path(__file__).parent.parent.parent / "build" / "inits"
+UNPACKED = ROOT / "build" / "inits"
 """Where .ci/run unpacks Debian's packages of them."""
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.daemon import PROGRAMS, Daemon
+from tests.e2e.daemon import Daemon
+from tests.support.paths import PROGRAMS
 from tests.waiting import until
 
 NASTY = "a 'quote', a \"double\" one, $HOME, `id`, a \\ and\ttwo\nlines; {run_id}"

@@ -6,7 +6,8 @@ import sys
 import psutil
 import pytest
 
-from tests.e2e.daemon import PROGRAMS, Daemon, gone, program
+from tests.e2e.daemon import Daemon, gone, program
+from tests.support.paths import PROGRAMS
 from tests.waiting import until
 
 

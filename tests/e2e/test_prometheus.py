@@ -11,9 +11,10 @@ from tests.api.exposition import parse
 from tests.e2e.daemon import Daemon, program
 from tests.ports import free_port
 from tests.prometheus import Prometheus, prometheus
+from tests.support.paths import ROOT
 from tests.waiting import until
 
-DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "ringward.json"
+DASHBOARD = ROOT / "deploy" / "grafana" / "ringward.json"
 CONFIG = f"""
 [tasks.good]
 run = "true"

@@ -20,9 +20,10 @@ import pytest
 
 from logring.reader import LogReader
 from supervisor.root.cgroups import Cgroups
-from tests.e2e.daemon import PROGRAMS, Daemon, gone, program
+from tests.e2e.daemon import Daemon, gone, program
 from tests.e2e.test_init import Container, container
 from tests.e2e.test_readiness import SAY, is_ready, on_flag
+from tests.support.paths import PROGRAMS
 from tests.waiting import until
 
 __all__ = ["container"]

@@ -11,7 +11,8 @@ import pytest
 
 from supervisor.version import VERSION
 from tests.e2e.daemon import gone, program
-from tests.e2e.installation import ROOT, Installation
+from tests.e2e.installation import Installation
+from tests.support.paths import ROOT
 from tests.waiting import until
 
 NEWER = {"supervisor/version.py": (f'"{VERSION}"', '"99.0"')}

@@ -16,10 +16,10 @@ import psutil
 
 from tests.e2e.daemon import Daemon
 from tests.e2e.frozen import in_namespace
+from tests.support.paths import ROOT
 
 NAME = "ringward"
 UID = 64321
-_REPOSITORY = Path(__file__).parent.parent.parent
 _STAGE = "/mnt"
 
 
@@ -34,7 +34,7 @@ class Apart(Daemon):
     def __init__(self, directory: Path, *, user: bool = True) -> None:
         super().__init__(directory)
         self._mounts = _lists(directory) if user else []
-        self._mounts += _way_in([Path(sys.base_prefix), Path(sys.prefix), _REPOSITORY])
+        self._mounts += _way_in([Path(sys.base_prefix), Path(sys.prefix), ROOT])
 
     def command(self) -> list[str]:
         script = " && ".join(["true", *self._mounts, 'exec "$@"'])

@@ -13,8 +13,8 @@ from logring.logfile import LogFileWriter
 from logring.reader import Line, LogReader
 from logring.writer import RingWriter
 from logring.writer_state import take_down, take_up
+from tests.support.paths import ROOT
 
-ROOT = str(Path(__file__).resolve().parents[2])
 T0 = 1_700_000_000_000
 
 

@@ -22,8 +22,9 @@ from logring.layout import (
 )
 from logring.reader import LogReader, Pending, Region
 from logring.region import Rows, last_rows, pack_region
-from tests.logring.support import ROOT, T0, Log
+from tests.logring.support import T0, Log
 from tests.logring.test_shortage import Memory
+from tests.support.paths import ROOT
 from tests.waiting import until
 
 MakeLog = Callable[..., Log]

@@ -1,14 +1,14 @@
 """What the operations of ``control.sock`` take."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from supervisor.scheduler.arguments import OF_OPERATIONS, wrong
+from tests.support.paths import ROOT
 
-SCHEDULER = Path(__file__).parent.parent.parent / "supervisor" / "scheduler"
+SCHEDULER = ROOT / "supervisor" / "scheduler"
 TABLE = re.compile(r"def operations\(self\).*?(?=\n    def |\Z)", re.DOTALL)
 
 

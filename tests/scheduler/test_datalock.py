@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.scheduler import datalock
+from tests.support.paths import ROOT
 
-ROOT = Path(datalock.__file__).parent.parent.parent
 HOLD = """
 import fcntl, sys
 sys.path.insert(0, sys.argv[2])

@@ -7,8 +7,9 @@ from supervisor.service import openrc, runit, s6, systemd
 from supervisor.service.detection import KINDS
 from supervisor.service.plan import DEFAULT_PROGRAM, File, Wanted
 from supervisor.service.planning import plan
+from tests.support.paths import ROOT
 
-DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+DEPLOY = ROOT / "deploy"
 NAMES = {
     systemd.UNIT: "systemd/ringward.service",
     systemd.HARDENING: "systemd/hardening.conf",

@@ -3,17 +3,16 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from store import events, postgres
 from store.database import open_reader, open_writer
 from store.runs import RunFilter, count_runs, list_runs
+from tests.support.paths import ROOT
 
 from .making import T0
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.own
 WRITER = """
 import os, select, sys

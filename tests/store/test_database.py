@@ -19,6 +19,7 @@ from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnl
 from store.meta import get_meta, set_meta
 from store.models import MetaModel
 from store.runs import get_run, insert_run
+from tests.support.paths import ROOT
 from tests.waiting import until
 
 from .backends import on_sqlite
@@ -110,7 +111,7 @@ def test_reader_never_checkpoints(path: str) -> None:
         "for i in range(2000): set_meta(db, f'k{i}', 'x' * 1000)\n"
         "os._exit(0)\n"
     )
-    subprocess.run([sys.executable, "-c", code, path], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code, path], check=True, cwd=ROOT)
     before = Path(path).read_bytes(), Path(f"{path}-wal").read_bytes()
     reader = open_reader(path)
     assert reader.rows("PRAGMA wal_autocheckpoint") == [(0,)]

@@ -1,6 +1,7 @@
 import subprocess
 import sys
-from pathlib import Path
+
+from tests.support.paths import ROOT
 
 from .backends import on_sqlite
 
@@ -70,7 +71,7 @@ def test_gevent(path: str) -> None:
         [sys.executable, "-c", PROGRAM, path],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         timeout=120,
     )
     assert done.stdout == "fine\n", done.stderr

@@ -18,12 +18,11 @@ from store.notifications import Notification, notify, page
 from store.postgres import PostgresConnection, place
 from store.transact import StoreThread
 from tests.postgres import PASSWORD, PostgresServer
+from tests.support.paths import ROOT
 from tests.waiting import until
 
 from .backends import on_postgresql
 from .making import T0
-
-ROOT = Path(__file__).parents[2]
 
 
 @on_postgresql

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple, get_args
 
 import pytest
@@ -26,13 +25,13 @@ from store.run_bulk import (
 from store.run_pages import Direction, SortField
 from store.run_summary import FAILURES, summarize
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+from tests.support.paths import ROOT
 
 from .backends import database
 from .making import T0, counted, stored_counts
 from .oracle import arranged, listed, matches
 from .test_run_pages import NOW, random_filter, random_run
 
-ROOT = Path(__file__).parents[2]
 FIELDS: tuple[SortField, ...] = get_args(SortField)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 RUNS = 500

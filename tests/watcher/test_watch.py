@@ -25,11 +25,10 @@ from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order
 from supervisor.watcher.watch import Watch
 from tests.ports import free_port
+from tests.support.paths import PROGRAMS, TLS
 from tests.waiting import until
 
 Word = dict[str, Any]
-PROGRAMS = Path(__file__).parent.parent / "programs"
-TLS = Path(__file__).parent.parent / "api" / "tls"
 
 
 class Desk:
