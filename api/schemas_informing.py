@@ -1,4 +1,4 @@
-"""What the API tells of the host, of days and schedules, and of what people should hear of; see :mod:`api.schemas`."""
+"""Records of the API about the host, days, schedules and notifications."""
 
 from typing import Annotated
 

@@ -30,7 +30,7 @@ _CALM_BYTES = 1 << 20
 
 
 class BlockWriter:
-    """What `logring.writer.RingWriter` is built on: it says when and whether, this says where; arguments as there."""
+    """The lower half of `RingWriter`: that one decides when and whether text is written, this one where."""
 
     ring: Ring
     _mm: mmap

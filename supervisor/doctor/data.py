@@ -15,7 +15,7 @@ _RESERVE_BYTES = 256 << 20
 _RESERVE_SHARE = 0.05
 _INODES = 1000
 _DATABASE_BYTES = 16 << 20
-"""Kept for the database in a file, which it gives up when the disk is full (supervisor.scheduler.reserve)."""
+"""Of the reserve file, which the database gives up when the disk is full."""
 _DATABASE = "ringward.db"
 _WRITABLE = "mount it writable, or name a directory elsewhere with data_dir"
 _SECRET = stat.S_IRWXG | stat.S_IRWXO

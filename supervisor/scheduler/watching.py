@@ -32,7 +32,7 @@ class Watching:
         )
 
     def order(self, order: Order, on_word: OnWord) -> None:
-        """Have something watched; `on_word` gets what the watcher says about it (:mod:`supervisor.watcher.order`)."""
+        """Have something watched; `on_word` gets what the watcher says about it."""
         self._orders[order.key] = order, on_word
         if self._watcher.running:
             self._watcher.tell({"op": "watch", "order": order.to_dict()})

@@ -1,4 +1,4 @@
-"""A file system with the logs, frozen while runs go on; tests/root/test_frozen.py does it where nobody is root."""
+"""A file system that holds the logs is frozen while runs go on."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,9 +1,8 @@
 from store import audit
 from store.audit import Entry
 from store.database import Database
-
-from .backends import on_sqlite
-from .making import T0
+from tests.store.backends import on_sqlite
+from tests.store.making import T0
 
 
 def entry(number: int, *, failed_login: bool = False, status: int = 201) -> Entry:

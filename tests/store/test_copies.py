@@ -21,8 +21,7 @@ from store.events import append, last_seq, since
 from store.meta import get_meta, set_meta
 from store.runs import get_run, insert_run, update_run
 from store.tasks import get_task, update_task, upsert_task
-
-from .making import T0, make_run
+from tests.store.making import T0, make_run
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import pytest
 from store import events, postgres
 from store.database import open_reader, open_writer
 from store.runs import RunFilter, count_runs, list_runs
+from tests.store.making import T0
 from tests.support.paths import ROOT
-
-from .making import T0
 
 pytestmark = pytest.mark.own
 WRITER = """

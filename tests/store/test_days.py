@@ -5,8 +5,7 @@ from store.database import Database
 from store.days import DAY_MS, KEPT_DAYS, LASTED_MS, WAITED_MS, Day, Total
 from store.errors import Conflict
 from store.tasks import upsert_task
-
-from .making import T0, make_run, restore_run
+from tests.store.making import T0, make_run, restore_run
 
 TODAY = T0 // DAY_MS
 

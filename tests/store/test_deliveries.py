@@ -7,8 +7,7 @@ from store import deliveries
 from store.database import Database
 from store.deliveries import Delivery
 from store.tasks import forget_missing, upsert_task
-
-from .making import T0
+from tests.store.making import T0
 
 HOUR_MS = 3_600_000
 

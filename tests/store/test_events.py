@@ -2,8 +2,7 @@ import pytest
 
 from store.database import Database, open_writer
 from store.events import Event, append, append_all, draft, last_seq, prune, since
-
-from .making import T0
+from tests.store.making import T0
 
 
 def test_numbers(writer: Database, reader: Database) -> None:

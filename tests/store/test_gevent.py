@@ -1,9 +1,8 @@
 import subprocess
 import sys
 
+from tests.store.backends import on_sqlite
 from tests.support.paths import ROOT
-
-from .backends import on_sqlite
 
 PROGRAM = """
 import gevent.monkey

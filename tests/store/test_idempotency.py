@@ -4,8 +4,7 @@ from store import idempotency
 from store.database import Database
 from store.errors import Conflict
 from store.idempotency import KEPT_MS, Claim
-
-from .making import T0
+from tests.store.making import T0
 
 
 def test_a_day(writer: Database, reader: Database) -> None:

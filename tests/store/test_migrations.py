@@ -8,8 +8,7 @@ from store.errors import NotReady, SchemaTooNew, StoreError
 from store.migrations import Migration, check_readable, known, migrate
 from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
 from store.run_record import COLUMNS
-
-from .backends import on_sqlite
+from tests.store.backends import on_sqlite
 
 pytestmark = pytest.mark.own
 

@@ -18,11 +18,10 @@ from store.notifications import Notification, notify, page
 from store.postgres import PostgresConnection, place
 from store.transact import StoreThread
 from tests.postgres import PASSWORD, PostgresServer
+from tests.store.backends import on_postgresql
+from tests.store.making import T0
 from tests.support.paths import ROOT
 from tests.waiting import until
-
-from .backends import on_postgresql
-from .making import T0
 
 
 @on_postgresql

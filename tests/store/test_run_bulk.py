@@ -12,10 +12,9 @@ from store.database import Database
 from store.run_bulk import PurgedRun, Retention, RunSelector
 from store.run_deleted import list_deleted
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
-
-from .backends import on_sqlite
-from .making import T0, counted, make_run, restore_run, stored_counts
-from .oracle import matches
+from tests.store.backends import on_sqlite
+from tests.store.making import T0, counted, make_run, restore_run, stored_counts
+from tests.store.oracle import matches
 
 DAY = 86_400_000
 MINUTE = 60_000

@@ -25,12 +25,11 @@ from store.run_bulk import (
 from store.run_pages import Direction, SortField
 from store.run_summary import FAILURES, summarize
 from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+from tests.store.backends import database
+from tests.store.making import T0, counted, stored_counts
+from tests.store.oracle import arranged, listed, matches
+from tests.store.test_run_pages import NOW, random_filter, random_run
 from tests.support.paths import ROOT
-
-from .backends import database
-from .making import T0, counted, stored_counts
-from .oracle import arranged, listed, matches
-from .test_run_pages import NOW, random_filter, random_run
 
 FIELDS: tuple[SortField, ...] = get_args(SortField)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)

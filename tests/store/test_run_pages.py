@@ -10,10 +10,9 @@ from store.phases import END_REASONS
 from store.run_filter import VISIBLE
 from store.run_pages import Direction, SortField, _Order
 from store.runs import Run, RunFilter, count_runs, insert_run, list_runs
-
-from .backends import BACKENDS, database, on_sqlite
-from .making import T0, make_run, store_run, ulid_of
-from .oracle import listed, matches
+from tests.store.backends import BACKENDS, database, on_sqlite
+from tests.store.making import T0, make_run, store_run, ulid_of
+from tests.store.oracle import listed, matches
 
 DAY = 86_400_000
 NOW = T0 + 40 * DAY

@@ -16,8 +16,7 @@ from store.run_deleted import list_deleted
 from store.run_pages import Direction, SortField
 from store.runs import RunFilter, delete_run, insert_run, list_runs
 from store.tasks import ended_since
-
-from .making import T0, make_run, restore_run
+from tests.store.making import T0, make_run, restore_run
 
 DAY = 86_400_000
 RUNS = 20_000

@@ -7,9 +7,8 @@ import pytest
 from store.database import Database
 from store.run_summary import FAILURES, summarize
 from store.runs import Run, RunFilter, delete_run, insert_run
-
-from .making import T0, make_run
-from .oracle import matches
+from tests.store.making import T0, make_run
+from tests.store.oracle import matches
 
 HOUR = 3_600_000
 

@@ -8,8 +8,7 @@ from store.days import prune
 from store.phases import END_REASONS
 from store.run_totals import Span, spans
 from store.runs import RunFilter, count_runs, delete_run, insert_run, update_run
-
-from .making import T0, counted, make_run, restore_run, stored_counts
+from tests.store.making import T0, counted, make_run, restore_run, stored_counts
 
 
 def times(parts: Iterable[Span]) -> list[int]:

@@ -9,8 +9,7 @@ import pytest
 from store import checkpoints
 from store.database import open_writer
 from store.runs import insert_run, update_run
-
-from .making import T0, make_run
+from tests.store.making import T0, make_run
 
 FRAME = 24 + 4096  # of SQLite's WAL
 

@@ -15,8 +15,7 @@ from store.runs import (
     unfinished_runs,
     update_run,
 )
-
-from .making import T0, make_run, restore_run
+from tests.store.making import T0, make_run, restore_run
 
 FULL = make_run(
     task_name="über:all.of_it-1",

@@ -19,8 +19,7 @@ from store.run_samples import Reading, of_ended, settle
 from store.runs import Run, get_run, insert_run, unfinished_runs, update_run
 from store.salvage import Salvaged, is_sound
 from store.tasks import get_task, update_task, upsert_task
-
-from .making import T0, counted, make_run, store_run, stored_counts
+from tests.store.making import T0, counted, make_run, store_run, stored_counts
 
 PAGE = 4096
 END = {"status": "ended", "end_reason": "succeeded", "exit_code": 0, "ended_at": T0 + 20}

@@ -3,8 +3,7 @@ import pytest
 from store import sessions
 from store.database import Database
 from store.sessions import MAX_AGE_MS, MAX_IDLE_MS, Session
-
-from .making import T0
+from tests.store.making import T0
 
 
 def test_life(writer: Database, reader: Database) -> None:

@@ -17,8 +17,7 @@ from store.tasks import (
     update_task,
     upsert_task,
 )
-
-from .making import T0, make_run
+from tests.store.making import T0, make_run
 
 
 def test_upsert(writer: Database, reader: Database) -> None:

@@ -4,8 +4,7 @@ from store import tokens
 from store.database import Database
 from store.errors import Conflict
 from store.tokens import TOUCH_MS, Token
-
-from .making import T0
+from tests.store.making import T0
 
 
 def token(name: str = "n", secret_hash: str = "h", expires_at: int | None = None) -> Token:

@@ -11,9 +11,8 @@ from store.errors import Busy, Closed, DiskFull, InstantTaken
 from store.meta import get_meta, set_meta
 from store.runs import insert_run
 from store.transact import StoreThread
-
-from .backends import on_sqlite
-from .making import T0, make_run
+from tests.store.backends import on_sqlite
+from tests.store.making import T0, make_run
 
 DEADLINE_S = 30
 

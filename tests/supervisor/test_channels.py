@@ -367,8 +367,10 @@ def test_a_connection_that_breaks(
 
 def test_titles_are_what_ps_shows() -> None:
     """The command line that others read is the title alone."""
-    code = (
-        "from supervisor.osport import set_title; set_title('ringward test'); print(open('/proc/self/cmdline').read())"
-    )
+    code = """
+from supervisor.osport import set_title
+set_title("ringward test")
+print(open("/proc/self/cmdline").read())
+"""
     out = subprocess.run([sys.executable, "-I", "-c", code, "x" * 50], capture_output=True, text=True, check=True)
     assert out.stdout == "ringward test\0\n"

@@ -1,4 +1,6 @@
-"""Records what a program prints: ``python -m tests.logring.captures.record [--pipe] [--hide FROM=TO] FILE COMMAND...``.
+"""Record what a program prints.
+
+Usage: ``python -m tests.logring.captures.record [--pipe] [--hide FROM=TO] FILE COMMAND...``.
 
 Under a terminal as the daemon makes them (120 columns, 40 rows, newlines as they are), or with both outputs on a pipe.
 ``--hide`` replaces what is of this machine by something of the same length.

@@ -1,4 +1,6 @@
-"""Writes the captures of programs that could not be run: ``python -m tests.logring.captures.synthetic DIRECTORY``.
+"""Write the captures of programs that could not be run.
+
+Usage: ``python -m tests.logring.captures.synthetic DIRECTORY``.
 
 Made after what Docker's client is known to print on a terminal, not recorded. ``docker pull`` gives each layer a row by
 a newline; to change one it goes up to it, erases it, writes it, and comes back down. ``docker compose`` goes up over
