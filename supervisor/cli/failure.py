@@ -12,6 +12,14 @@ from typing import IO, Any
 import click
 
 from supervisor.cli import exit_codes
+from supervisor.cli.boot.refusal import Cause, NotStarted
+
+_CODES = {
+    Cause.CONFIGURATION: exit_codes.CONFIG,
+    Cause.DATA_DIRECTORY: exit_codes.DATA_DIR,
+    Cause.ALREADY_RUNNING: exit_codes.ALREADY_RUNNING,
+    Cause.HOST: exit_codes.OS_ERROR,
+}
 
 
 class Failure(click.ClickException):
@@ -35,3 +43,8 @@ class Failure(click.ClickException):
 
         text = self.message if self.plain else f"ringward: {self.message}"
         click.echo("\n".join(harmless(line) for line in text.split("\n")), file=file, err=True)
+
+
+def startup_failure(err: NotStarted) -> Failure:
+    """Return the failure, with its exit code, for a daemon that cannot start."""
+    return Failure(str(err), _CODES[err.cause])

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.boot.refusal import NotStarted
+from supervisor.cli.failure import Failure, startup_failure
 from supervisor.cli.settings import Settings, client_options
 from supervisor.cli.suggesting import SuggestingGroup, with_suggestion
 from supervisor.version import VERSION
@@ -127,6 +128,10 @@ class CommandLine(SuggestingGroup):
     def _run(self, args: Sequence[str] | None = None, **extra: Any) -> int:
         try:
             result = super().main(args, standalone_mode=False, **extra)
+        except NotStarted as err:
+            failure = startup_failure(err)
+            _tell(failure)
+            return failure.code
         except Failure as err:
             if err.code == exit_codes.OUTPUT:
                 _discard(1)

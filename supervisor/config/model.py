@@ -5,13 +5,12 @@ from typing import ClassVar, Literal
 
 from supervisor.config.problems import Problem
 from supervisor.dataclass import dataclass
+from supervisor.schedule.clock_changes import DstGap, DstOverlap
 
 OnOverlap = Literal["queue", "skip", "terminate"]
 Backoff = Literal["constant", "linear", "exponential"]
 Restart = Literal["always", "on_failure", "never"]
 LogOnFull = Literal["drop_old", "drop_new", "kill"]
-DstGap = Literal["run", "skip"]
-DstOverlap = Literal["first", "both", "second"]
 Durability = Literal["crash", "power"]
 StopTarget = Literal["tree", "main"]
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -24,10 +24,11 @@ from supervisor.root import offspring
 from supervisor.root.cgroups import Cgroups
 from supervisor.root.daemon import run
 from supervisor.root.fdstore import handed_back
-from supervisor.root.helpers import API, Helper
+from supervisor.root.helpers import Helper
 from supervisor.root.inherited import Inherited, check
 from supervisor.root.listeners import inherited
 from supervisor.root.offspring import Offspring
+from supervisor.root.survivors import API
 
 
 def _close_on_exec() -> None:

@@ -29,11 +29,12 @@ from supervisor.root.pump import Pump
 from supervisor.root.reloading import Reloading, Terminal
 from supervisor.root.runtime_place import RuntimePlace
 from supervisor.root.sdnotify import Watchdog, notify, tell_descriptor
-from supervisor.root.signals import IgnoredSignals, Signals, ignored, signal_name
+from supervisor.root.signals import IgnoredSignals, Signals
 from supervisor.root.stop import Ending
 from supervisor.root.tree import Trees
 from supervisor.root.upgrade import Upgrade
 from supervisor.root.watch import Watch
+from supervisor.signal_sets import ignored, signal_name
 
 _HELPER_END_S = 3.0
 _EX_LEFT = 1

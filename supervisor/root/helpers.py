@@ -13,8 +13,6 @@ from supervisor.messages import Boot, Decoder, Frame, encode, hello
 from supervisor.root import offspring, survivors
 from supervisor.root.offspring import FIRST_EPOCH, Offspring
 
-API = "gunicorn"
-"""Name of the helper that serves the API."""
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S = 10.0

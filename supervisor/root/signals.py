@@ -10,40 +10,10 @@ import socket
 from collections.abc import Callable, Iterable
 from types import FrameType
 
+from supervisor.signal_sets import STOPS_OF_TERMINALS, signal_name
+
 _MANY = 4096
 _QUIET_S = 60.0
-
-CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-"""All signals that can be blocked, ignored or caught."""
-_FAULTS = {
-    signal.SIGABRT,
-    signal.SIGSEGV,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGILL,
-    signal.SIGSYS,
-    signal.SIGTRAP,
-}
-_STOPS_OF_TERMINALS = {signal.SIGTTIN, signal.SIGTTOU}
-"""A caught SIGTTOU would make the kernel refuse each write to the terminal for ever; an ignored one lets it through."""
-_WITHOUT_EFFECT = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
-"""By default, or because Python ignores them and reports an error of the system call instead."""
-
-KEPT = frozenset({*_FAULTS, signal.SIGTSTP})
-"""Signals that keep their default action: they tell of a defect of the daemon, or suspend it."""
-
-
-def ignored(heeded: Iterable[int]) -> set[signal.Signals]:
-    """Return the signals that would end the daemon, except those that it heeds."""
-    return {*CATCHABLE} - KEPT - _STOPS_OF_TERMINALS - _WITHOUT_EFFECT - {*heeded}
-
-
-def signal_name(number: int) -> str:
-    """``SIGTERM`` and the like; real-time signals between the first and the last have no name (signal(7))."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 class IgnoredSignals:
@@ -76,7 +46,7 @@ class Signals:
         self._ringer.setblocking(False)
         for number in numbers:
             signal.signal(number, self._note)
-        for number in _STOPS_OF_TERMINALS:
+        for number in STOPS_OF_TERMINALS:
             signal.signal(number, signal.SIG_IGN)
         # What is written to it only wakes: when it is full, a number would be lost.
         signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)

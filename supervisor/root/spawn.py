@@ -19,7 +19,7 @@ from supervisor import prepare
 from supervisor.messages import Spawn
 from supervisor.root import shim
 from supervisor.root.cgroups import Cgroup
-from supervisor.root.signals import CATCHABLE
+from supervisor.signal_sets import CATCHABLE
 
 _TERM = "xterm-256color"
 """Of a run with a terminal, when the daemon has no TERM."""

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from supervisor.osport import current_boot
 from supervisor.root.processes import Process, look, send
 
+API = "gunicorn"
+"""Name of the helper that serves the API."""
 _PREFIX = "helper."
 _TITLE = "ringward"
 _END_S = 1.0

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from supervisor.config.model import DstGap, DstOverlap
+from supervisor.schedule.clock_changes import DstGap, DstOverlap
 from supervisor.scheduler.crontext import CroniterError
 from supervisor.scheduler.pattern import FIELDS, Pattern
 from supervisor.scheduler.spans import span_at

@@ -13,7 +13,8 @@ from store.runs import Run, insert_run, update_run
 from supervisor.config.model import Task
 from supervisor.logline import Log, stamp
 from supervisor.messages import Boot, Exited
-from supervisor.scheduler import overlap, runs, secret_params
+from supervisor.schedule import overlap
+from supervisor.scheduler import runs, secret_params
 from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.listeners import Launches, Outputs, ServiceListener

@@ -9,9 +9,30 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol
 
-from supervisor.config.model import Task
+from supervisor.schedule.clock_changes import DstGap, DstOverlap
 from supervisor.scheduler.cron import Cron, Occurrence, local_text
 from supervisor.zones import zone_named
+
+
+class _Timed(Protocol):
+    """The keys of a task by which it runs, as the configuration has them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def crons(self) -> tuple[str, ...]: ...
+    @property
+    def every_ms(self) -> int | None: ...
+    @property
+    def at_ms(self) -> int | None: ...
+    @property
+    def timezone(self) -> str: ...
+    @property
+    def jitter_ms(self) -> int: ...
+    @property
+    def dst_gap(self) -> DstGap: ...
+    @property
+    def dst_overlap(self) -> DstOverlap: ...
 
 
 class _Source(Protocol):
@@ -61,7 +82,7 @@ class _Once:
 class Schedule:
     """When a task runs."""
 
-    def __init__(self, task: Task | None) -> None:
+    def __init__(self, task: _Timed | None) -> None:
         """Of a task; None: one that never comes."""
         self._zone = zone_named(task.timezone if task is not None else "UTC")
         self._source: _Source | None = None
@@ -116,12 +137,12 @@ def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -
     ]
 
 
-def same_instants(one: Task, other: Task) -> bool:
+def same_instants(one: _Timed, other: _Timed) -> bool:
     """Whether two definitions have the same instants."""
     return instants_key(one) == instants_key(other)
 
 
-def instants_key(task: Task) -> tuple[object, ...]:
+def instants_key(task: _Timed) -> tuple[object, ...]:
     """All that says when a task runs."""
     return instants_of(task.crons, task.timezone, task.every_ms, task.at_ms, task.dst_gap, task.dst_overlap)
 

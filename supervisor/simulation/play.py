@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from supervisor.config.model import Task
-from supervisor.scheduler.overlap import Admission, admit
+from supervisor.schedule.overlap import Admission, admit
 from supervisor.scheduler.schedule import Schedule
 
 OUTCOMES = {

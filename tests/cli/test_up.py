@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from supervisor.cli import exit_codes
 from supervisor.cli.boot import datadir, runtimedir, secret
-from supervisor.cli.failure import Failure
+from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
 from supervisor.doctor import data
@@ -314,22 +314,22 @@ class TestDataDirectory:
         """A file, or something below one."""
         (tmp_path / "file").touch()
         for name in ("file", "file/below", "file/far/below"):
-            with pytest.raises(Failure, match="is no directory or lies in none") as caught:
+            with pytest.raises(NotStarted, match="is no directory or lies in none") as caught:
                 datadir.prepare(str(tmp_path / name))
-            assert caught.value.code == exit_codes.DATA_DIR
+            assert caught.value.cause is Cause.DATA_DIRECTORY
 
     def test_one_that_everybody_may_write_to_is_refused(self, tmp_path: Path) -> None:
         """With the command that puts it right."""
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o777)
-        with pytest.raises(Failure, match="chmod o-w"):
+        with pytest.raises(NotStarted, match="chmod o-w"):
             datadir.prepare(str(tmp_path / "open"))
 
     def test_one_for_everybody_stays_so(self, tmp_path: Path) -> None:
         """As /tmp: the data directory is to be another one."""
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o1777)
-        with pytest.raises(Failure, match="name a directory of its own"):
+        with pytest.raises(NotStarted, match="name a directory of its own"):
             datadir.prepare(str(tmp_path / "open"))
         finding = data.directory(str(tmp_path / "open"))
         assert (finding.verdict, finding.remedy) == ("fail", "name a directory of its own with data_dir")
@@ -351,15 +351,15 @@ class TestDataDirectory:
             raise OSError(code, os.strerror(code))
 
         monkeypatch.setattr(os, "write", write)
-        with pytest.raises(Failure, match=message) as caught:
+        with pytest.raises(NotStarted, match=message) as caught:
             datadir.prepare(str(tmp_path / "data"))
-        assert "\n" not in caught.value.message
+        assert "\n" not in str(caught.value)
         assert list((tmp_path / "data").iterdir()) == []
 
     def test_a_damaged_identity_is_not_replaced(self, tmp_path: Path) -> None:
         """The rings and markers of what may still run carry it."""
         (tmp_path / "id").write_text("nonsense\n")
-        with pytest.raises(Failure, match="holds no identity"):
+        with pytest.raises(NotStarted, match="holds no identity"):
             datadir.identity(str(tmp_path))
         assert (tmp_path / "id").read_text() == "nonsense\n"
 
@@ -415,10 +415,10 @@ class TestRuntimeDirectory:
         found = runtimedir.prepare(self.ID, {}, str(mounts))
         assert found == f"{shared_memory}/with blank/r/{self.ID}"
         places.pop()
-        with pytest.raises(Failure, match="on xfs, not on tmpfs") as caught:
+        with pytest.raises(NotStarted, match="on xfs, not on tmpfs") as caught:
             runtimedir.prepare(self.ID, {}, str(mounts))
-        assert "on ext4, not on tmpfs" in caught.value.message
-        assert "No such file" in caught.value.message
+        assert "on ext4, not on tmpfs" in str(caught.value)
+        assert "No such file" in str(caught.value)
 
     def test_foreign_directories_and_links_are_refused(
         self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
@@ -436,12 +436,12 @@ class TestRuntimeDirectory:
             os.chown(shared_memory / "foreign", 12345, -1)
         else:
             names.pop()
-        with pytest.raises(Failure) as caught:
+        with pytest.raises(NotStarted) as caught:
             runtimedir.prepare(self.ID, {})
-        assert caught.value.code == exit_codes.DATA_DIR
+        assert caught.value.cause is Cause.DATA_DIRECTORY
         expected = ["link is no directory", "file is no directory", "open is writable by others"]
         for text in expected + ["foreign belongs to user 12345"] * (os.geteuid() == 0):
-            assert text in caught.value.message
+            assert text in str(caught.value)
 
     def test_a_place_once_chosen_is_kept(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a crash left behind is found, whatever the environment says today."""

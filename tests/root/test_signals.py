@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.root.signals import KEPT, IgnoredSignals, Signals, ignored
+from supervisor.root.signals import IgnoredSignals, Signals
+from supervisor.signal_sets import KEPT, ignored
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.config.model import DstGap, DstOverlap
+from supervisor.schedule.clock_changes import DstGap, DstOverlap
 from supervisor.scheduler.cron import Cron, local_text, validate
 
 PRAGUE = ZoneInfo("Europe/Prague")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.messages import Exited
-from supervisor.scheduler.overlap import Admission, admit
+from supervisor.schedule.overlap import Admission, admit
 from supervisor.scheduler.rate_limit import RateLimit
 from supervisor.scheduler.retry import delay_ms, tried_again
 from supervisor.scheduler.verdict import Verdict, judge

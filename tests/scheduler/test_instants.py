@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from supervisor.config.model import DstGap, DstOverlap
+from supervisor.schedule.clock_changes import DstGap, DstOverlap
 from supervisor.scheduler.cron import Cron
 from tests.scheduler.oracle import Oracle, expression
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.boot import datadir
-from supervisor.cli.failure import Failure
+from supervisor.cli.boot.refusal import NotStarted
 from supervisor.service import placing
 from supervisor.service.plan import File
 
@@ -35,5 +35,5 @@ def test_nobody_else_can_put_something_in_its_place(tmp_path: Path, make: Callab
 def test_what_is_no_directory(tmp_path: Path) -> None:
     """It is named."""
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(Failure, match="link"):
+    with pytest.raises(NotStarted, match="link"):
         datadir.prepare(str(tmp_path / "link" / "below" / "data"))

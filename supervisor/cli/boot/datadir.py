@@ -8,8 +8,7 @@ import stat
 import time
 
 from supervisor import run_token
-from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.parents import make_parents
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -22,7 +21,7 @@ def prepare(path: str) -> None:
     """Make the data directory, readable by its owner only, unless it exists; prove that it takes data.
 
     Raises:
-        Failure: it cannot be used; the message says why.
+        NotStarted: it cannot be used; the message says why.
     """
     try:
         make_parents(path)
@@ -41,14 +40,14 @@ def prepare(path: str) -> None:
         of_all = mode & stat.S_ISVTX  # as /tmp is, which has to stay so
         remedy = "name a directory of its own" if of_all else f"run: chmod o-w {path}"
         text = f"the data directory {path} is writable by everybody (mode {mode:04o}); {remedy}"
-        raise Failure(text, exit_codes.DATA_DIR)
+        raise NotStarted(text, Cause.DATA_DIRECTORY)
 
 
 def _take_over(path: str) -> None:
     """Make a directory root's that is somebody else's and empty, such as a new volume of a container.
 
     Raises:
-        Failure: there is something in it.
+        NotStarted: there is something in it.
     """
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -60,10 +59,10 @@ def _take_over(path: str) -> None:
         if os.listdir(directory):  # looked at when nobody else can put anything there any more
             os.fchmod(directory, stat.S_IMODE(status.st_mode))
             os.fchown(directory, status.st_uid, status.st_gid)
-            raise Failure(
+            raise NotStarted(
                 f"the data directory {path} belongs to {_user(status.st_uid)}, who could have root write elsewhere; "
                 f"run: chown -R root: {path}",
-                exit_codes.DATA_DIR,
+                Cause.DATA_DIRECTORY,
             )
     finally:
         os.close(directory)
@@ -75,7 +74,7 @@ def take_lock(path: str) -> int:
     The lock is that of flock(2) on ``lock``, which holds the pid for people to read.
 
     Raises:
-        Failure: another process has it, or it cannot be taken.
+        NotStarted: another process has it, or it cannot be taken.
     """
     name = os.path.join(path, "lock")
     try:
@@ -90,9 +89,7 @@ def take_lock(path: str) -> int:
     except BlockingIOError as err:
         holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
-        raise Failure(
-            f"a daemon is running already on {path}, its pid is {holder}", exit_codes.ALREADY_RUNNING
-        ) from err
+        raise NotStarted(f"a daemon is running already on {path}, its pid is {holder}", Cause.ALREADY_RUNNING) from err
     except OSError as err:
         os.close(fd)
         raise unusable(path, err) from err
@@ -103,7 +100,7 @@ def identity(path: str) -> str:
     """The data directory's ULID, made at its first use. The caller holds the lock.
 
     Raises:
-        Failure: it cannot be read or stored, or is none.
+        NotStarted: it cannot be read or stored, or is none.
     """
     name = os.path.join(path, "id")
     try:
@@ -116,7 +113,7 @@ def identity(path: str) -> str:
         raise unusable(path, err) from err
     if len(text) != _ID_CHARS or not set(text) <= set(_CROCKFORD):
         message = f"{name} holds no identity of a data directory; restore it, or remove it to get a new one"
-        raise Failure(message, exit_codes.DATA_DIR)
+        raise NotStarted(message, Cause.DATA_DIRECTORY)
     return text
 
 
@@ -124,7 +121,7 @@ def renew(path: str) -> str:
     """Give the data directory another ULID: somebody else has the one that it came with. The caller holds the lock.
 
     Raises:
-        Failure: it cannot be stored.
+        NotStarted: it cannot be stored.
     """
     text = new_id()
     _store(path, os.path.join(path, "id"), text)
@@ -135,7 +132,7 @@ def run_token_key(directory: str) -> str:
     """Return the key for tokens of runs (:mod:`supervisor.run_token`), made at the first start.
 
     Raises:
-        Failure: it can be neither read nor written.
+        NotStarted: it can be neither read nor written.
     """
     name = os.path.join(directory, _RUN_TOKEN_KEY)
     try:
@@ -151,7 +148,9 @@ def run_token_key(directory: str) -> str:
     finally:
         os.close(fd)
     if len(key) != 2 * run_token.KEY_BYTES:
-        raise Failure(f"{name} does not hold a key; remove it, and the next start makes a new one", exit_codes.DATA_DIR)
+        raise NotStarted(
+            f"{name} does not hold a key; remove it, and the next start makes a new one", Cause.DATA_DIRECTORY
+        )
     return key
 
 
@@ -161,9 +160,9 @@ def new_id() -> str:
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
-def unusable(path: str, err: OSError) -> Failure:
+def unusable(path: str, err: OSError) -> NotStarted:
     """The failure that tells people why the data directory cannot be used."""
-    return Failure(f"the data directory {path} cannot be used: {_reason(path, err)}", exit_codes.DATA_DIR)
+    return NotStarted(f"the data directory {path} cannot be used: {_reason(path, err)}", Cause.DATA_DIRECTORY)
 
 
 def _reason(path: str, err: OSError) -> str:

@@ -2,8 +2,7 @@
 
 import resource
 
-from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.root.limits import LEAST
 
 
@@ -11,12 +10,12 @@ def require() -> None:
     """Do not start without as many as the daemon itself needs.
 
     Raises:
-        Failure: the hard limit is lower.
+        NotStarted: the hard limit is lower.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < LEAST:
-        raise Failure(
+        raise NotStarted(
             f"at most {hard} files may be open (the hard limit RLIMIT_NOFILE), and a daemon needs {LEAST}; "
             f"raise it: LimitNOFILE= of the unit, ulimit -Hn, or --ulimit nofile= of a container",
-            exit_codes.OS_ERROR,
+            Cause.HOST,
         )

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.messages import LOCK
 from supervisor.shared_memory import MOUNTS, Unfit, file_system_types, fit
 
@@ -24,7 +23,7 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
         shared: another user has to come there.
 
     Raises:
-        Failure: there is no fit place; the message says why for each.
+        NotStarted: there is no fit place; the message says why for each.
     """
     types = file_system_types(mounts)
     reasons = []
@@ -39,7 +38,7 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
         else:
             return path
     message = f"there is no place in shared memory (tmpfs) for the runtime directory:{''.join(reasons)}"
-    raise Failure(message, exit_codes.DATA_DIR)
+    raise NotStarted(message, Cause.DATA_DIRECTORY)
 
 
 def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[str]:
@@ -72,7 +71,7 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
 
     Raises:
         Taken: another daemon has it, whose data directory has the same identity: one is a copy of the other.
-        Failure: as :func:`prepare`.
+        NotStarted: as :func:`prepare`.
     """
     while True:
         path = prepare(daemon_id, environ, shared=shared)

@@ -122,13 +122,13 @@ def _workers(user: "ApiUser") -> "Finding":
 
 
 def _installation() -> "Finding":
+    from supervisor.cli.boot.refusal import NotStarted
     from supervisor.cli.boot.rival import refuse_rival
-    from supervisor.cli.failure import Failure
     from supervisor.doctor.finding import Finding
     from supervisor.version import VERSION
 
     try:
         refuse_rival()
-    except Failure as err:
-        return Finding("installation", "fail", err.message, "pip uninstall supervisor, then install Ringward again")
+    except NotStarted as err:
+        return Finding("installation", "fail", str(err), "pip uninstall supervisor, then install Ringward again")
     return Finding("installation", "ok", f"Ringward {VERSION}")

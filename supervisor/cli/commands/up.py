@@ -58,11 +58,11 @@ def command(
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
-    from supervisor.root import signals
+    from supervisor import signal_sets
 
     gc.disable()  # the root soon takes the place of this process
     # A signal that asks for something else than the end waits for the root.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ignored(_ENDING))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal_sets.ignored(_ENDING))
     try:
         _begin(settings, listen, ready_fd, new_history=new_history, as_json=as_json)
     finally:
@@ -287,14 +287,14 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     Raises:
         Failure: an address cannot be bound.
     """
+    from supervisor import signal_sets
     from supervisor.cli.boot import ahead
     from supervisor.cli.boot.secret import VARIABLE
-    from supervisor.root import signals, survivors
-    from supervisor.root.helpers import API
+    from supervisor.root import survivors
     from supervisor.root.listeners import CannotListen, listen
 
     # A signal waits for the root, instead of ending this process, or Python with a traceback.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signals.KEPT)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)
     try:
         killed = survivors.end(boot.runtime_dir)
         if killed:
@@ -302,7 +302,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
             click.echo(f"ringward: ended what a supervisor that was killed has left: {names}", err=True)
         api = ahead.started()
         if api is not None:
-            survivors.note(boot.runtime_dir, API, api.pid)  # before it has what the next start would miss
+            survivors.note(boot.runtime_dir, survivors.API, api.pid)  # before it has what the next start would miss
         listeners = listen(boot)
         if api is not None:
             ahead.say_hello(api, boot, listeners)
