@@ -72,7 +72,7 @@ def _packed(data: bytes, coding: str) -> bytes:
 
 
 def _zstd(data: bytes) -> bytes:
-    from logring import zstd  # only when a client takes it: an idle worker is smaller without
+    from logring.logfile import zstd  # only when a client takes it: an idle worker is smaller without
 
     return zstd.pack(data, _ZSTD_LEVEL)
 

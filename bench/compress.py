@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from bench.search import CASES, SHARED_MEMORY, make, ours
-from logring.compress import LEVEL, compress
 from logring.layout import STDOUT
-from logring.logfile import LogFileWriter
+from logring.logfile.compress import LEVEL, compress
+from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 
 LEVELS = (1, LEVEL, 5, 6, 9)
 PAGE_BAR_MS = 2.0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from logring.lines import newlines
-from logring.redraw import Redraw
+from logring.redraw.reducer import Redraw
 
 PIPE, TERMINAL = 65536, 4096
 ROUNDS = 9

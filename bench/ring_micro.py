@@ -20,9 +20,9 @@ import tempfile
 import threading
 import time
 
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from supervisor.root.channels import widen
 from supervisor.root.runlog import Shape
 

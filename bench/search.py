@@ -18,10 +18,10 @@ import time
 from dataclasses import dataclass
 
 from logring.layout import STDOUT
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
+from logring.ring.writer import RingWriter
 from logring.search import Pattern, search
-from logring.writer import RingWriter
 
 SHARED_MEMORY = "/dev/shm"
 BAR_MB_S = 500

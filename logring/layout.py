@@ -48,7 +48,7 @@ BLOCK_CHECKED and covers the text, then the entries as they stand. *Codec* and *
 
 An entry covers lines of one read of one stream. CONTINUED speaks of its first line (which goes on with the stream's
 line before), NO_NEWLINE of its last (which has none in the text), FRAMES of its only one: it was drawn repeatedly, and
-*frames* says how many pictures of that were kept (`logring.frames` has them). The last entry of a block
+*frames* says how many pictures of that were kept (`logring.redraw.history_format` has them). The last entry of a block
 stands in the header, where it can grow; its end and line count are the block's. Lines that were dropped consume
 numbers: the next block's first line is then more than this block's first line plus lines.
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from logring.block import Block, Line, text_size
 from logring.errors import Corrupt, LogError
-from logring.frames import read_frames
 from logring.layout import STDERR, STDOUT, BlockHeader, Publication
+from logring.logfile.stored import StoredFile
 from logring.paths import frames_path
-from logring.region import read_region
-from logring.ring import RingView, read_pending
-from logring.stored import StoredFile
+from logring.redraw.history_format import read_frames
+from logring.ring.live_region import read_region
+from logring.ring.ring import RingView, read_pending
 
 _ATTEMPTS = 100
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from logring.block import Block, Entry
 from logring.errors import Corrupt, LogError
 from logring.layout import BLOCK_SIZE, ENTRY_SIZE, NO_NEWLINE
-from logring.literals import present, required
 from logring.reader import LogReader
+from logring.search_literals import present, required
 
 __all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
 

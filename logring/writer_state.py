@@ -2,25 +2,25 @@
 
 Everything of it goes along, also what no reader has seen yet: unfinished lines, what is held back because a secret
 could begin there, a progress bar that is being drawn, frames on their way to the disk. The ring stays where it is; its
-descriptor is inherited. The tables here are the format (:mod:`logring.schema`).
+descriptor is inherited. The tables here are the format (:mod:`logring.format_table`).
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from logring.cells import Row
-from logring.drawing import Drawing, FrameQueue, LineEnd
-from logring.flood import Pace
-from logring.gap import Gap
-from logring.head import HeadBlock
+from logring.format_table import Schema, Shape, attributes_of, fields, values_of
 from logring.mask import Mask
-from logring.redraw import Redraw
-from logring.ring import Ring
-from logring.rows import Rows
-from logring.sampling import Samples
-from logring.schema import Schema, Shape, attributes_of, fields, values_of
-from logring.terminal import Screen
-from logring.writer import RingWriter
+from logring.redraw.pacing import Pace
+from logring.redraw.redraw_writer import Drawing, FrameQueue, LineEnd
+from logring.redraw.reducer import Redraw
+from logring.redraw.row_cells import Row
+from logring.redraw.sampling import Samples
+from logring.redraw.screen import Screen
+from logring.redraw.unsettled_rows import Rows
+from logring.ring.dropped_lines import Gap
+from logring.ring.open_block import HeadBlock
+from logring.ring.ring import Ring
+from logring.ring.writer import RingWriter
 
 SCHEMA = Schema(
     (

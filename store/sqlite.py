@@ -46,7 +46,7 @@ _WRITER_STATEMENTS = 400
 """The driver keeps those that were among so many last executions: of the writer also the rarer ones, which are as many
 as there may be events in one transaction."""
 _FOR_READERS = 0o710
-"""Mode of a directory whose files its group may read; as :mod:`logring.sharing` has it."""
+"""Mode of a directory whose files its group may read; as :mod:`logring.logfile.file_owner` has it."""
 PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
 
 _WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (

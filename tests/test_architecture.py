@@ -62,4 +62,4 @@ def test_the_root_is_standard_library_only() -> None:
                     waiting.append(name)
             elif name.rpartition(".")[0] not in files:
                 assert name.split(".")[0] in sys.stdlib_module_names, f"{path}: {name}"
-    assert "logring.writer" in seen
+    assert "logring.ring.writer" in seen

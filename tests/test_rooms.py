@@ -130,7 +130,7 @@ CIRCLES = {
     frozenset({"supervisor.root.files", "supervisor.root.pump"}),
     frozenset({"api.auth", "api.context", "api.ends", "api.rawlog", "api.samples", "api.stream"}),
     frozenset({"api.operations", "api.openapi", "api.resources.meta"}),
-    frozenset({"logring.packed", "logring.stored"}),
+    frozenset({"logring.logfile.packed", "logring.logfile.stored"}),
 }
 FULL_FOLDERS = {
     "api": 59,

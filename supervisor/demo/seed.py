@@ -5,11 +5,11 @@ import tempfile
 from collections.abc import Sequence
 from zoneinfo import ZoneInfo
 
-from logring.framesfile import FramesWriter
 from logring.layout import BLOCK_SIZE
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
 from logring.paths import frames_path, log_path
-from logring.writer import RingWriter
+from logring.redraw.history_file import FramesWriter
+from logring.ring.writer import RingWriter
 from store.database import Database, open_writer
 from store.ids import new_ulid
 from store.metrics import add

@@ -4,7 +4,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from logring.sharing import FOR_READERS
+from logring.logfile.file_owner import FOR_READERS
 from supervisor.counted import counted
 from supervisor.doctor.finding import Finding, size
 

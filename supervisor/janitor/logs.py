@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from logring.compress import SUFFIX
+from logring.logfile.compress import SUFFIX
 from logring.paths import frames_path
 
 _LOG = ".log"

@@ -8,11 +8,11 @@ import os
 import time
 from collections import defaultdict
 
-from logring.compress import compress
 from logring.errors import LogError
 from logring.layout import PAGE
+from logring.logfile.compress import compress
+from logring.logfile.stored import StoredFile
 from logring.paths import log_path, ring_path
-from logring.stored import StoredFile
 from store.copies import is_suspect, suspect
 from store.database import open_reader
 from store.errors import Damaged, StoreError

@@ -30,11 +30,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logring.errors import LogError
+from logring.format_table import Foreign
 from logring.layout import STDERR, STDOUT
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
+from logring.logfile.reopen import Written, reopen
 from logring.paths import ring_path
-from logring.reopen import Written, reopen
-from logring.schema import Foreign
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Spawn
 from supervisor.root.ear import Ear

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from logring.framesfile import FramesWriter
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
 from logring.paths import frames_path
+from logring.redraw.history_file import FramesWriter
 from supervisor.logline import Log
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.echo import Echo

@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from logring.schema import Schema, Shape, fields
+from logring.format_table import Schema, Shape, fields
 from supervisor.messages import Exited, Spawn
 from supervisor.root import schema
 from supervisor.root.cgroups import Usage

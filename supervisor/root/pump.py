@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from logring.layout import STDERR, STDOUT
 from logring.paths import DAEMON_RING, ring_path
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from supervisor.doorbell import DoorbellServer
 from supervisor.messages import Spawn
 from supervisor.osport import Wakeup, take_short_slices

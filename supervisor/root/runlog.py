@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from logring import writer_state
-from logring.framesfile import FramesWriter
 from logring.layout import BLOCK_SIZE, RING_BLOCKS
-from logring.logfile import LogFileWriter
-from logring.writer import RingWriter
+from logring.logfile.log_file import LogFileWriter
+from logring.redraw.history_file import FramesWriter
+from logring.ring.writer import RingWriter
 from supervisor.messages import Spawn
 from supervisor.root.record import Record
 

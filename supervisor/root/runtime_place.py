@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from logring.sharing import LISTED_FOR_READERS
+from logring.logfile.file_owner import LISTED_FOR_READERS
 from supervisor.counted import counted
 from supervisor.logline import Log
 from supervisor.messages import LOCK, Boot

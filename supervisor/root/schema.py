@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from math import isnan, nan
 from typing import Any
 
-from logring.schema import Foreign
+from logring.format_table import Foreign
 from supervisor.dataclass import dataclass, field
 from supervisor.messages import Exited, Spawn, without_defaults
 from supervisor.root.cgroups import Cgroup, Usage

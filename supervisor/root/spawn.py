@@ -14,7 +14,7 @@ import signal
 import struct
 import termios
 
-from logring.rows import COLUMNS, LINES
+from logring.redraw.unsettled_rows import COLUMNS, LINES
 from supervisor import prepare
 from supervisor.messages import Spawn
 from supervisor.root import shim

@@ -13,7 +13,7 @@ from logring.errors import LogError
 from logring.layout import MAX_LINE, SYSTEM
 from logring.paths import ring_path
 from logring.reader import LogReader
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from store.database import Database
 from store.events import Draft, draft, last_seq, since
 from supervisor.doorbell import DoorbellServer

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from logring.layout import STDOUT
 from logring.paths import ring_path
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from store import runs
 from store.database import open_writer
 from store.ids import new_ulid

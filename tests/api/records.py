@@ -4,9 +4,9 @@ import time
 from typing import Any
 
 from logring.layout import STDOUT
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
 from logring.paths import log_path, ring_path
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from store.ids import new_ulid
 from store.runs import Run
 from supervisor.messages import Boot

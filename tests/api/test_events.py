@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from logring.paths import ring_path
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from tests.api.client import Stream
 from tests.api.harness import Daemon
 

@@ -15,7 +15,7 @@ from api.feed import LIVE_BYTES, Feed
 from logring.errors import Corrupt
 from logring.layout import STDOUT
 from logring.reader import Head
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from logring.framesfile import FramesWriter
 from logring.layout import STDERR, STDOUT
 from logring.paths import frames_path
+from logring.redraw.history_file import FramesWriter
 from store.runs import Run
 from tests.api.harness import Daemon
 from tests.api.records import Log, make_run

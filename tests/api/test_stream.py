@@ -10,7 +10,7 @@ import pytest
 
 from logring.layout import STDERR, STDOUT
 from logring.paths import log_path, ring_path
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from store.runs import Run
 from tests.api.client import Event, Stream
 from tests.api.harness import Daemon

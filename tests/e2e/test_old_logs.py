@@ -10,8 +10,8 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from logring.compress import SUFFIX
 from logring.layout import KIND_PACKED, Static
+from logring.logfile.compress import SUFFIX
 from tests.e2e.daemon import Daemon, command_lines, program
 from tests.e2e.installation import Installation
 from tests.waiting import until

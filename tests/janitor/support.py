@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from logring.layout import STDOUT
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
 from logring.paths import log_path
 from logring.reader import LogReader
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from store.database import open_writer
 from supervisor.janitor.job import Job, Report
 from tests.logring.support import read_all, texts

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from logring.compress import SUFFIX
 from logring.layout import KIND_PACKED, Static
+from logring.logfile.compress import SUFFIX
 from logring.paths import frames_path
 from supervisor.janitor.job import Report
 from supervisor.janitor.logs import find_logs

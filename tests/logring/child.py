@@ -10,8 +10,8 @@ import sys
 import threading
 
 from logring.layout import STDERR, STDOUT
-from logring.logfile import LogFileWriter
-from logring.writer import RingWriter
+from logring.logfile.log_file import LogFileWriter
+from logring.ring.writer import RingWriter
 from tests.logring.support import T0, numbered
 
 

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 
 from logring.__main__ import main as look_into
-from logring.compress import SUFFIX, compress
 from logring.errors import Corrupt, LogError
-from logring.frames import read_frames
 from logring.layout import PACKED_BLOCKS_AT, PAGE
+from logring.logfile.compress import SUFFIX, compress
+from logring.logfile.recover import save_leftover_ring
 from logring.reader import Line, LogReader
-from logring.recover import save_leftover_ring
+from logring.redraw.history_format import read_frames
 from logring.search import Pattern, search
 from tests.logring.mutations import Mutant, mutant
 from tests.logring.specimens import FRAMES, KINDS, RUN_FRAMES, Place, Specimen, specimen

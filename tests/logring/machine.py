@@ -11,11 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from logring import logfile, ring
 from logring.errors import Corrupt
 from logring.layout import PAGE, PUBLICATION_AT, PUBLICATION_SIZE, STDERR, STDOUT, SYSTEM, max_line
+from logring.logfile import log_file
+from logring.logfile.recover import save_leftover_ring
 from logring.reader import Line, LogReader
-from logring.recover import save_leftover_ring
+from logring.ring import ring
 from tests.logring.model import Model
 from tests.logring.support import T0, Log, read_all
 
@@ -63,11 +64,11 @@ class World:
         self._writes_left: int | None = None
         self._dies_in_write = False
         self._memory_fails: frozenset[str] = frozenset()
-        self._fallocate, self._pwritev = ring.fallocate, logfile.pwritev
-        ring.fallocate, logfile.pwritev = self._take_memory, self._write_disk
+        self._fallocate, self._pwritev = ring.fallocate, log_file.pwritev
+        ring.fallocate, log_file.pwritev = self._take_memory, self._write_disk
 
     def close(self) -> None:
-        ring.fallocate, logfile.pwritev = self._fallocate, self._pwritev
+        ring.fallocate, log_file.pwritev = self._fallocate, self._pwritev
         for cursor in self.cursors:
             cursor.reader.close()
         if self._killed:  # in the middle of anything: what it had open is all that can be relied on

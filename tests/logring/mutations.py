@@ -9,8 +9,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
-from logring.frames import BLOCK_HEADER_SIZE
-from logring.frames import BLOCKS_AT as FRAMES_AT
 from logring.layout import (
     FILE_BLOCKS_AT,
     HEADER_SIZE,
@@ -21,6 +19,8 @@ from logring.layout import (
     RING_BLOCKS_AT,
     STATIC_SIZE,
 )
+from logring.redraw.history_format import BLOCK_HEADER_SIZE
+from logring.redraw.history_format import BLOCKS_AT as FRAMES_AT
 from tests.logring.specimens import BLOCK_SIZE, FRAMES, Specimen
 
 INTERESTING = (

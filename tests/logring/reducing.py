@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from logring.redraw import Drawn, Redraw
+from logring.redraw.reducer import Drawn, Redraw
 
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:

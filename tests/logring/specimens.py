@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logring.compress import compress
-from logring.drawing import FrameQueue
 from logring.errors import LogError
-from logring.framesfile import FramesWriter
 from logring.layout import FILE_BLOCKS_AT, INDEX_RECORD_AT, RING_BLOCKS_AT, STDERR, STDOUT
-from logring.packed import Index
+from logring.logfile.compress import compress
+from logring.logfile.packed import Index
 from logring.paths import frames_path
 from logring.reader import Line
+from logring.redraw.history_file import FramesWriter
+from logring.redraw.redraw_writer import FrameQueue
 from tests.logring.support import T0, Log, read_all
 
 BLOCK_SIZE = 4096

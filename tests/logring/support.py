@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from logring.layout import STDERR, STDOUT
-from logring.logfile import LogFileWriter
+from logring.logfile.log_file import LogFileWriter
 from logring.reader import Line, LogReader
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from logring.writer_state import take_down, take_up
 from tests.support.paths import ROOT
 

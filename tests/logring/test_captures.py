@@ -6,8 +6,8 @@ from pathlib import Path
 import pyte
 import pytest
 
-from logring.redraw import Redraw, needs
-from logring.rows import COLUMNS, LINES
+from logring.redraw.reducer import Redraw, needs
+from logring.redraw.unsettled_rows import COLUMNS, LINES
 from tests.logring.reducing import drawn_of, pieces, reduced, text_of
 
 CAPTURES = sorted(path for path in (Path(__file__).parent / "captures").iterdir() if path.suffix in (".tty", ".pipe"))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logring.drawing import MAX_HISTORY, MAX_WAITING, Drawing, FrameQueue, LineEnd, history_size
 from logring.layout import STDERR, STDOUT, SYSTEM, max_line
+from logring.logfile.recover import save_leftover_ring
 from logring.mask import Mask
 from logring.reader import Line
-from logring.recover import save_leftover_ring
-from logring.redraw import Drawn, Redraw
+from logring.redraw.redraw_writer import MAX_HISTORY, MAX_WAITING, Drawing, FrameQueue, LineEnd, history_size
+from logring.redraw.reducer import Drawn, Redraw
 from tests.logring.support import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]

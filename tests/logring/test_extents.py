@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logring.compress import compress
 from logring.errors import LogError
 from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, STDERR, STDOUT, SYSTEM
+from logring.logfile.compress import compress
+from logring.logfile.stored import StoredFile
 from logring.reader import Extent, LogReader
-from logring.stored import StoredFile
 from tests.logring.steps import STEPS, Step, play
 from tests.logring.support import T0, Log
 

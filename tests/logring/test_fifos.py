@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from logring.frames import read_frames
+from logring.logfile.reopen import Written
 from logring.reader import LogReader
-from logring.reopen import Written
+from logring.redraw.history_format import read_frames
 
 
 def test_fifos(tmp_path: Path) -> None:

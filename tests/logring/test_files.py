@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from logring import logfile
 from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
 from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, PAGE, PUBLICATION_AT, STDERR, STDOUT, BlockHeader
-from logring.logfile import LogFileWriter
+from logring.logfile import log_file
+from logring.logfile.log_file import LogFileWriter
 from logring.reader import Line, LogReader
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from tests.logring.support import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]
@@ -405,7 +405,7 @@ def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
 
     lines = log.fill_ring()
     with monkeypatch.context() as patch:
-        patch.setattr(logfile, "pwritev", pwritev)
+        patch.setattr(log_file, "pwritev", pwritev)
         for _ in range(3):
             with pytest.raises(OSError, match="no space"):
                 log.file.write_closed()
@@ -443,7 +443,7 @@ def test_short_writes_are_completed(make_log: MakeLog, monkeypatch: pytest.Monke
     def pwritev(fd: int, parts: list[bytes], at: int) -> int:
         return os.pwrite(fd, b"".join(parts)[:1000], at)
 
-    monkeypatch.setattr(logfile, "pwritev", pwritev)
+    monkeypatch.setattr(log_file, "pwritev", pwritev)
     log.finish(T0 + 500)
     reader = log.open_reader()
     assert texts(read_all(reader)) == lines

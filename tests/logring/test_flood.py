@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logring.drawing import Drawing, LineEnd
-from logring.flood import BURST, PER_SECOND, Pace, settled
-from logring.redraw import Drawn, Redraw
+from logring.redraw.pacing import BURST, PER_SECOND, Pace, settled
+from logring.redraw.redraw_writer import Drawing, LineEnd
+from logring.redraw.reducer import Drawn, Redraw
 
 TEXT = st.lists(
     st.one_of(

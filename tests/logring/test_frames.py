@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logring import framesfile
-from logring.drawing import FrameQueue
 from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
-from logring.frames import (
+from logring.layout import STDOUT
+from logring.paths import frames_path
+from logring.redraw import history_file
+from logring.redraw.history_file import FramesWriter
+from logring.redraw.history_format import (
     BLOCK_SIZE,
     BLOCKS_AT,
     HEADER_SIZE,
@@ -23,9 +25,7 @@ from logring.frames import (
     pack_record,
     read_frames,
 )
-from logring.framesfile import FramesWriter
-from logring.layout import STDOUT
-from logring.paths import frames_path
+from logring.redraw.redraw_writer import FrameQueue
 from tests.logring.support import T0, Log
 
 MakeLog = Callable[..., Log]
@@ -162,7 +162,7 @@ def test_a_full_disk_costs_history_alone(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(framesfile, "pwrite", full)
+        patch.setattr(history_file, "pwrite", full)
         queue.add(2, frames_of(2))
         with pytest.raises(OSError, match="No space"):
             writer.write()

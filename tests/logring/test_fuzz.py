@@ -13,8 +13,8 @@ import pytest
 
 from logring.errors import Corrupt, ForeignFile, LogError
 from logring.layout import HEADER_SIZE, PUBLICATION_AT, PUBLICATION_SIZE, STATIC_SIZE, BlockHeader
+from logring.logfile.recover import save_leftover_ring
 from logring.reader import LogReader
-from logring.recover import save_leftover_ring
 from tests.logring.fuzz import bounded_memory, examine, fuzz_one
 from tests.logring.mutations import Mutant, cut_short
 from tests.logring.specimens import KINDS, Specimen, specimen

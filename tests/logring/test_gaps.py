@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logring import logfile
 from logring.layout import STDERR, STDOUT, SYSTEM
+from logring.logfile import log_file
+from logring.logfile.recover import save_leftover_ring
 from logring.reader import Line
-from logring.recover import save_leftover_ring
 from tests.logring.support import T0, Log, texts
 
 MakeLog = Callable[..., Log]
@@ -229,7 +229,7 @@ def test_a_dead_writer_of_a_full_log(make_log: MakeLog) -> None:
     log.writer.created = False  # unmapped above
 
 
-WRITE = logfile.pwritev
+WRITE = log_file.pwritev
 Step = str | tuple[int, int, bytes, bool]
 STEPS = st.one_of(
     st.tuples(
@@ -295,7 +295,7 @@ def disturb(log: Log, step: str, patch: pytest.MonkeyPatch) -> None:
         with suppress(OSError):
             log.file.write_closed()
     if step in ("fail", "long", "works"):
-        patch.setattr(logfile, "pwritev", full if step == "fail" else WRITE)
+        patch.setattr(log_file, "pwritev", full if step == "fail" else WRITE)
 
 
 def compare(log: Log, printed: dict[int, list[bytes]], own: int) -> None:

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logring import zstd
 from logring.__main__ import main as look_into
-from logring.compress import SUFFIX, compress
 from logring.errors import Corrupt, ForeignFile
 from logring.layout import (
     FILE_BLOCKS_AT,
@@ -25,6 +23,8 @@ from logring.layout import (
     STDOUT,
     Static,
 )
+from logring.logfile import zstd
+from logring.logfile.compress import SUFFIX, compress
 from logring.reader import Head, Line, LogReader
 from logring.search import Pattern, search
 from tests.logring.steps import STEPS, Step, play

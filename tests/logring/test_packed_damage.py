@@ -8,8 +8,6 @@ from zlib import crc32
 
 import pytest
 
-from logring import zstd
-from logring.compress import compress
 from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
 from logring.layout import (
     CODEC_LOST,
@@ -21,9 +19,11 @@ from logring.layout import (
     STDOUT,
     BlockHeader,
 )
-from logring.packed import Index
+from logring.logfile import zstd
+from logring.logfile.compress import compress
+from logring.logfile.packed import Index
+from logring.logfile.stored import StoredFile
 from logring.reader import Line, LogReader
-from logring.stored import StoredFile
 from tests.logring.support import T0, Log, read_all
 from tests.logring.test_packed import damage, walked
 

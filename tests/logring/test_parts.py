@@ -22,7 +22,7 @@ def test_paths() -> None:
 
 def test_writing_side_is_light() -> None:
     """The root process loads the writing side: it brings none of the expensive modules."""
-    code = "import logring.writer, logring.logfile, logring.paths, sys; print(*sys.modules)"
+    code = "import logring.ring.writer, logring.logfile.log_file, logring.paths, sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {
         "dataclasses",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logring.layout import STDERR, STDOUT
+from logring.logfile.recover import save_leftover_ring
 from logring.reader import LogReader, Page
-from logring.recover import save_leftover_ring
 from tests.logring.support import Joiner, child_writer, numbered, read_all
 from tests.waiting import until
 

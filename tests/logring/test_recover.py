@@ -8,8 +8,8 @@ import pytest
 
 from logring.errors import ForeignFile
 from logring.layout import PENDING_AT, PENDING_TEXT_AT, PUBLICATION_AT, STDERR, STDOUT
+from logring.logfile.recover import save_leftover_ring
 from logring.reader import LogReader
-from logring.recover import save_leftover_ring
 from tests.logring.support import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]

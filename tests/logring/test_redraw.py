@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from logring.redraw import Drawn, Redraw, needs
+from logring.redraw.reducer import Drawn, Redraw, needs
 from tests.logring.reducing import drawn_of, pieces, reduced, text_of
 
 PIPE, TERMINAL = False, True

@@ -3,9 +3,9 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logring.cells import MAX_ROW
-from logring.redraw import MAX_REGION, Drawn, Redraw, needs
-from logring.sampling import MAX_FRAMES, MAX_FRAMES_BYTES
+from logring.redraw.reducer import MAX_REGION, Drawn, Redraw, needs
+from logring.redraw.row_cells import MAX_ROW
+from logring.redraw.sampling import MAX_FRAMES, MAX_FRAMES_BYTES
 from tests.logring.reducing import drawn_of, pieces, reduced, text_of
 
 # fmt: off

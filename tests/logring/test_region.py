@@ -8,7 +8,6 @@ from zlib import crc32
 
 import pytest
 
-from logring.drawing import Drawing
 from logring.layout import (
     PREFIX,
     REGION_AT,
@@ -21,7 +20,8 @@ from logring.layout import (
     STDOUT,
 )
 from logring.reader import LogReader, Pending, Region
-from logring.region import Rows, last_rows, pack_region
+from logring.redraw.redraw_writer import Drawing
+from logring.ring.live_region import Rows, last_rows, pack_region
 from tests.logring.support import T0, Log
 from tests.logring.test_shortage import Memory
 from tests.support.paths import ROOT
@@ -194,8 +194,8 @@ def test_nothing_beyond_the_slot_is_read(make_log: MakeLog) -> None:
 
 _WRITER = """
 import sys
-from logring.ring import Ring
-from logring.writer import RingWriter
+from logring.ring.ring import Ring
+from logring.ring.writer import RingWriter
 writer = RingWriter(sys.argv[1], "01ARZ3NDEKTSV4RRFFQ69G5FAV", file_blocks=1)
 writer.append(0, b"first\\n", 1)
 for number in range(1, 40_000):

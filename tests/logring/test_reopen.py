@@ -7,8 +7,8 @@ import pytest
 
 from logring.errors import ForeignFile
 from logring.layout import STDERR, STDOUT
-from logring.logfile import LogFileWriter
-from logring.reopen import Written, reopen
+from logring.logfile.log_file import LogFileWriter
+from logring.logfile.reopen import Written, reopen
 from tests.logring.support import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from logring import ring
 from logring.layout import RING_BLOCKS_AT, STDERR, STDOUT
+from logring.ring import ring
 from tests.logring.support import T0, Log, texts
 
 MakeLog = Callable[..., Log]

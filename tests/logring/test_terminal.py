@@ -6,10 +6,10 @@ import pyte
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from logring.pen import NO_PEN, pen_after, pen_with, sgr
-from logring.rows import COLUMNS, LINES
-from logring.sampling import Samples
-from logring.terminal import Screen
+from logring.redraw.sampling import Samples
+from logring.redraw.screen import Screen
+from logring.redraw.text_style import NO_PEN, pen_after, pen_with, sgr
+from logring.redraw.unsettled_rows import COLUMNS, LINES
 
 # What both understand in the same way: pyte lets margins stop a cursor that is outside of them.
 # fmt: off

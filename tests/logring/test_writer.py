@@ -7,7 +7,7 @@ import pytest
 
 from logring.layout import MAX_LINE, STDERR, STDOUT, SYSTEM, max_line
 from logring.reader import Head, Line
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from tests.logring.support import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]

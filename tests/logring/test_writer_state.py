@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logring.errors import Corrupt
+from logring.format_table import Foreign, Schema, Shape, fields
 from logring.layout import STDERR, STDOUT
 from logring.reader import LogReader
-from logring.redraw import Redraw
-from logring.ring import Ring
-from logring.schema import Foreign, Schema, Shape, fields
-from logring.writer import RingWriter
+from logring.redraw.reducer import Redraw
+from logring.ring.ring import Ring
+from logring.ring.writer import RingWriter
 from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, in_a_new_file, take_down, take_up
 from tests.logring.reducing import pieces
 from tests.logring.support import Log, texts
@@ -107,7 +107,7 @@ def test_a_ring_that_cannot_be_made_again(make_log: MakeLog, monkeypatch: pytest
         raise OSError(errno.ENOSPC, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr("logring.ring.fallocate", no_room)
+        patch.setattr("logring.ring.ring.fallocate", no_room)
         with pytest.raises(OSError, match="copy"):
             in_a_new_file(log.writer)
     assert not os.path.exists(log.writer.path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logring.layout import STDOUT
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from supervisor.notifier.escaping import escaped
 from supervisor.notifier.order import Letter
 from tests.notifier.test_work import PATIENT, Process, notifier

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logring.layout import STDERR, STDOUT, SYSTEM
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from supervisor.messages import Decoder, encode, receive_all
 from supervisor.notifier.order import Letter, Ping
 from supervisor.notifier.tail import last_lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logring import logfile
+from logring.logfile import log_file
 from logring.paths import ring_path
 from logring.reader import LogReader
 from supervisor.messages import Spawn
@@ -21,8 +21,8 @@ class FrozenDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
         self.thawed = threading.Event()
-        self._pwritev = logfile.pwritev
-        monkeypatch.setattr(logfile, "pwritev", self.pwritev)
+        self._pwritev = log_file.pwritev
+        monkeypatch.setattr(log_file, "pwritev", self.pwritev)
 
     def pwritev(self, fd: int, parts: Sequence[bytes | memoryview], at: int) -> int:
         self.reached.set()

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from logring import logfile
 from logring.layout import STDOUT
+from logring.logfile import log_file
 from logring.reader import LogReader
 from supervisor.logline import Log
 from supervisor.messages import Exited, Spawn
@@ -132,14 +132,14 @@ def test_a_log_whose_pipes_are_to_be_closed(bench: Bench) -> None:
 
 def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that is complete, but not written, is written by the next root."""
-    write = logfile.pwritev
+    write = log_file.pwritev
 
     def full(*_arguments: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
     os.write(bench.out, b"first\nlast\n")
     bench.read()
-    monkeypatch.setattr(logfile, "pwritev", full)
+    monkeypatch.setattr(log_file, "pwritev", full)
     bench.pump.seal("R", [])
     bench.obey()
     bench.write_files()
@@ -147,7 +147,7 @@ def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     next_root(bench)
     bench.write_files()
     assert not bench.log.finished
-    monkeypatch.setattr(logfile, "pwritev", write)
+    monkeypatch.setattr(log_file, "pwritev", write)
     assert content(bench) == b"first\nlast\n"
 
 

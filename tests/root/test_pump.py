@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from logring import logfile
 from logring.layout import BLOCK_SIZE, STDOUT
+from logring.logfile import log_file
 from logring.paths import ring_path
 from logring.reader import LogReader
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.root import files, pump
 from supervisor.root.channels import capacity
@@ -257,7 +257,7 @@ def test_a_full_disk_makes_nobody_wait(bench: Bench, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(logfile, "pwritev", full)
+        patch.setattr(log_file, "pwritev", full)
         bench.write_files()
         bench.obey()
         assert not bench.stalled()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from logring.format_table import Foreign
 from logring.mask import MAX_SECRET
-from logring.schema import Foreign
 from supervisor.messages import Spawn
 from supervisor.root import record as records
 from supervisor.root.fdstore import Store, handed_back

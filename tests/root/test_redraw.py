@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from logring import framesfile
-from logring.drawing import MAX_WAITING
 from logring.layout import BLOCK_SIZE
 from logring.paths import frames_path
 from logring.reader import LogReader
+from logring.redraw import history_file
+from logring.redraw.redraw_writer import MAX_WAITING
 from supervisor.messages import Spawn
 from supervisor.root.runlog import RunLog
 from tests.root.pumping import Bench
@@ -114,7 +114,7 @@ def test_a_full_disk_loses_no_line(
 
     errors: list[str] = []
     monkeypatch.setattr(bench.files._log, "error", errors.append)
-    monkeypatch.setattr(framesfile, "pwrite", full)
+    monkeypatch.setattr(history_file, "pwrite", full)
     for number in range(3):
         bench.draw(b"1\r%d\n" % number)
         bench.tick()

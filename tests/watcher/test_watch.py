@@ -19,7 +19,7 @@ import pytest
 
 from logring.layout import STDOUT
 from logring.paths import ring_path
-from logring.writer import RingWriter
+from logring.ring.writer import RingWriter
 from supervisor.messages import Decoder, encode, receive
 from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order

@@ -6,7 +6,7 @@ They are of the group of what they may read, and own nothing but the directory f
 import os
 import stat
 
-from logring.sharing import FOR_READERS, LISTED_FOR_READERS, readers_of
+from logring.logfile.file_owner import FOR_READERS, LISTED_FOR_READERS, readers_of
 from supervisor.cli.boot.api_user import LOGS
 from supervisor.messages import Boot
 

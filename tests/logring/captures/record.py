@@ -13,7 +13,7 @@ import struct
 import subprocess
 import termios
 
-from logring.rows import COLUMNS, LINES
+from logring.redraw.unsettled_rows import COLUMNS, LINES
 
 
 def everything(fd: int) -> bytes:

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import ClassVar
 
-from logring.cells import Row, decoded, whole_characters
-from logring.pen import NO_PEN, pen_with
-from logring.rows import COLUMNS, LINES, Rows, Settled
-from logring.sampling import Samples
+from logring.redraw.row_cells import Row, decoded, whole_characters
+from logring.redraw.sampling import Samples
+from logring.redraw.text_style import NO_PEN, pen_with
+from logring.redraw.unsettled_rows import COLUMNS, LINES, Rows, Settled
 
 _LARGEST = 9999
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from logring.cells import Row, joined
-from logring.sampling import Frame, Samples
+from logring.redraw.row_cells import Row, joined
+from logring.redraw.sampling import Frame, Samples
 
 COLUMNS = 120
 LINES = 40
@@ -17,7 +17,7 @@ Settled = tuple[bytes, tuple[Frame, ...] | None]
 
 
 class Rows:
-    """Rows, the row of the cursor, and which of them have settled; the rules are those of :mod:`logring.terminal`.
+    """Rows, the row of the cursor, and which of them have settled; the rules are those of :mod:`logring.redraw.screen`.
 
     Args:
         above: whole lines that were settled before; the cursor can go up there.

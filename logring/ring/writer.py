@@ -1,19 +1,15 @@
 """The writing end of a log: output goes from the pipe straight into the mapped ring. No disk is touched here.
 
-Where text stands in the ring is the matter of `logring.blockwriter`. Here is what happens before: what hides secrets
-and what reduces redrawn lines gets the output of a stream first; what finds no room waits in a short backlog; what
-is not to wait is dropped and counted. `mirror_pending` copies unfinished lines to where readers, and the next daemon
-after a crash, find them.
+Where text stands in the ring is the matter of `logring.ring.block_writer`. Here is what happens before: what hides
+secrets and what reduces redrawn lines gets the output of a stream first; what finds no room waits in a short backlog;
+what is not to wait is dropped and counted. `mirror_pending` copies unfinished lines to where readers, and the next
+daemon after a crash, find them.
 """
 
 import errno
 import os
 from collections.abc import Sequence
 
-from logring.blockwriter import BlockWriter
-from logring.drawing import Drawing, Item, LineEnd, take_unfinished
-from logring.gap import Gap
-from logring.head import HeadBlock
 from logring.layout import (
     BLOCK_CLOSED,
     BLOCK_SIZE,
@@ -28,8 +24,12 @@ from logring.layout import (
 )
 from logring.lines import harmless
 from logring.mask import Mask
-from logring.region import Rows, last_rows
-from logring.ring import Ring, read_pending, read_publication
+from logring.redraw.redraw_writer import Drawing, Item, LineEnd, take_unfinished
+from logring.ring.block_writer import BlockWriter
+from logring.ring.dropped_lines import Gap
+from logring.ring.live_region import Rows, last_rows
+from logring.ring.open_block import HeadBlock
+from logring.ring.ring import Ring, read_pending, read_publication
 
 _CREATE_AGAIN_MS = 1000
 _READ_BYTES = 131072

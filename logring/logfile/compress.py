@@ -8,7 +8,6 @@ from sys import byteorder
 from typing import BinaryIO
 from zlib import crc32
 
-from logring import zstd
 from logring.block import Block
 from logring.errors import Corrupt
 from logring.layout import (
@@ -25,9 +24,10 @@ from logring.layout import (
     BlockHeader,
     Publication,
 )
-from logring.packed import Index
-from logring.sharing import share_file
-from logring.stored import StoredFile
+from logring.logfile import zstd
+from logring.logfile.file_owner import share_file
+from logring.logfile.packed import Index
+from logring.logfile.stored import StoredFile
 
 LEVEL = 3
 """Higher ones gain 10 % and take four times as long."""

@@ -9,8 +9,6 @@ import errno
 from mmap import mmap
 from zlib import crc32
 
-from logring.drawing import FrameQueue, LineEnd
-from logring.head import HeadBlock
 from logring.layout import (
     CONTINUED,
     FRAMES,
@@ -24,7 +22,9 @@ from logring.layout import (
     max_line,
 )
 from logring.lines import LONG_LINE, count_lines, has_long_line, utf8_cut
-from logring.ring import Ring
+from logring.redraw.redraw_writer import FrameQueue, LineEnd
+from logring.ring.open_block import HeadBlock
+from logring.ring.ring import Ring
 
 _CALM_BYTES = 1 << 20
 

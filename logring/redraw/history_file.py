@@ -1,12 +1,13 @@
-"""The writing end of a log's sidecar: frames go from the pump's queue to the disk. See `logring.frames`.
+"""The writing end of a log's sidecar: frames go from the pump's queue to the disk. See `logring.redraw.history_format`.
 
 It belongs to the file thread. Frames are worth less than lines: what cannot be written is given up, and nothing waits.
 """
 
 import os
 
-from logring.drawing import FrameQueue
-from logring.frames import (
+from logring.logfile.file_owner import make_directories, share_file
+from logring.logfile.replaced_file import has_name, made_again
+from logring.redraw.history_format import (
     BLOCK_HEADER_SIZE,
     BLOCK_SIZE,
     BLOCKS_AT,
@@ -18,8 +19,7 @@ from logring.frames import (
     pack_record,
     parse_block,
 )
-from logring.named import has_name, made_again
-from logring.sharing import make_directories, share_file
+from logring.redraw.redraw_writer import FrameQueue
 
 
 class FramesWriter:

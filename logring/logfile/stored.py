@@ -53,7 +53,7 @@ class StoredFile:
             os.close(fd)
             raise
         if static.kind == KIND_PACKED:
-            from logring.packed import PackedFile  # with what it needs: only when there is such a file
+            from logring.logfile.packed import PackedFile  # with what it needs: only when there is such a file
 
             return PackedFile(path, fd, static)
         return cls(path, fd, static)

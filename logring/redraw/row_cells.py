@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from unicodedata import category, east_asian_width
 
-from logring.pen import NO_PEN, sgr, shows_blanks
+from logring.redraw.text_style import NO_PEN, sgr, shows_blanks
 
 TAB_STOP = 8
 MAX_ROW = 16384
@@ -61,7 +61,7 @@ class Row:
         cells: of each column the character with its combining marks; the further cells of a wide one hold nothing.
         pens: of each column the colours.
         wrapped: whether the text goes on in the next row.
-        touched: for :class:`logring.rows.Rows`: the number of the redraw that last came by.
+        touched: for :class:`logring.redraw.unsettled_rows.Rows`: the number of the redraw that last came by.
     """
 
     __slots__ = ("_rendered", "cells", "pens", "touched", "wrapped")

@@ -3,10 +3,10 @@
 import os
 
 from logring.errors import Corrupt, ForeignFile
-from logring.logfile import LogFileWriter
-from logring.ring import Ring
-from logring.stored import StoredFile
-from logring.writer import RingWriter
+from logring.logfile.log_file import LogFileWriter
+from logring.logfile.stored import StoredFile
+from logring.ring.ring import Ring
+from logring.ring.writer import RingWriter
 
 
 def save_leftover_ring(ring_path: str, log_path: str) -> int | None:

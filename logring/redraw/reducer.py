@@ -4,7 +4,7 @@ Plain text is handed on in one piece as it came; only lines with something to re
 
 pipes       a carriage return that does not belong to a line end: what follows is written over what stands there.
             In such a line ``ESC[K`` erases, colours are kept, other control sequences are dropped.
-terminals   also everything else that moves the cursor, erases, or shows nothing (see :mod:`logring.terminal`).
+terminals   also everything else that moves the cursor, erases, or shows nothing (see :mod:`logring.redraw.screen`).
 
 A shorter text leaves the rest of a longer one visible, but only of the last 8 texts between carriage returns: so
 thousands of pictures a second cost next to nothing. A terminal's line in which the cursor is moved by other means, or
@@ -17,12 +17,12 @@ piece. Whatever is fed in whichever pieces settles as the same text; only the sa
 import re
 from typing import NamedTuple
 
-from logring.cells import MAX_ROW, NARROW, Row, columns, decoded, encoded, whole_characters
 from logring.lines import utf8_cut
-from logring.pen import NO_PEN, pen_after, pen_with, sgr
-from logring.rows import COLUMNS, lines_of
-from logring.sampling import Frame, Samples
-from logring.terminal import Screen
+from logring.redraw.row_cells import MAX_ROW, NARROW, Row, columns, decoded, encoded, whole_characters
+from logring.redraw.sampling import Frame, Samples
+from logring.redraw.screen import Screen
+from logring.redraw.text_style import NO_PEN, pen_after, pen_with, sgr
+from logring.redraw.unsettled_rows import COLUMNS, lines_of
 
 MAX_REGION = 28672
 """Bytes of the rows that are not settled at most; beyond that only the lower ones are shown."""

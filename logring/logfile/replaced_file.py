@@ -2,7 +2,7 @@
 
 import os
 
-from logring.sharing import make_directories, share_file
+from logring.logfile.file_owner import make_directories, share_file
 
 _MOST_AT_ONCE = 1 << 30
 

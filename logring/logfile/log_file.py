@@ -24,10 +24,10 @@ from logring.layout import (
     Publication,
     Static,
 )
-from logring.named import has_name, made_again
-from logring.ring import read_publication
-from logring.sharing import make_directories, share_file
-from logring.writer import RingWriter
+from logring.logfile.file_owner import make_directories, share_file
+from logring.logfile.replaced_file import has_name, made_again
+from logring.ring.ring import read_publication
+from logring.ring.writer import RingWriter
 
 _ZEROS = bytes(65536)
 

@@ -39,8 +39,8 @@ from logring.layout import (
     pack_pending,
     parse_pending,
 )
-from logring.region import Rows, pack_region
-from logring.sharing import share_file
+from logring.logfile.file_owner import share_file
+from logring.ring.live_region import Rows, pack_region
 
 _ATTEMPTS = 1000
 _PLENTY = 1 << 30

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from mmap import mmap
 
-from logring.flood import Pace, redrawn, settled
 from logring.mask import Mask
-from logring.redraw import Drawn, Redraw, needs
+from logring.redraw.pacing import Pace, redrawn, settled
+from logring.redraw.reducer import Drawn, Redraw, needs
 
 MAX_FRAMES = 65535
 MAX_HISTORY = 24576

@@ -19,7 +19,7 @@ from logring.layout import (
     max_line,
     pack_header,
 )
-from logring.ring import Ring
+from logring.ring.ring import Ring
 
 _NEVER = -(2**63)
 _EVER = 2**63

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from logring.errors import ForeignFile
 from logring.layout import KIND_FILE, PAGE, PUBLICATION_AT, PUBLICATION_SIZE, Publication, Static
-from logring.ring import Ring, boot_id
-from logring.writer import RingWriter
+from logring.ring.ring import Ring, boot_id
+from logring.ring.writer import RingWriter
 
 _PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
 
@@ -26,7 +26,7 @@ class Written:
 
     @property
     def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
-        """As `logring.logfile.LogFileWriter` has it: that block is written once more."""
+        """As `logring.logfile.log_file.LogFileWriter` has it: that block is written once more."""
         return -1, (self.head, 0), (-1, 0)
 
     @classmethod

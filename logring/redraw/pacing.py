@@ -2,8 +2,8 @@
 
 import re
 
-from logring.cells import MAX_ROW, NARROW, decoded, encoded
-from logring.redraw import SEGMENTS, Drawn, Redraw
+from logring.redraw.reducer import SEGMENTS, Drawn, Redraw
+from logring.redraw.row_cells import MAX_ROW, NARROW, decoded, encoded
 
 BURST = 256
 """So many redrawn lines may come at once with their history."""
@@ -47,7 +47,7 @@ def redrawn(text: bytes, most: int) -> int:
 
 
 def settled(text: bytes) -> bytes:
-    """Whole lines of a pipe as :class:`logring.redraw.Redraw` leaves them."""
+    """Whole lines of a pipe as :class:`logring.redraw.reducer.Redraw` leaves them."""
     return b"\n".join([_look(line) if b"\r" in line else line for line in text.split(b"\n")])
 
 

@@ -5,7 +5,6 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-from logring import zstd
 from logring.block import Block
 from logring.errors import Corrupt
 from logring.layout import (
@@ -22,7 +21,8 @@ from logring.layout import (
     Static,
     pack_header,
 )
-from logring.stored import StoredFile
+from logring.logfile import zstd
+from logring.logfile.stored import StoredFile
 
 _RECORD = struct.Struct("<QQQI28x")
 _PLACE = struct.Struct("<QQ")
