@@ -38,7 +38,7 @@ from api.passwords import Passwords, WrongPassword, client_key
 from api.schemas import ErrorDetail
 from api.threads import Threads
 from store import sessions, tokens
-from store.runs import Run, get_run
+from store.runs.writes import Run, get_run
 from store.tasks import get_task
 from store.tokens import Token
 from supervisor import run_token

@@ -17,9 +17,9 @@ from gevent.event import Event
 from api.context import Reads
 from api.feed import Feed
 from logring.errors import LogError
-from store import runs as store_runs
 from store.database import Database
 from store.errors import StoreError
+from store.runs import writes as store_runs
 
 log = logging.getLogger("gunicorn.error")
 

@@ -18,7 +18,7 @@ import falcon
 import msgspec
 
 from api.schemas import ErrorDetail, Problem
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 
 log = logging.getLogger("gunicorn.error")
 

@@ -19,7 +19,7 @@ from api.stream import DAEMON, unreadable
 from logring.errors import LogError
 from logring.layout import STDERR, STDOUT
 from logring.reader import Head, LogReader
-from store.runs import Run
+from store.runs.writes import Run
 
 DONE_RETRY_MS = 3_600_000
 

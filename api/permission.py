@@ -8,7 +8,7 @@ from api.guard import check_origin
 from api.identity import Identity, Role
 from api.operation import Access, Call, Operation
 from api.turns import asking
-from store import runs as store_runs
+from store.runs import writes as store_runs
 from supervisor import run_token
 
 _VERBS = {

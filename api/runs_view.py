@@ -22,8 +22,8 @@ from msgspec import UNSET, UnsetType
 from api import schemas
 from api.known import known_rfc3339
 from api.times import rfc3339
-from store.phases import END_REASONS
-from store.runs import Run
+from store.runs.phases import END_REASONS
+from store.runs.writes import Run
 
 FOLDED_REASON = {"succeeded": "success", "missed": "skipped", "start_failed": "failed"}
 SHOWN_ALIKE = {reason: shown for reason, shown in FOLDED_REASON.items() if shown in END_REASONS}

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api import runs_view
 from api.params import INT64_MAX, INT64_MIN, STATUSES, choice, instant, statuses
 from api.schemas import TRIGGERS, Body, DateTime, Int64
-from store.ids import is_ulid
+from store.runs.ids import is_ulid
 
 BODY_LIMIT_BYTES = 16 << 20
 

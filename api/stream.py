@@ -25,7 +25,7 @@ from api.identity import Credential
 from logring.errors import LogError
 from logring.paths import log_path, ring_path
 from store.errors import StoreError
-from store.runs import Run
+from store.runs.writes import Run
 from supervisor.doorbell import HERALD, DoorbellClient
 from supervisor.messages import Boot
 

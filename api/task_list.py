@@ -15,7 +15,7 @@ from api.task_view import Basis, bases, shown
 from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database
-from store.runs import Run
+from store.runs.writes import Run
 
 _SINGLY = 50
 """Up to so many last runs are read one by one, beyond that all at once."""

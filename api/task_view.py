@@ -12,7 +12,7 @@ from api.known import known_rfc3339
 from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database
-from store.runs import Run
+from store.runs.writes import Run
 from store.tasks import Instance, Standing
 
 _SHOWN_APART = frozenset({"name", "kind", "description", "group", "tags", "cron", "timezone"})

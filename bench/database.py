@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from bench.database import database
 from bench.history import DAY, T0, fill, task_name
 from bench.measure import Row, in_turn, latency_rows, quantile
 from store.database import open_writer
-from store.phases import END_REASONS, PHASES
+from store.runs.phases import END_REASONS, PHASES
 
 _TASKS = 500
 _CONNECTIONS = 8

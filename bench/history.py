@@ -4,13 +4,13 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from store.backends.sqlite import SqliteConnection
 from store.connection import Connection
 from store.database import Database
-from store.ids import new_ulid
-from store.lasting import bucket
-from store.phases import END_REASONS
-from store.run_record import COLUMNS
-from store.sqlite import SqliteConnection
+from store.runs.duration_buckets import bucket
+from store.runs.ids import new_ulid
+from store.runs.phases import END_REASONS
+from store.runs.record import COLUMNS
 from store.tasks import upsert_task
 
 DAY = 86_400_000

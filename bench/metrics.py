@@ -13,9 +13,9 @@ from bench.daemon import DISK, Daemon, title
 from bench.lifetime import cpu_ns
 from bench.measure import Row, in_turn, latency_rows, limit_row
 from store.database import open_writer
-from store.ids import new_ulid
 from store.metrics import COARSE_MS, FINE_MS, Sample, add
-from store.runs import Run, insert_run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, insert_run
 from supervisor.metrics.host import Host
 
 _DAY_MS = 86_400_000

@@ -23,8 +23,7 @@ from bench.history import DAY, SPAN_DAYS, T0, fill, task_name
 from store import events
 from store.connection import Connection
 from store.database import Database, open_reader, open_writer
-from store.ids import new_ulid
-from store.run_bulk import (
+from store.runs.bulk import (
     Retention,
     RunSelector,
     find_deleted,
@@ -35,11 +34,12 @@ from store.run_bulk import (
     purge,
     unmark_deleted,
 )
-from store.run_pages import SortField
-from store.run_summary import summarize
-from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
+from store.runs.ids import new_ulid
+from store.runs.pages import SortField
+from store.runs.summary import summarize
+from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
+from store.store_thread import StoreThread
 from store.tasks import active_counts, last_runs
-from store.transact import StoreThread
 
 TASKS = 200
 NOW = T0 + SPAN_DAYS * DAY + 5_000

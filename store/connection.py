@@ -1,7 +1,8 @@
 """One connection to the database, whichever that is: what queries run on.
 
-The SQL of this package is one text for both databases (store.sqlite, store.postgres), in the words that both know.
-`?` stands for a parameter, and `INDEXED BY` names an index, which SQLite needs to be told and PostgreSQL finds itself.
+The SQL of this package is one text for both databases (store.backends.sqlite, store.backends.postgres), in the words
+that both know. `?` stands for a parameter, and `INDEXED BY` names an index, which SQLite needs to be told and
+PostgreSQL finds itself.
 """
 
 from abc import ABC, abstractmethod
@@ -10,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from store.rescue import File, Rescued
+    from store.recovery.replaced_files import File, Rescued
 
 Value = str | int | float | bytes | None
 Row = tuple[Any, ...]

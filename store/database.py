@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
-from store import sqlite
+from store.backends import sqlite
 from store.connection import Connection, Durability, Row, Value
 from store.errors import Away, Closed, DiskFailed, InDoubt, NotReady, SchemaTooNew, StoreError, Unusable
 from store.migrations import known, migrate
-from store.rescue import File
+from store.recovery.replaced_files import File
 
 QUERY_LIMIT_S = 1.0
 NOT_READY_POLL_S = 0.05
@@ -217,7 +217,7 @@ class _Backend(Protocol):
 
 def _backend(target: str) -> _Backend:
     if target.startswith(POSTGRESQL):
-        from store import postgres  # the driver takes 0.1 s and 15 MB: only for those who have such a server
+        from store.backends import postgres  # the driver takes 0.1 s and 15 MB: only for those who have such a server
 
         return postgres
     return sqlite

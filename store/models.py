@@ -1,4 +1,4 @@
-"""peewee models of the tables that ordinary queries read and write. Runs have raw SQL of their own (store.runs).
+"""peewee models of the tables that ordinary queries read and write. Runs have raw SQL of their own (store.runs.writes).
 
 They are bound to no database: `Database.fetch` and `Database.apply` run a query on the connection that is at hand.
 The schema itself is made by the migrations; a test holds the two against each other.

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from store.connection import Connection
 from store.database import Database
 from store.models import InstanceModel, TaskModel
-from store.phases import END_REASONS, FIRST_ACTIVE, PENDING, RUNNING
-from store.run_filter import VISIBLE
-from store.run_record import SELECT, Run, from_row
+from store.runs.filter import VISIBLE
+from store.runs.phases import END_REASONS, FIRST_ACTIVE, PENDING, RUNNING
+from store.runs.record import SELECT, Run, from_row
 
 
 class TaskRecord(NamedTuple):

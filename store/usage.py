@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from store.connection import Connection, Value
 from store.database import Database
-from store.days import DAY_MS
-from store.phases import FIRST_ACTIVE, RUNNING
-from store.run_samples import newest_pass
+from store.runs.daily_outcomes import DAY_MS
+from store.runs.phases import FIRST_ACTIVE, RUNNING
+from store.runs.samples import newest_pass
 from store.usage_counts import KEPT_MS, TOGETHER, Used
 
 

@@ -1,19 +1,19 @@
 """Counts what the runs of each task and service take, in spans of time and for ever; store.usage tells it.
 
 It is counted when it was taken, not when a run ends: a service that runs for months is seen every day. While a run
-lasts, its samples are counted as they move into its row (store.run_samples); triggers count the rest at its end
+lasts, its samples are counted as they move into its row (store.runs.samples); triggers count the rest at its end
 (store.migrations.summing). What runs that have not ended took in all is in `task_totals`, under their state.
 
-Spans of five minutes are kept for six hours, hours for five weeks, days as long as those of store.days. Whatever was
-taken is in one of them.
+Spans of five minutes are kept for six hours, hours for five weeks, days as long as those of store.runs.daily_outcomes.
+Whatever was taken is in one of them.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from store.database import Database
-from store.days import DAY_MS, KEPT_DAYS
-from store.phases import FIRST_ACTIVE, RUNNING
+from store.runs.daily_outcomes import DAY_MS, KEPT_DAYS
+from store.runs.phases import FIRST_ACTIVE, RUNNING
 
 SPAN_MS = 300_000
 HOUR_MS = 3_600_000

@@ -18,9 +18,9 @@ from logring.errors import LogError
 from logring.paths import frames_path
 from logring.reader import LogReader
 from store.database import Database, open_reader
-from store.duplicate import duplicate
 from store.errors import StoreError
-from store.ids import is_ulid
+from store.recovery.online_copy import duplicate
+from store.runs.ids import is_ulid
 
 _DATABASE = "ringward.db"
 _LOGS = "logs"

@@ -13,7 +13,7 @@ from api.operation import Call, Content, Operation, json_of
 from api.params import Param, flag, instant
 from api.threads import run_in
 from api.times import rfc3339
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from supervisor.client import CannotNow, NotSent, Unavailable
 
 

@@ -13,9 +13,9 @@ from api.schemas_runs import DeletedRun, DeletedRuns
 from api.times import rfc3339
 from store.database import Database
 from store.meta import get_meta
-from store.run_deleted import list_deleted
-from store.run_filter import RunFilter
-from store.runs import Run
+from store.runs.deleted import list_deleted
+from store.runs.filter import RunFilter
+from store.runs.writes import Run
 
 _OF_OTHER_LISTS = {"sort_field", "sort_direction", "naming"}
 

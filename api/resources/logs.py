@@ -20,7 +20,7 @@ from api.stream import unreadable
 from logring.errors import LogError
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
 from logring.reader import Head, LogReader
-from store.runs import Run
+from store.runs.writes import Run
 
 log = logging.getLogger("gunicorn.error")
 

@@ -17,8 +17,10 @@ from api.schemas import SERVICE_STATES
 from logring.errors import LogError
 from logring.paths import ring_path
 from logring.reader import LogReader
-from store import days, metrics, notifications, runs, tasks, usage
+from store import metrics, notifications, tasks, usage
 from store.database import Database
+from store.runs import daily_outcomes
+from store.runs import writes as runs
 from store.usage_counts import Used
 from supervisor.version import VERSION
 
@@ -28,7 +30,7 @@ _BLOCK_BYTES = 512
 
 class _Stored(NamedTuple):
     records: list[tasks.TaskRecord]
-    totals: list[days.Total]
+    totals: list[daily_outcomes.Total]
     used: dict[str, Used]
     """By task."""
     active: dict[str, tuple[int, int]]
@@ -44,7 +46,7 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
     names = {record.name for record in records}
     return _Stored(
         records=records,
-        totals=[total for total in days.totals(db) if total.task_name in names],
+        totals=[total for total in daily_outcomes.totals(db) if total.task_name in names],
         used={name: used for name, used in usage.ever(db).items() if name in names},
         active=tasks.active_counts(db),
         instances=[instance for instance in tasks.instances(db) if instance.task_name in names],
@@ -128,7 +130,7 @@ def _runs(text: Text, stored: _Stored) -> None:
     by_task = [(name, [*totals]) for name, totals in groupby(stored.totals, key=lambda total: total.task_name)]
     text.family("ringward_run_duration_seconds", "histogram", "How long ended runs ran.")
     for name, totals in by_task:
-        within = _within(days.LASTED_MS, [total.lasted for total in totals])
+        within = _within(daily_outcomes.LASTED_MS, [total.lasted for total in totals])
         text.histogram(
             within, sum(total.timed for total in totals), sum(total.duration for total in totals) / 1000, task=name
         )
@@ -138,7 +140,7 @@ def _runs(text: Text, stored: _Stored) -> None:
         "How long ended runs had waited for their start: since their schedule's time, else since they were asked for.",
     )
     for name, totals in by_task:
-        within = _within(days.WAITED_MS, [total.waited_within for total in totals])
+        within = _within(daily_outcomes.WAITED_MS, [total.waited_within for total in totals])
         text.histogram(
             within, sum(total.timed for total in totals), sum(total.waited for total in totals) / 1000, task=name
         )

@@ -19,7 +19,7 @@ from api.stream import unreadable
 from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
-from store.runs import Run, RunFilter, list_runs
+from store.runs.writes import Run, RunFilter, list_runs
 from store.tasks import get_task
 
 _LINES = 20

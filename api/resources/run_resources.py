@@ -12,10 +12,10 @@ from api.params import integer
 from api.resources.runs import the_run
 from api.schemas_runs import AllResources, Resources, ResourceSample, RunningResources
 from api.times import rfc3339
-from store import run_samples
 from store.database import Database
-from store.run_samples import Point, Usage
-from store.runs import Run, unfinished_runs
+from store.runs import samples as run_samples
+from store.runs.samples import Point, Usage
+from store.runs.writes import Run, unfinished_runs
 
 
 def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list[ResourceSample]:

@@ -13,13 +13,13 @@ from api.errors import ApiError
 from api.identity import Role
 from api.operation import Call, Operation, json_of
 from api.params import Param, choice, clamped, flag, instant, integer, statuses, text
-from store import run_summary
-from store import runs as store_runs
 from store import tasks as store_tasks
 from store.database import Database
 from store.errors import StoreError
-from store.run_pages import SortField
-from store.runs import Run, RunFilter
+from store.runs import summary as run_summary
+from store.runs import writes as store_runs
+from store.runs.pages import SortField
+from store.runs.writes import Run, RunFilter
 
 NAMING_OF_ONE = choice(
     "naming",

@@ -35,8 +35,8 @@ from logring.layout import STREAM_NAMES
 from logring.reader import LogReader
 from logring.search import BadPattern, Found, Hit, Pattern, Wanted
 from logring.search import search as search_log
-from store import runs as store_runs
-from store.runs import Run
+from store.runs import writes as store_runs
+from store.runs.writes import Run
 
 log = logging.getLogger("gunicorn.error")
 

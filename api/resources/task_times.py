@@ -14,9 +14,9 @@ from api.operation import Call, Operation, json_of
 from api.params import integer
 from api.schemas_informing import Counts, Instant, Schedule, TaskDay, TaskDays
 from api.times import rfc3339
-from store import days as store_days
 from store.database import Database
-from store.days import DAY_MS, Day
+from store.runs import daily_outcomes as store_days
+from store.runs.daily_outcomes import DAY_MS, Day
 from store.tasks import get_task
 
 _MAX_INSTANTS = 100

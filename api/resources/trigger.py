@@ -21,10 +21,10 @@ from api.operation import Call, Operation, json_of
 from api.params import integer
 from api.resources.runs import NAMING
 from api.schemas import ErrorDetail
-from store import runs as store_runs
 from store.errors import StoreError
-from store.ids import new_ulid
-from store.runs import Run
+from store.runs import writes as store_runs
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
 from supervisor.client import CannotNow, NotSent
 
 log = logging.getLogger("gunicorn.error")

@@ -1,6 +1,6 @@
 """The first schema.
 
-Times are integer milliseconds since the epoch. `runs.state` is a number of store.phases (below 100: ended);
+Times are integer milliseconds since the epoch. `runs.state` is a number of store.runs.phases (below 100: ended);
 `runs.duration` is that of ended runs, so that it can be in an index.
 
 Six indexes each carry every column that a list can be filtered by, after the one or two that they are for, so that
@@ -15,8 +15,9 @@ it out and putting it back would cost a hundred times as much.
 for all tasks together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours,
 2**22 ms are 70 minutes): `n` of them, of which `started` have a start and `timed` a duration. No start of theirs is
 before `first_start` or after `last_start`, which stay as they are when runs go. Triggers keep it, so no statement can
-forget it. Those that have become 0 go once a day (store.days). What happens at a time stands together: runs end, are
-deleted and restored in about the order of their creation, by many tasks at once, and so they change few pages.
+forget it. Those that have become 0 go once a day (store.runs.daily_outcomes). What happens at a time stands together:
+runs end, are deleted and restored in about the order of their creation, by many tasks at once, and so they change few
+pages.
 
 `run_durations` has exact numbers of those with a duration by what it begins with: two digits and how many follow. A
 bucket is called by the shortest that may be in it. Those of 0 stay.
@@ -32,7 +33,7 @@ well (store.migrations.counting); unlike `run_counts` they do not shrink when ru
 `purged` names runs whose rows are gone for good and whose files have still to go.
 
 `samples` are facts about the host and the daemon, means over `width` milliseconds from `at` on. `run_samples` has what
-runs took, `run_passes` the newest of that, not yet sorted by run: see store.run_samples.
+runs took, `run_passes` the newest of that, not yet sorted by run: see store.runs.samples.
 """
 
 from store.connection import Connection

@@ -5,10 +5,10 @@ triggers of two views; those of the tables, which every change of a run fires, o
 """
 
 from store.connection import Connection
-from store.lasting import bucket
 from store.migrations.adding import Addition, add
 from store.migrations.define import trigger
 from store.migrations.summing import SUMMED, note, sum_up, use
+from store.runs.duration_buckets import bucket
 
 _WATCHED = ("task_name", "created_at", "state", "exit_code", "triggered_by", "retry_attempt", "started_at", "duration")
 _BUCKETS = (("''", 27), ("''", 22), ("{row}.task_name", 27))

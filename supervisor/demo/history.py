@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from store.ids import new_ulid
-from store.runs import Run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
 from supervisor.demo.jobs import BACKUP, INDEX, JOBS, Job
 
 DAYS = 365

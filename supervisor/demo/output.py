@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from store.runs import Run
+from store.runs.writes import Run
 from supervisor.demo.history import moment
 from supervisor.demo.jobs import BACKUP, INDEX
 

@@ -11,10 +11,10 @@ from logring.paths import frames_path, log_path
 from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
 from store.database import Database, open_writer
-from store.ids import new_ulid
 from store.metrics import add
 from store.notifications import Notification, mark, notify
-from store.runs import Run, insert_run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, insert_run
 from supervisor.demo.history import History
 from supervisor.demo.host import samples
 from supervisor.demo.output import STDERR, STDOUT, printed

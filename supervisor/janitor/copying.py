@@ -3,8 +3,8 @@
 import os
 import time
 
-from store.copies import copied_at_ms, make_copy, suspect
 from store.errors import StoreError, Unusable
+from store.recovery.copies import copied_at_ms, make_copy, suspect
 from supervisor.logline import Log
 
 _HOUR_MS = 3_600_000

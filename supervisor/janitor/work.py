@@ -13,10 +13,10 @@ from logring.layout import PAGE
 from logring.logfile.compress import compress
 from logring.logfile.stored import StoredFile
 from logring.paths import log_path, ring_path
-from store.copies import is_suspect, suspect
 from store.database import open_reader
 from store.errors import Damaged, StoreError
-from store.run_bulk import purged_runs
+from store.recovery.copies import is_suspect, suspect
+from store.runs.bulk import purged_runs
 from supervisor.counted import counted
 from supervisor.janitor.copying import copy_database
 from supervisor.janitor.job import Job, Report

@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 
-from store.copies import suspect
 from store.database import Database
 from store.errors import Away, Damaged, StoreError, Unusable
 from store.meta import get_meta, set_meta
-from store.run_samples import of_running, settle_passes
+from store.recovery.copies import suspect
+from store.runs.samples import of_running, settle_passes
+from store.store_thread import StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
-from store.transact import StoreThread
 from supervisor.begun import begun
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError

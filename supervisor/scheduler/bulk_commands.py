@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from store.database import Database
-from store.ids import derived_ulid
-from store.run_bulk import (
+from store.runs.bulk import (
     RunSelector,
     find_active,
     find_deleted,
@@ -14,8 +13,9 @@ from store.run_bulk import (
     mark_deleted,
     unmark_deleted,
 )
-from store.run_filter import RunFilter
-from store.runs import delete_run, get_run
+from store.runs.filter import RunFilter
+from store.runs.ids import derived_ulid
+from store.runs.writes import delete_run, get_run
 from supervisor.config.model import Task
 from supervisor.scheduler import runs, secret_params
 from supervisor.scheduler.bulk import Bulk, Job

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from store.errors import Conflict
-from store.ids import is_ulid
-from store.runs import get_run
+from store.runs.ids import is_ulid
+from store.runs.writes import get_run
 from supervisor.scheduler import runs
 from supervisor.scheduler.access import AccessCommands
 from supervisor.scheduler.control import Operation, Reply, done, refused, refused_for_now

@@ -19,7 +19,7 @@ from typing import Any
 from store.database import Database
 from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Replaced, Unusable
 from store.events import Draft, append_all, draft, prune
-from store.transact import StoreThread
+from store.store_thread import StoreThread
 from supervisor.logline import Log
 from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.loop import Loop

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from store.copies import check, check_copy, suspect
 from store.errors import Damaged, Lost, StoreError
+from store.recovery.copies import check, check_copy, suspect
 from supervisor.logline import Log, stamp
 from supervisor.messages import Boot
 from supervisor.scheduler.control import Operation, Reply, done

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 
-from store.rescue import NO_FILE, File
+from store.recovery.replaced_files import NO_FILE, File
 from supervisor.messages import Boot
 
 REPLACED = "move that file away to go on with the history before, or restart the daemon to go on with that file"

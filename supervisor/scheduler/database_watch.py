@@ -1,14 +1,14 @@
 """Looks after the files of the SQLite database while the scheduler works.
 
-Each transaction looks whether they still have their names (:mod:`store.rescue`). While nothing is written, an empty
-transaction every two seconds does so.
+Each transaction looks whether they still have their names (:mod:`store.recovery.replaced_files`). While nothing is
+written, an empty transaction every two seconds does so.
 """
 
 import contextlib
 from collections.abc import Callable
 
 from store.errors import Replaced, StoreError
-from store.transact import StoreThread
+from store.store_thread import StoreThread
 from supervisor.logline import Log
 from supervisor.messages import Boot
 from supervisor.new_history import new_history_allowed

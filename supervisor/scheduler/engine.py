@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from store.ids import new_ulid
-from store.runs import Run, insert_run, update_run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, insert_run, update_run
 from supervisor.config.model import Task
 from supervisor.logline import Log, stamp
 from supervisor.messages import Boot, Exited

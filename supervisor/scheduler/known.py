@@ -6,7 +6,7 @@ from typing import Any
 
 from store.database import Database
 from store.errors import InstantTaken
-from store.runs import Run, get_run, insert_run, unfinished_runs
+from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import get_task
 from supervisor.messages import Exited, Frame
 from supervisor.scheduler.records import row_of

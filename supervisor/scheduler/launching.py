@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from store.runs import update_run
+from store.runs.writes import update_run
 from supervisor.config.durations import format_duration
 from supervisor.logline import Log
 from supervisor.messages import Exited

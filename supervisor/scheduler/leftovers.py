@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from store.database import Database
 from store.meta import get_meta, set_meta
-from store.runs import get_run
+from store.runs.writes import get_run
 from supervisor.cgroupnames import is_spare, run_of
 from supervisor.environ import Environments
 from supervisor.logline import Log

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from store.connection import Durability
-from store.copies import (
+from store.database import Database, open_writer
+from store.errors import Damaged, Lost, Replaced
+from store.events import last_seq
+from store.meta import get_meta, set_meta
+from store.recovery.copies import (
     Restored,
     begin_anew,
     check,
@@ -21,12 +25,8 @@ from store.copies import (
     restore,
     take_as_restored,
 )
-from store.database import Database, open_writer
-from store.errors import Damaged, Lost, Replaced
-from store.events import last_seq
-from store.meta import get_meta, set_meta
-from store.rescue import NO_FILE, file_of
-from store.runs import unfinished_runs
+from store.recovery.replaced_files import NO_FILE, file_of
+from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.logline import Log, stamp
 from supervisor.messages import Boot
@@ -37,7 +37,7 @@ from supervisor.scheduler.database_file import REPLACED, forget_file, no_problem
 from supervisor.scheduler.notices import Notices
 
 if TYPE_CHECKING:
-    from store.salvage import Salvaged
+    from store.recovery.salvage import Salvaged
 
 TAKEN_UP = "taken_up"
 """Name in the store of the start time of the daemon whose first scheduler took up the work last."""

@@ -10,8 +10,8 @@ from typing import Any
 from store import deliveries, notifications
 from store.database import Database
 from store.deliveries import Delivery
-from store.ids import new_ulid
 from store.notifications import Notification
+from store.runs.ids import new_ulid
 from store.tasks import update_task
 from supervisor.config.durations import format_duration
 from supervisor.config.model import Config, Task

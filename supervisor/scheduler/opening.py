@@ -3,10 +3,10 @@
 import os
 from contextlib import suppress
 
-from store.copies import copy_path, suspect
 from store.database import Database, check_writable, open_reader, open_writer
 from store.errors import Away, InDoubt, Lost, Refused, Replaced, SchemaTooNew, StoreError
-from store.rescue import NO_FILE, file_of
+from store.recovery.copies import copy_path, suspect
+from store.recovery.replaced_files import NO_FILE, file_of
 from supervisor.config.model import Config
 from supervisor.logline import Log
 from supervisor.messages import Boot

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from store.runs import Run
+from store.runs.writes import Run
 from supervisor.messages import Exited
 from supervisor.scheduler.terms import terms_of
 from supervisor.scheduler.units import LiveRun

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 
 from store.database import Database
-from store.run_bulk import Retention as Rule
-from store.run_bulk import find_excess, find_expired, first_deletion, forget_purged, purge
+from store.runs.bulk import Retention as Rule
+from store.runs.bulk import find_excess, find_expired, first_deletion, forget_purged, purge
 from supervisor.config.model import Config, Service, Task
 from supervisor.counted import counted
 from supervisor.logline import Log

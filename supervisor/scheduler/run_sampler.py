@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from store import run_samples
-from store.run_samples import RECENT, STEP_MS, Reading, Usage
+from store.runs import samples as run_samples
+from store.runs.samples import RECENT, STEP_MS, Reading, Usage
 from supervisor.metrics import cgroups
 from supervisor.metrics.processes import Processes, boot_ticks
 from supervisor.metrics.taken import Taken

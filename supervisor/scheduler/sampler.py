@@ -5,10 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 
-from store import days, idempotency, metrics, usage_counts
+from store import idempotency, metrics, usage_counts
 from store.database import Database
 from store.meta import set_meta
 from store.metrics import FINE_MS, Sample
+from store.runs import daily_outcomes
 from supervisor.metrics.host import Host
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.loop import Loop, Timer
@@ -57,9 +58,9 @@ class Sampler:
         change = Change(now_ms, lambda _error: True)
         earliest_ms, latest_ms = self._clock.earliest_ms(), self._clock.latest_ms()
         change.write(lambda db: self._store(db, sample, earliest_ms, latest_ms))
-        if now_ms // days.DAY_MS != self._day:
-            self._day = now_ms // days.DAY_MS
-            change.write(lambda db: days.prune(db, earliest_ms))
+        if now_ms // daily_outcomes.DAY_MS != self._day:
+            self._day = now_ms // daily_outcomes.DAY_MS
+            change.write(lambda db: daily_outcomes.prune(db, earliest_ms))
         if now_ms // usage_counts.HOUR_MS != self._hour:
             self._hour = now_ms // usage_counts.HOUR_MS
             state = self._clock.state()

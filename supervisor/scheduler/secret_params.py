@@ -11,7 +11,7 @@ or a disk that fails, leaves in between is removed by the next scheduler.
 
 from collections.abc import Collection, Mapping
 
-from store.runs import Run
+from store.runs.writes import Run
 from supervisor.scheduler import run_files
 from supervisor.scheduler.parameters import Given, given_again
 

@@ -14,7 +14,7 @@ from logring.errors import LogError
 from logring.logfile.recover import save_leftover_ring
 from logring.paths import log_path
 from store.database import Database
-from store.runs import Run, get_run, newest_successes, update_run
+from store.runs.writes import Run, get_run, newest_successes, update_run
 from store.tasks import Instance, TaskRecord, all_tasks, instances
 from supervisor.config.diff import recipe
 from supervisor.config.model import Config, Service, Task

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from store.errors import Conflict
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from store.tasks import update_task
 from supervisor.config.model import Task
 from supervisor.scheduler.catchup import passed

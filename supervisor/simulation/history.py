@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass, field
 
 from store.database import open_reader
-from store.days import totals
 from store.errors import StoreError
+from store.runs.daily_outcomes import totals
 from store.tasks import all_tasks
 from supervisor.config.model import Config
 

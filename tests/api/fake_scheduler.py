@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from store import audit, runs, sessions, tokens
+from store import audit, sessions, tokens
 from store.audit import Entry
 from store.database import Database
+from store.runs import writes as runs
 from supervisor.messages import Boot, Decoder, encode
 from tests.api.records import make_run, now_ms
 

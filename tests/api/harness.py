@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 from logring.layout import STDOUT
 from logring.paths import ring_path
 from logring.ring.writer import RingWriter
-from store import runs
 from store.database import open_writer
-from store.ids import new_ulid
-from store.runs import Run
+from store.runs import writes as runs
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
 from supervisor.messages import Boot, hello
 from supervisor.root.offspring import SOCKET_FD, rights
 from tests.api.bells import Bells

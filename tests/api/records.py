@@ -7,8 +7,8 @@ from logring.layout import STDOUT
 from logring.logfile.log_file import LogFileWriter
 from logring.paths import log_path, ring_path
 from logring.ring.writer import RingWriter
-from store.ids import new_ulid
-from store.runs import Run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
 from supervisor.messages import Boot
 from tests.api.bells import Bells
 from tests.store import making

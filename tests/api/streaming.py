@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.client import Event
 from tests.api.credentials import basic
 from tests.api.harness import PASSWORD, Daemon

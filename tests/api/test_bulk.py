@@ -13,8 +13,8 @@ import pytest
 from api.context import Context
 from api.operation import Call
 from api.resources import bulk
-from store.ids import is_ulid, new_ulid
 from store.meta import set_meta
+from store.runs.ids import is_ulid, new_ulid
 from tests.api.credentials import bearer, make_token
 from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon

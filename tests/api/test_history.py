@@ -7,7 +7,7 @@ import pytest
 from logring.layout import STDERR, STDOUT
 from logring.paths import frames_path
 from logring.redraw.history_file import FramesWriter
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.harness import Daemon
 from tests.api.records import Log, make_run
 

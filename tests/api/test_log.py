@@ -8,7 +8,7 @@ import pytest
 
 from logring.layout import STDERR, STDOUT
 from logring.paths import log_path
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.harness import Daemon
 from tests.api.records import make_run
 from tests.waiting import until

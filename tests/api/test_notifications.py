@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from store import notifications
-from store.ids import new_ulid
 from store.notifications import Notification
+from store.runs.ids import new_ulid
 from tests.api.client import Stream
 from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon

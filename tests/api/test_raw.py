@@ -10,7 +10,7 @@ from api.context import Files
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.paths import log_path, ring_path
 from logring.reader import Extent, LogReader
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.harness import Daemon
 from tests.api.records import make_run, now_ms
 

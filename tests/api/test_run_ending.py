@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logring.paths import log_path
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from tests.api.harness import Daemon
 from tests.api.records import make_run, now_ms
 

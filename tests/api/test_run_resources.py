@@ -3,8 +3,8 @@
 from typing import Any
 
 from api.times import rfc3339
-from store import run_samples
-from store.run_samples import STEP_MS, Reading
+from store.runs import samples as run_samples
+from store.runs.samples import STEP_MS, Reading
 from tests.api.harness import Daemon
 from tests.api.records import make_run
 

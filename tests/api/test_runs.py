@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from store.ids import new_ulid
-from store.runs import Run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
 from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon
 from tests.api.records import make_run

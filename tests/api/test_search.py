@@ -14,8 +14,8 @@ import pytest
 
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
 from logring.paths import log_path
-from store.ids import new_ulid
-from store.runs import Run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
 from tests.api.harness import Daemon
 from tests.api.records import Log, make_run
 from tests.waiting import until
@@ -196,7 +196,7 @@ def test_more_runs_than_are_read_at_once(daemon: Daemon) -> None:
 
 
 def all_runs(daemon: Daemon) -> list[Run]:
-    from store.runs import runs_from
+    from store.runs.writes import runs_from
 
     with daemon.lock:
         return runs_from(daemon.db, "many", 2**62, "~", 1000)

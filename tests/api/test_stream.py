@@ -11,7 +11,7 @@ import pytest
 from logring.layout import STDERR, STDOUT
 from logring.paths import log_path, ring_path
 from logring.ring.writer import RingWriter
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.client import Event, Stream
 from tests.api.harness import Daemon
 from tests.api.records import Log, make_run, now_ms

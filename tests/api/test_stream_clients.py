@@ -5,7 +5,7 @@ import http.client
 import socket
 import struct
 
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.client import Stream
 from tests.api.credentials import basic, bearer, make_token
 from tests.api.harness import PASSWORD, Daemon

@@ -5,7 +5,7 @@ import signal
 import threading
 from typing import Any
 
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.harness import Daemon
 from tests.api.records import now_ms
 from tests.api.streaming import connect, path, request, running

@@ -4,8 +4,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from api.times import rfc3339
-from store import run_samples
-from store.run_samples import Reading
+from store.runs import samples as run_samples
+from store.runs.samples import Reading
 from store.tasks import upsert_task
 from store.usage_counts import HOUR_MS, SPAN_MS
 from tests.api.harness import Daemon

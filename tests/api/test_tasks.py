@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from store import meta, tasks
-from store.runs import Run, delete_run, insert_run, update_run
+from store.runs.writes import Run, delete_run, insert_run, update_run
 from supervisor.version import VERSION
 from tests.api.harness import Daemon
 from tests.api.records import make_run

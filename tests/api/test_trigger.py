@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.resources.trigger import IDEMPOTENCY_KEY
-from store.ids import is_ulid
+from store.runs.ids import is_ulid
 from tests.api.credentials import bearer, make_token
 from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon

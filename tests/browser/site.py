@@ -7,8 +7,8 @@ import time
 from playwright.sync_api import Locator, Page, expect
 
 from store.database import open_writer
-from store.ids import new_ulid
-from store.runs import insert_run
+from store.runs.ids import new_ulid
+from store.runs.writes import insert_run
 from tests.e2e.daemon import PASSWORD, Daemon
 from tests.store.making import make_run
 

@@ -15,10 +15,10 @@ import pytest
 from logring.paths import frames_path, log_path
 from logring.reader import LogReader
 from store.database import open_reader
-from store.days import days
 from store.notifications import page
-from store.run_filter import RunFilter
-from store.runs import Run, list_runs
+from store.runs.daily_outcomes import days
+from store.runs.filter import RunFilter
+from store.runs.writes import Run, list_runs
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.config.model import Service, Task

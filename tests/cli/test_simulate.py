@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from store.database import open_writer
-from store.runs import insert_run, update_run
+from store.runs.writes import insert_run, update_run
 from store.tasks import update_task, upsert_task
 from supervisor.cli import exit_codes
 from tests.cli.conftest import Ringward

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 
 from store.database import open_writer
-from store.ids import new_ulid
-from store.runs import Run, insert_run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, insert_run
 from tests.contract.tables import REASONS, TRIGGERS
 from tests.e2e.daemon import Answer, Daemon, program
 from tests.waiting import until

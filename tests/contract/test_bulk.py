@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from store.database import open_reader
-from store.ids import is_ulid
+from store.runs.ids import is_ulid
 from tests.contract.daemon import Contract, on_one_database
 from tests.contract.shapes import check_object
 from tests.contract.tables import AFFECTED, FILTER, PROBLEM, SELECTOR, TRIGGERED, Field

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import psutil
 
 from store.database import open_reader
-from store.runs import get_run
+from store.runs.writes import get_run
 from supervisor.root.cgroups import Cgroup, Cgroups, name_of_cgroup
 from tests.ports import free_port
 from tests.support.paths import PROGRAMS

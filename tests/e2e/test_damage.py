@@ -8,7 +8,7 @@ import signal
 import sqlite3
 from pathlib import Path
 
-from store.copies import make_copy
+from store.recovery.copies import make_copy
 from tests.e2e.daemon import Daemon, gone
 from tests.waiting import until
 

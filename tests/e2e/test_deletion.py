@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from store.database import open_reader, open_writer
-from store.ids import new_ulid
-from store.run_bulk import SLICE_ROWS, purged_runs
-from store.runs import Run, insert_run
+from store.runs.bulk import SLICE_ROWS, purged_runs
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, insert_run
 from tests.e2e.daemon import Daemon
 from tests.e2e.test_upgrade import runtime
 from tests.waiting import until

@@ -13,7 +13,7 @@ import pytest
 
 from logring.reader import LogReader
 from store.database import open_writer
-from store.runs import RunFilter, list_runs
+from store.runs.writes import RunFilter, list_runs
 from store.tasks import get_task
 from store.tokens import all_tokens
 from supervisor.begun import begun

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from store.database import Database, open_writer
 from store.errors import StoreError
-from store.ids import new_ulid
-from store.runs import Run, get_run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, get_run
+from store.store_thread import StoreThread
 from store.tasks import upsert_task
-from store.transact import StoreThread
 from supervisor.config.load import load
 from supervisor.logline import Log
 from supervisor.messages import PROTOCOL, Boot, Exited

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from store import run_bulk
 from store.errors import DiskFull
 from store.events import since
 from store.meta import set_meta
-from store.run_bulk import RunSelector, find_ended, mark_deleted
-from store.run_filter import RunFilter
-from store.runs import count_runs, get_run, insert_run, list_runs
+from store.runs import bulk as run_bulk
+from store.runs.bulk import RunSelector, find_ended, mark_deleted
+from store.runs.filter import RunFilter
+from store.runs.writes import count_runs, get_run, insert_run, list_runs
 from supervisor.scheduler.bulk import Bulk, Job, last_job
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.loop import Clock

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from store.errors import DiskFull
-from store.runs import get_run
+from store.runs.writes import get_run
 from store.tasks import update_task
 from supervisor.scheduler.services import State
 from tests.scheduler.bench import Bench

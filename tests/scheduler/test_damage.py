@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from store.copies import copy_path, is_suspect, make_copy
 from store.database import open_writer
 from store.errors import Damaged
+from store.recovery.copies import copy_path, is_suspect, make_copy
 from supervisor.logline import Log
 from supervisor.scheduler.damage import Damage
 from supervisor.scheduler.loop import Loop

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.presets import PRESETS, REMOTE_MARK
 from supervisor.messages import Spawn

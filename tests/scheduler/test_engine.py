@@ -1,8 +1,8 @@
 from collections.abc import Callable
 
 from store.errors import DiskFull
-from store.ids import new_ulid
-from store.runs import unfinished_runs
+from store.runs.ids import new_ulid
+from store.runs.writes import unfinished_runs
 from supervisor.scheduler import services
 from supervisor.scheduler.commands import Commands
 from tests.scheduler.bench import Bench

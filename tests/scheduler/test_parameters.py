@@ -11,7 +11,7 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
 from store.errors import DiskFull
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.model import Param, Task
 from supervisor.scheduler import secret_params

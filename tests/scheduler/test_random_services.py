@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from store.runs import get_run, unfinished_runs
+from store.runs.writes import get_run, unfinished_runs
 from store.tasks import get_task, update_task
 from supervisor.config.model import Service
 from supervisor.messages import Exited

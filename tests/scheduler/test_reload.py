@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import DiskFull
-from store.runs import runs_from
+from store.runs.writes import runs_from
 from supervisor.config.diff import recipe
 from supervisor.scheduler import config_files, runs
 from supervisor.scheduler.services import State

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from store import events
-from store.ids import new_ulid
-from store.runs import Run, get_run, insert_run, unfinished_runs
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import Instance, set_instance, update_task
 from supervisor.config.diff import recipe
 from supervisor.messages import Exited

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from store import run_samples
 from store.errors import DiskFull
-from store.run_samples import MOST, RECENT, STEP_MS, Usage
+from store.runs import samples as run_samples
+from store.runs.samples import MOST, RECENT, STEP_MS, Usage
 from supervisor.scheduler.loop import Loop, Timer
 from supervisor.scheduler.run_sampler import RunSampler
 from tests.scheduler.bench import Bench

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from store import metrics
-from store.days import KEPT_DAYS
 from store.errors import DiskFull
+from store.runs.daily_outcomes import KEPT_DAYS
 from supervisor.scheduler.removal_clock import RemovalClock
 from supervisor.scheduler.sampler import Sampler
 from tests.scheduler.bench import Bench

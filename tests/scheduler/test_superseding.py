@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from store.ids import new_ulid
-from store.runs import newest_successes
+from store.runs.ids import new_ulid
+from store.runs.writes import newest_successes
 from supervisor.scheduler.startup import make_units
 from supervisor.scheduler.superseding import SUPERSEDED_BY
 from supervisor.scheduler.units import LiveRun

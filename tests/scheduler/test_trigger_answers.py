@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from store.ids import new_ulid
-from store.runs import Run, get_run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, get_run
 from supervisor.messages import Decoder, encode
 from supervisor.scheduler.commands import Commands
 from tests.scheduler.bench import Bench

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from store.errors import StoreError
-from store.ids import new_ulid
-from store.runs import RunFilter, count_runs
+from store.runs.ids import new_ulid
+from store.runs.writes import RunFilter, count_runs
 from supervisor.scheduler.commands import Commands
 from tests.scheduler.bench import Bench
 

@@ -7,8 +7,8 @@ from typing import Any
 from ulid import ULID
 
 from store.database import Database
-from store.ids import new_ulid
-from store.runs import Run, delete_run, insert_run
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, delete_run, insert_run
 
 T0 = 1_780_000_000_000  # ms since the epoch
 

@@ -1,7 +1,7 @@
 """What the lists of runs must be, in plain Python."""
 
-from store.run_pages import SortField
-from store.runs import Run, RunFilter
+from store.runs.pages import SortField
+from store.runs.writes import Run, RunFilter
 
 
 def matches(run: Run, wanted: RunFilter) -> bool:

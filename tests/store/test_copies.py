@@ -5,21 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from store.copies import (
-    check,
-    check_copy,
-    copied_at_ms,
-    copy_path,
-    is_suspect,
-    make_copy,
-    restore,
-    suspect,
-)
 from store.database import open_reader, open_writer
 from store.errors import Damaged, Unusable
 from store.events import append, last_seq, since
 from store.meta import get_meta, set_meta
-from store.runs import get_run, insert_run, update_run
+from store.recovery.copies import check, check_copy, copied_at_ms, copy_path, is_suspect, make_copy, restore, suspect
+from store.runs.writes import get_run, insert_run, update_run
 from store.tasks import get_task, update_task, upsert_task
 from tests.store.making import T0, make_run
 

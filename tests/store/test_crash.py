@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
-from store import events, postgres
+from store import events
+from store.backends import postgres
 from store.database import open_reader, open_writer
-from store.runs import RunFilter, count_runs, list_runs
+from store.runs.writes import RunFilter, count_runs, list_runs
 from tests.store.making import T0
 from tests.support.paths import ROOT
 
@@ -17,8 +18,8 @@ WRITER = """
 import os, select, sys
 from store import events, postgres
 from store.database import open_writer
-from store.runs import insert_run, update_run
-from store.transact import StoreThread
+from store.runs.writes import insert_run, update_run
+from store.store_thread import StoreThread
 from tests.store.making import T0, make_run
 
 postgres.BUSY_WAIT_S = 60.0
@@ -78,7 +79,7 @@ def test_readers_in_other_processes(path: str) -> None:
     """Readers in other processes see whole transactions only, while the writer is killed and started again."""
     code = (
         "import sys; from store import events; from store.database import open_reader\n"
-        "from store.runs import RunFilter, list_runs\n"
+        "from store.runs.writes import RunFilter, list_runs\n"
         "db = open_reader(sys.argv[1], limit_s=None, wait_s=60); last = 0\n"
         "for _ in sys.stdin:\n"
         "    runs, total = list_runs(db, RunFilter(), limit=5, now_ms=0)\n"

@@ -18,7 +18,7 @@ from store.database import Database, open_reader, open_writer, take_over
 from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnly, StoreError, Unusable
 from store.meta import get_meta, set_meta
 from store.models import MetaModel
-from store.runs import get_run, insert_run
+from store.runs.writes import get_run, insert_run
 from tests.store.backends import on_sqlite
 from tests.store.making import make_run
 from tests.support.paths import ROOT
@@ -345,7 +345,7 @@ def test_directory(tmp_path: Path, opening: type[Database]) -> None:
 @on_sqlite
 def test_locked(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second writer gets Busy, and nothing of it is stored; readers go on."""
-    monkeypatch.setattr("store.sqlite.BUSY_WAIT_S", 0.05)
+    monkeypatch.setattr("store.backends.sqlite.BUSY_WAIT_S", 0.05)
     second = open_writer(path)
     with writer.transaction():
         set_meta(writer, "k", 1)

@@ -1,9 +1,10 @@
 import pytest
 
-from store import days, runs
 from store.database import Database
-from store.days import DAY_MS, KEPT_DAYS, LASTED_MS, WAITED_MS, Day, Total
 from store.errors import Conflict
+from store.runs import daily_outcomes
+from store.runs import writes as runs
+from store.runs.daily_outcomes import DAY_MS, KEPT_DAYS, LASTED_MS, WAITED_MS, Day, Total
 from store.tasks import upsert_task
 from tests.store.making import T0, make_run, restore_run
 
@@ -25,29 +26,29 @@ def test_a_day(writer: Database, reader: Database) -> None:
     end(writer, "failed", ran_ms=None)
     end(writer, at=T0 - DAY_MS)
     end(writer, task="b")
-    assert days.days(reader, "a", TODAY - 5) == [
+    assert daily_outcomes.days(reader, "a", TODAY - 5) == [
         Day(TODAY - 1, "succeeded", 1, 1, 100, 100),
         Day(TODAY, "failed", 1, 0, 0, None),
         Day(TODAY, "succeeded", 3, 3, 600, 300),
     ]
-    assert [one.day for one in days.days(reader, "a", TODAY)] == [TODAY, TODAY]
+    assert [one.day for one in daily_outcomes.days(reader, "a", TODAY)] == [TODAY, TODAY]
 
 
 def test_runs_that_end_as_they_are_made(writer: Database, reader: Database) -> None:
     """They are counted, once."""
     runs.insert_run(writer, make_run(status="ended", end_reason="skipped", ended_at=T0))
-    assert days.days(reader, "a", 0) == [Day(TODAY, "skipped", 1, 0, 0, None)]
+    assert daily_outcomes.days(reader, "a", 0) == [Day(TODAY, "skipped", 1, 0, 0, None)]
 
 
 def test_what_comes_after_the_end(writer: Database, reader: Database) -> None:
     """A change to an ended run counts nothing twice; deleting it takes nothing away, nor does removing its row."""
     run_id = end(writer)
-    before = days.days(reader, "a", 0)
+    before = daily_outcomes.days(reader, "a", 0)
     assert runs.delete_run(writer, run_id, T0 + 1)
     restore_run(writer, run_id)
     runs.update_run(writer, run_id, lines=5)
     writer.execute("DELETE FROM runs")
-    assert days.days(reader, "a", 0) == before == [Day(TODAY, "succeeded", 1, 1, 100, 100)]
+    assert daily_outcomes.days(reader, "a", 0) == before == [Day(TODAY, "succeeded", 1, 1, 100, 100)]
 
 
 def test_in_one_transaction(writer: Database, reader: Database) -> None:
@@ -62,7 +63,7 @@ def test_in_one_transaction(writer: Database, reader: Database) -> None:
 
     with pytest.raises(Conflict):
         end_and_fail()
-    assert days.days(reader, "a", 0) == []
+    assert daily_outcomes.days(reader, "a", 0) == []
 
 
 def test_totals(writer: Database, reader: Database) -> None:
@@ -71,9 +72,9 @@ def test_totals(writer: Database, reader: Database) -> None:
     end(writer, at=T0)
     end(writer, at=T0 - 500 * DAY_MS)
     end(writer, task="gone")
-    days.prune(writer, T0)
+    daily_outcomes.prune(writer, T0)
     at_once = (2,) * len(WAITED_MS)
-    assert days.totals(reader) == [Total("a", "succeeded", 2, 2, 200, T0, 0, (2,) * len(LASTED_MS), at_once)]
+    assert daily_outcomes.totals(reader) == [Total("a", "succeeded", 2, 2, 200, T0, 0, (2,) * len(LASTED_MS), at_once)]
 
 
 def test_how_long_they_lasted_and_waited(writer: Database, reader: Database) -> None:
@@ -88,7 +89,7 @@ def test_how_long_they_lasted_and_waited(writer: Database, reader: Database) -> 
         times = {"started_at": T0, "ended_at": T0 + ran_ms}
         runs.update_run(writer, run.id, status="ended", end_reason="failed", **times)
     end(writer, "failed", ran_ms=None)
-    (total,) = days.totals(reader)
+    (total,) = daily_outcomes.totals(reader)
     assert (total.n, total.timed, total.waited) == (6, 5, 100 + 101 + 3_600_000)
     assert total.lasted == (2, 3, 3, 3, 3, 3, 3, 3, 4)
     assert total.waited_within == (3, 4, 4, 4, 4, 5)
@@ -100,7 +101,7 @@ def test_totals_of_what_is_gone(writer: Database, reader: Database) -> None:
     for age in (KEPT_DAYS - 1, KEPT_DAYS + 1):
         end(writer, at=T0 - age * DAY_MS, task=f"gone-{age}")
         end(writer, at=T0 - age * DAY_MS, task="rare")
-    days.prune(writer, T0)
+    daily_outcomes.prune(writer, T0)
     names = reader.rows("SELECT task_name, n FROM task_totals ORDER BY task_name")
     assert names == [(f"gone-{KEPT_DAYS - 1}", 1), ("rare", 2)]
 
@@ -109,5 +110,5 @@ def test_a_year(writer: Database, reader: Database) -> None:
     """Old days go, when they outlived the runs by a year."""
     for age in (0, KEPT_DAYS - 1, KEPT_DAYS, KEPT_DAYS + 1):
         end(writer, at=T0 - age * DAY_MS)
-    assert days.prune(writer, T0) == 1
-    assert [TODAY - one.day for one in days.days(reader, "a", 0)] == [KEPT_DAYS, KEPT_DAYS - 1, 0]
+    assert daily_outcomes.prune(writer, T0) == 1
+    assert [TODAY - one.day for one in daily_outcomes.days(reader, "a", 0)] == [KEPT_DAYS, KEPT_DAYS - 1, 0]

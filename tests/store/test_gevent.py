@@ -11,9 +11,9 @@ import sys, threading, gevent
 from gevent.threadpool import ThreadPool
 from store.database import open_reader, open_writer
 from store.errors import QueryTimeout
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from store.meta import get_meta, set_meta
-from store.runs import RunFilter, list_runs
+from store.runs.writes import RunFilter, list_runs
 
 writer = open_writer(sys.argv[1])
 for n in range(100):

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import ulid
 
-from store import ids
-from store.ids import derived_ulid, is_ulid, new_ulid
+from store.runs import ids
+from store.runs.ids import derived_ulid, is_ulid, new_ulid
 
 
 def test_form(monkeypatch: pytest.MonkeyPatch) -> None:

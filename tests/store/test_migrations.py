@@ -7,7 +7,7 @@ from store.database import Database, open_reader, open_writer
 from store.errors import NotReady, SchemaTooNew, StoreError
 from store.migrations import Migration, check_readable, known, migrate
 from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
-from store.run_record import COLUMNS
+from store.runs.record import COLUMNS
 from tests.store.backends import on_sqlite
 
 pytestmark = pytest.mark.own

@@ -1,7 +1,7 @@
 from store import notifications
 from store.database import Database
-from store.ids import new_ulid
 from store.notifications import Notification
+from store.runs.ids import new_ulid
 from tests.store.making import T0
 
 HOUR_MS = 3_600_000

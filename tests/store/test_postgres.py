@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from store import events, postgres
+from store import events
+from store.backends import postgres
+from store.backends.postgres import PostgresConnection, place
 from store.connection import NUMBERS
 from store.database import Database, open_reader, open_writer
 from store.errors import Away, Busy, NotReady, QueryTimeout, ReadOnly, Refused, SchemaTooNew, StoreError, Unusable
 from store.meta import get_meta, set_meta
 from store.notifications import Notification, notify, page
-from store.postgres import PostgresConnection, place
-from store.transact import StoreThread
+from store.store_thread import StoreThread
 from tests.postgres import PASSWORD, PostgresServer
 from tests.store.backends import on_postgresql
 from tests.store.making import T0

@@ -10,8 +10,8 @@ import pytest
 from store.database import open_reader, open_writer
 from store.errors import Replaced, Unusable
 from store.meta import get_meta, set_meta
-from store.rescue import File, file_of
-from store.transact import StoreThread
+from store.recovery.replaced_files import File, file_of
+from store.store_thread import StoreThread
 from tests.waiting import until
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from store import run_bulk
 from store.database import Database
-from store.run_bulk import PurgedRun, Retention, RunSelector
-from store.run_deleted import list_deleted
-from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+from store.runs import bulk as run_bulk
+from store.runs.bulk import PurgedRun, Retention, RunSelector
+from store.runs.deleted import list_deleted
+from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 from tests.store.backends import on_sqlite
 from tests.store.making import T0, counted, make_run, restore_run, stored_counts
 from tests.store.oracle import matches

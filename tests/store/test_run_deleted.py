@@ -13,18 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store.database import Database, open_reader, open_writer
-from store.run_bulk import (
-    RunSelector,
-    find_deleted,
-    find_ended,
-    find_expired,
-    mark_deleted,
-    purge,
-    unmark_deleted,
-)
-from store.run_pages import Direction, SortField
-from store.run_summary import FAILURES, summarize
-from store.runs import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+from store.runs.bulk import RunSelector, find_deleted, find_ended, find_expired, mark_deleted, purge, unmark_deleted
+from store.runs.pages import Direction, SortField
+from store.runs.summary import FAILURES, summarize
+from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 from tests.store.backends import database
 from tests.store.making import T0, counted, stored_counts
 from tests.store.oracle import arranged, listed, matches
@@ -99,7 +91,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("deep", [0, 5000])
 def test_lists(left: Left, monkeypatch: pytest.MonkeyPatch, deep: int) -> None:
     """Pages of filters with every sort, at the begin, within and at the end, have what plain Python finds."""
-    monkeypatch.setattr("store.run_pages._DEEP", deep)
+    monkeypatch.setattr("store.runs.pages._DEEP", deep)
     rnd = random.Random(f"{left.kind} {deep}")
     for _ in range(left.filters):
         wanted = random_filter(rnd, left.runs)
@@ -192,7 +184,7 @@ import os, sys
 from store import run_bulk
 from store.database import open_writer
 from tests.store.making import T0, make_run
-from store.runs import insert_run
+from store.runs.writes import insert_run
 
 db = open_writer(sys.argv[1])
 with db.transaction():

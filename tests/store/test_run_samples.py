@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 
-from store import run_bulk, run_samples
 from store.database import Database
-from store.run_bulk import RunSelector
-from store.run_samples import MOST, RECENT, STEP_MS, Point, Reading, Usage
-from store.runs import insert_run
+from store.runs import bulk as run_bulk
+from store.runs import samples as run_samples
+from store.runs.bulk import RunSelector
+from store.runs.samples import MOST, RECENT, STEP_MS, Point, Reading, Usage
+from store.runs.writes import insert_run
 from tests.store.making import make_run
 
 T0 = 1_780_000_000_000

@@ -10,11 +10,11 @@ import apsw
 import pytest
 
 from store.database import Database, open_reader, open_writer
-from store.ids import new_ulid
-from store.phases import END_REASONS
-from store.run_deleted import list_deleted
-from store.run_pages import Direction, SortField
-from store.runs import RunFilter, delete_run, insert_run, list_runs
+from store.runs.deleted import list_deleted
+from store.runs.ids import new_ulid
+from store.runs.pages import Direction, SortField
+from store.runs.phases import END_REASONS
+from store.runs.writes import RunFilter, delete_run, insert_run, list_runs
 from store.tasks import ended_since
 from tests.store.making import T0, make_run, restore_run
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 import pytest
 
 from store.database import Database
-from store.days import prune
-from store.phases import END_REASONS
-from store.run_totals import Span, spans
-from store.runs import RunFilter, count_runs, delete_run, insert_run, update_run
+from store.runs.daily_outcomes import prune
+from store.runs.phases import END_REASONS
+from store.runs.totals import Span, spans
+from store.runs.writes import RunFilter, count_runs, delete_run, insert_run, update_run
 from tests.store.making import T0, counted, make_run, restore_run, stored_counts
 
 

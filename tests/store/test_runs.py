@@ -2,9 +2,9 @@ import pytest
 
 from store.database import Database
 from store.errors import Conflict, InstantTaken, StoreError
-from store.ids import new_ulid
-from store.phases import END_REASONS
-from store.runs import (
+from store.runs.ids import new_ulid
+from store.runs.phases import END_REASONS
+from store.runs.writes import (
     Run,
     delete_run,
     get_run,

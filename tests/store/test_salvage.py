@@ -10,14 +10,14 @@ from typing import NamedTuple
 import apsw
 import pytest
 
-from store.copies import make_copy, restore
 from store.database import Database, open_writer
 from store.events import append, last_seq
 from store.idempotency import claim, find
-from store.ids import new_ulid
-from store.run_samples import Reading, of_ended, settle
-from store.runs import Run, get_run, insert_run, unfinished_runs, update_run
-from store.salvage import Salvaged, is_sound
+from store.recovery.copies import make_copy, restore
+from store.recovery.salvage import Salvaged, is_sound
+from store.runs.ids import new_ulid
+from store.runs.samples import Reading, of_ended, settle
+from store.runs.writes import Run, get_run, insert_run, unfinished_runs, update_run
 from store.tasks import get_task, update_task, upsert_task
 from tests.store.making import T0, counted, make_run, store_run, stored_counts
 
@@ -182,7 +182,7 @@ def test_what_may_be_older(made: Made, path: str) -> None:
 
 def test_no_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be read in time is given up, and counts as unreadable; instants count as accounted for then."""
-    monkeypatch.setattr("store.salvage._LIMIT_S", -1.0)
+    monkeypatch.setattr("store.recovery.salvage._LIMIT_S", -1.0)
     overwrite(path, [1])
     with restored(path) as (database, found):
         assert (found.runs, found.changes, found.accounted) == (0, 1, frozenset())

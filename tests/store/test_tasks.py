@@ -1,8 +1,8 @@
 import pytest
 
 from store.database import Database
-from store.run_bulk import find_expired, purge
-from store.runs import delete_run, insert_run, update_run
+from store.runs.bulk import find_expired, purge
+from store.runs.writes import delete_run, insert_run, update_run
 from store.tasks import (
     Instance,
     TaskRecord,

@@ -9,8 +9,8 @@ from store import events
 from store.database import Database, open_reader, open_writer
 from store.errors import Busy, Closed, DiskFull, InstantTaken
 from store.meta import get_meta, set_meta
-from store.runs import insert_run
-from store.transact import StoreThread
+from store.runs.writes import insert_run
+from store.store_thread import StoreThread
 from tests.store.backends import on_sqlite
 from tests.store.making import T0, make_run
 
@@ -146,7 +146,7 @@ def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
 @on_sqlite
 def test_locked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While somebody else writes, every function of a batch gets Busy after one wait; later ones are stored."""
-    monkeypatch.setattr("store.sqlite.BUSY_WAIT_S", 0.05)
+    monkeypatch.setattr("store.backends.sqlite.BUSY_WAIT_S", 0.05)
     store, other = StoreThread(open_writer(path)), open_writer(path)
     got: list[Any] = []
     with other.transaction():

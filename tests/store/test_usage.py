@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from store import run_samples, runs, usage, usage_counts
+from store import usage, usage_counts
 from store.database import Database
-from store.days import DAY_MS, KEPT_DAYS
-from store.run_samples import Reading
+from store.runs import samples as run_samples
+from store.runs import writes as runs
+from store.runs.daily_outcomes import DAY_MS, KEPT_DAYS
+from store.runs.samples import Reading
 from store.tasks import upsert_task
 from store.usage import Window
 from store.usage_counts import HOUR_MS, SPAN_MS, Used

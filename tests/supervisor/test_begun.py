@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from supervisor import begun as module
 from supervisor.begun import Begun, begun
 

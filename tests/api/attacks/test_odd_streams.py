@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from store.runs import Run
+from store.runs.writes import Run
 from tests.api.harness import Daemon
 from tests.api.streaming import connect, memory_kb, open_streams, path, request, running
 from tests.waiting import until

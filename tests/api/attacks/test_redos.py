@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 import pytest
 
 from logring.layout import STDOUT
-from store.ids import new_ulid
+from store.runs.ids import new_ulid
 from tests.api.harness import Daemon
 from tests.api.records import make_run
 

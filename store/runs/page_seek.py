@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from store.connection import Connection
-from store.phases import ENDED_STATES
-from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection
-from store.run_totals import Starts, ended_by_duration, starts_by_time, tally_by_time
+from store.runs.filter import WIDTH_ALL, WIDTH_TASK, Selection
+from store.runs.phases import ENDED_STATES
+from store.runs.totals import Starts, ended_by_duration, starts_by_time, tally_by_time
 
 _LONGEST = 2**63 - 1
 

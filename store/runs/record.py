@@ -4,7 +4,7 @@ import json
 from typing import NamedTuple
 
 from store.connection import Row
-from store.phases import decode
+from store.runs.phases import decode
 
 
 class Run(NamedTuple):

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, get_type_hints
 from store.database import Database
 from store.errors import Conflict
 from store.idempotency import adopt
-from store.ids import is_ulid
-from store.phases import END_REASONS, PHASES
-from store.run_record import COLUMNS, Run, from_row
-from store.run_samples import COLUMNS as SAMPLE_COLUMNS
-from store.run_samples import keep, parsed
-from store.runs import delete_run, get_run, insert_run, unfinished_runs, update_run
+from store.recovery.damaged_file import Wreck, opened
+from store.runs.ids import is_ulid
+from store.runs.phases import END_REASONS, PHASES
+from store.runs.record import COLUMNS, Run, from_row
+from store.runs.samples import COLUMNS as SAMPLE_COLUMNS
+from store.runs.samples import keep, parsed
+from store.runs.writes import delete_run, get_run, insert_run, unfinished_runs, update_run
 from store.tasks import TaskRecord, put_back
-from store.wreck import Wreck, opened
 
 _LIMIT_S = 60.0
 _REUSED = 1000

@@ -18,7 +18,8 @@ from typing import Any
 
 import apsw
 
-from store.checkpoints import Checkpoints
+from store.backends.wait_unfrozen import Thaw
+from store.backends.wal_checkpoints import Checkpoints
 from store.connection import Connection, Durability, Row, Value
 from store.errors import (
     Busy,
@@ -36,8 +37,7 @@ from store.errors import (
 )
 from store.migrations import check_readable
 from store.orm import APSWDatabase, PeeweeException
-from store.rescue import NO_FILE, File, Files, Rescued, file_of, files_of, rescue
-from store.thaw import Thaw
+from store.recovery.replaced_files import NO_FILE, File, Files, Rescued, file_of, files_of, rescue
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
 BUSY_WAIT_S = 5.0

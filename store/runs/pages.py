@@ -2,16 +2,16 @@
 
 A page is found in one index that has all the columns it needs, then its rows are fetched. Two ways compete. Either an
 index in the order of the sort is walked until the page is full, passing over what does not match; or an index that
-begins with a filtered column gives all its candidates, which are sorted. The exact numbers of store.run_totals say
-which is shorter (store.run_ways). SQLite's planner has no such numbers, so the index is named (INDEXED BY). They do
-not tell whether matches stand together at the far end, as the runs of a task do that are longer than all others. So
+begins with a filtered column gives all its candidates, which are sorted. The exact numbers of store.runs.totals say
+which is shorter (store.runs.page_plan). SQLite's planner has no such numbers, so the index is named (INDEXED BY). They
+do not tell whether matches stand together at the far end, as the runs of a task do that are longer than all others. So
 a walk that takes much longer than it should is given up, and the way is taken that cannot become so long.
 
 Missing values are last, in either direction. So what has none is a list of its own, by id, that stands behind the
 other; the numbers tell where. Each of the two is a part of an index, and nobody walks through one to get to the other.
 
 All that is so for runs that have ended. The others, thousands at most, are put among them here; of those that stand
-before the page it is found out how many they are, and none is read (store.run_merging).
+before the page it is found out how many they are, and none is read (store.runs.page_merge).
 """
 
 import json
@@ -23,13 +23,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from store.connection import NUMBERS, Connection, Value
 from store.database import Database
-from store.phases import END_REASONS, RUNNING
-from store.run_filter import Optional, RunFilter, Selection, resolve
-from store.run_merging import Window, begin
-from store.run_places import bounded, narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
-from store.run_record import SELECT, Run, from_row
-from store.run_totals import GroupColumn, count, tally
-from store.run_ways import WALKED, Way, ways
+from store.runs.filter import Optional, RunFilter, Selection, resolve
+from store.runs.page_merge import Window, begin
+from store.runs.page_plan import WALKED, Way, ways
+from store.runs.page_seek import bounded, narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
+from store.runs.phases import END_REASONS, RUNNING
+from store.runs.record import SELECT, Run, from_row
+from store.runs.totals import GroupColumn, count, tally
 
 SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
 Direction = Literal["asc", "desc"]

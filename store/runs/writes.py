@@ -1,15 +1,15 @@
-"""Runs: what the scheduler writes, and single reads. Pages and totals: store.run_pages, offered here too."""
+"""Runs: what the scheduler writes, and single reads. Pages and totals: store.runs.pages, offered here too."""
 
 import functools
 from typing import Any
 
 from store.database import Database
 from store.errors import Conflict, InstantTaken
-from store.phases import FIRST_ACTIVE, encode
-from store.run_filter import VISIBLE, RunFilter, Selection
-from store.run_pages import count_runs, list_runs
-from store.run_record import COLUMNS, SELECT, Run, from_row, params_text
-from store.run_totals import count
+from store.runs.filter import VISIBLE, RunFilter, Selection
+from store.runs.pages import count_runs, list_runs
+from store.runs.phases import FIRST_ACTIVE, encode
+from store.runs.record import COLUMNS, SELECT, Run, from_row, params_text
+from store.runs.totals import count
 
 __all__ = [
     "Run",

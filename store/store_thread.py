@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from store.connection import Connection
 from store.database import Database, take_over
 from store.errors import Away, Busy, Closed, DiskFull, InDoubt, StoreError
-from store.rescue import File
+from store.recovery.replaced_files import File
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from store.connection import NUMBERS, Connection, Row, Value
-from store.phases import ENDED_STATES
-from store.run_filter import WIDTH_ALL, WIDTH_TASK, Selection, among
+from store.runs.filter import WIDTH_ALL, WIDTH_TASK, Selection, among
+from store.runs.phases import ENDED_STATES
 
 GroupColumn = Literal["task_name", "state", "exit_code"]
 _ALL_TASKS = ""  # the name under which run_counts keeps the sum over all tasks

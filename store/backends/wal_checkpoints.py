@@ -10,8 +10,8 @@ import threading
 
 import apsw
 
-from store.rescue import file_of
-from store.thaw import Thaw
+from store.backends.wait_unfrozen import Thaw
+from store.recovery.replaced_files import file_of
 
 PAGES_BESIDE = 500
 """So many new pages in the WAL are worth to be moved by the thread."""

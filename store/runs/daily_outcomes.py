@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from store.database import Database
-from store.phases import FIRST_ACTIVE, decode
+from store.runs.phases import FIRST_ACTIVE, decode
 
 DAY_MS = 86_400_000
 KEPT_DAYS = 400

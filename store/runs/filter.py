@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from store import phases
 from store.connection import TEXTS, Connection, Value
-from store.ids import is_ulid
+from store.runs import phases
+from store.runs.ids import is_ulid
 
 VISIBLE = "runs.seq NOT IN (SELECT run FROM deleted_runs)"
 """Expression for the runs that are not deleted. To be said last: it is the dearest to look at."""
@@ -71,7 +71,7 @@ class Selection:
 
     Attributes:
         names: Task names.
-        states: Numbers of store.phases.
+        states: Numbers of store.runs.phases.
         id_part: Upper-case part of the id; a run whose task is in `id_or_names` matches too.
         id_or_names: Used with `id_part`.
         buckets: Numbers `created_at >> WIDTH_TASK` of which one must match; empty: no condition. Said to spare looking

@@ -1,11 +1,11 @@
-"""Which index leads to a page of runs over the fewest entries; the exact numbers of store.run_totals tell."""
+"""Which index leads to a page of runs over the fewest entries; the exact numbers of store.runs.totals tell."""
 
 from dataclasses import replace
 from typing import NamedTuple
 
 from store.connection import Connection
-from store.run_filter import Selection
-from store.run_totals import count, number_lasting
+from store.runs.filter import Selection
+from store.runs.totals import count, number_lasting
 
 WALKED = {"start_at": "runs_started", "duration": "runs_duration"}
 """The indexes in the order of a sort, but for that by creation."""

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from store.connection import NUMBERS
 from store.database import Database
-from store.run_filter import RunFilter, Selection, resolve
-from store.run_record import SELECT, Run, from_row
+from store.runs.filter import RunFilter, Selection, resolve
+from store.runs.record import SELECT, Run, from_row
 
 
 def list_deleted(

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import apsw
 
-from store.duplicate import copy_from
 from store.errors import Busy, DiskFailed, Replaced
+from store.recovery.online_copy import copy_from
 
 File = tuple[int, int]
 """Device and inode, by which a file is told from another one of its name."""

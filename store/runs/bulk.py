@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from store.connection import ALL, NUMBERS, TEXTS, Connection, Row, Value
 from store.database import Database
-from store.lasting import bucket
-from store.phases import ENDED_STATES, FIRST_ACTIVE, REFUSED_STATES
-from store.run_filter import VISIBLE, RunFilter, Selection, resolve, task_names
-from store.run_totals import count
+from store.runs.duration_buckets import bucket
+from store.runs.filter import VISIBLE, RunFilter, Selection, resolve, task_names
+from store.runs.phases import ENDED_STATES, FIRST_ACTIVE, REFUSED_STATES
+from store.runs.totals import count
 
 SLICE_ROWS = 1000
 """To delete or restore. Takes 10 to 15 ms of a million runs: for so long another write waits. Twice as many take twice

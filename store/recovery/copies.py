@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from store.backends.sqlite import translated
 from store.database import Database, open_writer
-from store.duplicate import duplicate
 from store.errors import Damaged, StoreError, Unusable
 from store.meta import set_meta
-from store.sqlite import translated
+from store.recovery.online_copy import duplicate
 from store.tasks import all_tasks, update_task
 
 if TYPE_CHECKING:
-    from store.salvage import Salvaged
+    from store.recovery.salvage import Salvaged
 
 _PARTS = ("", "-wal", "-shm")
 RESERVE = "reserve"
@@ -140,8 +140,8 @@ def restore(
 ) -> Restored:
     """Put a copy in the place of a database that nobody writes; that one is moved aside.
 
-    What can be read of that one, and is younger than the copy, is taken over (:mod:`store.salvage`). Who reads it goes
-    on with it until it looks again. Other runs of the copy are left as they are.
+    What can be read of that one, and is younger than the copy, is taken over (:mod:`store.recovery.salvage`). Who reads
+    it goes on with it until it looks again. Other runs of the copy are left as they are.
 
     Args:
         path: of the database.
@@ -183,7 +183,7 @@ def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, Any
         remember: what is stored with it, as values of :mod:`store.meta` by their names.
         newest_event: the number of the newest event that anybody has seen.
     """
-    from store.salvage import Salvaged
+    from store.recovery.salvage import Salvaged
 
     with database.transaction():
         _settle(database, now_ms, Salvaged(last_event=newest_event))
@@ -258,7 +258,7 @@ def _opened(path: str) -> Iterator[apsw.Connection]:
 
 def _salvaged(database: Database, path: str, newest_event: int | None) -> "Salvaged":
     """What there is goes into the database, or nothing."""
-    from store.salvage import Salvaged, salvage  # with all that writes runs: not for who only makes copies
+    from store.recovery.salvage import Salvaged, salvage  # with all that writes runs: not for who only makes copies
 
     if not os.path.exists(path):
         return Salvaged()

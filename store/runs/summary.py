@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from store.database import Database
-from store.phases import END_REASONS
-from store.run_filter import RunFilter, resolve
-from store.run_pages import newest_run
-from store.run_record import Run
-from store.run_totals import tally
+from store.runs.filter import RunFilter, resolve
+from store.runs.pages import newest_run
+from store.runs.phases import END_REASONS
+from store.runs.record import Run
+from store.runs.totals import tally
 
 FAILURES = frozenset({"failed", "timeout", "crashed", "start_failed", "log_overflow"})
 """End reasons of runs that were to succeed and did not."""

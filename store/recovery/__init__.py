@@ -1,0 +1,5 @@
+"""Copies of a SQLite database, and what can be read from a damaged one.
+
+The scheduler and the janitor call this room when a copy is due or damage is met; nothing on the normal path of a run
+imports it.
+"""
