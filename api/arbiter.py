@@ -22,9 +22,9 @@ from gunicorn.sock import close_sockets, create_sockets
 from api.logformat import ApiLogger
 from api.pulse import Pulse
 from api.tls import Contexts, Files, OnDisk
+from supervisor.host.osport import become, set_title
 from supervisor.later import load
 from supervisor.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
-from supervisor.osport import become, set_title
 
 TITLE = "ringward gunicorn"
 _WORKER = "api.worker"

@@ -29,8 +29,8 @@ import gevent
 import gevent.events
 from gevent import monkey
 
+from supervisor.host.osport import take_short_slices
 from supervisor.later import is_later, settle
-from supervisor.osport import take_short_slices
 
 # Else the metadata of all installed packages is read 19 times, for plug-ins of gevent that we do not have.
 gevent.events.notify_and_call_entry_points = gevent.events.notify

@@ -16,7 +16,7 @@ from store.database import open_writer
 from store.metrics import COARSE_MS, FINE_MS, Sample, add
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
-from supervisor.metrics.host import Host
+from supervisor.host.host_usage import Host
 
 _DAY_MS = 86_400_000
 _MB = 1_000_000

@@ -9,8 +9,8 @@ import psutil
 from bench.daemon import Daemon, title, toml
 from bench.lifetime import cpu_ns, wait_running
 from bench.measure import Row, between, quantile
-from supervisor.metrics.processes import Processes, boot_ticks
-from supervisor.metrics.taken import Taken
+from supervisor.host.process_usage import Processes, boot_ticks
+from supervisor.host.run_usage import Taken
 
 _RUNS = 200
 _INSTANCES = 20

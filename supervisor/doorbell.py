@@ -28,7 +28,7 @@ from _operator import _compare_digest as compare_digest  # as in hmac, which loa
 from collections.abc import Collection
 from itertools import islice
 
-from supervisor.osport import Strangers, UnixListener
+from supervisor.host.osport import Strangers, UnixListener
 
 _MAX_PACKET = 65536
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -88,7 +88,7 @@ class DoorbellServer:
         Args:
             path: Of the socket.
             token: That readers have to send.
-            also: Who may connect besides our own user, see :class:`supervisor.osport.UnixListener`.
+            also: Who may connect besides our own user, see :class:`supervisor.host.osport.UnixListener`.
 
         Raises:
             OSError: the path cannot be bound.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from supervisor.config.problems import Invalid, quoted
-from supervisor.zones import is_zone
+from supervisor.host.zones import is_zone
 
 LINK = "/etc/localtime"
 NAME_FILE = "/etc/timezone"

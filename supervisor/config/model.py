@@ -32,7 +32,7 @@ class Daemon:
     data_dir: str | None
     """Absolute; None when the file does not say."""
     timezone: str
-    """As :mod:`supervisor.zones` knows it; the host's when the file does not say."""
+    """As :mod:`supervisor.host.zones` knows it; the host's when the file does not say."""
     shutdown_timeout_ms: int
     log_level: LogLevel
     cgroups: bool

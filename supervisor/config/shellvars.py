@@ -7,7 +7,7 @@ from typing import Any
 from supervisor.config.launchers import LOCAL
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import Invalid, quoted
-from supervisor.prepare import is_identifier
+from supervisor.host.prepared_command import is_identifier
 
 _DROPPING = ("dash", "ash", "busybox")
 """Shells that pass on variables only under names that are identifiers; bash passes on all."""

@@ -11,7 +11,7 @@ from supervisor.config.durations import format_duration, format_size, parse_dura
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.substitute import Substituted
 from supervisor.dataclass import dataclass
-from supervisor.zones import is_zone
+from supervisor.host.zones import is_zone
 
 NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1

@@ -53,7 +53,7 @@ def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
         places: directories in which the runtime directory may be, the best first.
         types: of the file system at each mount point.
     """
-    from supervisor.shared_memory import type_of
+    from supervisor.host.shared_memory import type_of
 
     what = "shared memory"
     for place in places:

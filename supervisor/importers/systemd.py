@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor.host.zones import is_zone
 from supervisor.importers.calendar_events import to_cron
 from supervisor.importers.outcome import Outcome, Unreadable, seconds
 from supervisor.importers.unit_values import FOR_EVER, endless_span, restarts, signal_name, span, statuses
 from supervisor.importers.words import for_shell
-from supervisor.zones import is_zone
 
 Sections = dict[str, dict[str, list[str]]]
 """Values of each key of each section; an empty one takes back those before it."""

@@ -9,10 +9,10 @@ import os
 import sys
 import threading
 
+from supervisor.host.osport import set_title
 from supervisor.janitor.job import Job, Report
 from supervisor.janitor.work import work
 from supervisor.logline import Log
-from supervisor.osport import set_title
 
 _BUSY_REST_MS = 60_000
 

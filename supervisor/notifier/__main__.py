@@ -9,9 +9,9 @@ import signal
 import socket
 import sys
 
+from supervisor.host.osport import set_title
 from supervisor.messages import Decoder, encode
 from supervisor.notifier.work import Work
-from supervisor.osport import set_title
 
 _NICE = 5
 _STUCK = 1

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from supervisor.config.model import QuietHours
-from supervisor.zones import zone_named
+from supervisor.host.zones import zone_named
 
 _MINUTES_PER_HOUR = 60
 

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from store.deliveries import Delivery
 from supervisor.dataclass import dataclass
+from supervisor.host.zones import zone_named
 from supervisor.notify.kinds import RECOVERIES
-from supervisor.zones import zone_named
 
 _MAX_TITLE = 200
 _MAX_BODY = 2000

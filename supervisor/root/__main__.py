@@ -19,14 +19,14 @@ import socket
 import sys
 import time
 
+from supervisor.host.cgroups import Cgroups
+from supervisor.ipc.listening_sockets import inherited
 from supervisor.messages import Boot
 from supervisor.root import offspring
-from supervisor.root.cgroups import Cgroups
 from supervisor.root.daemon import run
 from supervisor.root.fdstore import handed_back
 from supervisor.root.helpers import Helper
 from supervisor.root.inherited import Inherited, check
-from supervisor.root.listeners import inherited
 from supervisor.root.offspring import Offspring
 from supervisor.root.survivors import API
 

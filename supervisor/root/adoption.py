@@ -35,12 +35,12 @@ from logring.layout import STDERR, STDOUT
 from logring.logfile.log_file import LogFileWriter
 from logring.logfile.reopen import Written, reopen
 from logring.paths import ring_path
+from supervisor.host.pidfds import is_pidfd
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Spawn
 from supervisor.root.ear import Ear
 from supervisor.root.estate import about, identity
 from supervisor.root.instances import Instance, Phase
-from supervisor.root.pidfds import is_pidfd
 from supervisor.root.record import Record
 from supervisor.root.runlog import RunLog, Source, prepare
 from supervisor.root.schema import ExactState, RunState, instance_of, remember, take_up_exact

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
+from supervisor.host.signal_sets import ignored, signal_name
 from supervisor.logline import Log
 from supervisor.messages import Boot, Frame, ProtocolError
 from supervisor.root.adoption import recover_stored
@@ -34,7 +35,6 @@ from supervisor.root.stop import Ending
 from supervisor.root.tree import Trees
 from supervisor.root.upgrade import Upgrade
 from supervisor.root.watch import Watch
-from supervisor.signal_sets import ignored, signal_name
 
 _HELPER_END_S = 3.0
 _EX_LEFT = 1

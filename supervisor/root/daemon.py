@@ -8,9 +8,9 @@ import threading
 
 from logring.paths import DAEMON_RING, ring_path
 from supervisor.doorbell import DoorbellServer
+from supervisor.host.osport import become_subreaper, set_title
 from supervisor.logline import LEVELS, Log
 from supervisor.messages import LOCK, Boot
-from supervisor.osport import become_subreaper, set_title
 from supervisor.root import survivors
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom

@@ -179,7 +179,7 @@ def _aside(close: Callable[[], object], closed: Callable[[], None]) -> bool:
     """Have a thread close something, since that may wait, and tell; False: no more threads may be had."""
 
     def run() -> None:
-        # As in supervisor.environ: what is sent to the process must not wait for a thread that hangs.
+        # As in supervisor.host.process_environ: what is sent to the process must not wait for a thread that hangs.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with contextlib.suppress(OSError):
             close()

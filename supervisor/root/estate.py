@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from supervisor.begun import Begun
+from supervisor.host.osport import current_boot
+from supervisor.host.procfs import look
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited
-from supervisor.osport import current_boot
 from supervisor.root.fdstore import Store
 from supervisor.root.instances import Instance
-from supervisor.root.processes import look
 from supervisor.root.record import FORMAT, Known, Record
 from supervisor.root.schema import RunState, state_of
 

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from supervisor.osport import Wakeup
+from supervisor.host.osport import Wakeup
 from supervisor.root.files import FileThread
 from supervisor.root.pump import Pump
 from supervisor.root.watch import Watch

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Any
 
 from logring.format_table import Schema, Shape, fields
+from supervisor.host.cgroups import Usage
 from supervisor.messages import Exited, Spawn
 from supervisor.root import schema
-from supervisor.root.cgroups import Usage
 from supervisor.root.instances import Phase
 from supervisor.root.schema import CgroupState, ExactState, RunDetails, RunProgress, RunStart, RunState
 from supervisor.version import VERSION

@@ -5,8 +5,8 @@ import os
 import sys
 
 from supervisor.dataclass import dataclass
+from supervisor.host.osport import become, end_with_parent
 from supervisor.messages import Boot, Exited
-from supervisor.osport import become, end_with_parent
 from supervisor.root.adoption import RecoveredRun, recover
 from supervisor.root.handover import NotAccepted, Table, read
 from supervisor.root.runlog import RunLog

@@ -15,8 +15,8 @@ import enum
 import time
 from typing import Any
 
+from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.messages import Spawn
-from supervisor.root.cgroups import Cgroup, Usage
 from supervisor.root.ear import Ear
 
 

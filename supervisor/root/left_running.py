@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.procfs import Process, family, look
 from supervisor.messages import Frame
-from supervisor.root.cgroups import Cgroup
 from supervisor.root.instances import Instance
-from supervisor.root.processes import Process, family, look
 
 _LOOK_S = 1.0
 

@@ -1,7 +1,7 @@
 """What outlives the main process of a run: found, ended or left, and named."""
 
+from supervisor.host.procfs import Process
 from supervisor.root.instances import Instance
-from supervisor.root.processes import Process
 from supervisor.root.tree import Trees
 
 _MAX_NAMED = 20

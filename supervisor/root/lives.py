@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from supervisor.host import procfs
 from supervisor.logline import Log
 from supervisor.messages import Boot, Exited, Frame, Spawn
-from supervisor.root import leftovers, processes, reaping, shim, stop
+from supervisor.root import leftovers, reaping, shim, stop
 from supervisor.root.adoption import RecoveredRun, limit_again
 from supervisor.root.ears import Ears
 from supervisor.root.estate import RunRecords
@@ -301,7 +302,7 @@ class Lives:
         instance.has_ended()
         instance.phase = Phase.DRAINING
         instance.deadline_s = None
-        unbegun = processes.has_executed_nothing(instance.pid) and not instance.adopted
+        unbegun = procfs.has_executed_nothing(instance.pid) and not instance.adopted
         if instance.status_fd is not None:
             # EAGAIN: something of the command's holds it, so it did start; ECONNRESET: killed before it took our word.
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
@@ -327,7 +328,7 @@ class Lives:
         """Whether its main process, a zombie, has provably executed nothing though nobody wanted it to end."""
         if instance.adopted or instance.cause is not None or instance.reason is not None:
             return False
-        return processes.has_executed_nothing(instance.pid)
+        return procfs.has_executed_nothing(instance.pid)
 
     def _begin_again(self, instance: Instance) -> None:
         """Start another process for a run whose spare was killed before it had executed anything."""

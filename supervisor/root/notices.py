@@ -3,8 +3,8 @@
 import collections
 from collections.abc import Callable
 
+from supervisor.host.osport import Wakeup
 from supervisor.messages import Frame
-from supervisor.osport import Wakeup
 from supervisor.root.watch import Watch
 
 

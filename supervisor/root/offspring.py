@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from supervisor.signal_sets import CATCHABLE
+from supervisor.host.signal_sets import CATCHABLE
 
 SOCKET_FD = 3
 FIRST_EPOCH = 1

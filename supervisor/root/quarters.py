@@ -3,10 +3,10 @@
 import itertools
 from typing import Any
 
-from supervisor import cgroupnames
+from supervisor.host import cgroup_names
+from supervisor.host.cgroups import Cgroup, Cgroups
 from supervisor.logline import Log
 from supervisor.messages import Spawn
-from supervisor.root.cgroups import Cgroup, Cgroups
 from supervisor.root.schema import made_cgroups, plain_cgroups
 
 _BY_CGROUP = ("memory", "cpu")
@@ -67,7 +67,7 @@ class Quarters:
         """A cgroup for a run to come; None when there is none to be had."""
         while self._cgroups is not None:
             try:
-                return self._cgroups.make(cgroupnames.spare(self._daemon_id, next(self._numbers)))
+                return self._cgroups.make(cgroup_names.spare(self._daemon_id, next(self._numbers)))
             except FileExistsError:  # of a root before us
                 pass
             except OSError:  # what starts next tells why
@@ -80,7 +80,7 @@ class Quarters:
         Raises:
             OSError: it cannot be limited, or the kernel does not let us say whose it is.
         """
-        cgroupnames.assign(cgroup.path, wanted.run)
+        cgroup_names.assign(cgroup.path, wanted.run)
         return self._limit(cgroup, wanted)
 
     def _limit(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:

@@ -4,11 +4,11 @@ import os
 import time
 from typing import NamedTuple
 
+from supervisor.host.cgroups import Usage
+from supervisor.host.pidfds import exit_status
+from supervisor.host.procfs import io_bytes
 from supervisor.messages import Exited
-from supervisor.root.cgroups import Usage
 from supervisor.root.instances import Instance
-from supervisor.root.pidfds import exit_status
-from supervisor.root.processes import io_bytes
 
 
 class Reaped(NamedTuple):

@@ -16,12 +16,12 @@ from dataclasses import replace
 
 from logring.logfile.file_owner import LISTED_FOR_READERS
 from supervisor.counted import counted
+from supervisor.host.shared_memory import Unfit, file_system_types, fit
+from supervisor.ipc.listening_sockets import CannotListen, listen_again
 from supervisor.logline import Log
 from supervisor.messages import LOCK, Boot
 from supervisor.root.gate import Hold
-from supervisor.root.listeners import CannotListen, listen_again
 from supervisor.root.pump import Pump
-from supervisor.shared_memory import Unfit, file_system_types, fit
 
 _LOOK_S = 1.0
 _PRIVATE = 0o700

@@ -24,13 +24,14 @@ While ``exec`` runs, the shell's saved copy of the pipe is close-on-exec, so a c
 ``exec`` fails the copy is put back and the trap (or, in bash, the next line) reports. Tested with dash, busybox, bash.
 
 setpriv(1) of util-linux changes the user. Where it is missing (Alpine), and where the run has variables that a shell
-would lose, the Python that runs us does all that comes after the limits (:mod:`supervisor.prepare`); that takes 10 ms.
+would lose, the Python that runs us does all that comes after the limits (:mod:`supervisor.host.prepared_command`); that
+takes 10 ms.
 """
 
 import os
 from collections.abc import Mapping
 
-from supervisor import prepare
+from supervisor.host import prepared_command
 from supervisor.messages import Spawn
 
 SHELL = "/bin/sh"
@@ -159,7 +160,7 @@ def _limits(spawn: Spawn) -> str:
 
 
 def _to_user(spawn: Spawn) -> list[str]:
-    groups = prepare.joined_groups(spawn.gid, spawn.groups)
+    groups = prepared_command.joined_groups(spawn.gid, spawn.groups)
     return [_SETPRIV or "setpriv", f"--reuid={spawn.uid}", f"--regid={spawn.gid}", f"--groups={groups}"]
 
 
@@ -167,10 +168,10 @@ def _by_python(spawn: Spawn) -> list[str]:
     """Return the command that does all that comes after the limits."""
     user = None if spawn.uid is None or spawn.gid is None else (spawn.uid, spawn.gid, spawn.groups)
     stdin = STDIN_FD if spawn.stdin_open else spawn.stdin_file or "/dev/null"
-    return prepare.command_line(spawn.argv, status_pipe=True, user=user, cwd=spawn.cwd, stdin=stdin)
+    return prepared_command.command_line(spawn.argv, status_pipe=True, user=user, cwd=spawn.cwd, stdin=stdin)
 
 
-_SETPRIV = prepare.setpriv()
+_SETPRIV = prepared_command.setpriv()
 
 
 def explain(spawn: Spawn, words: str) -> str | None:

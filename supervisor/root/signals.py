@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterable
 from types import FrameType
 
-from supervisor.signal_sets import STOPS_OF_TERMINALS, signal_name
+from supervisor.host.signal_sets import STOPS_OF_TERMINALS, signal_name
 
 _MANY = 4096
 _QUIET_S = 60.0

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from errno import E2BIG, EACCES, EINVAL, ENOSYS, EPERM
 
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.osport import receive_fds
 from supervisor.logline import Log
-from supervisor.osport import receive_fds
 from supervisor.root import offspring
-from supervisor.root.cgroups import Cgroup
 from supervisor.root.quarters import Quarters
 from supervisor.root.spawn import Plan, Started
 from supervisor.root.spawner import MAX_MESSAGE_BYTES, Direct, Request

@@ -15,11 +15,11 @@ import struct
 import termios
 
 from logring.redraw.unsettled_rows import COLUMNS, LINES
-from supervisor import prepare
+from supervisor.host import prepared_command
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.signal_sets import CATCHABLE
 from supervisor.messages import Spawn
 from supervisor.root import shim
-from supervisor.root.cgroups import Cgroup
-from supervisor.signal_sets import CATCHABLE
 
 _TERM = "xterm-256color"
 """Of a run with a terminal, when the daemon has no TERM."""
@@ -70,14 +70,14 @@ class Plan:
         if spawn.tty:
             self.env.setdefault("TERM", _TERM)
         joins = cgroup is not None and not inside
-        lost = prepare.lost_in_shells(self.env, spawn.env)
+        lost = prepared_command.lost_in_shells(self.env, spawn.env)
         self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins, carries=bool(lost))
         self.paths = shim.candidates(spawn, self.env) if inside and told else []
         """Where the command may be that a spare executes without a shell; none: only with one."""
         self.carried = lost if told else {}
         """Variables that the shell in front of the command would lose; carriers in `env` have them."""
         if self.carried:
-            self.env = prepare.carried(self.env, lost)
+            self.env = prepared_command.carried(self.env, lost)
         self.spawn = spawn
         self.nofile = nofile
         self.terminal = spawn.tty

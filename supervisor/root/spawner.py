@@ -34,8 +34,8 @@ import socket
 import sys
 import termios
 
-from supervisor.osport import receive_fds, set_title
-from supervisor.prepare import without_carriers
+from supervisor.host.osport import receive_fds, set_title
+from supervisor.host.prepared_command import without_carriers
 
 MAX_MESSAGE_BYTES = 65536
 """Of a request."""

@@ -13,11 +13,11 @@ import select
 import time
 from collections.abc import Callable
 
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.nofile import Descriptors
 from supervisor.logline import Log
 from supervisor.messages import Frame, Spawn
-from supervisor.root.cgroups import Cgroup
 from supervisor.root.ear import Ear
-from supervisor.root.limits import Descriptors
 from supervisor.root.quarters import Quarters
 from supervisor.root.spares import Held, Spares
 from supervisor.root.spawn import Plan, Started

@@ -14,9 +14,9 @@ a shutdown at most. The control loop tells the time.
 
 import signal
 
+from supervisor.host.signal_sets import signal_name
 from supervisor.root.instances import Instance, Phase
 from supervisor.root.tree import Trees
-from supervisor.signal_sets import signal_name
 
 _REPORT_AFTER_S = 10.0
 _ASK_SHARE = 0.75

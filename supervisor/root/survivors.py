@@ -14,8 +14,8 @@ import signal
 import time
 from collections.abc import Iterator
 
-from supervisor.osport import current_boot
-from supervisor.root.processes import Process, look, send
+from supervisor.host.osport import current_boot
+from supervisor.host.procfs import Process, look, send
 
 API = "gunicorn"
 """Name of the helper that serves the API."""

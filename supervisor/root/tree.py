@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.cgroupnames import is_spare
-from supervisor.environ import Environments
-from supervisor.root.cgroups import name_of_cgroup, own_place
+from supervisor.host.cgroup_names import is_spare
+from supervisor.host.cgroups import name_of_cgroup, own_place
+from supervisor.host.process_environ import Environments
+from supervisor.host.procfs import Process, family, look, own_children, parent, send
 from supervisor.root.instances import Instance, Phase
-from supervisor.root.processes import Process, family, look, own_children, parent, send
 
 _GENERATIONS = 1000
 _REAP_S = 0.01

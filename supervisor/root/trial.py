@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from supervisor.host.signal_sets import CATCHABLE
 from supervisor.root.watch import Watch
-from supervisor.signal_sets import CATCHABLE
 
 LIMIT_S = 60.0
 _MAX_OUTPUT = 65536

@@ -30,8 +30,8 @@ from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.counted import counted
 from supervisor.doorbell import DoorbellServer
+from supervisor.host.osport import current_boot, set_title
 from supervisor.messages import Boot, Exited, Frame, ProtocolError
-from supervisor.osport import current_boot, set_title
 from supervisor.scheduler import datalock, last_good, runs, ulids
 from supervisor.scheduler.alerts import Alerts
 from supervisor.scheduler.announce import Announcer, left_over

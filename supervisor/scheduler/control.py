@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from supervisor.frames import encode, strict_decoder
+from supervisor.host.osport import Strangers, UnixListener
 from supervisor.messages import Frame, ProtocolError
-from supervisor.osport import Strangers, UnixListener
 from supervisor.scheduler import arguments
 from supervisor.scheduler.loop import Loop
 
@@ -73,7 +73,7 @@ class ControlServer:
             path: Of the socket.
             token: That callers have to send.
             operations: By name.
-            also: Who may connect besides our own user, see :class:`supervisor.osport.UnixListener`.
+            also: Who may connect besides our own user, see :class:`supervisor.host.osport.UnixListener`.
 
         Raises:
             OSError: the path cannot be bound.

@@ -12,7 +12,8 @@ from typing import Any
 
 from supervisor.config.launchers import PLACEHOLDER
 from supervisor.config.model import Launcher
-from supervisor.scheduler import accounts, elsewhere, run_files
+from supervisor.host import users
+from supervisor.scheduler import elsewhere, run_files
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.units import LiveRun
 
@@ -43,7 +44,7 @@ class Launch:
         base = {name: text for name, text in os.environ.items() if name not in private}
         known = run.definition.secrets
         return {
-            **({"PATH": accounts.CLEAN_PATH} if self.clean_env else base),
+            **({"PATH": users.CLEAN_PATH} if self.clean_env else base),
             **identity.variables,
             **self.env,
             **{name: known[name] for name in self.secrets if name in known},

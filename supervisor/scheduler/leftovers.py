@@ -21,10 +21,10 @@ from typing import TypeVar
 from store.database import Database
 from store.meta import get_meta, set_meta
 from store.runs.writes import get_run
-from supervisor.cgroupnames import is_spare, run_of
-from supervisor.environ import Environments
+from supervisor.host.cgroup_names import is_spare, run_of
+from supervisor.host.osport import current_boot
+from supervisor.host.process_environ import Environments
 from supervisor.logline import Log
-from supervisor.osport import current_boot
 
 T = TypeVar("T")
 

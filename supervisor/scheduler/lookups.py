@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from supervisor.config.durations import format_duration
 from supervisor.config.model import Service, Task
-from supervisor.osport import Wakeup
-from supervisor.scheduler.accounts import Account, NoSuchAccount, own_variables, resolve
+from supervisor.host.osport import Wakeup
+from supervisor.host.users import Account, NoSuchAccount, own_variables, resolve
 from supervisor.scheduler.loop import Loop, Timer
 
 _PATIENCE_MS = 30_000

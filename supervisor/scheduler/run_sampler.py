@@ -11,9 +11,9 @@ from typing import Any
 
 from store.runs import samples as run_samples
 from store.runs.samples import RECENT, STEP_MS, Reading, Usage
-from supervisor.metrics import cgroups
-from supervisor.metrics.processes import Processes, boot_ticks
-from supervisor.metrics.taken import Taken
+from supervisor.host import cgroup_usage
+from supervisor.host.process_usage import Processes, boot_ticks
+from supervisor.host.run_usage import Taken
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.loop import Loop, Timer
 
@@ -60,7 +60,7 @@ class RunSampler:
         self._loop = loop
         self._commit = commit
         self._processes = Processes(supervisor)
-        self._mount = cgroups.mount_of()
+        self._mount = cgroup_usage.mount_of()
         self._runs: dict[str, _Run] = {}
         self._number = 0
         self._timer: Timer | None = None
@@ -108,10 +108,10 @@ class RunSampler:
         for number, (run_id, run) in enumerate(runs.items(), 1):
             if not run.found_out:
                 run.found_out = True
-                run.cgroup = cgroups.cgroup_of(run_id, run.pid, self._mount)
+                run.cgroup = cgroup_usage.cgroup_of(run_id, run.pid, self._mount)
             if run.cgroup is None:
                 others.add(run_id)
-            elif (taken := cgroups.taken(run.cgroup)) is not None:
+            elif (taken := cgroup_usage.taken(run.cgroup)) is not None:
                 found[run_id] = taken
             if number % _PORTION == 0:
                 yield

@@ -10,7 +10,7 @@ from store.database import Database
 from store.meta import set_meta
 from store.metrics import FINE_MS, Sample
 from store.runs import daily_outcomes
-from supervisor.metrics.host import Host
+from supervisor.host.host_usage import Host
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.loop import Loop, Timer
 from supervisor.scheduler.removal_clock import STATE, RemovalClock

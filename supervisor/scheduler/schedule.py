@@ -9,9 +9,9 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol
 
+from supervisor.host.zones import zone_named
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
 from supervisor.scheduler.cron import Cron, Occurrence, local_text
-from supervisor.zones import zone_named
 
 
 class _Timed(Protocol):

@@ -6,9 +6,10 @@ from typing import Any
 
 from supervisor.config.diff import recipe
 from supervisor.config.model import Probe, Service, Task
+from supervisor.host import users
 from supervisor.logline import stamp
 from supervisor.messages import Spawn
-from supervisor.scheduler import accounts, elsewhere, runs, services
+from supervisor.scheduler import elsewhere, runs, services
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Timer
 from supervisor.scheduler.parameters import NOTHING, Given, Handed, Unfit, hand
@@ -231,7 +232,7 @@ def spawn_of(
     }
     if run.scheduled_at is not None:
         own["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
-    env = {**({"PATH": accounts.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
+    env = {**({"PATH": users.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
     notify = None
     if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
         notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"

@@ -10,9 +10,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from supervisor.config.model import Task
+from supervisor.host.zones import zone_named
 from supervisor.logline import stamp
 from supervisor.simulation.play import DST_SKIPPED, OUTCOMES, Arrival, Play
-from supervisor.zones import zone_named
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

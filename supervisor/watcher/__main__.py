@@ -9,8 +9,8 @@ import signal
 import socket
 import sys
 
+from supervisor.host.osport import become_subreaper, set_title
 from supervisor.messages import Decoder, encode
-from supervisor.osport import become_subreaper, set_title
 from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order
 from supervisor.watcher.watch import Watch

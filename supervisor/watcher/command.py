@@ -14,7 +14,7 @@ import signal
 import subprocess
 
 from logring.mask import Mask
-from supervisor import prepare
+from supervisor.host import prepared_command
 from supervisor.watcher.attempts import NotYet
 from supervisor.watcher.order import Order
 from supervisor.watcher.strays import MARK, Strays
@@ -103,7 +103,7 @@ class _Attempt:
         """Its exit status, or a signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
         env = {**order.env, MARK: mark}
-        lost = prepare.lost_in_shells(env, order.chosen)
+        lost = prepared_command.lost_in_shells(env, order.chosen)
         self._output, theirs = os.pipe2(os.O_CLOEXEC)
         self._answers, answering = -1, theirs
         try:
@@ -117,7 +117,7 @@ class _Attempt:
                 stdin=subprocess.DEVNULL,
                 stdout=answering,
                 stderr=theirs,
-                env=prepare.carried(env, lost),
+                env=prepared_command.carried(env, lost),
                 start_new_session=True,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
@@ -201,14 +201,14 @@ def _wrapped(order: Order, *, carries: bool) -> list[str]:
     umask = "" if order.umask is None else f"{order.umask:04o}"
     user = None if order.uid is None or order.gid is None else (order.uid, order.gid, order.groups)
     if carries or (user is not None and _SETPRIV is None):
-        python = prepare.command_line(order.argv, status_pipe=False, user=user, cwd=order.cwd)
+        python = prepared_command.command_line(order.argv, status_pipe=False, user=user, cwd=order.cwd)
         return [_SHELL, "-c", _BEGIN, "ringward", umask, "", *python]
     shell = [_SHELL, "-c", _BEGIN, "ringward", umask, order.cwd or "", *order.argv]
     if user is None:
         return shell
-    groups = prepare.joined_groups(order.gid, order.groups)
+    groups = prepared_command.joined_groups(order.gid, order.groups)
     become = [_SETPRIV or "setpriv", f"--reuid={order.uid}", f"--regid={order.gid}", f"--groups={groups}"]
     return [_SHELL, "-c", 'exec "$@"', "ringward", *become, *shell]
 
 
-_SETPRIV = prepare.setpriv()
+_SETPRIV = prepared_command.setpriv()

@@ -9,8 +9,8 @@ import os
 import signal
 from collections.abc import Collection, Mapping
 
-from supervisor.environ import Environments
-from supervisor.root.processes import Process, children, family, look, send
+from supervisor.host.process_environ import Environments
+from supervisor.host.procfs import Process, children, family, look, send
 
 MARK = "RINGWARD_PROBE"
 _PATIENCE_S = 0.01

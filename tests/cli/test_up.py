@@ -20,8 +20,8 @@ from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
 from supervisor.doctor import data
+from supervisor.ipc import listening_sockets
 from supervisor.messages import Boot
-from supervisor.root import listeners
 
 CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
 
@@ -67,7 +67,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise Executed(program, arguments, boot, locks[-1], locks[-2], dict(os.environ))
 
     monkeypatch.setattr(os, "execv", execv)
-    monkeypatch.setattr(listeners, "listen", lambda _boot: [])
+    monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
     monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: [str(shared_memory / "ringward")])
 
     def call(*args: str, config: str = CONFIG) -> Outcome:
@@ -180,7 +180,7 @@ def test_what_is_asked_for_on_the_way_waits_for_the_root(up: Up, monkeypatch: py
         execute(program, arguments)
 
     monkeypatch.setattr(os, "execv", execv)
-    monkeypatch.setattr(listeners, "listen", lambda _boot: [])
+    monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
     assert up().executed
     assert blocked >= {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -268,8 +268,8 @@ def test_what_is_no_socket_is_not_removed(up: Up, tmp_path: Path) -> None:
     for name in ("precious", "directory"):
         result = up(config=f'[http]\nsocket = "{name}"\n').result
         assert (result.exit_code, "it is no socket" in result.stderr) == (exit_codes.CONFIG, True)
-    with pytest.raises(listeners.CannotListen, match="in use"):
-        listeners._unix(str(tmp_path / "precious"), None)
+    with pytest.raises(listening_sockets.CannotListen, match="in use"):
+        listening_sockets._unix(str(tmp_path / "precious"), None)
     assert (tmp_path / "precious").read_text() == "data"
 
 

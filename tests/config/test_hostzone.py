@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config.hostzone import host_zone
 from supervisor.config.problems import Invalid
-from supervisor.zones import is_zone, zone_named
+from supervisor.host.zones import is_zone, zone_named
 from tests.config.test_load import Load, Problems
 
 RULE = "CET-1CEST,M3.5.0,M10.5.0/3"

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from supervisor.root.cgroups import Cgroups
+from supervisor.host.cgroups import Cgroups
 from tests.crash.harness import all_runs
 from tests.e2e.daemon import Daemon
 from tests.support.paths import PROGRAMS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.root.cgroups import Cgroups
+from supervisor.host.cgroups import Cgroups
 from tests.crash.services import Crashes
 from tests.e2e.daemon import Daemon
 

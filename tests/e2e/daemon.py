@@ -20,7 +20,7 @@ import psutil
 
 from store.database import open_reader
 from store.runs.writes import get_run
-from supervisor.root.cgroups import Cgroup, Cgroups, name_of_cgroup
+from supervisor.host.cgroups import Cgroup, Cgroups, name_of_cgroup
 from tests.ports import free_port
 from tests.support.paths import PROGRAMS
 from tests.waiting import until

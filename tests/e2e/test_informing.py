@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from logring.layout import KIND_PACKED, Static
-from supervisor.root.cgroups import Cgroups
+from supervisor.host.cgroups import Cgroups
 from tests.api.exposition import Family, parse
 from tests.e2e.daemon import Daemon
 from tests.waiting import until

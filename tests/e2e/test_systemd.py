@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from supervisor.root.cgroups import Cgroups
+from supervisor.host.cgroups import Cgroups
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from logring.reader import LogReader
-from supervisor.root.cgroups import Cgroups
+from supervisor.host.cgroups import Cgroups
 from tests.e2e.daemon import Daemon, gone, program
 from tests.e2e.test_init import Container, container
 from tests.e2e.test_readiness import SAY, is_ready, on_flag

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import cgroupnames
-from supervisor.metrics.cgroups import cgroup_of, mount_of, taken
-from supervisor.metrics.taken import Taken
+from supervisor.host import cgroup_names
+from supervisor.host.cgroup_usage import cgroup_of, mount_of, taken
+from supervisor.host.run_usage import Taken
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 FILES = {
@@ -48,12 +48,12 @@ def test_the_cgroup_of_a_run(proc: Path, group: Path) -> None:
 
 def test_one_that_was_made_in_advance(proc: Path, group: Path) -> None:
     """It has a name of its own; an attribute says whose it is."""
-    name = cgroupnames.spare("D", 7)
+    name = cgroup_names.spare("D", 7)
     spare = group.rename(group.with_name(name))
     (proc / "100/cgroup").write_text(f"0::/machine/runs/{name}\n")
     mount = mount_of(str(proc))
     assert cgroup_of(RUN, 100, mount, str(proc)) is None
-    cgroupnames.assign(str(spare), RUN)
+    cgroup_names.assign(str(spare), RUN)
     assert cgroup_of(RUN, 100, mount, str(proc)) == str(spare)
     assert cgroup_of("01ARZ3NDEKTSV4RRFFQ69G5FAW", 100, mount, str(proc)) is None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.metrics.host import Host
+from supervisor.host.host_usage import Host
 
 MEMINFO = "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n"
 NET_HEAD = "Inter-|   Receive |  Transmit\n face |bytes packets errs\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.metrics.processes import Processes, boot_ticks
-from supervisor.metrics.taken import Taken
+from supervisor.host.process_usage import Processes, boot_ticks
+from supervisor.host.run_usage import Taken
 from tests.waiting import until
 
 TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")

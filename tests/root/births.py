@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from supervisor.host.cgroups import Cgroup
 from supervisor.logline import Log
 from supervisor.messages import Spawn
 from supervisor.root import spares
 from supervisor.root import starts as starting
-from supervisor.root.cgroups import Cgroup
 from supervisor.root.ear import Ear
 from supervisor.root.quarters import Quarters
 from supervisor.root.spawn import Started

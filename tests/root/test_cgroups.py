@@ -11,12 +11,12 @@ from typing import cast
 
 import pytest
 
+from supervisor.host import cgroups
+from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
+from supervisor.host.procfs import Process, look, send
 from supervisor.logline import Log
-from supervisor.root import cgroups
 from supervisor.root.adoption import limit_again
-from supervisor.root.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
 from supervisor.root.instances import Instance
-from supervisor.root.processes import Process, look, send
 from tests.waiting import until
 
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from supervisor.doorbell import DoorbellServer
+from supervisor.host.cgroups import Cgroups
 from supervisor.logline import Log
 from supervisor.messages import Frame, Spawn, encode
-from supervisor.root.cgroups import Cgroups
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.estate import RunRecords

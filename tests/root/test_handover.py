@@ -18,11 +18,11 @@ import pytest
 from logring.layout import STDOUT
 from logring.logfile import log_file
 from logring.reader import LogReader
+from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.logline import Log
 from supervisor.messages import Exited, Spawn
 from supervisor.root import handover
 from supervisor.root.adoption import recover
-from supervisor.root.cgroups import Cgroup, Usage
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.ear import Ear
 from supervisor.root.estate import RunRecords

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.root.listeners import CannotListen, listen
+from supervisor.ipc.listening_sockets import CannotListen, listen
 from tests.root.test_shortage import BOOT
 
 

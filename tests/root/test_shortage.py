@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from supervisor.host import procfs
+from supervisor.host.nofile import Descriptors
+from supervisor.host.osport import UnixListener
 from supervisor.messages import Boot
-from supervisor.osport import UnixListener
-from supervisor.root import processes, spawn
+from supervisor.root import spawn
 from supervisor.root.helpers import Helper
-from supervisor.root.limits import Descriptors
 from tests.root.test_spawn import wanted
 
 BOOT = Boot(
@@ -158,7 +159,7 @@ def test_somebody_takes_the_descriptor_in_reserve(
         really(fd)
         taken.append(os.dup(0))
 
-    monkeypatch.setattr("supervisor.osport.os.close", close)
+    monkeypatch.setattr("supervisor.host.osport.os.close", close)
     assert listener.accept() is None
     assert listener.accept() is None
     monkeypatch.undo()
@@ -183,8 +184,8 @@ def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
         return really(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", hidden)
-    assert processes.look(1) is None
-    assert processes.look(os.getpid()) is not None
+    assert procfs.look(1) is None
+    assert procfs.look(os.getpid()) is not None
 
 
 def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:

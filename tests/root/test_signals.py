@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from supervisor.host.signal_sets import KEPT, ignored
 from supervisor.root.signals import IgnoredSignals, Signals
-from supervisor.signal_sets import KEPT, ignored
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from supervisor.root.processes import has_executed_nothing
+from supervisor.host.procfs import has_executed_nothing
 from tests.root.births import Nursery
 from tests.root.test_spawn import wanted
 from tests.root.test_spawner import Outcome, root, state

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from supervisor.host.cgroups import Cgroup, Cgroups
 from supervisor.messages import Spawn
 from supervisor.root import shim
 from supervisor.root import spawn as spawning
-from supervisor.root.cgroups import Cgroup, Cgroups
 from tests.waiting import until
 
 SHELLS = ["dash", "bash", "busybox"]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from supervisor import cgroupnames
+from supervisor.host import cgroup_names
+from supervisor.host.cgroups import Cgroups
 from supervisor.messages import Spawn
 from supervisor.root import shim, spawner
-from supervisor.root.cgroups import Cgroups
 from supervisor.root.spawn import Started
 from tests.root.births import DAEMON, Nursery, nursery
 from tests.root.test_spawn import ODD, read_all, variables, wanted
@@ -71,7 +71,7 @@ class TestTheNewProcess:
         cgroup = root.cgroups["R"]
         assert cgroup is not None
         assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]
-        assert cgroupnames.run_of(cgroup.path) == "R"
+        assert cgroup_names.run_of(cgroup.path) == "R"
         parent, own = lines[-2].split()
         assert (int(parent), lines[-1], found.code, found.word) == (os.getpid(), f"{own} {own}", 0, b"")
 
@@ -207,7 +207,7 @@ class TestTheSpawner:
         root.starts.begin(third, 0)
         assert list(root.started) == ["B", "A", "C"]
         names = [os.path.basename(cgroup.path) for cgroup in root.cgroups.values() if cgroup is not None]
-        assert [cgroupnames.is_spare(name, DAEMON) for name in names] == [True, False, False]
+        assert [cgroup_names.is_spare(name, DAEMON) for name in names] == [True, False, False]
         for spawn in (first, second, third):
             assert Outcome(root.settle(spawn)).code == 0
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from supervisor.host.procfs import Process, look
 from supervisor.root import tree
 from supervisor.root.instances import Instance, Phase
-from supervisor.root.processes import Process, look
 from supervisor.root.tree import Trees
 from tests.root.test_control import spawn
 

@@ -3,7 +3,7 @@ import select
 
 import pytest
 
-from supervisor.osport import Wakeup
+from supervisor.host.osport import Wakeup
 from supervisor.root.watch import Watch
 
 

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 HOLD = """
 import fcntl, sys
 sys.path.insert(0, sys.argv[2])
-from supervisor.osport import set_title
+from supervisor.host.osport import set_title
 set_title("ringward scheduler")
 file = open(sys.argv[1], "w")
 fcntl.flock(file, fcntl.LOCK_EX)

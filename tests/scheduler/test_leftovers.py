@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from store.database import open_writer
-from supervisor import cgroupnames
+from supervisor.host import cgroup_names
+from supervisor.host.cgroups import Cgroups
 from supervisor.logline import Log
-from supervisor.root.cgroups import Cgroups
 from supervisor.scheduler import leftovers
 
 
@@ -50,11 +50,11 @@ def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.M
     if cgroups is None:
         pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
     ours, mine, other, unknown = (
-        cgroups.make(f"{cgroupnames.spare(daemon, os.getpid())}-{number}")
+        cgroups.make(f"{cgroup_names.spare(daemon, os.getpid())}-{number}")
         for number, daemon in enumerate(["D", "D", "E", "D"])
     )
     run = f"R{os.getpid()}"
-    cgroupnames.assign(mine.path, run)
+    cgroup_names.assign(mine.path, run)
     with subprocess.Popen(["/bin/sh", "-c", f"echo $$ > {mine.procs}; echo; exec sleep 1000"], stdout=-1) as lost:
         assert lost.stdout is not None
         lost.stdout.readline()

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from supervisor.host.users import Account
 from supervisor.scheduler import lookups
-from supervisor.scheduler.accounts import Account
 from supervisor.scheduler.lookups import Identity, Lookups, look_up
 from supervisor.scheduler.loop import Loop
 from tests.scheduler.bench import Bench

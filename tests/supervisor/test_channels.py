@@ -368,7 +368,7 @@ def test_a_connection_that_breaks(
 def test_titles_are_what_ps_shows() -> None:
     """The command line that others read is the title alone."""
     code = """
-from supervisor.osport import set_title
+from supervisor.host.osport import set_title
 set_title("ringward test")
 print(open("/proc/self/cmdline").read())
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.environ import Environments
+from supervisor.host.process_environ import Environments
 from tests.waiting import until
 
 
@@ -47,7 +47,7 @@ def test_no_memory_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where
     environments = Environments(0.01, str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr("sys.unraisablehook", lambda _unraisable: None)
-        patch.setattr(f"supervisor.environ.{where}", fail)
+        patch.setattr(f"supervisor.host.process_environ.{where}", fail)
         for _ in range(40):
             assert environments.read(7, 1) is None
         until(lambda: not any(one.goes_on for one in environments._waiting.values()), "the last thread to end")

@@ -10,7 +10,7 @@ import pytest
 from tests.slices import SHORT_SLICES, slice_ns
 
 _SHOW = "print(open('/proc/thread-self/sched').read())"
-_TAKE = "from supervisor.osport import take_short_slices; take_short_slices(); "
+_TAKE = "from supervisor.host.osport import take_short_slices; take_short_slices(); "
 _IN_A_THREAD = f"import threading; show = threading.Thread(target=lambda: {_SHOW}); show.start(); show.join()"
 _SHORTEST_NS = 100_000
 

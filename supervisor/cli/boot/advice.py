@@ -170,7 +170,7 @@ def _placed(config: Config, found: list[_Advice], *, only_set: bool = False) -> 
 
 def _refusal(user: str) -> str | None:
     """Why nothing can be run as a user; None: it can."""
-    from supervisor.scheduler.accounts import NoSuchAccount, resolve
+    from supervisor.host.users import NoSuchAccount, resolve
 
     try:
         resolve(user)
@@ -211,7 +211,7 @@ def _missing_program(unit: Unit, environ: Mapping[str, str]) -> tuple[str, str] 
 
 def _path(unit: Unit, environ: Mapping[str, str]) -> str:
     """Where the program of a unit is looked for."""
-    from supervisor.scheduler.accounts import CLEAN_PATH
+    from supervisor.host.users import CLEAN_PATH
 
     return unit.env.get("PATH") or (CLEAN_PATH if unit.clean_env else environ.get("PATH", os.defpath))
 

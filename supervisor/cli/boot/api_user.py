@@ -9,7 +9,7 @@ from supervisor.config.lookup import API_USER
 from supervisor.config.model import Http
 from supervisor.config.problems import Unusable
 from supervisor.dataclass import dataclass, field
-from supervisor.osport import become
+from supervisor.host.osport import become
 
 _KEY = ("http", "user")
 _MAX_PATH_BYTES = 4096

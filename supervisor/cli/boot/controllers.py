@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from supervisor.shared_memory import file_system_types
+from supervisor.host.shared_memory import file_system_types
 
 BY_CGROUP = ("memory", "cpu")
 """The limits of a run that only a controller of that name applies."""

@@ -3,7 +3,7 @@
 import resource
 
 from supervisor.cli.boot.refusal import Cause, NotStarted
-from supervisor.root.limits import LEAST
+from supervisor.host.nofile import LEAST
 
 
 def require() -> None:

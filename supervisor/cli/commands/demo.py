@@ -122,7 +122,7 @@ def _prepare(directory: str) -> int:
     from supervisor.config.load import load
     from supervisor.demo.configuration import text
     from supervisor.demo.seed import seed
-    from supervisor.zones import zone_named
+    from supervisor.host.zones import zone_named
 
     path = _config(directory)
     with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -49,7 +49,7 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
     from supervisor.config.lookup import data_dir
     from supervisor.doctor import data, host
     from supervisor.doctor.clock import clock
-    from supervisor.shared_memory import file_system_types
+    from supervisor.host.shared_memory import file_system_types
 
     finding, config, workers = _configuration(settings)
     yield finding

@@ -183,7 +183,7 @@ def uninstall(
 @command.command("give-way", hidden=True)
 def give_way() -> None:
     """Make room for the daemon in the cgroup of its unit; called by systemd after each end."""
-    from supervisor.root.cgroups import give_way as make_room
+    from supervisor.host.cgroups import give_way as make_room
 
     make_room()
 

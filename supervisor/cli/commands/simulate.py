@@ -43,8 +43,8 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
     from supervisor.cli.tables import show_json
     from supervisor.config.load import load
     from supervisor.config.lookup import require_config
+    from supervisor.host.zones import zone_named
     from supervisor.simulation.report import MAX_TIMES, TooMuch, simulate
-    from supervisor.zones import zone_named
 
     with config_errors():
         config = load(require_config(settings.config, os.environ))

@@ -58,7 +58,7 @@ def command(
 
     Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
     """
-    from supervisor import signal_sets
+    from supervisor.host import signal_sets
 
     gc.disable()  # the root soon takes the place of this process
     # A signal that asks for something else than the end waits for the root.
@@ -287,11 +287,11 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     Raises:
         Failure: an address cannot be bound.
     """
-    from supervisor import signal_sets
     from supervisor.cli.boot import ahead
     from supervisor.cli.boot.secret import VARIABLE
+    from supervisor.host import signal_sets
+    from supervisor.ipc.listening_sockets import CannotListen, listen
     from supervisor.root import survivors
-    from supervisor.root.listeners import CannotListen, listen
 
     # A signal waits for the root, instead of ending this process, or Python with a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)

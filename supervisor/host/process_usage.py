@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from supervisor.environ import Environments
-from supervisor.metrics.taken import TICKS, Process, RunProcesses, Taken
+from supervisor.host.process_environ import Environments
+from supervisor.host.run_usage import TICKS, Process, RunProcesses, Taken
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _READ_BYTES = 4096

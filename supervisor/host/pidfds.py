@@ -9,7 +9,7 @@ import fcntl
 import os
 import struct
 
-from supervisor.root.processes import read
+from supervisor.host.procfs import read
 
 _INFO = struct.Struct("=QQ11Ii")
 """struct pidfd_info, 64 bytes: mask, cgroup, eleven ids, exit_code as wait4(2) has it."""

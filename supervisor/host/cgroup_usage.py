@@ -3,8 +3,8 @@
 import os
 import re
 
-from supervisor.cgroupnames import run_of
-from supervisor.metrics.taken import Taken
+from supervisor.host.cgroup_names import run_of
+from supervisor.host.run_usage import Taken
 
 _CONTROL_FILES = ("cpu.stat", "memory.stat")
 _OCTAL = re.compile(r"\\([0-7]{3})")

@@ -3,7 +3,7 @@
 ::
 
     <our cgroup>/ringward/      the daemon itself, only where there are controllers to be had
-    <our cgroup>/runs/NAME/     one run (:mod:`supervisor.cgroupnames`)
+    <our cgroup>/runs/NAME/     one run (:mod:`supervisor.host.cgroup_names`)
 
 Processes hand their cgroup on to all their descendants, whatever those do, so nothing escapes. ``rmdir`` succeeds when
 nobody but zombies is left, which is how the end of a run is told; ``cgroup.kill`` ends everybody at once.

@@ -1,1 +1,0 @@
-"""What the host and the daemon use."""
