@@ -23,8 +23,8 @@ from api.logformat import ApiLogger
 from api.pulse import Pulse
 from api.tls import Contexts, Files, OnDisk
 from supervisor.host.osport import become, set_title
+from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
 from supervisor.later import load
-from supervisor.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
 
 TITLE = "ringward gunicorn"
 _WORKER = "api.worker"

@@ -18,7 +18,7 @@ from gevent.event import Event
 from api.audit_spool import Entries, Spool
 from api.errors import ApiError
 from store.runs.ids import new_ulid
-from supervisor.client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
 

@@ -41,9 +41,9 @@ from store import sessions, tokens
 from store.runs.writes import Run, get_run
 from store.tasks import get_task
 from store.tokens import Token
-from supervisor import run_token
-from supervisor.client import CannotNow, ControlClient, Refused, Unavailable
-from supervisor.messages import Boot
+from supervisor.ipc import run_token
+from supervisor.ipc.control_client import CannotNow, ControlClient, Refused, Unavailable
+from supervisor.ipc.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
 T = TypeVar("T")

@@ -23,8 +23,8 @@ from api.threads import Threads
 from api.turns import Turns
 from store.database import Database, open_reader
 from store.errors import Away, Damaged, NotReady, QueryTimeout, StoreError, Unopened
-from supervisor.client import ControlClient, Refused, Unavailable
-from supervisor.messages import Boot
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.messages import Boot
 
 if TYPE_CHECKING:
     from api.auditor import Auditor

@@ -6,7 +6,7 @@ import time
 import gevent
 
 from store.errors import StoreError
-from supervisor.client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 
 _AGAIN_S = 5.0
 """Between two reports of a worker: one query after the other may meet the same damage."""

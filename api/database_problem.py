@@ -3,7 +3,7 @@
 import contextlib
 import json
 
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 
 def database_problem(boot: Boot) -> dict[str, str] | None:

@@ -19,7 +19,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any
 
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Environ = dict[str, Any]

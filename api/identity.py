@@ -51,7 +51,7 @@ class Identity:
     tasks: str | None = None
     """Glob of the only tasks that there are for this one; None: all."""
     may: tuple[str, ...] | None = None
-    """Of a run: all that it is permitted (:mod:`supervisor.run_token`); None: what the role permits."""
+    """Of a run: all that it is permitted (:mod:`supervisor.ipc.run_token`); None: what the role permits."""
     credential: Credential | None = None
     by_browser: bool = False
     """Whether a browser may have added the proof on its own, for a page of anybody."""

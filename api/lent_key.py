@@ -10,8 +10,8 @@ import gevent
 from gevent.lock import BoundedSemaphore
 
 from api.tls import no_passphrase
-from supervisor.client import ControlClient, Refused, Unavailable
-from supervisor.messages import Boot
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.messages import Boot
 
 _KEEP_S = 1.0
 _ASK_S = 2.0

@@ -19,7 +19,7 @@ from gevent.lock import BoundedSemaphore
 
 from api.errors import ApiError
 from api.exposure import parse_address
-from supervisor.client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
 

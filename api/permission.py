@@ -9,7 +9,7 @@ from api.identity import Identity, Role
 from api.operation import Access, Call, Operation
 from api.turns import asking
 from store.runs import writes as store_runs
-from supervisor import run_token
+from supervisor.ipc import run_token
 
 _VERBS = {
     "runTask": "run",

@@ -26,8 +26,8 @@ from logring.errors import LogError
 from logring.paths import log_path, ring_path
 from store.errors import StoreError
 from store.runs.writes import Run
-from supervisor.doorbell import HERALD, DoorbellClient
-from supervisor.messages import Boot
+from supervisor.ipc.doorbell import HERALD, DoorbellClient
+from supervisor.ipc.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
 

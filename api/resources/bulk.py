@@ -14,7 +14,7 @@ from api.params import Param, flag, instant
 from api.threads import run_in
 from api.times import rfc3339
 from store.runs.ids import new_ulid
-from supervisor.client import CannotNow, NotSent, Unavailable
+from supervisor.ipc.control_client import CannotNow, NotSent, Unavailable
 
 
 def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from store.errors import StoreError
 from store.runs import writes as store_runs
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
-from supervisor.client import CannotNow, NotSent
+from supervisor.ipc.control_client import CannotNow, NotSent
 
 log = logging.getLogger("gunicorn.error")
 

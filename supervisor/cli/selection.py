@@ -10,7 +10,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.records import is_run_id
-from supervisor.counted import counted
+from supervisor.ipc.counted import counted
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api

@@ -35,7 +35,7 @@ from supervisor.config.values import (
     ValueType,
     VariableName,
 )
-from supervisor.run_token import SEPARATOR, VERBS
+from supervisor.ipc.run_token import SEPARATOR, VERBS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SECTIONS = ("daemon", "http", "storage", "notify")

@@ -258,7 +258,7 @@ class Task:
     stdin: str
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
     may: tuple[str, ...]
-    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.run_token`)."""
+    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.ipc.run_token`)."""
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None
@@ -348,7 +348,7 @@ class Service:
     stdin: str
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
     may: tuple[str, ...]
-    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.run_token`)."""
+    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.ipc.run_token`)."""
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from supervisor.config.model import Service, Task
 from supervisor.config.problems import Invalid, nearest, quoted
 from supervisor.dataclass import dataclass
-from supervisor.run_token import SEPARATOR, VERBS
+from supervisor.ipc.run_token import SEPARATOR, VERBS
 
 _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
 _WILD = frozenset("*?[")

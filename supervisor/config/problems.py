@@ -12,7 +12,7 @@ from typing import Any
 
 from supervisor.config.positions import KeyPath
 from supervisor.dataclass import dataclass
-from supervisor.logline import printable
+from supervisor.ipc.log_line import printable
 
 _SHOWN_CHARS = 60
 _SHOWN_BITS = 64

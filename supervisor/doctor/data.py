@@ -5,8 +5,8 @@ import stat
 from typing import TYPE_CHECKING
 
 from logring.logfile.file_owner import FOR_READERS
-from supervisor.counted import counted
 from supervisor.doctor.finding import Finding, size
+from supervisor.ipc.counted import counted
 
 if TYPE_CHECKING:
     from supervisor.config.model import Config

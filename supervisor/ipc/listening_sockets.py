@@ -8,7 +8,7 @@ import socket
 import stat
 
 from logring.paths import DAEMON_RING, ring_path
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 _BACKLOG = 1024
 

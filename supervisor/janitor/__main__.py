@@ -10,9 +10,9 @@ import sys
 import threading
 
 from supervisor.host.osport import set_title
+from supervisor.ipc.log_line import Log
 from supervisor.janitor.job import Job, Report
 from supervisor.janitor.work import work
-from supervisor.logline import Log
 
 _BUSY_REST_MS = 60_000
 

@@ -5,7 +5,7 @@ import time
 
 from store.errors import StoreError, Unusable
 from store.recovery.copies import copied_at_ms, make_copy, suspect
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 
 _HOUR_MS = 3_600_000
 _EACH_HOUR = 64 << 20

@@ -10,7 +10,7 @@ import socket
 import sys
 
 from supervisor.host.osport import set_title
-from supervisor.messages import Decoder, encode
+from supervisor.ipc.messages import Decoder, encode
 from supervisor.notifier.work import Work
 
 _NICE = 5

@@ -1,7 +1,7 @@
 """``python -m supervisor.root --start FD --lock FD --place FD [--ready FD]``: what ``ringward up`` turns into.
 
 The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (descriptors) and ``api``: what the API
-server is, which may run already (:class:`supervisor.root.offspring.Offspring`), or null. The locks of the data
+server is, which may run already (:class:`supervisor.ipc.child_process.Offspring`), or null. The locks of the data
 directory and of the runtime directory are inherited and held by simply staying open. The last one hears when the daemon
 is ready.
 With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.upgrade`), with ``--check FD`` it
@@ -20,15 +20,15 @@ import sys
 import time
 
 from supervisor.host.cgroups import Cgroups
+from supervisor.ipc import child_process
+from supervisor.ipc.child_process import Offspring
 from supervisor.ipc.listening_sockets import inherited
-from supervisor.messages import Boot
-from supervisor.root import offspring
+from supervisor.ipc.messages import Boot
+from supervisor.ipc.stale_helpers import API
 from supervisor.root.daemon import run
 from supervisor.root.fdstore import handed_back
 from supervisor.root.helpers import Helper
 from supervisor.root.inherited import Inherited, check
-from supervisor.root.offspring import Offspring
-from supervisor.root.survivors import API
 
 
 def _close_on_exec() -> None:
@@ -67,7 +67,7 @@ def main() -> int:
     if before is None and boot.cgroups:
         Cgroups.find(companion=api.pid)  # moves us to where our own processes are to be: before there are more
     kept = {"lock": kept["lock"], "listeners": [one.fileno() for one in listeners]}
-    return run(boot, offspring.environment(os.environ), api, kept, before, stored, arguments.get("--ready"), umask)
+    return run(boot, child_process.environment(os.environ), api, kept, before, stored, arguments.get("--ready"), umask)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ from logring.logfile.log_file import LogFileWriter
 from logring.logfile.reopen import Written, reopen
 from logring.paths import ring_path
 from supervisor.host.pidfds import is_pidfd
-from supervisor.logline import Log
-from supervisor.messages import Boot, Exited, Spawn
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited, Spawn
 from supervisor.root.ear import Ear
 from supervisor.root.estate import about, identity
 from supervisor.root.instances import Instance, Phase

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.counted import counted
-from supervisor.doorbell import DoorbellServer
 from supervisor.host.signal_sets import ignored, signal_name
-from supervisor.logline import Log
-from supervisor.messages import Boot, Frame, ProtocolError
+from supervisor.ipc.counted import counted
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Frame, ProtocolError
 from supervisor.root.adoption import recover_stored
 from supervisor.root.estate import RunRecords
 from supervisor.root.fdstore import Store

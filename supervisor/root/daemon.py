@@ -7,11 +7,11 @@ import sys
 import threading
 
 from logring.paths import DAEMON_RING, ring_path
-from supervisor.doorbell import DoorbellServer
 from supervisor.host.osport import become_subreaper, set_title
-from supervisor.logline import LEVELS, Log
-from supervisor.messages import LOCK, Boot
-from supervisor.root import survivors
+from supervisor.ipc import stale_helpers
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import LEVELS, Log
+from supervisor.ipc.messages import LOCK, Boot
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
@@ -52,7 +52,7 @@ def _clean_up(boot: Boot) -> None:
     for path in (*sockets, *files, boot.database_problem, ring_path(boot.runtime_dir, DAEMON_RING)):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)
-    survivors.clear(boot.runtime_dir)
+    stale_helpers.clear(boot.runtime_dir)
     with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
         os.rmdir(boot.audit_dir)
     # Last: without it another daemon may take the directory, and make what is removed here.

@@ -2,7 +2,7 @@
 
 import os
 
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 _DEFAULT_BYTES = 256 << 20
 _DEFAULT_SHARE = 20  # one part in

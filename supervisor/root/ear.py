@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logring.mask import Mask
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 
 BATCH = 64
 """Datagrams that are read at once. After a full batch nobody listens for a while, so that a flood harms nobody."""

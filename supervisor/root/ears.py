@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from supervisor.messages import Frame
+from supervisor.ipc.messages import Frame
 from supervisor.root.ear import REST_S, Ear
 from supervisor.root.instances import Instance
 from supervisor.root.tree import Trees

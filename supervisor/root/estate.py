@@ -9,7 +9,8 @@ by what it is (out, err, status), and
     boot       of the host: after another one nothing of it lives
     place      device and inode of the runtime directory, where the rings are
 
-Where no service manager keeps anything there is at least a note of what was begun: see :mod:`supervisor.begun`.
+Where no service manager keeps anything there is at least a note of what was begun: see
+:mod:`supervisor.ipc.recent_starts`.
 """
 
 import contextlib
@@ -17,11 +18,11 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from supervisor.begun import Begun
 from supervisor.host.osport import current_boot
 from supervisor.host.procfs import look
-from supervisor.logline import Log
-from supervisor.messages import Boot, Exited
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited
+from supervisor.ipc.recent_starts import Begun
 from supervisor.root.fdstore import Store
 from supervisor.root.instances import Instance
 from supervisor.root.record import FORMAT, Known, Record

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from logring.logfile.log_file import LogFileWriter
 from logring.paths import frames_path
 from logring.redraw.history_file import FramesWriter
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.echo import Echo
 from supervisor.root.runlog import RunLog

@@ -22,7 +22,7 @@ from typing import Any
 
 from logring.format_table import Schema, Shape, fields
 from supervisor.host.cgroups import Usage
-from supervisor.messages import Exited, Spawn
+from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root import schema
 from supervisor.root.instances import Phase
 from supervisor.root.schema import CgroupState, ExactState, RunDetails, RunProgress, RunStart, RunState

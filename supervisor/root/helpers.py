@@ -9,9 +9,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.messages import Boot, Decoder, Frame, encode, hello
-from supervisor.root import offspring, survivors
-from supervisor.root.offspring import FIRST_EPOCH, Offspring
+from supervisor.ipc import child_process, stale_helpers
+from supervisor.ipc.child_process import FIRST_EPOCH, Offspring
+from supervisor.ipc.messages import Boot, Decoder, Frame, encode, hello
 
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
@@ -65,7 +65,7 @@ class Helper:
         self.start_at_s = None
         self.epoch += 1
         self._started_s = now_s
-        self._have(offspring.start(self._module, env))
+        self._have(child_process.start(self._module, env))
         self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
         self._unsent_fds = [one.fileno() for one in self.listeners]
 
@@ -78,7 +78,7 @@ class Helper:
 
     def _have(self, started: Offspring) -> None:
         self.pid, self.pidfd, self.sock, self.output = started
-        survivors.note(self.boot.runtime_dir, self.name, self.pid)
+        stale_helpers.note(self.boot.runtime_dir, self.name, self.pid)
         self.sock.setblocking(False)
         os.set_blocking(self.output, False)
         self.decoder = Decoder()
@@ -101,7 +101,7 @@ class Helper:
         if self.sock is None or not self._unsent:
             return
         try:
-            sent = self.sock.sendmsg([self._unsent], offspring.rights(self._unsent_fds), _AT_ONCE)
+            sent = self.sock.sendmsg([self._unsent], child_process.rights(self._unsent_fds), _AT_ONCE)
             self._unsent_fds = []
         except BlockingIOError:
             sent = 0
@@ -198,7 +198,7 @@ class Helper:
         """Note that the process was reaped and when to start it again; returns the delay in seconds."""
         if self.pidfd is not None:
             os.close(self.pidfd)
-        survivors.forget(self.boot.runtime_dir, self.name)
+        stale_helpers.forget(self.boot.runtime_dir, self.name)
         self.pid = self.pidfd = self.kill_at_s = None
         self.hang_up()
         if now_s - self._started_s >= _HEALTHY_S:

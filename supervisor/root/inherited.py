@@ -6,7 +6,7 @@ import sys
 
 from supervisor.dataclass import dataclass
 from supervisor.host.osport import become, end_with_parent
-from supervisor.messages import Boot, Exited
+from supervisor.ipc.messages import Boot, Exited
 from supervisor.root.adoption import RecoveredRun, recover
 from supervisor.root.handover import NotAccepted, Table, read
 from supervisor.root.runlog import RunLog

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from supervisor.host.cgroups import Cgroup, Usage
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root.ear import Ear
 
 

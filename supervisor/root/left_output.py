@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from logring.mask import Mask
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 
 _READ_BYTES = 65536
 _MAX_LINE_BYTES = 8192

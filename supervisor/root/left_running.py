@@ -5,7 +5,7 @@ from typing import Any
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.procfs import Process, family, look
-from supervisor.messages import Frame
+from supervisor.ipc.messages import Frame
 from supervisor.root.instances import Instance
 
 _LOOK_S = 1.0

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from supervisor.host import procfs
-from supervisor.logline import Log
-from supervisor.messages import Boot, Exited, Frame, Spawn
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
 from supervisor.root import leftovers, reaping, shim, stop
 from supervisor.root.adoption import RecoveredRun, limit_again
 from supervisor.root.ears import Ears

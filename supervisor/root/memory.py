@@ -9,7 +9,7 @@ import mmap
 import time
 from collections.abc import Callable
 
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 
 _BYTES = 8 << 20
 _LOOK_S = 5.0

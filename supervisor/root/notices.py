@@ -4,7 +4,7 @@ import collections
 from collections.abc import Callable
 
 from supervisor.host.osport import Wakeup
-from supervisor.messages import Frame
+from supervisor.ipc.messages import Frame
 from supervisor.root.watch import Watch
 
 

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 from logring.layout import STDERR, STDOUT
 from logring.paths import DAEMON_RING, ring_path
 from logring.ring.writer import RingWriter
-from supervisor.doorbell import DoorbellServer
 from supervisor.host.osport import Wakeup, take_short_slices
-from supervisor.messages import Spawn
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.messages import Spawn
 from supervisor.root.channels import capacity, is_empty, is_wide, widen
 from supervisor.root.files import FileThread
 from supervisor.root.left_output import LeftOutput, LeftOutputs

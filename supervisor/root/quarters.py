@@ -5,8 +5,8 @@ from typing import Any
 
 from supervisor.host import cgroup_names
 from supervisor.host.cgroups import Cgroup, Cgroups
-from supervisor.logline import Log
-from supervisor.messages import Spawn
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Spawn
 from supervisor.root.schema import made_cgroups, plain_cgroups
 
 _BY_CGROUP = ("memory", "cpu")

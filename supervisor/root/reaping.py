@@ -7,7 +7,7 @@ from typing import NamedTuple
 from supervisor.host.cgroups import Usage
 from supervisor.host.pidfds import exit_status
 from supervisor.host.procfs import io_bytes
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.root.instances import Instance
 
 

@@ -10,7 +10,7 @@ from logring.layout import BLOCK_SIZE, RING_BLOCKS
 from logring.logfile.log_file import LogFileWriter
 from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root.record import Record
 
 _LARGE_BLOCK = 4 * BLOCK_SIZE

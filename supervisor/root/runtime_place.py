@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from logring.logfile.file_owner import LISTED_FOR_READERS
-from supervisor.counted import counted
 from supervisor.host.shared_memory import Unfit, file_system_types, fit
+from supervisor.ipc.counted import counted
 from supervisor.ipc.listening_sockets import CannotListen, listen_again
-from supervisor.logline import Log
-from supervisor.messages import LOCK, Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import LOCK, Boot
 from supervisor.root.gate import Hold
 from supervisor.root.pump import Pump
 

@@ -19,7 +19,7 @@ from typing import Any
 from logring.format_table import Foreign
 from supervisor.dataclass import dataclass, field
 from supervisor.host.cgroups import Cgroup, Usage
-from supervisor.messages import Exited, Spawn, without_defaults
+from supervisor.ipc.messages import Exited, Spawn, without_defaults
 from supervisor.root.ear import Ear
 from supervisor.root.instances import Instance, Phase
 

@@ -32,7 +32,7 @@ import os
 from collections.abc import Mapping
 
 from supervisor.host import prepared_command
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 
 SHELL = "/bin/sh"
 CGROUP_FD = 3

@@ -15,8 +15,8 @@ from errno import E2BIG, EACCES, EINVAL, ENOSYS, EPERM
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.osport import receive_fds
-from supervisor.logline import Log
-from supervisor.root import offspring
+from supervisor.ipc import child_process
+from supervisor.ipc.log_line import Log
 from supervisor.root.quarters import Quarters
 from supervisor.root.spawn import Plan, Started
 from supervisor.root.spawner import MAX_MESSAGE_BYTES, Direct, Request
@@ -259,7 +259,7 @@ class Spares:
                 output, output_end = os.pipe2(os.O_CLOEXEC)
                 ours.callback(os.close, output)
                 theirs.callback(os.close, output_end)
-                self._spawner = offspring.execute(_PROGRAM, self._env, their_sock.fileno(), output_end)
+                self._spawner = child_process.execute(_PROGRAM, self._env, their_sock.fileno(), output_end)
                 self._pidfd = os.pidfd_open(self._spawner)
                 ours.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM

@@ -18,7 +18,7 @@ from logring.redraw.unsettled_rows import COLUMNS, LINES
 from supervisor.host import prepared_command
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.signal_sets import CATCHABLE
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root import shim
 
 _TERM = "xterm-256color"

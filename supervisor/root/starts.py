@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.nofile import Descriptors
-from supervisor.logline import Log
-from supervisor.messages import Frame, Spawn
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame, Spawn
 from supervisor.root.ear import Ear
 from supervisor.root.quarters import Quarters
 from supervisor.root.spares import Held, Spares

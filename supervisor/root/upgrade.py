@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.root.gate import Hold
 from supervisor.root.handover import Keep, Table, write
 from supervisor.root.reloading import Reloading

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 
-from supervisor.logline import Log
-from supervisor.messages import Spawn
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Spawn
 
 _LOOK_S = 0.25
 

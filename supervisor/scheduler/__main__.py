@@ -25,13 +25,13 @@ from store.recovery.copies import suspect
 from store.runs.samples import of_running, settle_passes
 from store.store_thread import StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
-from supervisor.begun import begun
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
-from supervisor.counted import counted
-from supervisor.doorbell import DoorbellServer
 from supervisor.host.osport import current_boot, set_title
-from supervisor.messages import Boot, Exited, Frame, ProtocolError
+from supervisor.ipc.counted import counted
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
+from supervisor.ipc.recent_starts import begun
 from supervisor.scheduler import datalock, last_good, runs, ulids
 from supervisor.scheduler.alerts import Alerts
 from supervisor.scheduler.announce import Announcer, left_over

@@ -6,7 +6,7 @@ from contextlib import suppress
 from logring.errors import LogError
 from logring.paths import ring_path
 from logring.reader import LogReader
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.loop import Loop, Timer

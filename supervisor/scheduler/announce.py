@@ -16,7 +16,7 @@ from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from store.database import Database
 from store.events import Draft, draft, last_seq, since
-from supervisor.doorbell import DoorbellServer
+from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.scheduler.loop import Loop
 
 EVENTS_RING = "events"

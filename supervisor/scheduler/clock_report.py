@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from store.meta import set_meta
-from supervisor.counted import counted
-from supervisor.logline import Log, stamp
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import Log, stamp
 from supervisor.scheduler.control import Operation, Reply, done, refused
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.notices import Notices

@@ -20,7 +20,7 @@ from store.database import Database
 from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Replaced, Unusable
 from store.events import Draft, append_all, draft, prune
 from store.store_thread import StoreThread
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.loop import Loop
 

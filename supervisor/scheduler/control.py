@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from supervisor.frames import encode, strict_decoder
 from supervisor.host.osport import Strangers, UnixListener
-from supervisor.messages import Frame, ProtocolError
+from supervisor.ipc.messages import Frame, ProtocolError
+from supervisor.ipc.msgspec_messages import encode, strict_decoder
 from supervisor.scheduler import arguments
 from supervisor.scheduler.loop import Loop
 

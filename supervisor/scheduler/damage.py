@@ -13,8 +13,8 @@ from typing import Any
 
 from store.errors import Damaged, Lost, StoreError
 from store.recovery.copies import check, check_copy, suspect
-from supervisor.logline import Log, stamp
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log, stamp
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.control import Operation, Reply, done
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.reading import Reading

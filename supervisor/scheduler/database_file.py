@@ -11,7 +11,7 @@ import json
 import os
 
 from store.recovery.replaced_files import NO_FILE, File
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 REPLACED = "move that file away to go on with the history before, or restart the daemon to go on with that file"
 """What a person can do about a database in whose place there is another one."""

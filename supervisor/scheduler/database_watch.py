@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from store.errors import Replaced, StoreError
 from store.store_thread import StoreThread
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.new_history import new_history_allowed
 from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.database_file import REPLACED, no_problem, note_file, tell_problem

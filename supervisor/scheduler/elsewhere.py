@@ -14,7 +14,7 @@ from typing import Any
 from supervisor.config.launchers import PLACEHOLDER
 from supervisor.config.model import Launcher, Service, Task
 from supervisor.config.presets import COMMAND_VARIABLE, FEED_VARIABLE, REMOTE_MARK
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOMAD_TEMPLATE = re.compile(r"([$%])\{")

@@ -11,8 +11,8 @@ from typing import Any
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run, update_run
 from supervisor.config.model import Task
-from supervisor.logline import Log, stamp
-from supervisor.messages import Boot, Exited
+from supervisor.ipc.log_line import Log, stamp
+from supervisor.ipc.messages import Boot, Exited
 from supervisor.schedule import overlap
 from supervisor.scheduler import runs, secret_params
 from supervisor.scheduler.attendant import Attendant

@@ -95,7 +95,7 @@ class Fitness:
         self._orders.order(order, lambda word: self._on_ready_word(case, word))
 
     def heard(self, run: LiveRun, news: dict[str, Any]) -> None:
-        """What a run said by sd_notify; see ``notified`` in :mod:`supervisor.messages`."""
+        """What a run said by sd_notify; see ``notified`` in :mod:`supervisor.ipc.messages`."""
         case = self._cases.setdefault(run.id, _Case(run))
         if "status" in news:
             self._tell(case, news["status"])

@@ -9,7 +9,7 @@ from collections import deque
 from urllib.parse import urlsplit, urlunsplit
 
 from supervisor.config.model import Config
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.notifier.order import Ping, Result
 from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change, Committer

@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from supervisor.config.model import Storage
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.janitor.job import Job, Report
-from supervisor.logline import Log
-from supervisor.messages import Boot
 from supervisor.scheduler.loop import Loop, Timer
 
 _SOON_MS = 1000

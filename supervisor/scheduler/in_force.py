@@ -5,8 +5,8 @@ from typing import Protocol
 
 from supervisor.config.diff import Difference, Effect
 from supervisor.config.model import Config
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.bulk_commands import BulkCommands
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.loop import Loop

@@ -10,7 +10,7 @@ from typing import Any
 from store.tasks import Instance, drop_instances, set_instance, update_task
 from supervisor.config.diff import recipe
 from supervisor.config.model import Service
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler import services
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
@@ -279,7 +279,7 @@ class Keeper:
             self._fitness.watch_life(run, probe)
 
     def run_notified(self, run: LiveRun, news: dict[str, Any]) -> None:
-        """A run has said something of itself: ``notified`` in :mod:`supervisor.messages`."""
+        """A run has said something of itself: ``notified`` in :mod:`supervisor.ipc.messages`."""
         if self._instance_of(run) is not None:
             self._fitness.heard(run, news)
 

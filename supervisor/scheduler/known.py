@@ -8,7 +8,7 @@ from store.database import Database
 from store.errors import InstantTaken
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import get_task
-from supervisor.messages import Exited, Frame
+from supervisor.ipc.messages import Exited, Frame
 from supervisor.scheduler.records import row_of
 
 

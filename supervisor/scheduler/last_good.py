@@ -14,8 +14,8 @@ from supervisor.config.diff import GONE
 from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.schema import defaults_of
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 
 _NAME = "config.last"
 _SECTIONS = ("daemon", "http", "storage", "notify")

@@ -16,8 +16,8 @@ from typing import Any
 
 from store.runs.writes import update_run
 from supervisor.config.durations import format_duration
-from supervisor.logline import Log
-from supervisor.messages import Exited
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Exited
 from supervisor.scheduler import elsewhere, launches
 from supervisor.scheduler.attendant import Attendant
 from supervisor.scheduler.commit import Change

@@ -24,7 +24,7 @@ from store.runs.writes import get_run
 from supervisor.host.cgroup_names import is_spare, run_of
 from supervisor.host.osport import current_boot
 from supervisor.host.process_environ import Environments
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 
 T = TypeVar("T")
 

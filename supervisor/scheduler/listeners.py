@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.units import LiveRun
 from supervisor.scheduler.verdict import Line, Verdict

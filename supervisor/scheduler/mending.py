@@ -28,8 +28,8 @@ from store.recovery.copies import (
 from store.recovery.replaced_files import NO_FILE, file_of
 from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
-from supervisor.logline import Log, stamp
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log, stamp
+from supervisor.ipc.messages import Boot
 from supervisor.new_history import allow_new_history, new_history_allowed
 from supervisor.scheduler.announce import announced
 from supervisor.scheduler.commit import Change

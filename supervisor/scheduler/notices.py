@@ -16,8 +16,8 @@ from store.tasks import update_task
 from supervisor.config.durations import format_duration
 from supervisor.config.model import Config, Task
 from supervisor.config.stamps import has_same_zone
-from supervisor.counted import counted
-from supervisor.logline import stamp
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import stamp
 from supervisor.notify import kinds
 from supervisor.notify.routes import Fact, Target, targets
 from supervisor.notify.wording import body_of, title_of

@@ -8,8 +8,8 @@ from store.errors import Away, InDoubt, Lost, Refused, Replaced, SchemaTooNew, S
 from store.recovery.copies import copy_path, suspect
 from store.recovery.replaced_files import NO_FILE, file_of
 from supervisor.config.model import Config
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.new_history import new_history_allowed
 from supervisor.scheduler.database_file import tell_problem
 from supervisor.scheduler.mending import open_mended

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from logring.paths import log_path, ring_path
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.fitness import Orders
 from supervisor.scheduler.loop import Loop, Timer
 from supervisor.scheduler.units import LiveRun

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from supervisor.logline import Log
-from supervisor.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
 from supervisor.scheduler.loop import Loop
 
 _READ_BYTES = 65536

@@ -7,8 +7,8 @@ all.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from supervisor.logline import Log
-from supervisor.messages import Frame
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame
 from supervisor.notifier.order import Letter, Ping, Result
 from supervisor.scheduler.loop import Loop, Timer
 from supervisor.scheduler.partner import Partner

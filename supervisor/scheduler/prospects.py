@@ -4,7 +4,7 @@ A run starts only when the store has it. What the root has to do before, it does
 """
 
 from logring.paths import log_path
-from supervisor.messages import Boot, Frame, spawn_message
+from supervisor.ipc.messages import Boot, Frame, spawn_message
 from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.lookups import NOBODY_ELSE
 from supervisor.scheduler.records import origin_of

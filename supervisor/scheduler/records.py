@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from store.runs.writes import Run
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.scheduler.terms import terms_of
 from supervisor.scheduler.units import LiveRun
 from supervisor.scheduler.verdict import UNKNOWN_EXIT_CODE, Verdict

@@ -24,8 +24,8 @@ from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.stamps import has_same_zone
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler import last_good
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.config_files import ConfigFiles

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable
 
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices

@@ -15,8 +15,8 @@ from store.database import Database
 from store.runs.bulk import Retention as Rule
 from store.runs.bulk import find_excess, find_expired, first_deletion, forget_purged, purge
 from supervisor.config.model import Config, Service, Task
-from supervisor.counted import counted
-from supervisor.logline import Log
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.bulk import Bulk, Job
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.housekeeping import Housekeeping

@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 
 from store.tasks import update_task
-from supervisor.counted import counted
-from supervisor.logline import Log
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.readiness import is_ready

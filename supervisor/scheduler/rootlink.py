@@ -4,8 +4,8 @@ import select
 import socket
 from collections.abc import Callable
 
-from supervisor.frames import decoder, encode
-from supervisor.messages import PROTOCOL, SPOKEN, Boot, Frame, ProtocolError, receive_all
+from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Frame, ProtocolError, receive_all
+from supervisor.ipc.msgspec_messages import decoder, encode
 from supervisor.scheduler.loop import Loop
 from supervisor.version import VERSION
 

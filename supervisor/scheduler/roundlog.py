@@ -5,7 +5,7 @@ Each write wakes the root, which takes in what came and passes it on; under load
 
 import select
 
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.loop import Loop
 
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supervisor import run_token
-from supervisor.messages import Boot
+from supervisor.ipc import run_token
+from supervisor.ipc.messages import Boot
 
 TOKEN = "RINGWARD_TOKEN"  # noqa: S105 - the name of a variable
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "path")

@@ -13,7 +13,7 @@ from supervisor.config.model import Config
 from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem
 from supervisor.config.reading import read_source
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 _FIXED: dict[str, tuple[KeyPath, str]] = {
     "data_dir": (("daemon", "data_dir"), "everything is kept in the one of before"),

@@ -18,8 +18,8 @@ from store.runs.writes import Run, get_run, newest_successes, update_run
 from store.tasks import Instance, TaskRecord, all_tasks, instances
 from supervisor.config.diff import recipe
 from supervisor.config.model import Config, Service, Task
-from supervisor.logline import Log
-from supervisor.messages import Boot, Exited
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited
 from supervisor.scheduler import runs, secret_params, services
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine

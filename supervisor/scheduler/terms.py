@@ -1,7 +1,7 @@
 """What holds for a run to its end as it was when it was started, whatever becomes of the configuration.
 
 A scheduler that is followed by another one, perhaps with a changed file, leaves it with the root (``origin`` in
-:mod:`supervisor.messages`). What made the process is none of it: nobody needs that again.
+:mod:`supervisor.ipc.messages`). What made the process is none of it: nobody needs that again.
 """
 
 from collections.abc import Callable

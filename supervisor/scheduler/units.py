@@ -7,8 +7,8 @@ from typing import Any
 from supervisor.config.diff import recipe
 from supervisor.config.model import Probe, Service, Task
 from supervisor.host import users
-from supervisor.logline import stamp
-from supervisor.messages import Spawn
+from supervisor.ipc.log_line import stamp
+from supervisor.ipc.messages import Spawn
 from supervisor.scheduler import elsewhere, runs, services
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Timer

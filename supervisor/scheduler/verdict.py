@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 
 CRASHED_EXIT_CODE = -2
 UNKNOWN_EXIT_CODE = -1

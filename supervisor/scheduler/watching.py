@@ -6,8 +6,8 @@ What is ordered is remembered here, so another watcher begins with all of it.
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.partner import Partner
 from supervisor.watcher.order import Order

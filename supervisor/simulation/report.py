@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from supervisor.config.model import Task
 from supervisor.host.zones import zone_named
-from supervisor.logline import stamp
+from supervisor.ipc.log_line import stamp
 from supervisor.simulation.play import DST_SKIPPED, OUTCOMES, Arrival, Play
 
 HOUR_MS = 3_600_000

@@ -10,7 +10,7 @@ import socket
 import sys
 
 from supervisor.host.osport import become_subreaper, set_title
-from supervisor.messages import Decoder, encode
+from supervisor.ipc.messages import Decoder, encode
 from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order
 from supervisor.watcher.watch import Watch

@@ -7,7 +7,7 @@ from logring.errors import LogError
 from logring.layout import SYSTEM
 from logring.reader import LogReader
 from logring.search import Pattern, search
-from supervisor.doorbell import DoorbellClient
+from supervisor.ipc.doorbell import DoorbellClient
 from supervisor.watcher.attempts import NotYet
 from supervisor.watcher.order import Order
 

@@ -5,8 +5,8 @@ import selectors
 import threading
 import time
 
-from supervisor.doorbell import DoorbellServer
-from supervisor.messages import Boot
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.messages import Boot
 
 
 class Bells:

@@ -11,7 +11,7 @@ from store import audit, sessions, tokens
 from store.audit import Entry
 from store.database import Database
 from store.runs import writes as runs
-from supervisor.messages import Boot, Decoder, encode
+from supervisor.ipc.messages import Boot, Decoder, encode
 from tests.api.records import make_run, now_ms
 
 _LATE = ("audit", "session_touch", "token_touch")

@@ -22,8 +22,8 @@ from store.database import open_writer
 from store.runs import writes as runs
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
-from supervisor.messages import Boot, hello
-from supervisor.root.offspring import SOCKET_FD, rights
+from supervisor.ipc.child_process import SOCKET_FD, rights
+from supervisor.ipc.messages import Boot, hello
 from tests.api.bells import Bells
 from tests.api.client import DEADLINE_S, Answer, Stream, UnixConnection
 from tests.api.fake_scheduler import Scheduler

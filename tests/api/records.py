@@ -9,7 +9,7 @@ from logring.paths import log_path, ring_path
 from logring.ring.writer import RingWriter
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 from tests.api.bells import Bells
 from tests.store import making
 

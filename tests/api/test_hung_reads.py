@@ -15,7 +15,7 @@ from api.resources import deleted_runs, runs
 from api.resources.runs import list_params
 from store.database import Database, open_writer
 from store.errors import QueryTimeout
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 
 def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -6,7 +6,7 @@ import gevent
 import pytest
 
 from api.passwords import Passwords, WrongPassword
-from supervisor.client import ControlClient
+from supervisor.ipc.control_client import ControlClient
 
 
 class Scheduler:

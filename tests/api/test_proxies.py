@@ -152,7 +152,7 @@ _STRANGER = """
 import json, socket, sys
 from api.worker import Worker
 from api.exposure import Exposure
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 server = socket.create_server(("127.0.0.1", 0))
 stranger = socket.create_connection(server.getsockname())

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
-from supervisor.messages import PROTOCOL, encode
+from supervisor.ipc.messages import PROTOCOL, encode
 from tests.api.harness import Daemon
 from tests.api.records import make_run
 from tests.api.starting import PATIENCE

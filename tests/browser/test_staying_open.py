@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, StorageState, expect
 
-from supervisor.logline import stamp
+from supervisor.ipc.log_line import stamp
 from tests.browser.conftest import watched
 from tests.browser.site import Site
 from tests.browser.test_dashboard import PAGES

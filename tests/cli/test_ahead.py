@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.boot import ahead
-from supervisor.root import offspring
-from supervisor.root.offspring import Offspring
+from supervisor.ipc import child_process
+from supervisor.ipc.child_process import Offspring
 from tests.root.test_shortage import BOOT
 from tests.waiting import until
 
@@ -85,6 +85,6 @@ def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(offspring, "start", refuse)
+    monkeypatch.setattr(child_process, "start", refuse)
     with ahead.starting(["up"], os.environ):
         assert ahead.started() is None

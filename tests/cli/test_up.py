@@ -21,7 +21,7 @@ from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
 from supervisor.doctor import data
 from supervisor.ipc import listening_sockets
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
 

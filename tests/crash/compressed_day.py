@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import psutil
 
 from store.database import open_reader
-from supervisor.logline import stamp
+from supervisor.ipc.log_line import stamp
 from tests.crash import hands
 from tests.e2e.daemon import Daemon
 from tests.scheduler.oracle import Oracle, expression

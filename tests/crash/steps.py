@@ -116,7 +116,7 @@ def label_steps(plan: Plan) -> None:
 
 def after_sending(plan: Plan) -> None:
     """Frames to the root are sent at the end of a round: make a step of the end of that for each of them."""
-    from supervisor.messages import Decoder
+    from supervisor.ipc.messages import Decoder
     from supervisor.scheduler.rootlink import RootLink
 
     flush = RootLink._flush

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from supervisor.logline import stamp
+from supervisor.ipc.log_line import stamp
 from tests.e2e.daemon import Answer, Daemon, program
 from tests.waiting import until
 

@@ -87,7 +87,7 @@ BROKEN = {
     "syntax": ({CONTROL: ("class Control:", "class Control")}, "control.py"),
     "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
     "scheduler": ({"supervisor/scheduler/engine.py": ("class Engine:", "import nothing\nclass Engine:")}, "nothing"),
-    "fields": ({"supervisor/messages.py": ("    stop_signal: int\n", "")}, "stop_signal"),
+    "fields": ({"supervisor/ipc/messages.py": ("    stop_signal: int\n", "")}, "stop_signal"),
 }
 """What is wrong with a version, and what has to be said of it."""
 
@@ -131,7 +131,7 @@ def test_a_database_of_a_newer_version(daemon: Installation) -> None:
 
 def test_a_scheduler_of_a_newer_version(daemon: Installation) -> None:
     """A scheduler that is started again after another version was installed has the supervisor become that, too."""
-    daemon.add("second", {**NEWER, "supervisor/messages.py": ("PROTOCOL = 2", "PROTOCOL = 3")})
+    daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 2", "PROTOCOL = 3")})
     run = begin(daemon)
     daemon.install("second")
     daemon.helper("ringward scheduler").kill()

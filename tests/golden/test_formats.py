@@ -16,9 +16,9 @@ from store.database import open_writer
 from store.runs.writes import RunFilter, list_runs
 from store.tasks import get_task
 from store.tokens import all_tokens
-from supervisor.begun import begun
 from supervisor.host.cgroups import Usage
-from supervisor.messages import Boot, Exited
+from supervisor.ipc.messages import Boot, Exited
+from supervisor.ipc.recent_starts import begun
 from supervisor.root.inherited import Inherited
 from supervisor.root.instances import Phase
 from supervisor.root.record import FORMAT, Record

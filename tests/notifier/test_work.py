@@ -12,7 +12,7 @@ import pytest
 
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.ring.writer import RingWriter
-from supervisor.messages import Decoder, encode, receive_all
+from supervisor.ipc.messages import Decoder, encode, receive_all
 from supervisor.notifier.order import Letter, Ping
 from supervisor.notifier.tail import last_lines
 from tests.ports import free_port

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from supervisor.host.cgroups import Cgroup
-from supervisor.logline import Log
-from supervisor.messages import Spawn
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Spawn
 from supervisor.root import spares
 from supervisor.root import starts as starting
 from supervisor.root.ear import Ear

@@ -7,9 +7,9 @@ from pathlib import Path
 from logring.layout import BLOCK_SIZE
 from logring.paths import ring_path
 from logring.reader import LogReader
-from supervisor.doorbell import DoorbellServer
-from supervisor.logline import Log
-from supervisor.messages import Spawn
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Spawn
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.files import FileThread
 from supervisor.root.pump import Pump

@@ -14,7 +14,7 @@ import pytest
 from supervisor.host import cgroups
 from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
 from supervisor.host.procfs import Process, look, send
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.root.adoption import limit_again
 from supervisor.root.instances import Instance
 from tests.waiting import until

@@ -11,10 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from supervisor.doorbell import DoorbellServer
 from supervisor.host.cgroups import Cgroups
-from supervisor.logline import Log
-from supervisor.messages import Frame, Spawn, encode
+from supervisor.ipc.child_process import Offspring
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame, Spawn, encode
 from supervisor.root.control import Control
 from supervisor.root.diskroom import DiskRoom
 from supervisor.root.estate import RunRecords
@@ -23,7 +24,6 @@ from supervisor.root.files import FileThread
 from supervisor.root.helpers import Helper
 from supervisor.root.instances import Instance, Phase
 from supervisor.root.lives import Lives
-from supervisor.root.offspring import Offspring
 from supervisor.root.pump import Pump
 from supervisor.root.quarters import Quarters
 from supervisor.root.timers import Timers

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root.ear import BATCH, CLOSING, Ear
 from tests.waiting import until
 

@@ -10,7 +10,7 @@ import pytest
 from logring.logfile import log_file
 from logring.paths import ring_path
 from logring.reader import LogReader
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from tests.root.pumping import Bench
 from tests.waiting import until
 

@@ -19,8 +19,8 @@ from logring.layout import STDOUT
 from logring.logfile import log_file
 from logring.reader import LogReader
 from supervisor.host.cgroups import Cgroup, Usage
-from supervisor.logline import Log
-from supervisor.messages import Exited, Spawn
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root import handover
 from supervisor.root.adoption import recover
 from supervisor.root.diskroom import DiskRoom

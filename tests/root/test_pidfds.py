@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.host.pidfds import exit_status, is_pidfd
 from supervisor.host.procfs import look
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.scheduler.verdict import judge
 
 _KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])

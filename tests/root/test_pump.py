@@ -17,7 +17,7 @@ from logring.logfile import log_file
 from logring.paths import ring_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
+from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.root import files, pump
 from supervisor.root.channels import capacity
 from supervisor.root.diskroom import DiskRoom

@@ -14,7 +14,7 @@ import pytest
 
 from logring.format_table import Foreign
 from logring.mask import MAX_SECRET
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root import record as records
 from supervisor.root.fdstore import Store, handed_back
 from supervisor.root.instances import Phase

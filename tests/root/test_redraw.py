@@ -12,7 +12,7 @@ from logring.paths import frames_path
 from logring.reader import LogReader
 from logring.redraw import history_file
 from logring.redraw.redraw_writer import MAX_WAITING
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root.runlog import RunLog
 from tests.root.pumping import Bench
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 from supervisor.root.helpers import Helper
 from supervisor.root.reloading import Reloading, Terminal
 from tests.root.test_shortage import BOOT

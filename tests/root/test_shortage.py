@@ -15,7 +15,7 @@ import pytest
 from supervisor.host import procfs
 from supervisor.host.nofile import Descriptors
 from supervisor.host.osport import UnixListener
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 from supervisor.root import spawn
 from supervisor.root.helpers import Helper
 from tests.root.test_spawn import wanted

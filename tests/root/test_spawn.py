@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.host.cgroups import Cgroup, Cgroups
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root import shim
 from supervisor.root import spawn as spawning
 from tests.waiting import until

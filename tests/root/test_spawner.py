@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.host import cgroup_names
 from supervisor.host.cgroups import Cgroups
-from supervisor.messages import Spawn
+from supervisor.ipc.messages import Spawn
 from supervisor.root import shim, spawner
 from supervisor.root.spawn import Started
 from tests.root.births import DAEMON, Nursery, nursery

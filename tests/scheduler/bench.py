@@ -12,8 +12,8 @@ from store.runs.writes import Run, get_run
 from store.store_thread import StoreThread
 from store.tasks import upsert_task
 from supervisor.config.load import load
-from supervisor.logline import Log
-from supervisor.messages import PROTOCOL, Boot, Exited
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import PROTOCOL, Boot, Exited
 from supervisor.scheduler.announce import Announcer
 from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.engine import Engine

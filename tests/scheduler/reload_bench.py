@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from store.tasks import Instance, TaskRecord, all_tasks, get_task, instances, update_task, upsert_task
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.config_files import ConfigFiles
 from supervisor.scheduler.notices import Notices
 from supervisor.scheduler.public import definition_text

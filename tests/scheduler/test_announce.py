@@ -5,7 +5,7 @@ from logring.paths import ring_path
 from logring.reader import LogReader
 from store.database import open_writer
 from store.events import append_all, draft
-from supervisor.doorbell import DoorbellClient, DoorbellServer
+from supervisor.ipc.doorbell import DoorbellClient, DoorbellServer
 from supervisor.scheduler.announce import EVENTS_RING, Announcer, left_over
 from supervisor.scheduler.loop import Loop
 

@@ -11,7 +11,7 @@ import pytest
 from store.database import open_writer
 from store.errors import Damaged
 from store.recovery.copies import copy_path, is_suspect, make_copy
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.damage import Damage
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.reading import Reading

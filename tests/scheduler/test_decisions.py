@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.schedule.overlap import Admission, admit
 from supervisor.scheduler.rate_limit import RateLimit
 from supervisor.scheduler.retry import delay_ms, tried_again

@@ -122,7 +122,7 @@ def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: 
     one.take_up(first=False)
     unit = one.units["s"]
     unit.instances[0].started_at = now - 7_300_000
-    from supervisor.messages import Exited, Frame
+    from supervisor.ipc.messages import Exited, Frame
     from supervisor.scheduler.known import read
     from supervisor.scheduler.startup import Startup
 

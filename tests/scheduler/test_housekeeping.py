@@ -13,8 +13,8 @@ import pytest
 
 from logring.paths import ring_path
 from supervisor.config.model import Storage
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.housekeeping import Housekeeping
 from supervisor.scheduler.loop import Loop, Timer
 from tests.janitor.support import HOUR_MS, Place

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.problems import ConfigError
-from supervisor.logline import Log
-from supervisor.messages import Boot
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler import last_good
 from tests.root.test_shortage import BOOT
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from store.runs.writes import unfinished_runs
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.scheduler.alarm import Alarm
 from supervisor.scheduler.known import Known
 from supervisor.scheduler.launching import Launching

@@ -12,7 +12,7 @@ import pytest
 from store.database import open_writer
 from supervisor.host import cgroup_names
 from supervisor.host.cgroups import Cgroups
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler import leftovers
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.loop import Clock, Loop
 from supervisor.scheduler.partner import Partner
 

@@ -10,7 +10,7 @@ import pytest
 from store.runs.writes import get_run, unfinished_runs
 from store.tasks import get_task, update_task
 from supervisor.config.model import Service
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.scheduler.known import Known
 from supervisor.scheduler.rolling import stored_text
 from supervisor.scheduler.rootlink import RootLink

@@ -10,7 +10,7 @@ from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import Instance, set_instance, update_task
 from supervisor.config.diff import recipe
-from supervisor.messages import Exited
+from supervisor.ipc.messages import Exited
 from supervisor.scheduler.keeper import Keeper
 from supervisor.scheduler.known import Known
 from supervisor.scheduler.notices import Notices

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from store.errors import DiskFull
 from supervisor.config.model import Config
-from supervisor.logline import Log
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.bulk import Bulk, Job
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.housekeeping import Housekeeping

@@ -8,7 +8,7 @@ import pytest
 from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 from supervisor.scheduler.settings import feasible, follow, for_the_api, settle, unchangeable
 from tests.root.test_shortage import BOOT
 

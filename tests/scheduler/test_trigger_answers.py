@@ -5,7 +5,7 @@ from typing import Any
 
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
-from supervisor.messages import Decoder, encode
+from supervisor.ipc.messages import Decoder, encode
 from supervisor.scheduler.commands import Commands
 from tests.scheduler.bench import Bench
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from store.runs.ids import new_ulid
-from supervisor import begun as module
-from supervisor.begun import Begun, begun
+from supervisor.ipc import recent_starts as module
+from supervisor.ipc.recent_starts import Begun, begun
 
 
 def test_it_outlives_who_made_it(tmp_path: Path) -> None:

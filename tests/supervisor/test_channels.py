@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import frames, messages
-from supervisor.client import ControlClient, Refused, Unavailable
-from supervisor.logline import Log, printable, stamp
-from supervisor.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.ipc import messages, msgspec_messages
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.log_line import Log, printable, stamp
+from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
 from supervisor.scheduler.control import ControlServer, Operation, Reply, done, refused
 from supervisor.scheduler.loop import Loop
 from tests.waiting import until
 
-WRITERS: list[Callable[[Frame], bytes]] = [messages.encode, frames.encode]
+WRITERS: list[Callable[[Frame], bytes]] = [messages.encode, msgspec_messages.encode]
 DEEP = (10**6).to_bytes(4) + b'{"a":' * (10**6 // 5)
-READERS: list[Callable[[], Decoder]] = [Decoder, frames.decoder]
+READERS: list[Callable[[], Decoder]] = [Decoder, msgspec_messages.decoder]
 
 
 @given(
@@ -116,7 +116,7 @@ def control(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlClient]:
-    monkeypatch.setattr("supervisor.client._DEADLINE_S", 600.0)
+    monkeypatch.setattr("supervisor.ipc.control_client._DEADLINE_S", 600.0)
     client = ControlClient(str(tmp_path / "control.sock"), "token")
     yield client
     client.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.doorbell import HERALD, DoorbellClient, DoorbellServer
+from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
 from tests.waiting import until
 
 

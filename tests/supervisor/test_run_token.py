@@ -1,4 +1,4 @@
-from supervisor import run_token
+from supervisor.ipc import run_token
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 

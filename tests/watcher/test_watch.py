@@ -20,7 +20,7 @@ import pytest
 from logring.layout import STDOUT
 from logring.paths import ring_path
 from logring.ring.writer import RingWriter
-from supervisor.messages import Decoder, encode, receive
+from supervisor.ipc.messages import Decoder, encode, receive
 from supervisor.watcher.lines import Bell
 from supervisor.watcher.order import Order
 from supervisor.watcher.watch import Watch

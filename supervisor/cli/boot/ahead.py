@@ -9,13 +9,13 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from supervisor.root import offspring
-from supervisor.root.offspring import FIRST_EPOCH, Offspring
+from supervisor.ipc import child_process
+from supervisor.ipc.child_process import FIRST_EPOCH, Offspring
 
 if TYPE_CHECKING:
     import socket
 
-    from supervisor.messages import Boot
+    from supervisor.ipc.messages import Boot
 
 _HELP = {"-h", "--help"}
 _started: Offspring | None = None
@@ -32,7 +32,7 @@ def starting(arguments: Sequence[str], environ: Mapping[str, str]) -> Iterator[N
     global _started  # noqa: PLW0603 - a program has one command line
     if arguments[:1] == ["up"] and _HELP.isdisjoint(arguments):
         with contextlib.suppress(OSError):  # EAGAIN, ENOMEM, EMFILE: the root tries it again, and says why
-            _started = offspring.start("api.serve", offspring.environment(environ))
+            _started = child_process.start("api.serve", child_process.environment(environ))
     try:
         yield
     finally:
@@ -51,9 +51,9 @@ def _end(server: Offspring) -> None:
 
 def say_hello(server: Offspring, boot: "Boot", listeners: "list[socket.socket]") -> None:
     """Have it serve. One that has ended already is the root's to see."""
-    from supervisor.messages import hello
+    from supervisor.ipc.messages import hello
 
     frame = hello(boot, FIRST_EPOCH)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        sent = server.sock.sendmsg([frame], offspring.rights([sock.fileno() for sock in listeners]))
+        sent = server.sock.sendmsg([frame], child_process.rights([sock.fileno() for sock in listeners]))
         server.sock.sendall(frame[sent:])

@@ -7,8 +7,8 @@ import pwd
 import stat
 import time
 
-from supervisor import run_token
 from supervisor.cli.boot.refusal import Cause, NotStarted
+from supervisor.ipc import run_token
 from supervisor.parents import make_parents
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -129,7 +129,7 @@ def renew(path: str) -> str:
 
 
 def run_token_key(directory: str) -> str:
-    """Return the key for tokens of runs (:mod:`supervisor.run_token`), made at the first start.
+    """Return the key for tokens of runs (:mod:`supervisor.ipc.run_token`), made at the first start.
 
     Raises:
         NotStarted: it can be neither read nor written.

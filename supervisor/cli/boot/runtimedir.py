@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.host.shared_memory import MOUNTS, Unfit, file_system_types, fit
-from supervisor.messages import LOCK
+from supervisor.ipc.messages import LOCK
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the owner and mode of what lies there are checked
 

@@ -8,7 +8,7 @@ import stat
 
 from logring.logfile.file_owner import FOR_READERS, LISTED_FOR_READERS, readers_of
 from supervisor.cli.boot.api_user import LOGS
-from supervisor.messages import Boot
+from supervisor.ipc.messages import Boot
 
 _PRIVATE = 0o700
 _PASSABLE = 0o711

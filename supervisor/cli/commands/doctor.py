@@ -10,7 +10,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
-from supervisor.counted import counted
+from supervisor.ipc.counted import counted
 
 if TYPE_CHECKING:
     from supervisor.cli.boot.api_user import ApiUser

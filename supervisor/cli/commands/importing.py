@@ -117,7 +117,7 @@ def _write(path: str, toml: str) -> None:
 
 
 def _report(outcome: "Outcome", problems: list[str]) -> None:
-    from supervisor.counted import counted
+    from supervisor.ipc.counted import counted
 
     tasks = sum(unit.kind == "tasks" for unit in outcome.units)
     services = sum(unit.kind == "services" for unit in outcome.units)

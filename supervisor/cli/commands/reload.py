@@ -24,7 +24,7 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
     """
     from supervisor.cli.client import Refused, Unreachable
     from supervisor.cli.tables import show_json
-    from supervisor.counted import counted
+    from supervisor.ipc.counted import counted
 
     try:
         found = settings.api().post("/api/daemon/reload", {"dry_run": "true"} if dry_run else None)

@@ -53,7 +53,7 @@ def _confirm(api: "Api", selection: Selection) -> None:
     Raises:
         Failure: they are not.
     """
-    from supervisor.counted import counted
+    from supervisor.ipc.counted import counted
 
     if not selection.asks():
         return

@@ -149,7 +149,7 @@ def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
 
 def _show(found: Mapping[str, Any]) -> None:
     from supervisor.cli.tables import show_table, when
-    from supervisor.counted import counted
+    from supervisor.ipc.counted import counted
 
     if "lastDay" not in found:
         show_table(("WHAT", "WHY"), [[one["what"], one["text"]] for one in found["attention"]])

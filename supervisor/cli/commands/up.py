@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from supervisor.cli.boot.secret import Password
     from supervisor.config.model import Config
     from supervisor.config.problems import Invalid, Problem
-    from supervisor.messages import Boot
+    from supervisor.ipc.messages import Boot
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -79,7 +79,7 @@ def _begin(
     from supervisor.cli.commands.recover import allow
     from supervisor.config.load import load
     from supervisor.config.lookup import data_dir, require_config
-    from supervisor.messages import Boot
+    from supervisor.ipc.messages import Boot
 
     refuse_rival()
     descriptors.require()
@@ -226,7 +226,7 @@ def _banner(
     as_json: bool,
 ) -> None:
     """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
-    from supervisor.counted import counted
+    from supervisor.ipc.counted import counted
 
     warning = None if api_user.warning is None else f"{api_user.warning}; {api_user.remedy}"
     if as_json:
@@ -290,19 +290,21 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     from supervisor.cli.boot import ahead
     from supervisor.cli.boot.secret import VARIABLE
     from supervisor.host import signal_sets
+    from supervisor.ipc import stale_helpers
     from supervisor.ipc.listening_sockets import CannotListen, listen
-    from supervisor.root import survivors
 
     # A signal waits for the root, instead of ending this process, or Python with a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)
     try:
-        killed = survivors.end(boot.runtime_dir)
+        killed = stale_helpers.end(boot.runtime_dir)
         if killed:
             names = ", ".join(map(str, killed))
             click.echo(f"ringward: ended what a supervisor that was killed has left: {names}", err=True)
         api = ahead.started()
         if api is not None:
-            survivors.note(boot.runtime_dir, survivors.API, api.pid)  # before it has what the next start would miss
+            stale_helpers.note(
+                boot.runtime_dir, stale_helpers.API, api.pid
+            )  # before it has what the next start would miss
         listeners = listen(boot)
         if api is not None:
             ahead.say_hello(api, boot, listeners)

@@ -15,7 +15,7 @@ from api.logformat import Bounded
 from logring.paths import log_path
 from store.audit import Entry
 from store.errors import Away
-from supervisor.client import ControlClient
+from supervisor.ipc.control_client import ControlClient
 from tests.api.credentials import basic, login
 from tests.api.harness import Daemon
 from tests.api.records import make_run

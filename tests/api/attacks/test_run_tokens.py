@@ -10,7 +10,7 @@ from api.operation import Access, Operation
 from api.operations import OPERATIONS
 from store.database import open_writer
 from store.tasks import upsert_task
-from supervisor import run_token
+from supervisor.ipc import run_token
 from tests.api.attacks.test_privilege_escalation import ask
 from tests.api.credentials import bearer
 from tests.api.harness import Daemon

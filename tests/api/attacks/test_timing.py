@@ -8,7 +8,7 @@ import pytest
 
 from api.identity import hash_secret
 from api.passwords import Passwords, WrongPassword
-from supervisor.client import ControlClient
+from supervisor.ipc.control_client import ControlClient
 
 PASSWORD = "correct horse battery"
 

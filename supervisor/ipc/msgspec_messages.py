@@ -1,4 +1,4 @@
-"""Frames as in :mod:`supervisor.messages`, by msgspec in a fifth of the time, for who has it loaded anyway.
+"""Frames as in :mod:`supervisor.ipc.messages`, by msgspec in a fifth of the time, for who has it loaded anyway.
 
 What msgspec refuses, bytes that are no UTF-8 for example, is left to the standard library.
 """
@@ -7,8 +7,8 @@ import struct
 
 import msgspec
 
-from supervisor import messages
-from supervisor.messages import Decoder, Frame, ProtocolError
+from supervisor.ipc import messages
+from supervisor.ipc.messages import Decoder, Frame, ProtocolError
 
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.json.Encoder().encode

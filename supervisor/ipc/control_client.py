@@ -15,8 +15,8 @@ import time
 from collections import deque
 from typing import Any
 
-from supervisor.frames import decoder, encode
-from supervisor.messages import ProtocolError, receive
+from supervisor.ipc.messages import ProtocolError, receive
+from supervisor.ipc.msgspec_messages import decoder, encode
 
 _DEADLINE_S = 10.0
 _GRACE_S = 20.0
