@@ -454,7 +454,7 @@ class CronExpression:
 
 
 def _cron_check() -> Callable[[str], str | None]:
-    from supervisor.scheduler.cron import validate  # croniter: only when there is a schedule to check
+    from supervisor.schedule.cron import validate  # croniter: only when there is a schedule to check
 
     return validate
 

@@ -12,7 +12,7 @@ from supervisor.host.zones import is_zone
 from supervisor.importers.job_names import name_of
 from supervisor.importers.outcome import Outcome
 from supervisor.importers.shell_commands import as_run
-from supervisor.scheduler.cron import validate
+from supervisor.schedule.cron import validate
 
 _SYSTEM = ("/etc/crontab", "/etc/cron.d/")
 _VARIABLE = re.compile(r"""("?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=\s*(.*)""")

@@ -8,7 +8,7 @@ from typing import Any
 
 from supervisor.config.durations import parse_duration
 from supervisor.importers.outcome import Outcome
-from supervisor.scheduler.cron import validate
+from supervisor.schedule.cron import validate
 
 PREFIX = "ofelia."
 _LABEL = re.compile(r"ofelia\.(job-exec|job-run|job-local)\.([^.]+)\.(.+)")

@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.importers.ecosystem import content
 from supervisor.importers.outcome import Outcome, Unreadable, seconds
-from supervisor.scheduler.cron import validate
+from supervisor.schedule.cron import validate
 
 _INTERPRETERS = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"), "node"),

@@ -3,11 +3,11 @@
 from typing import Any
 
 from store import notifications
+from supervisor.schedule.instants import upcoming
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.control import Operation, Reply, done, refused
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.notices import Notices
-from supervisor.scheduler.schedule import upcoming
 from supervisor.scheduler.units import Unit
 
 Arguments = dict[str, Any]

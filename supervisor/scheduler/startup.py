@@ -20,6 +20,7 @@ from supervisor.config.diff import recipe
 from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
+from supervisor.schedule.instants import instants_key, instants_of
 from supervisor.scheduler import runs, secret_params, services
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.engine import Engine
@@ -30,7 +31,6 @@ from supervisor.scheduler.launching import Launching
 from supervisor.scheduler.records import ended_columns, terms_in
 from supervisor.scheduler.rolling import stored_roll
 from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.schedule import instants_key, instants_of
 from supervisor.scheduler.terms import under
 from supervisor.scheduler.units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.verdict import CRASHED_EXIT_CODE, judge

@@ -3,7 +3,7 @@
 An instant is accounted for exactly once: the run (or what stands for it) and the task's new ``last_instant`` are one
 transaction, and the next instant is always sought after ``last_instant``, so neither a restart nor a clock that steps
 back runs one twice. What becomes of instants that pass while the daemon is down, the host sleeps or the clock jumps
-says :mod:`supervisor.scheduler.catchup`.
+says :mod:`supervisor.schedule.catchup`.
 
 While nothing can be stored nothing could start either, so schedules rest; what passes meanwhile is dealt with
 afterwards, as after any other gap. So an outage of the database, however long, takes no memory for them.
@@ -19,12 +19,12 @@ from store.errors import Conflict
 from store.runs.ids import new_ulid
 from store.tasks import update_task
 from supervisor.config.model import Task
-from supervisor.scheduler.catchup import passed
+from supervisor.schedule.catchup import passed
+from supervisor.schedule.cron import Occurrence
+from supervisor.schedule.instants import same_instants
 from supervisor.scheduler.commit import Change
-from supervisor.scheduler.cron import Occurrence
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.schedule import same_instants
 from supervisor.scheduler.units import LiveRun, Unit
 
 _STEP_BACK_MS = 24 * 3600 * 1000

@@ -9,12 +9,12 @@ from supervisor.config.model import Probe, Service, Task
 from supervisor.host import users
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import Spawn
+from supervisor.schedule.instants import Schedule
 from supervisor.scheduler import elsewhere, runs, services
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Timer
 from supervisor.scheduler.parameters import NOTHING, Given, Handed, Unfit, hand
 from supervisor.scheduler.run_access import TOKEN, RunAccess
-from supervisor.scheduler.schedule import Schedule
 
 
 class LiveRun:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from supervisor.config.model import Task
+from supervisor.schedule.instants import Schedule
 from supervisor.schedule.overlap import Admission, admit
-from supervisor.scheduler.schedule import Schedule
 
 OUTCOMES = {
     Admission.START: "run",
@@ -29,7 +29,7 @@ class Arrival(NamedTuple):
     outcome: str
     """``run``, ``queued``, ``skipped``, ``queue_full``, ``terminates`` (an older run makes room) or ``dst_skipped``."""
     note: str | None
-    """See :class:`supervisor.scheduler.cron.Occurrence`."""
+    """See :class:`supervisor.schedule.cron.Occurrence`."""
 
 
 class Play:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from supervisor.scheduler.cron import Occurrence
+from supervisor.schedule.cron import Occurrence
 
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 HOUR = 60

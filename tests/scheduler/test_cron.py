@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
-from supervisor.scheduler.cron import Cron, local_text, validate
+from supervisor.schedule.cron import Cron, local_text, validate
 
 PRAGUE = ZoneInfo("Europe/Prague")
 

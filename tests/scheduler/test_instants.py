@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
-from supervisor.scheduler.cron import Cron
+from supervisor.schedule.cron import Cron
 from tests.scheduler.oracle import Oracle, expression
 
 ODD = ("Australia/Lord_Howe", "Africa/Casablanca", "Antarctica/Troll", "Pacific/Chatham", "Europe/Dublin", "Asia/Gaza")

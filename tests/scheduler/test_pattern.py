@@ -8,8 +8,8 @@ import pytest
 from croniter import croniter
 from croniter.croniter import CroniterBadDateError, CroniterError
 
-from supervisor.scheduler.cron import validate
-from supervisor.scheduler.pattern import Pattern
+from supervisor.schedule.cron import validate
+from supervisor.schedule.cron_fields import Pattern
 
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
-from supervisor.scheduler.schedule import Schedule, upcoming
+from supervisor.schedule.instants import Schedule, upcoming
 
 MINUTE = 60_000
 Make = Callable[..., Schedule]

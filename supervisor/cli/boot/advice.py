@@ -131,7 +131,7 @@ def _rounded(span_ms: float) -> int:
 
 def _interval_ms(task: Task, now_ms: int) -> float | None:
     """The mean time between two instants of a schedule; None: it has no two."""
-    from supervisor.scheduler.schedule import Schedule
+    from supervisor.schedule.instants import Schedule
 
     if task.every_ms is not None:
         return task.every_ms

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
-from supervisor.scheduler.crontext import CroniterError
-from supervisor.scheduler.pattern import FIELDS, Pattern
-from supervisor.scheduler.spans import span_at
+from supervisor.schedule.cron_fields import FIELDS, Pattern
+from supervisor.schedule.crontext import CroniterError
+from supervisor.schedule.zone_spans import span_at
 
 MACROS = {
     "@yearly": "0 0 1 1 *",

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from supervisor.host.zones import zone_named
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
-from supervisor.scheduler.cron import Cron, Occurrence, local_text
+from supervisor.schedule.cron import Cron, Occurrence, local_text
 
 
 class _Timed(Protocol):
@@ -123,7 +123,7 @@ class Instant(NamedTuple):
     local: str
     """On the clocks of the task's time zone, RFC 3339 with its offset."""
     note: str | None
-    """See :class:`supervisor.scheduler.cron.Occurrence`."""
+    """See :class:`supervisor.schedule.cron.Occurrence`."""
     starts_at: int
     """When its run starts."""
 

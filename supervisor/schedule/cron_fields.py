@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from supervisor.scheduler.crontext import croniter
+from supervisor.schedule.crontext import croniter
 
 FIELDS = 5
 _ORDER = (5, 0, 1, 2, 3, 4)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from supervisor.scheduler.cron import Occurrence
-from supervisor.scheduler.schedule import Schedule
+from supervisor.schedule.cron import Occurrence
+from supervisor.schedule.instants import Schedule
 
 ON_TIME_MS = 60_000
 """What is no later than this was not missed."""
