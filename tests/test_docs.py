@@ -19,9 +19,9 @@ from api.schemas_informing import KINDS as NOTIFICATION_KINDS
 from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.load import load
+from supervisor.config.notification_kinds import KINDS, OF_KIND
 from supervisor.config.schema import KEYS, REQUIRED, keys_of
 from supervisor.importers import supervisord, systemd
-from supervisor.notify.kinds import KINDS, OF_KIND
 from tests.docs.blocks import blocks, parsed
 from tests.support.paths import ROOT
 

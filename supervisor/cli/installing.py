@@ -59,7 +59,7 @@ def wanted_of(
     Raises:
         Failure: the configuration is not valid, or a path has a character that cannot be told to an init system.
     """
-    from supervisor.config import lookup
+    from supervisor.config.files import lookup
     from supervisor.service import systemd
     from supervisor.service.placing import below
     from supervisor.service.plan import Wanted
@@ -108,7 +108,7 @@ def _program() -> str:
 
 def everything(kind: str, scan_dir: str | None) -> "Plan":
     """All that any installation may have written."""
-    from supervisor.config import lookup
+    from supervisor.config.files import lookup
     from supervisor.service.plan import DEFAULT_PROGRAM, Wanted
     from supervisor.service.planning import plan
 

@@ -49,7 +49,7 @@ class Settings:
         Raises:
             Failure: the configuration does not say where it is.
         """
-        from supervisor.config.lookup import find_socket
+        from supervisor.config.files.lookup import find_socket
 
         with self._looking_for_the_daemon():
             return find_socket(self.config, self.data, os.environ)
@@ -60,7 +60,7 @@ class Settings:
         Raises:
             Failure: the configuration does not say where it is.
         """
-        from supervisor.config.lookup import find_data_dir
+        from supervisor.config.files.lookup import find_data_dir
 
         with self._looking_for_the_daemon():
             return find_data_dir(self.config, self.data, os.environ)

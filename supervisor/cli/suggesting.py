@@ -14,7 +14,7 @@ class SuggestingGroup(click.Group):
         if args and args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
             import difflib  # 5 ms, for those who mistyped
 
-            from supervisor.synonyms import COMMANDS, meant
+            from supervisor.config.synonyms import COMMANDS, meant
 
             synonym = meant(args[0], names, COMMANDS)
             near = [synonym] if synonym else difflib.get_close_matches(args[0], names, n=1)
@@ -27,7 +27,7 @@ def with_suggestion(err: click.NoSuchOption) -> click.NoSuchOption:
     """The same error; it suggests what other programs call so, else what is spelt alike without its dashes."""
     import difflib
 
-    from supervisor.synonyms import OPTIONS, meant
+    from supervisor.config.synonyms import OPTIONS, meant
 
     known = [] if err.ctx is None else [name for one in err.ctx.command.get_params(err.ctx) for name in one.opts]
     long = {name.lstrip("-"): name for name in known if name.startswith("--")}

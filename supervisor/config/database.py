@@ -3,9 +3,9 @@
 import re
 from urllib.parse import parse_qsl, urlsplit
 
+from supervisor.config.files.substitute import variables_in
 from supervisor.config.model import DatabaseServer
 from supervisor.config.problems import Invalid
-from supervisor.config.substitute import variables_in
 from supervisor.dataclass import dataclass
 
 SQLITE = "sqlite"
@@ -20,7 +20,7 @@ class DatabaseUrl:
     """``sqlite``, or the URL of a database of a PostgreSQL server. No message repeats it: it may have a password."""
 
     def parse(self, value: object, directory: str) -> DatabaseServer | None:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.values.ValueType`; None: SQLite, in the data directory."""
+        """See :class:`supervisor.config.value_types.values.ValueType`; None: SQLite, in the data directory."""
         if value == SQLITE:
             return None
         if not isinstance(value, str) or not value.startswith(_SCHEMES[0]):
@@ -34,7 +34,7 @@ class DatabaseUrl:
         return DatabaseServer(str(value), tuple(sorted(variables_in(value))))
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
 
 

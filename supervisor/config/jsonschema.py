@@ -8,15 +8,23 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from supervisor.config import dependencies, launchers, notifying, params, probes, process
 from supervisor.config.database import DatabaseUrl
-from supervisor.config.durations import DURATION, SIZE
-from supervisor.config.exposure import BasePath, HostName, Network, Url
-from supervisor.config.listen import Listen
-from supervisor.config.permissions import Permission
 from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
-from supervisor.config.timing import ATTEMPTS, RETRY_REASONS, UNLIMITED_ATTEMPTS, Attempts, Moment, OnStart, RetryCause
-from supervisor.config.values import (
+from supervisor.config.value_types import dependencies, launchers, notifying, params, probes, process
+from supervisor.config.value_types.durations import DURATION, SIZE
+from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
+from supervisor.config.value_types.listen import Listen
+from supervisor.config.value_types.permissions import Permission
+from supervisor.config.value_types.timing import (
+    ATTEMPTS,
+    RETRY_REASONS,
+    UNLIMITED_ATTEMPTS,
+    Attempts,
+    Moment,
+    OnStart,
+    RetryCause,
+)
+from supervisor.config.value_types.values import (
     Choice,
     CommandLine,
     CronExpression,

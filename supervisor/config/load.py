@@ -8,11 +8,12 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from supervisor.config.dependencies import unsound
-from supervisor.config.envfile import parse_variables
-from supervisor.config.exposure import unsafe
-from supervisor.config.hostzone import host_zone
-from supervisor.config.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
+from supervisor.config.files.env_file import parse_variables
+from supervisor.config.files.positions import KeyPath
+from supervisor.config.files.reading import Source, included, read_keys, read_source
+from supervisor.config.files.stamps import stamp
+from supervisor.config.files.substitute import read_small, substitute
+from supervisor.config.host_zone import host_zone
 from supervisor.config.model import (
     Config,
     Daemon,
@@ -26,17 +27,16 @@ from supervisor.config.model import (
     Storage,
     Task,
 )
-from supervisor.config.notifying import KEYS_WITH_NAMES, unknown
-from supervisor.config.params import unsuitable
-from supervisor.config.permissions import unknown as unknown_permissions
-from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
-from supervisor.config.reading import Source, included, read_keys, read_source
 from supervisor.config.schema import MAX_UNITS, UNIT_NAME, Key, defaults_of, keys_of
-from supervisor.config.shellvars import dropped
-from supervisor.config.stamps import stamp
-from supervisor.config.substitute import read_small, substitute
-from supervisor.config.values import Environment, Secrets, ValueType
+from supervisor.config.value_types.dependencies import unsound
+from supervisor.config.value_types.exposure import unsafe
+from supervisor.config.value_types.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
+from supervisor.config.value_types.notifying import KEYS_WITH_NAMES, unknown
+from supervisor.config.value_types.params import unsuitable
+from supervisor.config.value_types.permissions import unknown as unknown_permissions
+from supervisor.config.value_types.shell_variables import dropped
+from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from supervisor.config.positions import KeyPath
+from supervisor.config.files.positions import KeyPath
 from supervisor.dataclass import dataclass
 from supervisor.ipc.log_line import printable
 
@@ -138,7 +138,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """
     from difflib import get_close_matches  # only when something is wrong
 
-    from supervisor.synonyms import KEYS, meant
+    from supervisor.config.synonyms import KEYS, meant
 
     words = list(known)
     synonym = meant(word, words, KEYS)

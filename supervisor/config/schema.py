@@ -8,18 +8,18 @@ from functools import cache
 from typing import Any, Final
 
 from supervisor.config.database import DatabaseUrl
-from supervisor.config.dependencies import Depends
-from supervisor.config.exposure import BasePath, HostName, Network, Url
-from supervisor.config.launchers import LOCAL, Place, Words
-from supervisor.config.listen import Listen
-from supervisor.config.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
-from supervisor.config.params import Params
-from supervisor.config.permissions import Permission
-from supervisor.config.presets import PRESETS
-from supervisor.config.probes import LIVE, READY, LinePattern
-from supervisor.config.process import Limits, Stdin, StopSignal, Umask, User
-from supervisor.config.timing import Attempts, Moment, OnStart, RetryCause
-from supervisor.config.values import (
+from supervisor.config.value_types.dependencies import Depends
+from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
+from supervisor.config.value_types.launchers import LOCAL, Place, Words
+from supervisor.config.value_types.listen import Listen
+from supervisor.config.value_types.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
+from supervisor.config.value_types.params import Params
+from supervisor.config.value_types.permissions import Permission
+from supervisor.config.value_types.presets import PRESETS
+from supervisor.config.value_types.probes import LIVE, READY, LinePattern
+from supervisor.config.value_types.process import Limits, Stdin, StopSignal, Umask, User
+from supervisor.config.value_types.timing import Attempts, Moment, OnStart, RetryCause
+from supervisor.config.value_types.values import (
     NAME,
     Choice,
     CommandLine,

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor.config.durations import parse_duration
-from supervisor.config.launchers import PLACEHOLDER
+from supervisor.config.value_types.durations import parse_duration
+from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.importers import docker_options, ofelia
 from supervisor.importers.compose_file import content
 from supervisor.importers.docker_options import Project, pairs, text

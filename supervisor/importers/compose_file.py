@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.config.envfile import parse_variables
+from supervisor.config.files.env_file import parse_variables
 from supervisor.config.problems import Invalid
 from supervisor.importers.outcome import Outcome, Unreadable
 

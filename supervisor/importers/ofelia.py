@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.config.durations import parse_duration
+from supervisor.config.value_types.durations import parse_duration
 from supervisor.importers.outcome import Outcome
 from supervisor.schedule.cron import validate
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.config.durations import parse_duration
 from supervisor.config.schema import UNIT_NAME, keys_of
+from supervisor.config.value_types.durations import parse_duration
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_NAME = re.compile(r"[^a-zA-Z0-9._:-]+")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from supervisor.config.model import QuietHours, Route
+from supervisor.config.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 from supervisor.dataclass import dataclass
-from supervisor.notify.kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 from supervisor.notify.quiet import end_of_quiet
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from store.deliveries import Delivery
+from supervisor.config.notification_kinds import RECOVERIES
 from supervisor.dataclass import dataclass
 from supervisor.host.zones import zone_named
-from supervisor.notify.kinds import RECOVERIES
 
 _MAX_TITLE = 200
 _MAX_BODY = 2000

@@ -12,8 +12,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+from supervisor.config.files.stamps import is_current
 from supervisor.config.model import Config
-from supervisor.config.stamps import is_current
 from supervisor.scheduler.loop import Loop
 
 T = TypeVar("T")

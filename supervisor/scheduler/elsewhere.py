@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from supervisor.config.launchers import PLACEHOLDER
 from supervisor.config.model import Launcher, Service, Task
-from supervisor.config.presets import COMMAND_VARIABLE, FEED_VARIABLE, REMOTE_MARK
+from supervisor.config.value_types.launchers import PLACEHOLDER
+from supervisor.config.value_types.presets import COMMAND_VARIABLE, FEED_VARIABLE, REMOTE_MARK
 from supervisor.ipc.messages import Spawn
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

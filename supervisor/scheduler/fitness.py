@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logring.paths import log_path, ring_path
-from supervisor.config.durations import format_duration
 from supervisor.config.model import Probe, Service
-from supervisor.config.probes import INSTANCE
+from supervisor.config.value_types.durations import format_duration
+from supervisor.config.value_types.probes import INSTANCE
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.lookups import Identity
 from supervisor.scheduler.loop import Loop, Timer

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from supervisor.config.launchers import PLACEHOLDER
 from supervisor.config.model import Launcher
+from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.host import users
 from supervisor.scheduler import elsewhere, run_files
 from supervisor.scheduler.lookups import Identity

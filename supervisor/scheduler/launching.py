@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from store.runs.writes import update_run
-from supervisor.config.durations import format_duration
+from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler import elsewhere, launches

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from supervisor.config.durations import format_duration
 from supervisor.config.model import Service, Task
+from supervisor.config.value_types.durations import format_duration
 from supervisor.host.osport import Wakeup
 from supervisor.host.users import Account, NoSuchAccount, own_variables, resolve
 from supervisor.scheduler.loop import Loop, Timer

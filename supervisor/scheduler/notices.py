@@ -1,7 +1,7 @@
 """Notifications: what people should hear of, stored and announced with the change that it belongs to.
 
 The same transaction stores what is to be delivered to whom, so that nothing is forgotten between the two. The kinds are
-in :mod:`supervisor.notify.kinds`.
+in :mod:`supervisor.config.notification_kinds`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ from store.deliveries import Delivery
 from store.notifications import Notification
 from store.runs.ids import new_ulid
 from store.tasks import update_task
-from supervisor.config.durations import format_duration
+from supervisor.config import notification_kinds
+from supervisor.config.files.stamps import has_same_zone
 from supervisor.config.model import Config, Task
-from supervisor.config.stamps import has_same_zone
+from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import stamp
-from supervisor.notify import kinds
 from supervisor.notify.routes import Fact, Target, targets
 from supervisor.notify.wording import body_of, title_of
 from supervisor.scheduler.commit import Change, Told
@@ -36,7 +36,7 @@ _MISSED_REASONS = {
 }
 """By end reason, what became of an instant that is no run."""
 _SILENT_LISTED = 10
-_TITLES = {kinds.RUN_TIMEOUT: "timed out", kinds.RUN_CRASHED: "crashed"}
+_TITLES = {notification_kinds.RUN_TIMEOUT: "timed out", notification_kinds.RUN_CRASHED: "crashed"}
 
 
 class Notices:
@@ -53,7 +53,7 @@ class Notices:
         self._routes = config.routes
         self._notifiers = frozenset(config.notifiers)
         self._zone = config.daemon.timezone
-        self._told_of_success = any(kinds.RUN_SUCCEEDED in route.match.kinds for route in config.routes)
+        self._told_of_success = any(notification_kinds.RUN_SUCCEEDED in route.match.kinds for route in config.routes)
 
     def notify(
         self,
@@ -70,7 +70,7 @@ class Notices:
 
         Args:
             change: what it is stored with.
-            kind: see :mod:`supervisor.notify.kinds`.
+            kind: see :mod:`supervisor.config.notification_kinds`.
             severity: ``info``, ``warn`` or ``error``.
             title: one line.
             body: more, as plain text; of repeats the last.
@@ -101,7 +101,7 @@ class Notices:
             return
         reached = targets(fact, self._routes, self._zone, change.now_ms)
         found = [one for one in reached if one.notifier in self._notifiers]
-        if found or fact.kind in kinds.RECOVERIES:
+        if found or fact.kind in notification_kinds.RECOVERIES:
             queued: list[dict[str, int] | None] = []
             change.write(lambda db: queued.append(self._queue(db, draft, found)))
 
@@ -114,7 +114,7 @@ class Notices:
     def _queue(self, db: Database, draft: Notification, found: Sequence[Target]) -> dict[str, int] | None:
         """Store what is to be delivered; returns what was dropped for it, by notifier, or None: there was nothing."""
         settings, task = self._settings, draft.task_name or ""
-        over = kinds.RECOVERIES.get(draft.kind)
+        over = notification_kinds.RECOVERIES.get(draft.kind)
         told = set() if over is None else deliveries.end_of_trouble(db, over, task)
         lost: dict[str, int] | None = None
         for one in found:
@@ -128,7 +128,7 @@ class Notices:
             lost = {} if lost is None else lost
             dropped = deliveries.overflow(db, one.notifier, MOST_WAITING)
             if dropped:
-                if draft.kind != kinds.DELIVERY_FAILED:
+                if draft.kind != notification_kinds.DELIVERY_FAILED:
                     lost[one.notifier] = dropped
                 deliveries.count_lost(db, one.notifier, dropped, TOO_MANY, draft.created_at)
         return lost
@@ -149,10 +149,10 @@ class Notices:
         unit.failed_attempts += 1
         unit.failures += not again
         self._count(unit, change)
-        kind = kinds.OF_REASON.get(verdict.reason, kinds.RUN_FAILED)
+        kind = notification_kinds.OF_REASON.get(verdict.reason, notification_kinds.RUN_FAILED)
         fact = Fact(
             kind=kind,
-            severity=kinds.OF_KIND[kind],
+            severity=notification_kinds.OF_KIND[kind],
             task=task.name,
             final=not again,
             failures=unit.failures + again,
@@ -170,7 +170,12 @@ class Notices:
         if unit.failed_attempts:
             failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
             self._count(unit, change)
-            fact = Fact(kind=kinds.RUN_RECOVERED, severity="info", task=name, named=unit.definition.notify_on_failure)
+            fact = Fact(
+                kind=notification_kinds.RUN_RECOVERED,
+                severity="info",
+                task=name,
+                named=unit.definition.notify_on_failure,
+            )
             before = f"{counted(failures, 'run')} before it had failed"
             text = f"{body} {before}." if failures else body
             self._tell(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
@@ -179,7 +184,7 @@ class Notices:
     def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         name, named = run.unit.name, run.unit.definition.notify_on_success
         if named or self._told_of_success:
-            fact = Fact(kind=kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
+            fact = Fact(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
             self._tell(change, fact, f"{name} succeeded", f"The run {run.id} ended: {verdict.text}.", run_id=run.id)
 
     @staticmethod
@@ -193,7 +198,7 @@ class Notices:
         if fate is None or run.trigger != "cron":
             return
         fact = Fact(
-            kind=kinds.RUN_MISSED,
+            kind=notification_kinds.RUN_MISSED,
             severity="warn",
             task=run.unit.name,
             named=run.unit.task.notify_on_missed if run.unit.task is not None else (),
@@ -205,26 +210,28 @@ class Notices:
     def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """A run takes longer than it should."""
         text = f"The run {run.id} has been running for more than {format_duration(limit_ms)}. It goes on."
-        self._about_live(kinds.RUN_SLOW, run, f"{run.unit.name} takes long", text, change)
+        self._about_live(notification_kinds.RUN_SLOW, run, f"{run.unit.name} takes long", text, change)
 
     def run_silent(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """A run prints nothing."""
         text = f"The run {run.id} has printed nothing for {format_duration(limit_ms)}. It goes on."
-        self._about_live(kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
+        self._about_live(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
 
     def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
         named = run.unit.definition.notify_on_failure
-        fact = Fact(kind=kind, severity=kinds.OF_KIND[kind], task=run.unit.name, named=named)
+        fact = Fact(kind=kind, severity=notification_kinds.OF_KIND[kind], task=run.unit.name, named=named)
         self._tell(change, fact, title, text, run_id=run.id)
 
     def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
         """The daemon has begun, and it is not the first one on this data directory."""
         how = "It had been shut down." if orderly else "It had not been shut down: it died, or the host went down."
-        self.notify(change, kinds.DAEMON_RESTARTED, "info" if orderly else "warn", "The daemon runs again", how)
+        self.notify(
+            change, notification_kinds.DAEMON_RESTARTED, "info" if orderly else "warn", "The daemon runs again", how
+        )
 
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
         """Messages are given up. Their notifier is not asked to tell of that."""
-        fact = Fact(kind=kinds.DELIVERY_FAILED, severity="error", without=notifier)
+        fact = Fact(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
         messages = "1 message" if number == 1 else f"{number} messages"
         text = f"{messages} could not be delivered by {notifier}: {why}."
         self._tell(change, fact, f"The notifier {notifier} does not deliver", text)
@@ -233,13 +240,13 @@ class Notices:
         """A service is given up, because of this instance."""
         text = f"Instance {instance.index} ended {instance.failures} times in a row before it was healthy."
         named = unit.definition.notify_on_failure
-        fact = Fact(kind=kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
+        fact = Fact(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
         self._tell(change, fact, f"{unit.name} is given up", text, run_id=run_id)
 
     def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
         """All instances of a service that was given up are well again."""
         named = unit.definition.notify_on_failure
-        fact = Fact(kind=kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
+        fact = Fact(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
         text = f"It had been given up for {(change.now_ms - since) // 1000} s."
         self._tell(change, fact, f"{unit.name} is back", text)
 
@@ -247,7 +254,7 @@ class Notices:
         """An instance did not become ready again, so the restart went no further."""
         self.notify(
             change,
-            kinds.SERVICE_ROLLING,
+            notification_kinds.SERVICE_ROLLING,
             "error",
             f"The rolling restart of {unit.name} failed",
             f"Instance {roll.index} is {instance.state.shown}; {roll.end - roll.index - 1} of {roll.end} instances"
@@ -259,7 +266,7 @@ class Notices:
         """The output of a run is not kept."""
         self.notify(
             change,
-            kinds.LOG_DISK_PRESSURE,
+            notification_kinds.LOG_DISK_PRESSURE,
             "warn",
             f"Output of {run.unit.name} is dropped",
             f"The log of the run {run.id} takes nothing: {reason}.",
@@ -278,33 +285,33 @@ class Notices:
             text = (
                 f"It is not {config.host_zone} any more. Commands see the new one, schedules follow it after a reload."
             )
-        self.notify(change, kinds.CONFIG_STALE, "info", title, text)
+        self.notify(change, notification_kinds.CONFIG_STALE, "info", title, text)
 
     def database_failing(self, why: str, change: Change) -> None:
         """Nothing can be stored."""
-        self.notify(change, kinds.DATABASE_FAILING, "error", "The database cannot be written", why)
+        self.notify(change, notification_kinds.DATABASE_FAILING, "error", "The database cannot be written", why)
 
     def database_restored(self, text: str, change: Change, title: str) -> None:
         """The database was damaged or gone, and the daemon did something about it."""
-        self.notify(change, kinds.DATABASE_RESTORED, "error", title, text)
+        self.notify(change, notification_kinds.DATABASE_RESTORED, "error", title, text)
 
     def disk_full(self, why: str, change: Change) -> None:
         """The reserve of the database is used up, or cannot be made."""
-        self.notify(change, kinds.DISK_FULL, "error", "The disk is full", why)
+        self.notify(change, notification_kinds.DISK_FULL, "error", "The disk is full", why)
 
     def disk_recovered(self, directory: str, change: Change) -> None:
         """It is there again."""
         text = f"The disk with {directory} has room again for what is kept free for the database."
-        self.notify(change, kinds.DISK_RECOVERED, "info", "The disk has room again", text)
+        self.notify(change, notification_kinds.DISK_RECOVERED, "info", "The disk has room again", text)
 
     def memory(self, change: Change, *, short: bool) -> None:
         """The supervisor gets no more memory, or does again."""
         if short:
             text = "The supervisor gets no more memory. What runs goes on, and nothing starts."
-            self.notify(change, kinds.MEMORY_SHORT, "error", "There is no memory left", text)
+            self.notify(change, notification_kinds.MEMORY_SHORT, "error", "There is no memory left", text)
         else:
             text = "The supervisor gets memory again. What is to run starts."
-            self.notify(change, kinds.MEMORY_RECOVERED, "info", "There is memory again", text)
+            self.notify(change, notification_kinds.MEMORY_RECOVERED, "info", "There is memory again", text)
 
     def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
         """The clock was set back, and these tasks (name, when it runs again) wait until it has caught up."""
@@ -313,7 +320,11 @@ class Notices:
         rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
         text = f"What has run does not run twice, so {counted(len(silent), 'task')} will not run until then:"
         self.notify(
-            change, kinds.CLOCK_SET_BACK, "warn", "The clock was set back, and tasks are silent", text + listed + rest
+            change,
+            notification_kinds.CLOCK_SET_BACK,
+            "warn",
+            "The clock was set back, and tasks are silent",
+            text + listed + rest,
         )
 
     def clock_doubted(self, step_ms: int, until_ms: int, change: Change) -> None:
@@ -323,7 +334,7 @@ class Notices:
             f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by its age before"
             f" {stamp(until_ms)}, if the clock stays so. If it is right: ringward trust-clock."
         )
-        self.notify(change, kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
+        self.notify(change, notification_kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
 
     def _raise(self, db: Database, draft: Notification) -> Told:
         before = notifications.unread_count(db)

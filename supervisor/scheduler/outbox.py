@@ -13,10 +13,10 @@ from logring.paths import log_path, ring_path
 from store import deliveries
 from store.deliveries import Delivery, Standing
 from supervisor.config.model import Config
+from supervisor.config.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.notifier.order import Letter, Result
-from supervisor.notify.kinds import DELIVERY_FAILED
 from supervisor.notify.wording import Message, message, trial
 from supervisor.scheduler.commit import Change, Committer
 from supervisor.scheduler.loop import Loop, Timer

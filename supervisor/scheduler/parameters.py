@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supervisor.config.model import Param, Task
-from supervisor.config.param_values import MAX_BYTES, normal
 from supervisor.config.problems import Invalid
+from supervisor.config.value_types.param_values import MAX_BYTES, normal
 
 _SHOWN_NAMES = 10
 

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from store.meta import set_meta
 from store.tasks import forget_missing, update_task, upsert_task
 from supervisor.config.diff import Difference, Effect, UnitChange, diff
+from supervisor.config.files.stamps import has_same_zone
 from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
-from supervisor.config.stamps import has_same_zone
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler import last_good

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from supervisor.config.timing import RETRY_REASONS
+from supervisor.config.value_types.timing import RETRY_REASONS
 
 RETRIED_REASONS = frozenset(RETRY_REASONS)
 """End reasons after which a task can be tried again; never after a stop, or when a shutdown has ended it."""

@@ -7,12 +7,12 @@ import os
 from dataclasses import replace
 
 from supervisor.cli.boot import settling
-from supervisor.config.listen import check_exposed
-from supervisor.config.lookup import SOCKET_NAME, data_dir
+from supervisor.config.files.lookup import SOCKET_NAME, data_dir
+from supervisor.config.files.positions import KeyPath
+from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
-from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Invalid, Problem
-from supervisor.config.reading import read_source
+from supervisor.config.value_types.listen import check_exposed
 from supervisor.ipc.messages import Boot
 
 _FIXED: dict[str, tuple[KeyPath, str]] = {

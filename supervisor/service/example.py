@@ -1,6 +1,6 @@
 """The configuration that is written where there is none."""
 
-from supervisor.config.lookup import SYSTEM_DATA
+from supervisor.config.files.lookup import SYSTEM_DATA
 
 
 def text(path: str, data: str) -> str:

@@ -4,7 +4,7 @@ import pwd
 import shutil
 from dataclasses import replace
 
-from supervisor.config.lookup import API_USER
+from supervisor.config.files.lookup import API_USER
 from supervisor.service import openrc, runit, s6, systemd
 from supervisor.service.detection import scan_directory
 from supervisor.service.plan import Command, Plan, Wanted

@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-from supervisor.config.lookup import API_USER
+from supervisor.config.files.lookup import API_USER
 from supervisor.service.plan import DESCRIPTORS, NAME, PERMANENT, File, Plan, Wanted
 from supervisor.service.stamp import stamped
 

@@ -20,8 +20,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("RINGWARD_"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("supervisor.config.lookup.SYSTEM_FILE", str(tmp_path / "none.toml"))
-    monkeypatch.setattr("supervisor.config.lookup.SYSTEM_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_FILE", str(tmp_path / "none.toml"))
+    monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_DATA", str(tmp_path / "data"))
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.config.listen import check_exposed
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Invalid
+from supervisor.config.value_types.listen import check_exposed
 
 Load = Callable[..., Config]
 

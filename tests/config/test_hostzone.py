@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.config.hostzone import host_zone
+from supervisor.config.host_zone import host_zone
 from supervisor.config.problems import Invalid
 from supervisor.host.zones import is_zone, zone_named
 from tests.config.test_load import Load, Problems

@@ -6,8 +6,8 @@ import pytest
 
 from supervisor.config.diff import Effect, diff, recipe
 from supervisor.config.model import Config
-from supervisor.config.presets import PRESETS
 from supervisor.config.problems import Problem
+from supervisor.config.value_types.presets import PRESETS
 
 UNIT = '[tasks.t]\nrun = "true"\nlauncher = "l"\n'
 SETTINGS = {"host": "deploy@web1", "image": "alpine:3"}

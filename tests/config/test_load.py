@@ -13,7 +13,7 @@ from supervisor.config.load import load, load_sections
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.schema import KEYS, keys_of
-from supervisor.synonyms import KEYS as SYNONYMS
+from supervisor.config.synonyms import KEYS as SYNONYMS
 from tests.config.conftest import Write
 
 Load = Callable[..., Config]

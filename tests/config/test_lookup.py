@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.lookup import (
+from supervisor.config.files.lookup import (
     SYSTEM_FILE,
     candidates,
     data_dir,
@@ -31,7 +31,7 @@ def test_the_configuration_is_looked_for_in_order(tmp_path: Path, monkeypatch: p
 def test_a_missing_configuration_is_told_with_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever starts the daemon without one learns where one is expected."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("supervisor.config.lookup.SYSTEM_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"looked for ringward.toml and .*\n.*--config"):
         require_config(None, {})
 

@@ -6,7 +6,7 @@ import tomli
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.config.positions import KeyPath, Positions
+from supervisor.config.files.positions import KeyPath, Positions
 
 SAMPLE = """\
 # comment

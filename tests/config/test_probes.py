@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.config.dependencies import Depends
 from supervisor.config.load import load
 from supervisor.config.model import Dependency, Probe
-from supervisor.config.probes import LIVE, READY
 from supervisor.config.problems import ConfigError, Invalid
+from supervisor.config.value_types.dependencies import Depends
+from supervisor.config.value_types.probes import LIVE, READY
 
 
 def probe(kind: str, target: Any = "", every_ms: int = 1000, timeout_ms: int = 60_000) -> Probe:

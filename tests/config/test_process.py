@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.envfile import parse_variables
+from supervisor.config.files.env_file import parse_variables
 from supervisor.config.model import Config
 from supervisor.config.problems import Invalid, Problem
-from supervisor.config.process import Cpus, Limits, StopSignal, Umask, User
+from supervisor.config.value_types.process import Cpus, Limits, StopSignal, Umask, User
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.config.files.stamps import has_same_zone, is_current
 from supervisor.config.load import load
-from supervisor.config.stamps import has_same_zone, is_current
 
 MAIN = '[daemon]\ninclude = ["conf.d/*.toml"]\n[tasks.t]\nrun = "true"\nsecrets = { TOKEN = "${file:token}" }\n'
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.config.files.substitute import substitute
 from supervisor.config.model import Config
 from supervisor.config.problems import Invalid, Problem
-from supervisor.config.substitute import substitute
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.config.model import Match, QuietHours, Route
-from supervisor.notify.kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
+from supervisor.config.notification_kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
 from supervisor.notify.quiet import end_of_quiet
 from supervisor.notify.routes import Fact, Target, targets
 

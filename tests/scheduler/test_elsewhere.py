@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from store.runs.ids import new_ulid
 from supervisor.config.load import load
-from supervisor.config.presets import PRESETS, REMOTE_MARK
+from supervisor.config.value_types.presets import PRESETS, REMOTE_MARK
 from supervisor.ipc.messages import Spawn
 from supervisor.scheduler import elsewhere
 from supervisor.scheduler.lookups import Identity

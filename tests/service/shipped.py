@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from supervisor.config.lookup import SYSTEM_DATA, SYSTEM_FILE
+from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.service import openrc, runit, s6, systemd
 from supervisor.service.detection import KINDS
 from supervisor.service.plan import DEFAULT_PROGRAM, File, Wanted

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from supervisor.cli.boot.controllers import BY_CGROUP, available
+from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import Problem
-from supervisor.config.reading import read_source
 
 Unit = Task | Service
 
@@ -105,7 +105,7 @@ def cut_short(config: Config, now_ms: int) -> list[Problem]:
 
 
 def _cut_short(config: Config, now_ms: int) -> Iterator[_Advice]:
-    from supervisor.config.durations import format_duration
+    from supervisor.config.value_types.durations import format_duration
 
     paces: dict[tuple[object, ...], float | None] = {}
     for task in config.tasks.values():

@@ -5,7 +5,7 @@ import pwd
 import sys
 from importlib.util import find_spec
 
-from supervisor.config.lookup import API_USER
+from supervisor.config.files.lookup import API_USER
 from supervisor.config.model import Http
 from supervisor.config.problems import Unusable
 from supervisor.dataclass import dataclass, field

@@ -44,7 +44,7 @@ def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
 
 
 def _first_line(path: str) -> str:
-    from supervisor.config.substitute import read_small
+    from supervisor.config.files.substitute import read_small
 
     try:
         data, _status = read_small(path, _MAX_FILE_BYTES)

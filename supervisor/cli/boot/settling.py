@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from supervisor.cli.boot import api_user, exposure, secret
 from supervisor.cli.boot.api_user import ApiUser
 from supervisor.cli.boot.secret import Password
-from supervisor.config.lookup import SOCKET_NAME
+from supervisor.config.files.lookup import SOCKET_NAME
+from supervisor.config.files.positions import KeyPath
+from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
-from supervisor.config.positions import KeyPath
 from supervisor.config.problems import ConfigError, Problem, Unusable
-from supervisor.config.reading import read_source
 from supervisor.dataclass import dataclass
 
 MAX_SOCKET_PATH_BYTES = 107

@@ -27,8 +27,8 @@ def command(settings: Settings, destination: str, as_json: bool) -> int:
     to it, stop the daemon, put the copy in the place of the data directory, and start the daemon.
     """
     from supervisor.cli.tables import show_json
+    from supervisor.config.files.lookup import data_dir, find_config
     from supervisor.config.load import load_sections
-    from supervisor.config.lookup import data_dir, find_config
 
     try:
         destination.encode()

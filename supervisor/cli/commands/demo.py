@@ -59,8 +59,8 @@ def _check_loopback(listen: str) -> None:
     Raises:
         click.BadParameter: that is no address on loopback.
     """
-    from supervisor.config.listen import check_exposed, parse_listen
     from supervisor.config.problems import Invalid
+    from supervisor.config.value_types.listen import check_exposed, parse_listen
 
     try:
         check_exposed(parse_listen(listen, any_port=True)[0], tls=False, behind_proxy=False)

@@ -46,7 +46,7 @@ def command(settings: Settings, as_json: bool) -> int:
 
 def _findings(settings: Settings) -> Iterator["Finding"]:
     from supervisor.cli.boot.runtimedir import places
-    from supervisor.config.lookup import data_dir
+    from supervisor.config.files.lookup import data_dir
     from supervisor.doctor import data, host
     from supervisor.doctor.clock import clock
     from supervisor.host.shared_memory import file_system_types
@@ -73,8 +73,8 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
 def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser | None]":
     """How it is, and what it comes to if it is valid. Who else may write it is looked at when it is read."""
     from supervisor.cli.boot import settling
+    from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
-    from supervisor.config.lookup import data_dir, require_config
     from supervisor.config.problems import ConfigError
     from supervisor.doctor.finding import Finding
 

@@ -41,8 +41,8 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
     It goes by the rules of the scheduler, and neither needs a daemon nor runs anything.
     """
     from supervisor.cli.tables import show_json
+    from supervisor.config.files.lookup import require_config
     from supervisor.config.load import load
-    from supervisor.config.lookup import require_config
     from supervisor.host.zones import zone_named
     from supervisor.simulation.report import MAX_TIMES, TooMuch, simulate
 
@@ -90,7 +90,7 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
     Raises:
         Failure: one is no duration, or of an unknown task.
     """
-    from supervisor.config.durations import parse_duration
+    from supervisor.config.value_types.durations import parse_duration
 
     found: dict[str, int] = {}
     for text in durations:
@@ -105,7 +105,7 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
 
 
 def _history(config: "Config", data: str | None) -> "History":
-    from supervisor.config.lookup import data_dir
+    from supervisor.config.files.lookup import data_dir
     from supervisor.simulation.history import History, NoHistory, read_history
 
     try:
@@ -117,7 +117,7 @@ def _history(config: "Config", data: str | None) -> "History":
 
 def _show(found: dict[str, Any]) -> None:
     from supervisor.cli.tables import show_table, when
-    from supervisor.config.durations import format_duration
+    from supervisor.config.value_types.durations import format_duration
 
     def title(text: str, shown: int = 0, total: int = 0) -> None:
         """`text`, and how many of all follow."""

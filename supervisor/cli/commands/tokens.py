@@ -59,7 +59,7 @@ def create(settings: Settings, name: str, role: str, tasks: str | None, expires:
 
 
 def _duration(text: str) -> int:
-    from supervisor.config.durations import parse_duration
+    from supervisor.config.value_types.durations import parse_duration
 
     try:
         duration = parse_duration(text)

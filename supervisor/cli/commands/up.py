@@ -77,8 +77,8 @@ def _begin(
     from supervisor.cli.boot import advice, datadir, descriptors, runtimedir, secret, settling, sharing
     from supervisor.cli.boot.rival import refuse_rival
     from supervisor.cli.commands.recover import allow
+    from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
-    from supervisor.config.lookup import data_dir, require_config
     from supervisor.ipc.messages import Boot
 
     refuse_rival()
@@ -187,8 +187,8 @@ def _check_open(fd: int) -> None:
 
 
 def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
-    from supervisor.config.listen import parse_listen
     from supervisor.config.problems import Invalid
+    from supervisor.config.value_types.listen import parse_listen
 
     addresses = []
     for text in listen:
@@ -201,8 +201,8 @@ def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
 
 def _check_exposed(addresses: list[tuple[str, int]], config: "Config") -> None:
     """Those of the configuration were checked with it."""
-    from supervisor.config.listen import check_exposed
     from supervisor.config.problems import Invalid
+    from supervisor.config.value_types.listen import check_exposed
 
     for host, port in addresses:
         try:

@@ -20,8 +20,8 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
     """Check the configuration: everything that is wrong, with its place and what to do."""
     from supervisor.cli.boot import advice, settling
     from supervisor.cli.tables import show_json
+    from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
-    from supervisor.config.lookup import data_dir, require_config
     from supervisor.config.problems import ConfigError
 
     try:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping
 from urllib.parse import urlsplit
 
 from supervisor.config.model import Match, QuietHours
+from supervisor.config.notification_kinds import KINDS, SEVERITIES
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
+from supervisor.config.value_types.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
 from supervisor.dataclass import dataclass
-from supervisor.notify.kinds import KINDS, SEVERITIES
 
 KEYS_WITH_NAMES = ("notify_on_failure", "notify_on_success", "notify_on_missed")
 """Of tasks and services, those that name notifiers."""
@@ -22,7 +22,7 @@ class NotifierUrl:
     """An address that Apprise understands. No message repeats it."""
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = value if isinstance(value, str) else ""
         if not _URL.fullmatch(text) or len(text) > 4000:
             remedy = "such as mailto://, slack://, ntfy:// or json://; what is no ASCII is written in percent signs"
@@ -30,7 +30,7 @@ class NotifierUrl:
         return Text().parse(value, directory)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return "the URL of a notification service, as Apprise writes it"
 
 
@@ -39,7 +39,7 @@ class PingUrl:
     """An address that is asked for. No message repeats it: such addresses are passwords."""
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = value if isinstance(value, str) else ""
         try:
             parts = urlsplit(text)
@@ -51,7 +51,7 @@ class PingUrl:
         return str(text)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a URL such as "https://hc-ping.com/ID"'
 
 
@@ -60,7 +60,7 @@ class Quiet:
     """Hours of the day."""
 
     def parse(self, value: object, directory: str) -> QuietHours:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
         found = _QUIET.fullmatch(text)
         if found is None:
@@ -72,7 +72,7 @@ class Quiet:
         return quiet
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'hours such as "22:00-07:00"'
 
 
@@ -88,7 +88,7 @@ class MatchTable:
     """Which notifications take a route."""
 
     def parse(self, value: object, directory: str) -> Match:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.describe()}")
         said, wrong = parse_table(value, MATCHES, directory)
@@ -97,7 +97,7 @@ class MatchTable:
         return Match(**said)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
 
 

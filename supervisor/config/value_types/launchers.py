@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from supervisor.config.model import Launcher
-from supervisor.config.presets import PRESETS, Preset
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.values import MAX_ARGUMENT_BYTES, Text
+from supervisor.config.value_types.presets import PRESETS, Preset
+from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text
 from supervisor.dataclass import dataclass
 
 LOCAL = "local"
@@ -40,7 +40,7 @@ class Words:
     """The first one is the program."""
 
     def parse(self, value: object, directory: str) -> tuple[str, ...]:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, list):
             raise Invalid(f"must be {self.describe()}", "write each argument as an item of its own")
         if self.program and (not value or value[0] == ""):
@@ -59,7 +59,7 @@ class Words:
         return tuple(words)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return "a list of arguments, the program first" if self.program else "a list of arguments"
 
 
@@ -70,14 +70,14 @@ class Place:
     example: str
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
         if not _PLACE.fullmatch(text):
             raise Invalid(f"must be {self.describe()}")
         return text
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return f'one word such as "{self.example}"'
 
 

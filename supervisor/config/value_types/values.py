@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
-from supervisor.config.durations import format_duration, format_size, parse_duration, parse_size
+from supervisor.config.files.substitute import Substituted
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.substitute import Substituted
+from supervisor.config.value_types.durations import format_duration, format_size, parse_duration, parse_size
 from supervisor.dataclass import dataclass
 from supervisor.host.zones import is_zone
 

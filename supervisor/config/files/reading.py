@@ -7,12 +7,12 @@ from typing import Any
 
 import tomli
 
+from supervisor.config.files.positions import KeyPath, Positions
+from supervisor.config.files.stamps import matches, stamp
+from supervisor.config.files.substitute import read_small
+from supervisor.config.files.syntax import explain, salvage
 from supervisor.config.model import Stamp
-from supervisor.config.positions import KeyPath, Positions
 from supervisor.config.problems import ConfigError, Problem, dotted
-from supervisor.config.stamps import matches, stamp
-from supervisor.config.substitute import read_small
-from supervisor.config.syntax import explain, salvage
 from supervisor.dataclass import dataclass
 
 MAX_FILE_BYTES = 4 * 1024 * 1024

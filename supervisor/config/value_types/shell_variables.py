@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from supervisor.config.launchers import LOCAL
-from supervisor.config.positions import KeyPath
+from supervisor.config.files.positions import KeyPath
 from supervisor.config.problems import Invalid, quoted
+from supervisor.config.value_types.launchers import LOCAL
 from supervisor.host.prepared_command import is_identifier
 
 _DROPPING = ("dash", "ash", "busybox")

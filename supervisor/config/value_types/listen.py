@@ -4,7 +4,7 @@ import ipaddress
 import re
 
 from supervisor.config.problems import Invalid
-from supervisor.config.values import Text
+from supervisor.config.value_types.values import Text
 from supervisor.dataclass import dataclass
 
 _ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})", re.ASCII)
@@ -61,9 +61,9 @@ class Listen:
     """An address to listen on."""
 
     def parse(self, value: object, directory: str) -> tuple[str, int]:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return parse_listen(Text(limit=100, empty=False, what=self.describe()).parse(value, directory))
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'an address and a port such as "127.0.0.1:7464"'

@@ -18,9 +18,9 @@ from dataclasses import fields
 from typing import Any
 
 from supervisor.config.model import Param
-from supervisor.config.param_values import MAX_BYTES, TYPES, compiled, normal
 from supervisor.config.problems import Invalid, InvalidParts
-from supervisor.config.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
+from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, compiled, normal
+from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
 from supervisor.dataclass import dataclass
 
 MAX_PARAMS = 100
@@ -52,13 +52,13 @@ class ParamPattern:
     """A regular expression."""
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
         compiled(text)
         return text
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a regular expression (RE2) such as "[a-z]+"'
 
 
@@ -67,7 +67,7 @@ class ParamValue:
     """A value in the file: text, or a number or truth value as TOML writes it."""
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if not isinstance(value, str | int | float) or (isinstance(value, int) and value.bit_length() > _MAX_BITS):
@@ -75,7 +75,7 @@ class ParamValue:
         return str(value)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return "a string, a number, true or false"
 
 
@@ -97,7 +97,7 @@ class Declared:
     """One parameter, as a table."""
 
     def parse(self, value: object, directory: str) -> Param:
-        """See :class:`supervisor.config.values.ValueType`. No message repeats the default of a secret."""
+        """See :class:`supervisor.config.value_types.values.ValueType`. No message repeats the default of a secret."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.describe()}")
         said, wrong = _said(value, directory)
@@ -115,7 +115,7 @@ class Declared:
         return Param(**said)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a table such as { name = "DAY", kind = "env", required = true }'
 
 
@@ -124,7 +124,7 @@ class Params:
     """All parameters of a task."""
 
     def parse(self, value: object, directory: str) -> tuple[Param, ...]:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         params: tuple[Param, ...] = ListOf(Declared(), MAX_PARAMS).parse(value, directory)
         seen: set[str] = set()
         wrong = []
@@ -139,7 +139,7 @@ class Params:
         return params
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return f"a list, each item {Declared().describe()}"
 
 

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from supervisor.config.model import Probe
 from supervisor.config.problems import Invalid, InvalidParts
-from supervisor.config.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
+from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 from supervisor.dataclass import dataclass
 
 INSTANCE = "{instance}"
@@ -80,13 +80,13 @@ class Yes:
     """True, as the only thing that can be said."""
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         if value is not True:
             raise Invalid("must be true", "or leave it out")
         return ""
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return "true"
 
 

@@ -4,7 +4,7 @@ import glob
 import os
 from collections.abc import Sequence
 
-from supervisor.config.hostzone import host_zone
+from supervisor.config.host_zone import host_zone
 from supervisor.config.model import Config, Stamp
 from supervisor.config.problems import Invalid
 

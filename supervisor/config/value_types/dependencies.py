@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from supervisor.config.model import Dependency, Service, Task
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
-from supervisor.config.values import Name, ValueType, choice
+from supervisor.config.value_types.values import Name, ValueType, choice
 from supervisor.dataclass import dataclass
 
 _UNIT = Name("the name of a task or service")
@@ -16,7 +16,7 @@ class Depends:
     """A service or task, and until when it is waited for."""
 
     def parse(self, value: object, directory: str) -> Dependency:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, dict):
             return Dependency(_UNIT.parse(value, directory))
         said = {}
@@ -34,7 +34,7 @@ class Depends:
         return Dependency(**said)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a name, or a table such as { name = "database", until = "ready" }'
 
 

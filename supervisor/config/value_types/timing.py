@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from supervisor.config.problems import Invalid
-from supervisor.config.values import Flag, Integer, Text, choice
+from supervisor.config.value_types.values import Flag, Integer, Text, choice
 
 RETRY_REASONS = ("failed", "timeout", "crashed", "start_failed", "log_overflow")
 """End reasons after which a task can be tried again."""
@@ -23,7 +23,7 @@ class Moment:
     """A point in time, as milliseconds since the epoch: RFC 3339, as a string or as TOML writes times."""
 
     def parse(self, value: object, directory: str) -> int:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         moment = value
         if not isinstance(moment, datetime):
             text = Text(limit=64, empty=False, what=self.describe()).parse(value, directory)
@@ -41,7 +41,7 @@ class Moment:
         return ms
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return f"a time with its offset from UTC such as {_EXAMPLE}"
 
 
@@ -49,7 +49,7 @@ class OnStart:
     """Whether a task runs when the daemon starts: always, never, or once per boot of the host."""
 
     def parse(self, value: object, directory: str) -> bool | Literal["boot"]:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         if value == "boot":
             return "boot"
         try:
@@ -58,7 +58,7 @@ class OnStart:
             raise Invalid(f"must be {self.describe()}") from None
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'true, false or "boot"'
 
 
@@ -83,12 +83,12 @@ class RetryCause:
     """An end reason, or the exit code of a failed run."""
 
     def parse(self, value: object, directory: str) -> str | int:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         if isinstance(value, int):
             return Integer(0, 255).parse(value, directory)
         reason: str = choice(*RETRY_REASONS).parse(value, directory)
         return reason
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return f"an exit code, or {choice(*RETRY_REASONS).describe()}"

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from supervisor.config.files.substitute import Substituted
 from supervisor.config.problems import Invalid, InvalidParts, nearest
-from supervisor.config.substitute import Substituted
-from supervisor.config.values import Duration, FilePath, Integer, Signal, Size, Text, ValueType
+from supervisor.config.value_types.values import Duration, FilePath, Integer, Signal, Size, Text, ValueType
 from supervisor.dataclass import dataclass
 
 UNLIMITED: Final = -1
@@ -121,11 +121,11 @@ class Seconds:
     """A duration, in seconds, rounded up."""
 
     def parse(self, value: object, directory: str) -> int:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return -(-Duration(low_ms=1).parse(value, directory) // 1000)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return Duration().describe()
 
 
@@ -136,11 +136,11 @@ class Amount:
     low: int = 0
 
     def parse(self, value: object, directory: str) -> int:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return UNLIMITED if value == "unlimited" else Size(self.low, _TB).parse(value, directory)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return f'{Size(self.low, _TB).describe()}, or "unlimited"'
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from supervisor.config.listen import check_exposed
-from supervisor.config.positions import KeyPath
+from supervisor.config.files.positions import KeyPath
 from supervisor.config.problems import Invalid
-from supervisor.config.values import Text
+from supervisor.config.value_types.listen import check_exposed
+from supervisor.config.value_types.values import Text
 from supervisor.dataclass import dataclass
 
 _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?", re.ASCII)
@@ -39,7 +39,7 @@ class Network:
     """A network in CIDR notation, or one address."""
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
         try:
             network = ipaddress.ip_network(text)
@@ -50,7 +50,7 @@ class Network:
         return str(network)
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
 
 
@@ -59,7 +59,7 @@ class HostName:
     """A name or numeric address, without a port."""
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = Text(limit=_MAX_HOST, empty=False, what=self.describe()).parse(value, directory).lower()
         try:
             return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
@@ -69,7 +69,7 @@ class HostName:
         return text
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a host name without a port such as "jobs.example.com" or "*.example.com"'
 
 
@@ -78,7 +78,7 @@ class BasePath:
     """A path prefix: with a slash in front, and none at the end."""
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = Text(limit=200, what=self.describe()).parse(value, directory).rstrip("/")
         parts = text.split("/")
         if text and (not _BASE_PATH.fullmatch(text) or "." in parts or ".." in parts):
@@ -86,7 +86,7 @@ class BasePath:
         return text
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'a path such as "/jobs"'
 
 
@@ -95,7 +95,7 @@ class Url:
     """An http or https address without a query, a fragment or a password."""
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
         try:
             parts = urlsplit(text)
@@ -111,5 +111,5 @@ class Url:
         return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
     def describe(self) -> str:
-        """See :class:`supervisor.config.values.ValueType`."""
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
         return 'an address such as "https://example.com/jobs"'
