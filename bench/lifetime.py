@@ -15,7 +15,7 @@ import psutil
 from bench.client import Failed
 from bench.daemon import DISK, Daemon, title, toml
 from bench.measure import Row, in_turn, latency_rows, limit_row
-from supervisor.cli.boot.runtimedir import places
+from supervisor.startup.runtime_directory import places
 
 SLEEP = ["/bin/sleep", "1000000"]
 SERVICES = "".join(f"[services.s{n}]\nrun = {toml(SLEEP)}\nhealthy_after = '1s'\n" for n in range(10))

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from supervisor.cli.boot import ahead
+from supervisor.startup import api_ahead
 
 
 def _open_what_is_closed() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):  # what an encoding does not have is no reason to end
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    with ahead.starting(sys.argv[1:], os.environ):
+    with api_ahead.starting(sys.argv[1:], os.environ):
         from supervisor.cli.main import cli
 
         cli(prog_name="ringward")

@@ -12,7 +12,7 @@ from typing import IO, Any
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.boot.refusal import Cause, NotStarted
+from supervisor.startup.refusal import Cause, NotStarted
 
 _CODES = {
     Cause.CONFIGURATION: exit_codes.CONFIG,

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.boot.refusal import NotStarted
 from supervisor.cli.failure import Failure, startup_failure
 from supervisor.cli.settings import Settings, client_options
 from supervisor.cli.suggesting import SuggestingGroup, with_suggestion
+from supervisor.startup.refusal import NotStarted
 from supervisor.version import VERSION
 
 COMMANDS = {

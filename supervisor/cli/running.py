@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from supervisor.cli import exit_codes
-from supervisor.cli.boot.runtimedir import places
 from supervisor.cli.failure import Failure
+from supervisor.startup.runtime_directory import places
 
 _TITLE = b"ringward supervisor"
 _ANSWER = "upgrade.json"

@@ -11,12 +11,12 @@ from store.errors import Replaced, StoreError
 from store.store_thread import StoreThread
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.new_history import new_history_allowed
 from supervisor.scheduler.commit import Committer
 from supervisor.scheduler.database_file import REPLACED, no_problem, note_file, tell_problem
 from supervisor.scheduler.engine import Engine
 from supervisor.scheduler.loop import Loop
 from supervisor.scheduler.notices import Notices
+from supervisor.startup.new_history import new_history_allowed
 
 LOOK_MS = 2000
 

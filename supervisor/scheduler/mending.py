@@ -30,11 +30,11 @@ from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Boot
-from supervisor.new_history import allow_new_history, new_history_allowed
 from supervisor.scheduler.announce import announced
 from supervisor.scheduler.commit import Change
 from supervisor.scheduler.database_file import REPLACED, forget_file, no_problem, note_file, noted_file
 from supervisor.scheduler.notices import Notices
+from supervisor.startup.new_history import allow_new_history, new_history_allowed
 
 if TYPE_CHECKING:
     from store.recovery.salvage import Salvaged

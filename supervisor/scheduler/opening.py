@@ -10,10 +10,10 @@ from store.recovery.replaced_files import NO_FILE, file_of
 from supervisor.config.model import Config
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.new_history import new_history_allowed
 from supervisor.scheduler.database_file import tell_problem
 from supervisor.scheduler.mending import open_mended
 from supervisor.scheduler.rootlink import RootLink
+from supervisor.startup.new_history import new_history_allowed
 
 _RETRY_S = 1.0
 

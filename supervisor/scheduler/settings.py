@@ -6,7 +6,6 @@ What ``ringward up`` settles before the daemon starts is settled here again for 
 import os
 from dataclasses import replace
 
-from supervisor.cli.boot import settling
 from supervisor.config.files.lookup import SOCKET_NAME, data_dir
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
@@ -14,6 +13,7 @@ from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Invalid, Problem
 from supervisor.config.value_types.listen import check_exposed
 from supervisor.ipc.messages import Boot
+from supervisor.startup import host_check
 
 _FIXED: dict[str, tuple[KeyPath, str]] = {
     "data_dir": (("daemon", "data_dir"), "everything is kept in the one of before"),
@@ -39,7 +39,7 @@ def settle(config: Config, boot: Boot) -> Boot:
     password, ephemeral = boot.password, boot.password_ephemeral
     again = "password_file" not in boot.overridden and (http.password_file is not None or not ephemeral)
     asked = config if again else replace(config, http=replace(http, password_file=None))
-    settled = settling.settle(asked, {})
+    settled = host_check.settle(asked, {})
     if again:
         password, ephemeral = settled.password.value, settled.password.ephemeral
     directory = boot.data_dir

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from supervisor.parents import make_parents
 from supervisor.service.plan import NAME, File, Plan
 from supervisor.service.stamp import unchanged
+from supervisor.startup.parent_directories import make_parents
 
 _MAX_CHARS = 1 << 20
 

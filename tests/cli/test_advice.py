@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.cli.boot.advice import cut_short, missing
-from supervisor.cli.boot.controllers import available
 from supervisor.config.load import load
+from supervisor.startup.advice import cut_short, missing
+from supervisor.startup.cgroup_controllers import available
 from tests.cli.conftest import Ringward
 
 NOW_MS = 1_764_000_000_000
@@ -123,7 +123,7 @@ def test_limits_that_are_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyP
     elsewhere = (
         "[launchers.l]\npreset = 'ssh'\nhost = 'h'\n[tasks.b]\nrun = 'x'\nlauncher = 'l'\nlimits = { cpu = 1 }\n"
     )
-    monkeypatch.setattr("supervisor.cli.boot.advice.available", lambda: frozenset({"cpu", "io"}))
+    monkeypatch.setattr("supervisor.startup.advice.available", lambda: frozenset({"cpu", "io"}))
     message = "limits.memory is not applied: no cgroup with the memory controller is available"
     assert warned(tmp_path, text + elsewhere) == [(3, "tasks.a.limits", message)]
     assert len(warned(tmp_path, "[daemon]\ncgroups = 'off'\n" + text)) == 2

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.boot import ahead
 from supervisor.ipc import child_process
 from supervisor.ipc.child_process import Offspring
+from supervisor.startup import api_ahead
 from tests.root.test_shortage import BOOT
 from tests.waiting import until
 
 
 @contextlib.contextmanager
 def starting() -> Iterator[Offspring]:
-    with ahead.starting(["up"], {**os.environ, "RINGWARD_PASSWORD": "secret"}):
-        server = ahead.started()
+    with api_ahead.starting(["up"], {**os.environ, "RINGWARD_PASSWORD": "secret"}):
+        server = api_ahead.started()
         assert server is not None
         yield server
-    assert ahead.started() is None
+    assert api_ahead.started() is None
 
 
 def descriptors(pid: int) -> set[str]:
@@ -69,14 +69,14 @@ def test_one_that_has_ended_is_the_roots_to_see() -> None:
     with starting() as server:
         os.kill(server.pid, signal.SIGKILL)
         assert select.select([server.pidfd], [], [], 30)[0]
-        ahead.say_hello(server, BOOT, [])
+        api_ahead.say_hello(server, BOOT, [])
 
 
 @pytest.mark.parametrize("arguments", [["ps"], ["up", "--help"], []])
 def test_other_commands(arguments: list[str]) -> None:
     """They need none."""
-    with ahead.starting(arguments, os.environ):
-        assert ahead.started() is None
+    with api_ahead.starting(arguments, os.environ):
+        assert api_ahead.started() is None
 
 
 def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,5 +86,5 @@ def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(child_process, "start", refuse)
-    with ahead.starting(["up"], os.environ):
-        assert ahead.started() is None
+    with api_ahead.starting(["up"], os.environ):
+        assert api_ahead.started() is None

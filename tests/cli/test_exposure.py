@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.cli.boot.tls import certificate_names
 from supervisor.config.problems import Unusable
+from supervisor.startup.certificate import certificate_names
 from tests.cli.test_up import Up, boot_of, shared_memory, up
 from tests.support.paths import TLS
 

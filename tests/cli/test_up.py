@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from supervisor.cli import exit_codes
-from supervisor.cli.boot import datadir, runtimedir, secret
-from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
 from supervisor.doctor import data
 from supervisor.ipc import listening_sockets
 from supervisor.ipc.messages import Boot
+from supervisor.startup import data_directory, password, runtime_directory
+from supervisor.startup.refusal import Cause, NotStarted
 
 CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
 
@@ -68,7 +68,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
-    monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: [str(shared_memory / "ringward")])
+    monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: [str(shared_memory / "ringward")])
 
     def call(*args: str, config: str = CONFIG) -> Outcome:
         path = tmp_path / "ringward.toml"
@@ -277,7 +277,7 @@ class TestPassword:
     def test_the_file_is_read(self, tmp_path: Path) -> None:
         """Its first line."""
         (tmp_path / "pw").write_text("open-sesame\r\nmore\n")
-        found = secret.settle({}, str(tmp_path / "pw"))
+        found = password.settle({}, str(tmp_path / "pw"))
         assert (found.value, found.ephemeral, found.origin) == ("open-sesame", False, f"from {tmp_path / 'pw'}")
         assert "open-sesame" not in repr(found)
 
@@ -285,28 +285,28 @@ class TestPassword:
     def test_short_ones_are_refused(self, tmp_path: Path, value: str, message: str) -> None:
         """Also an empty variable: it was meant to set one."""
         with pytest.raises(Unusable, match=message):
-            secret.settle({"RINGWARD_PASSWORD": value}, None)
+            password.settle({"RINGWARD_PASSWORD": value}, None)
         (tmp_path / "pw").write_text(f"{value}\n")
         with pytest.raises(Unusable, match=message):
-            secret.settle({}, str(tmp_path / "pw"))
+            password.settle({}, str(tmp_path / "pw"))
 
     def test_one_that_is_no_text_is_refused(self) -> None:
         """Before an API server that could not check it is started again and again."""
         with pytest.raises(Unusable, match="RINGWARD_PASSWORD is no UTF-8 text"):
-            secret.settle({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
+            password.settle({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
 
     def test_files_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
         """With the path."""
         (tmp_path / "binary").write_bytes(b"\xff" * 10)
         for name in ("missing", "binary", "."):
             with pytest.raises(Unusable, match=str(tmp_path)):
-                secret.settle({}, str(tmp_path / name))
+                password.settle({}, str(tmp_path / name))
 
 
 class TestDataDirectory:
     def test_parents_are_made(self, tmp_path: Path) -> None:
         """Only the directory itself is closed to others."""
-        datadir.prepare(str(tmp_path / "a/b"))
+        data_directory.prepare(str(tmp_path / "a/b"))
         assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o700
         assert list((tmp_path / "a/b").iterdir()) == []
 
@@ -315,7 +315,7 @@ class TestDataDirectory:
         (tmp_path / "file").touch()
         for name in ("file", "file/below", "file/far/below"):
             with pytest.raises(NotStarted, match="is no directory or lies in none") as caught:
-                datadir.prepare(str(tmp_path / name))
+                data_directory.prepare(str(tmp_path / name))
             assert caught.value.cause is Cause.DATA_DIRECTORY
 
     def test_one_that_everybody_may_write_to_is_refused(self, tmp_path: Path) -> None:
@@ -323,14 +323,14 @@ class TestDataDirectory:
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o777)
         with pytest.raises(NotStarted, match="chmod o-w"):
-            datadir.prepare(str(tmp_path / "open"))
+            data_directory.prepare(str(tmp_path / "open"))
 
     def test_one_for_everybody_stays_so(self, tmp_path: Path) -> None:
         """As /tmp: the data directory is to be another one."""
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o1777)
         with pytest.raises(NotStarted, match="name a directory of its own"):
-            datadir.prepare(str(tmp_path / "open"))
+            data_directory.prepare(str(tmp_path / "open"))
         finding = data.directory(str(tmp_path / "open"))
         assert (finding.verdict, finding.remedy) == ("fail", "name a directory of its own with data_dir")
 
@@ -352,7 +352,7 @@ class TestDataDirectory:
 
         monkeypatch.setattr(os, "write", write)
         with pytest.raises(NotStarted, match=message) as caught:
-            datadir.prepare(str(tmp_path / "data"))
+            data_directory.prepare(str(tmp_path / "data"))
         assert "\n" not in str(caught.value)
         assert list((tmp_path / "data").iterdir()) == []
 
@@ -360,14 +360,14 @@ class TestDataDirectory:
         """The rings and markers of what may still run carry it."""
         (tmp_path / "id").write_text("nonsense\n")
         with pytest.raises(NotStarted, match="holds no identity"):
-            datadir.identity(str(tmp_path))
+            data_directory.identity(str(tmp_path))
         assert (tmp_path / "id").read_text() == "nonsense\n"
 
     def test_identities_are_ulids_in_order_of_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """26 characters of Crockford's alphabet, the time in front."""
         monkeypatch.setattr("time.time_ns", lambda: 1_469_922_850_259_000_000)
-        assert datadir.new_id()[:10] == "01ARZ3NDEK"
-        assert len(datadir.new_id()) == 26
+        assert data_directory.new_id()[:10] == "01ARZ3NDEK"
+        assert len(data_directory.new_id()) == 26
 
 
 class TestRuntimeDirectory:
@@ -376,27 +376,27 @@ class TestRuntimeDirectory:
     def test_the_places_are_tried_in_order(self) -> None:
         """Root's own first; a relative XDG_RUNTIME_DIR is none."""
         session = {"XDG_RUNTIME_DIR": "/run/user/7"}
-        assert runtimedir.places(session, 0) == ["/run/ringward", "/run/user/7/ringward", "/dev/shm/ringward-0"]
-        assert runtimedir.places({"XDG_RUNTIME_DIR": "x"}, 7) == ["/dev/shm/ringward-7"]
+        assert runtime_directory.places(session, 0) == ["/run/ringward", "/run/user/7/ringward", "/dev/shm/ringward-0"]
+        assert runtime_directory.places({"XDG_RUNTIME_DIR": "x"}, 7) == ["/dev/shm/ringward-7"]
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
     def test_a_name_that_another_user_has_taken(
         self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Another directory is made, which the next start finds again; what the other user made is left alone."""
-        monkeypatch.setattr(runtimedir, "SHARED_MEMORY", str(shared_memory))
+        monkeypatch.setattr(runtime_directory, "SHARED_MEMORY", str(shared_memory))
         mounts = tmp_path / "mountinfo"
         mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:5 / {shared_memory} rw - tmpfs tmpfs rw\n")
         taken = shared_memory / "ringward-0"
         (taken / self.ID).mkdir(parents=True)
         for path in (taken, taken / self.ID):
             os.chown(path, 12345, 12345)
-        assert runtimedir.places({}, 0) == ["/run/ringward"]
-        found = Path(runtimedir.prepare(self.ID, {}, str(mounts)))
+        assert runtime_directory.places({}, 0) == ["/run/ringward"]
+        found = Path(runtime_directory.prepare(self.ID, {}, str(mounts)))
         assert found.parent.name.startswith("ringward-0-")
         assert [stat.S_IMODE(path.stat().st_mode) for path in (found, found.parent)] == [0o700] * 2
-        assert runtimedir.prepare(self.ID, {}, str(mounts)) == str(found)
-        assert runtimedir.places({}, 0) == ["/run/ringward", str(found.parent)]
+        assert runtime_directory.prepare(self.ID, {}, str(mounts)) == str(found)
+        assert runtime_directory.places({}, 0) == ["/run/ringward", str(found.parent)]
         assert list(taken.iterdir()) == [taken / self.ID]
 
     def test_only_tmpfs_will_do(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,12 +411,12 @@ class TestRuntimeDirectory:
         for name in ("with blank", "over", "disk"):
             (shared_memory / name).mkdir()
         places = [f"{shared_memory}/{name}/r" for name in ("missing", "over", "disk", "with blank")]
-        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: list(places))
-        found = runtimedir.prepare(self.ID, {}, str(mounts))
+        monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(places))
+        found = runtime_directory.prepare(self.ID, {}, str(mounts))
         assert found == f"{shared_memory}/with blank/r/{self.ID}"
         places.pop()
         with pytest.raises(NotStarted, match="on xfs, not on tmpfs") as caught:
-            runtimedir.prepare(self.ID, {}, str(mounts))
+            runtime_directory.prepare(self.ID, {}, str(mounts))
         assert "on ext4, not on tmpfs" in str(caught.value)
         assert "No such file" in str(caught.value)
 
@@ -425,7 +425,9 @@ class TestRuntimeDirectory:
     ) -> None:
         """Nobody else can prepare the place for us."""
         names = ["link", "file", "open", "foreign"]
-        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: [str(shared_memory / name) for name in names])
+        monkeypatch.setattr(
+            runtime_directory, "places", lambda _environ, _euid: [str(shared_memory / name) for name in names]
+        )
         (shared_memory / "target").mkdir()
         (shared_memory / "link").symlink_to("target")
         (shared_memory / "file").touch()
@@ -437,7 +439,7 @@ class TestRuntimeDirectory:
         else:
             names.pop()
         with pytest.raises(NotStarted) as caught:
-            runtimedir.prepare(self.ID, {})
+            runtime_directory.prepare(self.ID, {})
         assert caught.value.cause is Cause.DATA_DIRECTORY
         expected = ["link is no directory", "file is no directory", "open is writable by others"]
         for text in expected + ["foreign belongs to user 12345"] * (os.geteuid() == 0):
@@ -446,14 +448,14 @@ class TestRuntimeDirectory:
     def test_a_place_once_chosen_is_kept(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a crash left behind is found, whatever the environment says today."""
         bases = [str(shared_memory / "first"), str(shared_memory / "second")]
-        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: list(bases))
+        monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(bases))
         (shared_memory / "second" / self.ID).mkdir(parents=True, mode=0o700)
-        assert runtimedir.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"
+        assert runtime_directory.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"
 
     def test_paths_too_long_for_sockets_are_passed_over(
         self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A socket's path has 107 bytes."""
         bases = [str(shared_memory / ("x" * 80)), str(shared_memory / "y")]
-        monkeypatch.setattr(runtimedir, "places", lambda _environ, _euid: list(bases))
-        assert runtimedir.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"
+        monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(bases))
+        assert runtime_directory.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from logring.reader import LogReader
-from supervisor.cli.boot.runtimedir import places
+from supervisor.startup.runtime_directory import places
 from tests.e2e.daemon import program
 from tests.e2e.frozen import FrozenLogs, why_not
 from tests.waiting import until

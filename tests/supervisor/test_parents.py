@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.boot import datadir
-from supervisor.cli.boot.refusal import NotStarted
 from supervisor.service import placing
 from supervisor.service.plan import File
+from supervisor.startup import data_directory
+from supervisor.startup.refusal import NotStarted
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def open_umask() -> Iterator[None]:
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize(
     "make",
-    [lambda path: datadir.prepare(str(path)), lambda path: placing.put(str(path), File(str(path), "text"))],
+    [lambda path: data_directory.prepare(str(path)), lambda path: placing.put(str(path), File(str(path), "text"))],
     ids=["data", "service"],
 )
 def test_nobody_else_can_put_something_in_its_place(tmp_path: Path, make: Callable[[Path], None]) -> None:
@@ -36,4 +36,4 @@ def test_what_is_no_directory(tmp_path: Path) -> None:
     """It is named."""
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(NotStarted, match="link"):
-        datadir.prepare(str(tmp_path / "link" / "below" / "data"))
+        data_directory.prepare(str(tmp_path / "link" / "below" / "data"))

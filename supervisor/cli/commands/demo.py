@@ -199,7 +199,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
 
 def _address(data: str) -> str:
     """Where it listens: the port is the kernel's choice."""
-    from supervisor.cli.boot.runtimedir import places
+    from supervisor.startup.runtime_directory import places
 
     with open(os.path.join(data, "id"), encoding="ascii") as file:
         daemon_id = file.read().strip()

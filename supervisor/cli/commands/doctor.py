@@ -13,9 +13,9 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 from supervisor.ipc.counted import counted
 
 if TYPE_CHECKING:
-    from supervisor.cli.boot.api_user import ApiUser
     from supervisor.config.model import Config
     from supervisor.doctor.finding import Finding
+    from supervisor.startup.api_user import ApiUser
 
 _MOST_WARNINGS = 20
 
@@ -45,11 +45,11 @@ def command(settings: Settings, as_json: bool) -> int:
 
 
 def _findings(settings: Settings) -> Iterator["Finding"]:
-    from supervisor.cli.boot.runtimedir import places
     from supervisor.config.files.lookup import data_dir
     from supervisor.doctor import data, host
     from supervisor.doctor.clock import clock
     from supervisor.host.shared_memory import file_system_types
+    from supervisor.startup.runtime_directory import places
 
     finding, config, workers = _configuration(settings)
     yield finding
@@ -72,18 +72,18 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
 
 def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser | None]":
     """How it is, and what it comes to if it is valid. Who else may write it is looked at when it is read."""
-    from supervisor.cli.boot import settling
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
     from supervisor.config.problems import ConfigError
     from supervisor.doctor.finding import Finding
+    from supervisor.startup import host_check
 
     try:
         config = load(require_config(settings.config, os.environ))
-        settled = settling.settle(config, os.environ)
+        settled = host_check.settle(config, os.environ)
         directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
-        settling.check_places(config, directory)
-        workers = settling.reaching(settled.api_user, config, directory)
+        host_check.check_places(config, directory)
+        workers = host_check.reaching(settled.api_user, config, directory)
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""
@@ -95,8 +95,8 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
 
 def _advice(config: "Config") -> Iterator["Finding"]:
     """What the configuration warns of; as one line where there is nothing."""
-    from supervisor.cli.boot import advice
     from supervisor.doctor.finding import Finding
+    from supervisor.startup import advice
 
     what = "runs"
     warnings = [*config.warnings, *advice.missing(config, os.environ)]
@@ -122,9 +122,9 @@ def _workers(user: "ApiUser") -> "Finding":
 
 
 def _installation() -> "Finding":
-    from supervisor.cli.boot.refusal import NotStarted
-    from supervisor.cli.boot.rival import refuse_rival
     from supervisor.doctor.finding import Finding
+    from supervisor.startup.refusal import NotStarted
+    from supervisor.startup.rival_package import refuse_rival
     from supervisor.version import VERSION
 
     try:

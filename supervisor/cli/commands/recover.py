@@ -47,7 +47,7 @@ def allow(directory: str, *, allowed: bool = True) -> None:
     Raises:
         Failure: that is not permitted, or not possible.
     """
-    from supervisor.new_history import allow_new_history
+    from supervisor.startup.new_history import allow_new_history
 
     try:
         allow_new_history(directory, allowed=allowed)

@@ -17,11 +17,11 @@ from supervisor.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from supervisor.cli.boot.api_user import ApiUser
-    from supervisor.cli.boot.secret import Password
     from supervisor.config.model import Config
     from supervisor.config.problems import Invalid, Problem
     from supervisor.ipc.messages import Boot
+    from supervisor.startup.api_user import ApiUser
+    from supervisor.startup.password import Password
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -74,12 +74,22 @@ def _begin(
     settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, new_history: bool, as_json: bool
 ) -> None:
     """Settle everything, have the API server serve, and become the root."""
-    from supervisor.cli.boot import advice, datadir, descriptors, runtimedir, secret, settling, sharing
-    from supervisor.cli.boot.rival import refuse_rival
     from supervisor.cli.commands.recover import allow
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
     from supervisor.ipc.messages import Boot
+    from supervisor.startup import (
+        advice,
+        api_access,
+        data_directory,
+        descriptors,
+        host_check,
+        runtime_directory,
+    )
+    from supervisor.startup import (
+        password as secret,
+    )
+    from supervisor.startup.rival_package import refuse_rival
 
     refuse_rival()
     descriptors.require()
@@ -90,31 +100,31 @@ def _begin(
         config = load(require_config(settings.config, os.environ))
     _check_exposed(addresses, config)
     with config_errors():
-        settled = settling.settle(config, os.environ)
+        settled = host_check.settle(config, os.environ)
     directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
     with config_errors():
-        http_socket = settling.check_places(config, directory)
+        http_socket = host_check.check_places(config, directory)
     _check_text(directory, exit_codes.DATA_DIR)
-    datadir.prepare(directory)
-    lock = datadir.take_lock(directory)
+    data_directory.prepare(directory)
+    lock = data_directory.take_lock(directory)
     if new_history and config.storage.database is not None:
         raise click.BadParameter("the history is in PostgreSQL; restore it there", param_hint="--new-history")
     allow(directory, allowed=new_history)
     with config_errors():
-        api_user = settling.reaching(settled.api_user, config, directory)
+        api_user = host_check.reaching(settled.api_user, config, directory)
     shared = api_user.account is not None
-    daemon_id = datadir.identity(directory)
+    daemon_id = data_directory.identity(directory)
     try:
-        place = runtimedir.take(daemon_id, os.environ, shared=shared)
-    except runtimedir.Taken:
-        daemon_id = datadir.renew(directory)
+        place = runtime_directory.take(daemon_id, os.environ, shared=shared)
+    except runtime_directory.Taken:
+        daemon_id = data_directory.renew(directory)
         click.echo(f"{directory} is a copy of a data directory whose daemon runs: from now on it has an id of its own")
-        place = runtimedir.take(daemon_id, os.environ, shared=shared)
+        place = runtime_directory.take(daemon_id, os.environ, shared=shared)
     boot = Boot(
         daemon_id=daemon_id,
         data_dir=directory,
         runtime_dir=place.path,
-        runtime_bases=runtimedir.bases(daemon_id, os.environ, shared=shared),
+        runtime_bases=runtime_directory.bases(daemon_id, os.environ, shared=shared),
         config_path=config.path,
         listen=addresses or list(config.http.listen),
         http_socket=http_socket,
@@ -141,7 +151,7 @@ def _begin(
         password=settled.password.value,
         password_ephemeral=settled.password.ephemeral,
         token=os.urandom(32).hex(),
-        run_token_key=datadir.run_token_key(directory),
+        run_token_key=data_directory.run_token_key(directory),
         started_at=time.time_ns() // 1_000_000,
         overridden=[
             key
@@ -154,9 +164,9 @@ def _begin(
         ],
     )
     try:
-        sharing.share(boot)
+        api_access.share(boot)
     except OSError as err:
-        raise datadir.unusable(directory, err) from err
+        raise data_directory.unusable(directory, err) from err
     warnings = [*config.warnings, *advice.missing_soon(config, os.environ, _ADVICE_S)]
     _banner(boot, config, settled.password, api_user, warnings, as_json=as_json)
     _become_root(boot, lock, place.lock, ready_fd)
@@ -287,11 +297,11 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     Raises:
         Failure: an address cannot be bound.
     """
-    from supervisor.cli.boot import ahead
-    from supervisor.cli.boot.secret import VARIABLE
     from supervisor.host import signal_sets
     from supervisor.ipc import stale_helpers
     from supervisor.ipc.listening_sockets import CannotListen, listen
+    from supervisor.startup import api_ahead
+    from supervisor.startup.password import VARIABLE
 
     # A signal waits for the root, instead of ending this process, or Python with a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)
@@ -300,14 +310,14 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
         if killed:
             names = ", ".join(map(str, killed))
             click.echo(f"ringward: ended what a supervisor that was killed has left: {names}", err=True)
-        api = ahead.started()
+        api = api_ahead.started()
         if api is not None:
             stale_helpers.note(
                 boot.runtime_dir, stale_helpers.API, api.pid
             )  # before it has what the next start would miss
         listeners = listen(boot)
         if api is not None:
-            ahead.say_hello(api, boot, listeners)
+            api_ahead.say_hello(api, boot, listeners)
         fds = [sock.fileno() for sock in listeners]
         server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
         memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})

@@ -18,19 +18,19 @@ from supervisor.ipc.counted import counted
 @pass_settings
 def command(settings: Settings, file: str | None, as_json: bool) -> int:
     """Check the configuration: everything that is wrong, with its place and what to do."""
-    from supervisor.cli.boot import advice, settling
     from supervisor.cli.tables import show_json
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
     from supervisor.config.problems import ConfigError
+    from supervisor.startup import advice, host_check
 
     try:
         path = require_config(file or settings.config, os.environ)
         config = load(path)
-        settled = settling.settle(config, os.environ)
+        settled = host_check.settle(config, os.environ)
         directory = data_dir(None, config.daemon.data_dir, os.environ)
-        settling.check_places(config, directory)
-        settling.reaching(settled.api_user, config, directory)
+        host_check.check_places(config, directory)
+        host_check.reaching(settled.api_user, config, directory)
         warnings = [
             *config.warnings,
             *advice.missing(config, os.environ),

@@ -7,8 +7,8 @@ import os
 import stat
 
 from logring.logfile.file_owner import FOR_READERS, LISTED_FOR_READERS, readers_of
-from supervisor.cli.boot.api_user import LOGS
 from supervisor.ipc.messages import Boot
+from supervisor.startup.api_user import LOGS
 
 _PRIVATE = 0o700
 _PASSABLE = 0o711

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from supervisor.cli.boot.controllers import BY_CGROUP, available
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import Problem
+from supervisor.startup.cgroup_controllers import BY_CGROUP, available
 
 Unit = Task | Service
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.host.shared_memory import MOUNTS, Unfit, file_system_types, fit
 from supervisor.ipc.messages import LOCK
+from supervisor.startup.refusal import Cause, NotStarted
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the owner and mode of what lies there are checked
 

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-from supervisor.cli.boot.refusal import Cause, NotStarted
+from supervisor.startup.refusal import Cause, NotStarted
 
 _RIVAL = re.compile(r"supervisor-(?P<version>[^-]+)(-.+)?\.(dist-info|egg-info|egg)", re.IGNORECASE)
 """Its metadata."""

@@ -17,7 +17,7 @@ def hosts_of(http: Http) -> list[str]:
     if http.external_url is not None:
         hosts.append(urlsplit(http.external_url).hostname or "")
     if http.tls_cert is not None and http.tls_key is not None:
-        from supervisor.cli.boot.tls import certificate_names  # with OpenSSL: 8 ms of every start
+        from supervisor.startup.certificate import certificate_names  # with OpenSSL: 8 ms of every start
 
         hosts += certificate_names(http.tls_cert, http.tls_key)
     return list(dict.fromkeys(hosts))

@@ -2,8 +2,8 @@
 
 import resource
 
-from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.host.nofile import LEAST
+from supervisor.startup.refusal import Cause, NotStarted
 
 
 def require() -> None:

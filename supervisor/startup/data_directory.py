@@ -7,9 +7,9 @@ import pwd
 import stat
 import time
 
-from supervisor.cli.boot.refusal import Cause, NotStarted
 from supervisor.ipc import run_token
-from supervisor.parents import make_parents
+from supervisor.startup.parent_directories import make_parents
+from supervisor.startup.refusal import Cause, NotStarted
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_CHARS = 26

@@ -6,15 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from supervisor.cli.boot import api_user, exposure, secret
-from supervisor.cli.boot.api_user import ApiUser
-from supervisor.cli.boot.secret import Password
 from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem, Unusable
 from supervisor.dataclass import dataclass
+from supervisor.startup import api_user, exposure
+from supervisor.startup import password as secret
+from supervisor.startup.api_user import ApiUser
+from supervisor.startup.password import Password
 
 MAX_SOCKET_PATH_BYTES = 107
 """sun_path of unix(7), less the closing NUL."""
