@@ -23,8 +23,8 @@ import time
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from supervisor.root.channels import widen
-from supervisor.root.runlog import Shape
+from supervisor.root.output.channels import widen
+from supervisor.root.output.run_log import Shape
 
 SHARED_MEMORY = "/dev/shm"
 SHAPE = Shape.of(1 << 30, 1 << 30)

@@ -20,7 +20,7 @@ _GUNICORNS = {"gunicorn", "ssl", "email", "http", "importlib.metadata"}
 _WORKERS = _GUNICORNS | {"gevent", "falcon", "zope", "asyncio", "msgspec"}
 
 PROCESSES = {
-    "supervisor.root.daemon": _EVERYTHING | {"logging", "subprocess", "pathlib", "decimal"},
+    "supervisor.root.assembly": _EVERYTHING | {"logging", "subprocess", "pathlib", "decimal"},
     "supervisor.root.spawner": _EVERYTHING | {"subprocess", "pathlib", "json", "dataclasses", "typing"},
     "supervisor.scheduler.__main__": (_EVERYTHING - _STORE - _CONFIG) | _FOR_OTHERS,
     "supervisor.janitor.__main__": _EVERYTHING - _STORE - {"compression.zstd", "backports.zstd"},

@@ -138,7 +138,7 @@ def command_line(
 
     Args:
         argv: the command to execute in the end.
-        status_pipe: standard input is the status pipe of :mod:`supervisor.root.shim`, on which problems are told.
+        status_pipe: standard input is the status pipe of :mod:`supervisor.root.spawn.shim`, on which problems are told.
         user: user, group and groups to change to.
         cwd: the directory to enter.
         stdin: the file to open as standard input, or its descriptor, which is 4.

@@ -4,10 +4,9 @@ The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (des
 server is, which may run already (:class:`supervisor.ipc.child_process.Offspring`), or null. The locks of the data
 directory and of the runtime directory are inherited and held by simply staying open. The last one hears when the daemon
 is ready.
-With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.upgrade`), with ``--check FD`` it
-only tries whether it could.
-Exit statuses: 0 after a clean shutdown, 73 when the scheduler cannot use the data directory, 70 after a defect of its
-own.
+With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.handover.upgrade`), with ``--check
+FD`` it only tries whether it could. Exit statuses: 0 after a clean shutdown, 73 when the scheduler cannot use the data
+directory, 70 after a defect of its own.
 """
 
 import contextlib
@@ -25,10 +24,10 @@ from supervisor.ipc.child_process import Offspring
 from supervisor.ipc.listening_sockets import inherited
 from supervisor.ipc.messages import Boot
 from supervisor.ipc.stale_helpers import API
-from supervisor.root.daemon import run
-from supervisor.root.fdstore import handed_back
-from supervisor.root.helpers import Helper
-from supervisor.root.inherited import Inherited, check
+from supervisor.root.assembly import run
+from supervisor.root.handover.fd_store import handed_back
+from supervisor.root.handover.load import Inherited, check
+from supervisor.root.helper_processes import Helper
 
 
 def _close_on_exec() -> None:

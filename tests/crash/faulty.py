@@ -35,7 +35,7 @@ def _plan(path: str) -> str:
 
 def fail(path: str) -> None:
     """Let a thread of this root end by a defect on SIGUSR1."""
-    from supervisor.root.control import Control
+    from supervisor.root.loop.control_thread import Control
 
     whole = Control._on_signals
 
@@ -61,7 +61,7 @@ def main() -> None:
         elif _plan(plan) == "early":
             _hang(plan)
         else:
-            from supervisor.root.inherited import Inherited
+            from supervisor.root.handover.load import Inherited
 
             Inherited.take_up = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
     sys.argv = [module, *rest]

@@ -74,10 +74,10 @@ def follow(hands: Hands) -> None:
 def main() -> None:
     clock, _, _, module, *rest = sys.argv[1:]
     if module == "supervisor.root":
-        from supervisor.root import helpers
+        from supervisor.root import helper_processes
 
         sys.executable = os.environ["HANDS_PYTHON"]
-        helpers._DELAYS_S = (0.0,)  # type: ignore[assignment]
+        helper_processes._DELAYS_S = (0.0,)  # type: ignore[assignment]
     elif module == "supervisor.scheduler":
         follow(Hands(clock))
     sys.argv = [module, *rest]

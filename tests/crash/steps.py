@@ -133,10 +133,10 @@ def after_sending(plan: Plan) -> None:
 def main() -> None:
     plan, _, _, module, *rest = sys.argv[1:]
     if module == "supervisor.root":
-        from supervisor.root import helpers
+        from supervisor.root import helper_processes
 
         sys.executable = os.environ["STEPS_PYTHON"]
-        helpers._DELAYS_S = (0.0,)  # type: ignore[assignment]
+        helper_processes._DELAYS_S = (0.0,)  # type: ignore[assignment]
     elif module == "supervisor.scheduler":
         label_steps(Plan(plan))
     sys.argv = [module, *rest]

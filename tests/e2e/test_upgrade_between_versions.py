@@ -166,7 +166,7 @@ def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
     """A version with another name for an attribute and one more field takes all over, and hands it back as it was."""
     daemon = Installation(tmp_path)
     try:
-        schema = {"supervisor/root/schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
+        schema = {"supervisor/root/handover/schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
         daemon.add("changed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"'), **schema})
         renamed(tmp_path / "changed/supervisor/root", "hurried", "in_a_hurry")
         assert "in_a_hurry" in (tmp_path / "changed/supervisor/root/stop.py").read_text()

@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 from tests.waiting import until
 
 NEWER = {"supervisor/version.py": (f'"{VERSION}"', '"99.0"')}
-CONTROL, HANDOVER = "supervisor/root/control.py", "supervisor/root/handover.py"
+CONTROL, HANDOVER = "supervisor/root/loop/control_thread.py", "supervisor/root/handover/table.py"
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
 def test_a_program_that_cannot_be_executed(daemon: Installation) -> None:
     """When the kernel refuses at the last moment, everything goes on as before."""
     gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
-    daemon.add("gone", {"supervisor/root/inherited.py": ("    return 0\n", gone)})
+    daemon.add("gone", {"supervisor/root/handover/load.py": ("    return 0\n", gone)})
     run = begin(daemon)
     daemon.install("gone")
     os.kill(daemon.pid, signal.SIGUSR2)

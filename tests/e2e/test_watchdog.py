@@ -72,7 +72,7 @@ def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> Non
     left.kill()
     said = daemon.output.read_text()
     assert "Fatal Python error: Aborted" in said
-    assert "supervisor/root/watch.py" in said
+    assert "supervisor/root/loop/epoll_watch.py" in said
 
 
 def test_a_shutdown_that_makes_progress(daemon: Watched, manager: Manager) -> None:

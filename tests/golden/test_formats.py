@@ -19,10 +19,9 @@ from store.tokens import all_tokens
 from supervisor.host.cgroups import Usage
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.ipc.recent_starts import begun
-from supervisor.root.inherited import Inherited
-from supervisor.root.instances import Phase
-from supervisor.root.record import FORMAT, Record
-from supervisor.root.schema import (
+from supervisor.root.handover.load import Inherited
+from supervisor.root.handover.record_memory import FORMAT, Record
+from supervisor.root.handover.schema import (
     CgroupState,
     ExactState,
     RunDetails,
@@ -35,6 +34,7 @@ from supervisor.root.schema import (
     plain_state,
     unpacked,
 )
+from supervisor.root.process.managed_process import Phase
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 TASKS = {"s", "stopped", "line", "pipe", "terminal", "secret"}

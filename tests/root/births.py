@@ -10,13 +10,13 @@ import pytest
 from supervisor.host.cgroups import Cgroup
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Spawn
-from supervisor.root import spares
-from supervisor.root import starts as starting
-from supervisor.root.ear import Ear
-from supervisor.root.quarters import Quarters
-from supervisor.root.spawn import Started
-from supervisor.root.starts import Start, Starts
-from supervisor.root.watch import Watch
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.process.notify_socket import Ear
+from supervisor.root.spawn import prefork
+from supervisor.root.spawn import start_queue as starting
+from supervisor.root.spawn.posix_spawn import Started
+from supervisor.root.spawn.start_queue import Start, Starts
 from tests.waiting import until
 
 DAEMON = "01TESTTESTTESTTESTTESTTEST"
@@ -135,8 +135,8 @@ def nursery() -> Iterator[Nursery]:
             with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
                 os.set_inheritable(fd, False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spares, "_PATIENCE_S", 3600.0)
-        for module in (spares, starting):
+        patch.setattr(prefork, "_PATIENCE_S", 3600.0)
+        for module in (prefork, starting):
             patch.setattr(module, "_END_S", 60.0)
         patch.setattr(starting, "_HOLD_S", 3600.0)
         one = Nursery()

@@ -10,10 +10,10 @@ from logring.reader import LogReader
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Spawn
-from supervisor.root.diskroom import DiskRoom
-from supervisor.root.files import FileThread
-from supervisor.root.pump import Pump
-from supervisor.root.runlog import RunLog
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.output.run_log import RunLog
 from tests.waiting import until
 
 LINE = b"x" * 99 + b"\n"

@@ -15,8 +15,8 @@ from supervisor.host import cgroups
 from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
 from supervisor.host.procfs import Process, look, send
 from supervisor.ipc.log_line import Log
-from supervisor.root.adoption import limit_again
-from supervisor.root.instances import Instance
+from supervisor.root.handover.recover import limit_again
+from supervisor.root.process.managed_process import Instance
 from tests.waiting import until
 
 

@@ -16,19 +16,19 @@ from supervisor.ipc.child_process import Offspring
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame, Spawn, encode
-from supervisor.root.control import Control
-from supervisor.root.diskroom import DiskRoom
-from supervisor.root.estate import RunRecords
-from supervisor.root.fdstore import Store
-from supervisor.root.files import FileThread
-from supervisor.root.helpers import Helper
-from supervisor.root.instances import Instance, Phase
-from supervisor.root.lives import Lives
-from supervisor.root.pump import Pump
-from supervisor.root.quarters import Quarters
-from supervisor.root.timers import Timers
-from supervisor.root.tree import Trees
-from supervisor.root.watch import Watch
+from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.run_records import RunRecords
+from supervisor.root.helper_processes import Helper
+from supervisor.root.loop.control_thread import Control
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.timers import Timers
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.process_manager import Lives
+from supervisor.root.process.process_tree import Trees
 from tests.root.test_shortage import BOOT
 from tests.root.tracing import traced
 from tests.waiting import until
@@ -141,7 +141,7 @@ def test_a_helper_that_cannot_even_be_killed(
     bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the daemon does not wait for it for ever: a scheduler may hang on a disk."""
-    monkeypatch.setattr("supervisor.root.control._HELPER_END_S", 0.05)
+    monkeypatch.setattr("supervisor.root.loop.control_thread._HELPER_END_S", 0.05)
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))

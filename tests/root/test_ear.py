@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.ipc.messages import Spawn
-from supervisor.root.ear import BATCH, CLOSING, Ear
+from supervisor.root.process.notify_socket import BATCH, CLOSING, Ear
 from tests.waiting import until
 
 SECRET = "hunter2hunter2"
@@ -128,7 +128,7 @@ def test_what_takes_long_to_close_is_bounded(ear: Ear, monkeypatch: pytest.Monke
     """While many descriptors of a run wait for that, no more of them are taken; then it is heard again."""
     go = threading.Event()
     really = os.close
-    monkeypatch.setattr("supervisor.root.ear.os.close", lambda fd: (go.wait(), really(fd)))
+    monkeypatch.setattr("supervisor.root.process.notify_socket.os.close", lambda fd: (go.wait(), really(fd)))
     for _ in range(8):
         say(b"WATCHDOG=1", *[0])
     for _ in range(2):

@@ -21,25 +21,25 @@ from logring.reader import LogReader
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited, Spawn
-from supervisor.root import handover
-from supervisor.root.adoption import recover
-from supervisor.root.diskroom import DiskRoom
-from supervisor.root.ear import Ear
-from supervisor.root.estate import RunRecords
-from supervisor.root.fdstore import Store
-from supervisor.root.files import FileThread
-from supervisor.root.gate import Hold
-from supervisor.root.handover import Keep, NotAccepted
-from supervisor.root.instances import Instance, Phase
-from supervisor.root.lives import Lives
-from supervisor.root.pump import Pump
-from supervisor.root.reloading import Reloading
-from supervisor.root.runlog import RunLog
-from supervisor.root.schema import ExactState, exact_of, made, made_state, plain, plain_state, state_of
-from supervisor.root.tree import Trees
-from supervisor.root.trial import Trial, _reason
-from supervisor.root.upgrade import Upgrade
-from supervisor.root.watch import Watch
+from supervisor.root.handover import table as handover
+from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.recover import recover
+from supervisor.root.handover.run_records import RunRecords
+from supervisor.root.handover.schema import ExactState, exact_of, made, made_state, plain, plain_state, state_of
+from supervisor.root.handover.table import Keep, NotAccepted
+from supervisor.root.handover.trial import Trial, _reason
+from supervisor.root.handover.upgrade import Upgrade
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.output.run_log import RunLog
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.notify_socket import Ear
+from supervisor.root.process.process_manager import Lives
+from supervisor.root.process.process_tree import Trees
+from supervisor.root.service_manager.reload_signal import Reloading
 from supervisor.version import VERSION
 from tests.root.pumping import LINE, Bench
 from tests.root.test_shortage import BOOT

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from supervisor.root.instances import Instance
+from supervisor.root.process.managed_process import Instance
 from tests.root.test_control import spawn
 
 

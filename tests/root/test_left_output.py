@@ -4,7 +4,7 @@ import json
 import os
 import select
 
-from supervisor.root.left_output import LeftOutput, LeftOutputs
+from supervisor.root.output.left_output import LeftOutput, LeftOutputs
 
 
 def texts(lines: bytes) -> list[str]:

@@ -18,13 +18,14 @@ from logring.paths import ring_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
-from supervisor.root import files, pump
-from supervisor.root.channels import capacity
-from supervisor.root.diskroom import DiskRoom
-from supervisor.root.files import FileThread
-from supervisor.root.pump import Pump
-from supervisor.root.runlog import RunLog, Shape
-from supervisor.root.trouble import Trouble
+from supervisor.root.output import file_thread
+from supervisor.root.output import pump_thread as pump
+from supervisor.root.output.backpressure import Trouble
+from supervisor.root.output.channels import capacity
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.output.run_log import RunLog, Shape
 from tests.root.pumping import LINE, Bench, Ends
 from tests.waiting import until
 
@@ -351,7 +352,7 @@ STEP_OF_FILES = FileThread, "_write"
 
 def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What pump and file thread have none for, they do again: no line is lost, no end told twice; the pump says so."""
-    for module in (pump, files):
+    for module in (pump, file_thread):
         monkeypatch.setattr(module, "_SHORT_S", 0)
     for number, (owner, name) in enumerate((*STEPS, STEP_OF_FILES)):
         step = getattr(owner, name)

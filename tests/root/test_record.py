@@ -15,11 +15,11 @@ import pytest
 from logring.format_table import Foreign
 from logring.mask import MAX_SECRET
 from supervisor.ipc.messages import Spawn
-from supervisor.root import record as records
-from supervisor.root.fdstore import Store, handed_back
-from supervisor.root.instances import Phase
-from supervisor.root.record import FORMAT, Known, Record
-from supervisor.root.schema import RunDetails, RunProgress, RunStart, RunState, packed, unpacked
+from supervisor.root.handover import record_memory as records
+from supervisor.root.handover.fd_store import Store, handed_back
+from supervisor.root.handover.record_memory import FORMAT, Known, Record
+from supervisor.root.handover.schema import RunDetails, RunProgress, RunStart, RunState, packed, unpacked
+from supervisor.root.process.managed_process import Phase
 
 ABOUT = {"format": FORMAT, "daemon": "D"}
 PLACES = {"start": records._START, "details": records._DETAILS, "progress": records._PROGRESS}

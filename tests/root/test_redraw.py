@@ -13,7 +13,7 @@ from logring.reader import LogReader
 from logring.redraw import history_file
 from logring.redraw.redraw_writer import MAX_WAITING
 from supervisor.ipc.messages import Spawn
-from supervisor.root.runlog import RunLog
+from supervisor.root.output.run_log import RunLog
 from tests.root.pumping import Bench
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.ipc.messages import Boot
-from supervisor.root.helpers import Helper
-from supervisor.root.reloading import Reloading, Terminal
+from supervisor.root.helper_processes import Helper
+from supervisor.root.service_manager.reload_signal import Reloading, Terminal
 from tests.root.test_shortage import BOOT
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.root.sdnotify import Watchdog, tell_descriptor
+from supervisor.root.service_manager.sd_notify import Watchdog, tell_descriptor
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from supervisor.host import procfs
 from supervisor.host.nofile import Descriptors
 from supervisor.host.osport import UnixListener
 from supervisor.ipc.messages import Boot
-from supervisor.root import spawn
-from supervisor.root.helpers import Helper
+from supervisor.root.helper_processes import Helper
+from supervisor.root.spawn import posix_spawn
 from tests.root.test_spawn import wanted
 
 BOOT = Boot(
@@ -82,7 +82,7 @@ def test_a_process_that_cannot_be_held_is_ended(monkeypatch: pytest.MonkeyPatch)
     gc.collect()  # as above
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="Too many"):
-        spawn.start(wanted(["/bin/sh", "-c", "exec >&- 2>&-; exec sleep 1000"]), {}, None)
+        posix_spawn.start(wanted(["/bin/sh", "-c", "exec >&- 2>&-; exec sleep 1000"]), {}, None)
     (pid,) = tried
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
@@ -100,7 +100,7 @@ def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_spawn", no_process)
         with pytest.raises(OSError, match="Resource temporarily unavailable"):
-            spawn.start(wanted(["true"]), {}, None)
+            posix_spawn.start(wanted(["true"]), {}, None)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 

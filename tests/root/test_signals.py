@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.host.signal_sets import KEPT, ignored
-from supervisor.root.signals import IgnoredSignals, Signals
+from supervisor.root.loop.signals import IgnoredSignals, Signals
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from supervisor.host.cgroups import Cgroup, Cgroups
 from supervisor.ipc.messages import Spawn
-from supervisor.root import shim
-from supervisor.root import spawn as spawning
+from supervisor.root.spawn import posix_spawn as spawning
+from supervisor.root.spawn import shim
 from tests.waiting import until
 
 SHELLS = ["dash", "bash", "busybox"]

@@ -14,8 +14,8 @@ import pytest
 from supervisor.host import cgroup_names
 from supervisor.host.cgroups import Cgroups
 from supervisor.ipc.messages import Spawn
-from supervisor.root import shim, spawner
-from supervisor.root.spawn import Started
+from supervisor.root.spawn import shim, zygote
+from supervisor.root.spawn.posix_spawn import Started
 from tests.root.births import DAEMON, Nursery, nursery
 from tests.root.test_spawn import ODD, read_all, variables, wanted
 from tests.waiting import until
@@ -193,12 +193,12 @@ class TestTheSpawner:
         pid, spare = root.warm(), root.prepare()
         root.starts.close()
         assert not os.path.exists(f"/proc/{pid}")
-        assert os.waitpid(spare, 0) == (spare, spawner._FAILED << 8)
+        assert os.waitpid(spare, 0) == (spare, zygote._FAILED << 8)
         root.clear()
 
     def test_only_the_first_of_many(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
         """What comes while one waits for a spare, or right after that, joins, and in order."""
-        monkeypatch.setattr("supervisor.root.starts._QUIET_S", 3600.0)
+        monkeypatch.setattr("supervisor.root.spawn.start_queue._QUIET_S", 3600.0)
         root.warm()
         first, second, third = (wanted(["/bin/sh", "-c", "true"], run=run) for run in "BAC")
         assert root.begin(first)
@@ -241,7 +241,7 @@ class TestTheSpawner:
 
     def test_one_after_the_other_ends(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
         """There is another one less and less often; meanwhile runs start the other way."""
-        monkeypatch.setattr("supervisor.root.spares._SOON_S", 3600.0)
+        monkeypatch.setattr("supervisor.root.spawn.prefork._SOON_S", 3600.0)
 
         def gone() -> bool:
             root.watch.round(0.05)
@@ -314,7 +314,7 @@ class TestASpareThatIsGivenUp:
         spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])
         root.starts.prepare(spawn, 0)
         root.starts.tend(float("inf"))
-        assert os.waitpid(spare, 0)[1] == spawner._FAILED << 8
+        assert os.waitpid(spare, 0)[1] == zygote._FAILED << 8
         assert not side.exists()
         root.begin(spawn)
         assert Outcome(root.settle(spawn)).code == 0
@@ -328,7 +328,7 @@ class TestASpareThatIsGivenUp:
         spawn = wanted(["/bin/sh", "-c", "echo once >/dev/tty" if "tty" in more else "echo once"], **more)
         root.begin(spawn)
         # Where its terminal goes first the kernel has told it with SIGHUP.
-        assert os.waitpid(spare, 0)[1] in {spawner._FAILED << 8, int(signal.SIGHUP) if "tty" in more else -1}
+        assert os.waitpid(spare, 0)[1] in {zygote._FAILED << 8, int(signal.SIGHUP) if "tty" in more else -1}
         found = Outcome(root.settle(spawn))
         assert (found.code, found.out, found.word) == (0, b"once\n", b"")
 
@@ -347,7 +347,7 @@ class TestASpareThatIsGivenUp:
     @pytest.mark.parametrize("how", ["killed", "another wish"])
     def test_its_address(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
         """Is that of what starts in its place, however long it takes to close what was opened for it."""
-        monkeypatch.setattr("supervisor.root.ear._aside", lambda _close, _closed: True)
+        monkeypatch.setattr("supervisor.root.process.notify_socket._aside", lambda _close, _closed: True)
         spare = root.prepare()
         notify = f"@ringward/test/{os.getpid()}"
         spawn, other = (wanted(["/bin/sh", "-c", f"echo {word}"], notify=notify) for word in ("once", "other"))
@@ -385,7 +385,7 @@ def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> Non
     program = (
         f"import sys\nfrom supervisor.root import spawner\n{refuse}spawner.copy = refuse\nsys.exit(spawner.main())\n"
     )
-    monkeypatch.setattr("supervisor.root.spares._PROGRAM", ["-I", "-c", program])
+    monkeypatch.setattr("supervisor.root.spawn.prefork._PROGRAM", ["-I", "-c", program])
     with nursery() as root:
         root.warm()
         first, second = (wanted(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.root.stop import Ending
+from supervisor.root.process.stop_ladder import Ending
 
 
 def test_what_does_not_end_is_given_up_soon() -> None:

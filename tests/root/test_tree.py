@@ -9,9 +9,9 @@ import time
 import pytest
 
 from supervisor.host.procfs import Process, look
-from supervisor.root import tree
-from supervisor.root.instances import Instance, Phase
-from supervisor.root.tree import Trees
+from supervisor.root.process import process_tree
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.process_tree import Trees
 from tests.root.test_control import spawn
 
 _LATE = "import os, sys; sys.stdin.read(1); os.setsid(); print(flush=True); sys.stdin.read()"
@@ -49,13 +49,13 @@ def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
         return None if process is None else process._replace(memory=0)
 
     with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
-        monkeypatch.setattr(tree, "own_children", lambda: [child.pid])
+        monkeypatch.setattr(process_tree, "own_children", lambda: [child.pid])
         monkeypatch.setattr(time, "monotonic", lambda: now_s)
         instance = Instance(spawn("R"), os.getpid(), os.pidfd_open(os.getpid()), 1, None)
         instance.phase = Phase.SEALING
         trees = Trees("D", set, print)
         assert trees.nobody(instance)
-        monkeypatch.setattr(tree, "look", without_memory)
+        monkeypatch.setattr(process_tree, "look", without_memory)
         assert not trees.nobody(instance)
         now_s += 0.9
         assert not trees.nobody(instance)

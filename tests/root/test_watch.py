@@ -4,7 +4,7 @@ import select
 import pytest
 
 from supervisor.host.osport import Wakeup
-from supervisor.root.watch import Watch
+from supervisor.root.loop.epoll_watch import Watch
 
 
 def test_an_event_does_not_reach_a_successor() -> None:

@@ -1,0 +1,121 @@
+"""The root's threads, put together and run."""
+
+import contextlib
+import faulthandler
+import os
+import sys
+import threading
+
+from logring.paths import DAEMON_RING, ring_path
+from supervisor.host.osport import become_subreaper, set_title
+from supervisor.ipc import stale_helpers
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import LEVELS, Log
+from supervisor.ipc.messages import LOCK, Boot
+from supervisor.root.handover.load import Inherited
+from supervisor.root.handover.upgrade import ANSWER
+from supervisor.root.helper_processes import Helper
+from supervisor.root.loop.control_thread import Control
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+
+_EX_SOFTWARE = 70
+
+
+class _RootLog(Log):
+    """The root's own lines go where everybody's go: into the daemon's ring, which it writes itself."""
+
+    def __init__(self, level: str) -> None:
+        super().__init__("supervisor", level)
+        self.pump: Pump | None = None
+
+    def emit(self, line: bytes) -> None:
+        if self.pump is None:
+            super().emit(line)
+        else:
+            self.pump.daemon_line(line)
+
+
+def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
+    """A thread of the root that dies of a defect takes the root with it: half a supervisor would look alive."""
+    threading.__excepthook__(arguments)
+    os._exit(_EX_SOFTWARE)
+
+
+def _clean_up(boot: Boot) -> None:
+    """Leave nothing behind but the data directory; a ring whose log file could not be written stays for next time."""
+    sockets = [boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
+    if boot.proxy_socket is not None:
+        sockets.append(boot.proxy_socket)
+    files = [f"{boot.runtime_dir}/{name}" for name in ("listening.json", ANSWER, "database")]
+    for path in (*sockets, *files, boot.database_problem, ring_path(boot.runtime_dir, DAEMON_RING)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)
+    stale_helpers.clear(boot.runtime_dir)
+    with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
+        os.rmdir(boot.audit_dir)
+    # Last: without it another daemon may take the directory, and make what is removed here.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(f"{boot.runtime_dir}/{LOCK}")
+    with contextlib.suppress(OSError):  # ENOTEMPTY: what has just been named, or another daemon's
+        os.rmdir(boot.runtime_dir)
+
+
+def run(
+    boot: Boot,
+    base_env: dict[str, str],
+    api: Helper,
+    kept: dict[str, list[int]],
+    before: Inherited | None,
+    stored: dict[str, list[int]],
+    ready_fd: int | None,
+    umask: int,
+) -> int:
+    """Until it is shut down; returns the exit status.
+
+    Args:
+        boot: the settings.
+        base_env: environment of helpers, and of runs.
+        api: the API server, which may run already.
+        kept: descriptors that the next root needs, by what they are.
+        before: what another root has left that this one goes on for.
+        stored: what the service manager has kept of one that was killed, by run.
+        ready_fd: who wants to hear when the daemon is ready.
+        umask: of the processes that are started.
+    """
+    set_title("ringward supervisor")
+    become_subreaper()
+    threading.excepthook = _end_on_defect
+    # A service manager that finds us hung sends SIGABRT: the log then says where each thread was.
+    faulthandler.enable(2)
+    log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
+    bell = DoorbellServer(boot.root_bell, boot.token, boot.api_account)
+    room = DiskRoom(boot.data_dir, boot.min_free_bytes)
+    files = FileThread(log, 2, room)
+    pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
+    control = Control(boot, log, pump, bell, base_env, (Helper("scheduler", "supervisor.scheduler", boot, []), api))
+    control.on_settings = room.configure
+    control.kept = kept
+    control.ready_fd = ready_fd
+    files.connect(pump)
+    log.pump = pump
+    if before is not None:
+        control.take_up(before)
+    else:
+        control.adopt(stored)
+    files.start()
+    pump.start()
+    os.umask(umask)  # what is made from now on is made with a mode of its own; runs have that of before
+    try:
+        status = control.run()
+    except Exception:  # noqa: BLE001 - a defect; what it leaves is for the next start to put in order
+        sys.excepthook(*sys.exc_info())
+        return _EX_SOFTWARE
+    finally:
+        log.info("all ended")
+        pump.finish(timeout_s=2.0)
+        files.finish(timeout_s=2.0)
+        bell.close()
+        _clean_up(control.boot)
+    return status

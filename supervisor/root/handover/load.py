@@ -1,0 +1,116 @@
+"""What a root finds in the table of the one before it. The trial of a version does the same, and no more."""
+
+import json
+import os
+import sys
+
+from supervisor.dataclass import dataclass
+from supervisor.host.osport import become, end_with_parent
+from supervisor.ipc.messages import Boot, Exited
+from supervisor.root.handover.recover import RecoveredRun, recover
+from supervisor.root.handover.schema import ExactState, made, made_state
+from supervisor.root.handover.table import NotAccepted, Table, read
+from supervisor.root.output.run_log import RunLog
+
+_ENTRIES = (
+    "supervisor.root.spawner",
+    "supervisor.scheduler",
+    "supervisor.watcher",
+    "supervisor.janitor",
+    "supervisor.notifier",
+)
+_API = "api.serve"
+"""The modules with which our processes begin; each knows ``--check``, with which it only loads all that it needs."""
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """The objects that were taken up; the rest as it stands in the table."""
+
+    table: Table
+    boot: Boot
+    runs: list[RecoveredRun]
+    logs: list[tuple[RunLog, float | None]]
+    """Those that belong to no run any more, or to one that never began, and since when they wait for their files."""
+    daemon: RunLog
+    exits: list[Exited]
+
+    @classmethod
+    def take_up(cls, fd: int) -> "Inherited":
+        """From the descriptor of a table. Nothing is changed by that.
+
+        Raises:
+            NotAccepted: a newer version wrote it, or one that is too old.
+            Foreign, KeyError, TypeError: what is in it is not what this version has, whatever its number says.
+            OSError: a ring cannot be mapped.
+            LogError: a ring is none of ours.
+        """
+        table = read(fd)
+        return cls(
+            table=table,
+            boot=Boot.from_dict(table["boot"]),
+            runs=[recover(made_state(state), made(ExactState, exact)) for state, exact in table["runs"]],
+            logs=[(RunLog.take_up(one), one["since_s"]) for one in table["pump"]["logs"]],
+            daemon=RunLog.take_up(table["pump"]["daemon"]),
+            exits=[made(Exited, one) for one in table["lives"]["exits"]],
+        )
+
+
+def check(fd: int) -> int:
+    """Try whether this version could go on with a table, and whether each of its processes can begin.
+
+    Returns the exit status; anything that is not as it should be is an error that ends the process. It holds pipes and
+    processes of the root that has started it, so it ends with that; locks and listeners it does not have.
+    """
+    end_with_parent()
+    os.chdir("/")  # as api.serve does, before gunicorn is loaded
+    try:
+        boot = Inherited.take_up(fd).boot
+    except NotAccepted as err:
+        print(err)
+        return 1
+    settings = json.dumps(boot.to_dict()).encode()
+    for entry in _ENTRIES:
+        said = _begin(entry, settings)
+        if said is not None:
+            print(said)
+            return 1
+    account = None if boot.api_account is None else (*boot.api_account, boot.api_groups)
+    said = _begin(_API, b"", account)  # the settings are not for the user of API workers
+    if said is not None:
+        who = "" if account is None else f"API workers, which run as user {account[0]}, cannot begin: "
+        before, _, last = said.rpartition("\n")
+        print(f"{before}\n{who}{last}")
+        return 1
+    return 0
+
+
+def _begin(entry: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
+    """Have the process that begins with the module `entry` try whether it can; returns what it said if it cannot.
+
+    It gets `settings` on standard input, and none of our descriptors, which lead to the output of runs.
+    """
+    given = os.memfd_create("ringward-settings", os.MFD_CLOEXEC)
+    os.write(given, settings)
+    os.lseek(given, 0, os.SEEK_SET)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for fd, target in ((given, 0), (writing, 1), (writing, 2)):
+                os.dup2(fd, target)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            if account is not None:
+                become(*account)
+            end_with_parent()  # after that: another user forgets it (prctl(2))
+            os.execv(sys.executable, [sys.executable, "-I", "-m", entry, "--check"])  # noqa: S606 - no shell is wanted
+        except OSError as err:
+            os.write(1, f"{sys.executable} cannot be executed: {err.strerror}".encode())
+        finally:
+            os._exit(1)
+    os.close(given)
+    os.close(writing)
+    with open(reading, errors="replace") as output:
+        said = output.read().strip()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return None if status == 0 else said or f"{entry} ended with {status}"

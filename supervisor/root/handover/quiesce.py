@@ -1,0 +1,86 @@
+"""Having the pump and the file thread wait, so that what they own holds still."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from supervisor.host.osport import Wakeup
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+
+_PATIENCE_S = 5.0
+"""How long they may take to get there: one that writes to a disk that does not answer never does."""
+
+
+class Gate:
+    """Where a thread waits until it is opened."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        self._arrived = arrived
+        self._open = threading.Event()
+
+    def wait(self) -> None:
+        """Say that we are here, and wait. From the thread that is to be held."""
+        self._arrived()
+        self._open.wait()
+
+    def open(self) -> None:
+        """Let it go on."""
+        self._open.set()
+
+
+class Hold:
+    """Stops first the file thread, which may take its time, then the pump. Belongs to the control thread."""
+
+    def __init__(self, watch: Watch, pump: Pump, files: FileThread) -> None:
+        self._pump = pump
+        self._files = files
+        self._wakeup = Wakeup()
+        self._gates: list[Gate] = []
+        self._here: set[Gate] = set()
+        self._then: Callable[[bool], None] | None = None
+        self.due_s: float | None = None
+        """Monotonic time at which :meth:`tend` gives up; None: nobody is waited for."""
+        watch.add(self._wakeup.fileno(), self._on_wakeup)
+
+    def begin(self, then: Callable[[bool], None]) -> None:
+        """Call ``then(True)`` as soon as both wait, or ``then(False)`` when that takes too long and none does."""
+        self._then = then
+        self.due_s = time.monotonic() + _PATIENCE_S
+        self._files.hold(self._gate().wait)
+
+    def _gate(self) -> Gate:
+        def arrived() -> None:
+            self._here.add(gate)
+            self._wakeup.set()
+
+        gate = Gate(arrived)
+        self._gates.append(gate)
+        return gate
+
+    def _on_wakeup(self, _mask: int) -> None:
+        self._wakeup.clear()
+        if self.due_s is None or not self._here.issuperset(self._gates):  # those of before may come late
+            return
+        if len(self._gates) == 1:
+            self._pump.hold(self._gate().wait)
+            return
+        self.due_s = None
+        if self._then is not None:
+            self._then(True)
+
+    def tend(self, now_s: float) -> None:
+        """Give up, when it is time."""
+        if self.due_s is not None and now_s >= self.due_s:
+            self.release()
+            if self._then is not None:
+                self._then(False)
+
+    def release(self) -> None:
+        """Let them go on."""
+        self.due_s = None
+        for gate in self._gates:
+            gate.open()
+        self._gates.clear()
+        self._here.clear()

@@ -1,0 +1,231 @@
+"""Runs that another root owned: handed over in an upgrade, or left by one that was killed.
+
+In both cases :func:`recover` makes them of the same :class:`.schema.RunState`. What stays different:
+
+================  ==================================  ==============================================================
+what              upgrade (there is an ExactState)    recovery (from the service manager's descriptor store)
+================  ==================================  ==============================================================
+main process      our child: waitid, rusage; as a     not our child: its pidfd tells of its end, its status may stay
+                  zombie it holds its id              unknown, and its id is free at once
+descriptors       by number                           by device and inode
+log               writer and file as they were        the ring is opened again; unpublished output is lost
+held by masks     in the writer                       from its place in the record
+redrawn lines     screen and history as they were     the screen begins empty
+notify socket     kept with its queue                 bound again; what waited in it is lost
+sealing           goes on                             the pipes are drained once more
+helpers           kept, replaced later                ended as stale before anything starts
+starts under way  waited for, at most 10 s            found in the note of begun runs: they have crashed
+cgroup limits     hold                                set again
+================  ==================================  ==============================================================
+
+A run of which anything is missing is not recovered: its pipes are closed, and the scheduler ends its processes before
+it starts anything, as it does after the end of a root without such a store.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from logring.errors import LogError
+from logring.format_table import Foreign
+from logring.layout import STDERR, STDOUT
+from logring.logfile.log_file import LogFileWriter
+from logring.logfile.reopen import Written, reopen
+from logring.paths import ring_path
+from supervisor.host.pidfds import is_pidfd
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited, Spawn
+from supervisor.root.handover.record_memory import Record
+from supervisor.root.handover.run_records import about, identity
+from supervisor.root.handover.schema import ExactState, RunState, instance_of, remember, take_up_exact
+from supervisor.root.output.run_log import RunLog, Source, prepare
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.notify_socket import Ear
+
+
+class Unusable(Exception):
+    """Something is missing."""
+
+
+@dataclass
+class Stored:
+    """What the service manager has of a run whose root was killed."""
+
+    fds: list[int]
+    record: Record
+    pipes: dict[str, list[int]]
+    """Device and inode of each, as the record has them."""
+    ring: str
+    """Path of the ring."""
+    log: Log
+    """The daemon's."""
+    used: set[int] = field(default_factory=set)
+    """Those of `fds` that are in use from now on."""
+
+
+@dataclass
+class RecoveredRun:
+    """One run that is taken over."""
+
+    run: str
+    instance: Instance | None = None
+    """None: it has ended."""
+    exited: Exited | None = None
+    log: RunLog | None = None
+    """Its log so far; None: it has printed nothing yet, or the log is complete."""
+    stalled_at_s: float | None = None
+    """Since when the log waits for its file."""
+    record: Record | None = None
+    """None: it has none, or that is taken over with all others."""
+    identities: dict[str, list[int]] = field(default_factory=dict)
+    """Its pipes, as the record knows them."""
+    pipes: dict[str, int] = field(default_factory=dict)
+    """Those that no log reads yet."""
+    lines: int | None = None
+    """Of a log that was complete when the root was killed."""
+
+
+def recover(state: RunState, exact: ExactState | None, stored: Stored | None = None) -> RecoveredRun:
+    """Return a run that goes on. In an upgrade nothing is changed by that.
+
+    Args:
+        state: what another root knew of it.
+        exact: what is kept in an upgrade; None: that root was killed.
+        stored: what is left of it then.
+
+    Raises:
+        Unusable: something is missing.
+        Foreign, KeyError, TypeError: another version wrote it.
+        OSError: the ring cannot be mapped.
+        LogError: it is no ring of ours.
+    """
+    found = RecoveredRun(state.run, exited=state.details.exited)
+    if exact is not None:
+        if found.exited is None:
+            found.instance = instance_of(state, -1 if exact.pidfd is None else exact.pidfd, exact.status_fd)
+            take_up_exact(found.instance, state, exact)
+        if exact.log is not None:
+            found.log, found.stalled_at_s = RunLog.take_up(exact.log), exact.log["since_s"]
+        return found
+    if stored is None:
+        raise Unusable("there is nothing of it")
+    found.record, found.identities = stored.record, stored.pipes
+    if found.exited is None:
+        found.instance = _adopted(state, stored, found)
+    _reopen_log(found, state.start.request.log, stored)
+    if found.instance is not None:
+        found.instance.ear = _bind_again(found.instance, state, stored.log)
+        stored.used.update(fd for fd in (found.instance.pidfd, found.instance.status_fd) if fd is not None)
+        if found.lines is None:
+            stored.used.update(found.pipes.values())
+        else:
+            found.pipes.clear()
+    return found
+
+
+def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> Instance:
+    pidfd = next((fd for fd in stored.fds if is_pidfd(fd)), None)
+    by_identity = {tuple(identity(fd)): fd for fd in stored.fds if fd != pidfd}
+    wanted = {what: tuple(pair) for what, pair in stored.pipes.items()}
+    found.pipes = {what: by_identity[one] for what, one in wanted.items() if one in by_identity}
+    if pidfd is None or found.pipes.keys() != wanted.keys():
+        raise Unusable("not all of its descriptors were stored")
+    status_fd = found.pipes.pop("status", None)
+    instance = instance_of(state, pidfd, status_fd if state.progress.unexecuted else None)
+    instance.adopted, instance.cut_off = True, False
+    if instance.phase is Phase.SEALING:  # once more
+        instance.phase, instance.kill_at_s = Phase.DRAINING, time.monotonic()
+    return instance
+
+
+def _bind_again(instance: Instance, state: RunState, log: Log) -> Ear | None:
+    if instance.spawn.notify is None or instance.phase is not Phase.RUNNING:
+        return None
+    try:
+        ear = Ear(instance.spawn)
+    except OSError as err:
+        log.error(f"{instance.spawn.task} {instance.run} is not listened to any more: {err.strerror}")
+        return None
+    remember(ear, state)
+    return ear
+
+
+def _reopen_log(found: RecoveredRun, path: str, stored: Stored) -> None:
+    written = Written.read(path, found.run)
+    writer = reopen(stored.ring, found.run, written)
+    if writer is None:
+        if written is not None and not written.sealed and found.exited is None:
+            raise Unusable("its ring is gone")
+        found.lines = written.lines if written is not None else None
+        return
+    log = found.log = RunLog(found.run, path, writer)
+    if written is not None:
+        log.file = LogFileWriter(path, writer, writer.file_blocks)
+        log.file.progress = written.progress
+    if writer.sealed:
+        found.lines = writer.lines
+    elif found.instance is not None:
+        streams = (("out", STDOUT), ("err", STDERR))
+        log.sources = {Source(found.pipes[what], stream, log) for what, stream in streams if what in found.pipes}
+        _prepare(log, found.instance.spawn, stored.record)
+
+
+def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
+    prepare(log.writer, spawn, [source.stream for source in log.sources])
+    log.record = record if spawn.secrets else None
+    log.held = record.held()
+    log.writer.hold(*log.held)
+
+
+def recover_stored(handed_back: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[RecoveredRun], list[str]]:
+    """The runs of a killed root that can be gone on with, and the ids of the others, whose descriptors are closed.
+
+    Args:
+        handed_back: descriptors by run.
+        boot: of this daemon.
+        log: the daemon's.
+    """
+    wanted = about(boot)
+    found, refused = [], []
+    for run, fds in handed_back.items():
+        used: set[int] = set()
+        try:
+            state, stored = _read(run, fds, wanted, ring_path(boot.runtime_dir, run), log)
+            found.append(recover(state, None, stored))
+            used = stored.used
+        except (Unusable, Foreign, KeyError, TypeError, ValueError, OSError, LogError) as err:
+            log.warning(f"{run} cannot be gone on with: {err!r}")
+            refused.append(run)
+        for fd in set(fds) - used:
+            os.close(fd)
+    return found, refused
+
+
+def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log) -> tuple[RunState, Stored]:
+    memory = next((fd for fd in fds if stat.S_ISREG(os.fstat(fd).st_mode) and not is_pidfd(fd)), None)
+    record = Record(memory) if memory is not None else None
+    known = record.read() if record is not None else None
+    if memory is None or record is None or known is None:
+        raise Unusable("there is no record of it")
+    differing = [name for name, value in wanted.items() if known.about.get(name) != value]
+    if differing:
+        raise Unusable(f"the record is of another {differing[0]}")
+    if known.state.run != run:
+        raise Unusable("the record is another run's")
+    return known.state, Stored(fds, record, known.fds, ring, log, {memory})
+
+
+def limit_again(instances: Iterable[Instance], log: Log) -> None:
+    """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
+    for instance in instances:
+        cgroup, limits = instance.cgroup, instance.spawn.limits
+        if not instance.adopted or cgroup is None:
+            continue
+        memory, cpu = (limits.get(name) if name in cgroup.limits else None for name in ("memory", "cpu"))
+        try:
+            cgroup.limit(None if memory is None else int(memory), cpu)
+        except OSError as err:
+            log.warning(f"the limits of {instance.run} do not hold any more: {err.strerror}")

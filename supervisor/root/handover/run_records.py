@@ -1,0 +1,162 @@
+"""What a root that is killed leaves to the next one: all that is needed to go on with each run that lives.
+
+The descriptors of a run (its pipes or its terminal, its pidfd and a :mod:`.record`) are in the service manager's store
+from its start until its end is stored. The record has the :class:`.schema.RunState`, the device and inode of each pipe
+by what it is (out, err, status), and
+
+    format     of the record
+    daemon     id of the data directory
+    boot       of the host: after another one nothing of it lives
+    place      device and inode of the runtime directory, where the rings are
+
+Where no service manager keeps anything there is at least a note of what was begun: see
+:mod:`supervisor.ipc.recent_starts`.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from supervisor.host.osport import current_boot
+from supervisor.host.procfs import look
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited
+from supervisor.ipc.recent_starts import Begun
+from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.record_memory import FORMAT, Known, Record
+from supervisor.root.handover.schema import RunState, state_of
+from supervisor.root.process.managed_process import Instance
+
+
+class RunRecords:
+    """Keeps the records of runs; belongs to the control thread.
+
+    Args:
+        boot: of this daemon.
+        store: where the descriptors go.
+        log: the daemon's.
+    """
+
+    def __init__(self, boot: Boot, store: Store, log: Log) -> None:
+        self.store = store
+        self._log = log
+        self._boot = boot
+        self._about: dict[str, Any] = {}
+        self._records: dict[str, Record] = {}
+        self._fds: dict[str, dict[str, list[int]]] = {}
+        self._begun = self._make_begun()
+
+    def _make_begun(self) -> Begun | None:
+        try:
+            return Begun(self._boot.runtime_dir)
+        except OSError as err:  # ENOSPC
+            why = err.strerror
+        self._log.warning(f"runs whose start is not stored when the supervisor is killed may run twice: {why}")
+        return None
+
+    def make_again(self, boot: Boot, instances: Iterable[Instance]) -> None:
+        """Note what runs in a runtime directory that somebody removed and that is there again, or elsewhere."""
+        self._boot = boot
+        self._begun = self._make_begun()
+        self._about = {}
+        for instance in instances:
+            self.note(instance.run)
+            self.update(instance)
+
+    def note(self, run: str) -> None:
+        """A run is going to begin in this moment."""
+        if self._begun is not None:
+            self._begun.note(run)
+
+    def begin(self, instance: Instance, out: int, err: int | None) -> Record | None:
+        """A run was started, with these pipes; None: nobody would find a record of it."""
+        process = look(instance.pid) if self.store.there else None
+        if process is None:
+            return None
+        instance.start = process.start
+        fds = {"out": out, "err": err, "status": instance.status_fd}
+        pipes = {what: fd for what, fd in fds.items() if fd is not None}
+        try:
+            record = self._records[instance.run] = Record.make()
+            self._fds[instance.run] = {what: identity(fd) for what, fd in pipes.items()}
+            self.update(instance)
+            if instance.run in self._records:
+                self.store.keep(instance.run, [record.fd, instance.pidfd, *pipes.values()])
+        except OSError as err_:  # EMFILE, ENFILE: out of descriptors
+            self._give_up(instance.run, err_)
+        return self._records.get(instance.run)
+
+    def adopt(self, run: str, record: Record, fds: dict[str, list[int]]) -> None:
+        """The record of a run that another root began, and its pipes as that knows them."""
+        self._records[run], self._fds[run] = record, fds
+
+    def update(self, instance: Instance) -> None:
+        """Something of a run has changed."""
+        if instance.run in self._records:
+            self._write(state_of(instance))
+
+    def exited(self, instance: Instance, exited: Exited) -> None:
+        """How a run ended, which is not stored yet."""
+        if exited.run in self._records:
+            self._write(state_of(instance, exited))
+
+    def _write(self, state: RunState) -> None:
+        run = state.run
+        try:
+            self._about = self._about or about(self._boot)
+            self._records[run].write(Known(self._about, self._fds[run], state))
+        except OSError as err:  # ENOSPC, ENOMEM: no memory; EFBIG: more than there is room for
+            self._give_up(run, err)
+
+    def _give_up(self, run: str, err: OSError) -> None:
+        self._log.warning(f"{run} would not survive the supervisor's end: {err.strerror}")
+        self.forget(run)
+
+    def forget(self, run: str) -> None:
+        """The end of a run is stored."""
+        record = self._records.pop(run, None)
+        self._fds.pop(run, None)
+        if record is not None:
+            record.close()
+            self.store.forget(run)
+
+    def clear(self, *, stored: bool) -> None:
+        """Leave nothing behind but, unless all is `stored`, the note of what was begun."""
+        for run in list(self._records):
+            self.forget(run)
+        if stored and self._begun is not None:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._begun.clear()
+
+    def record_of(self, run: str) -> Record | None:
+        """The record of a run, if there is one."""
+        return self._records.get(run)
+
+    # For the next root that is executed in the place of this one.
+
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """All records; `keep` takes note of descriptors."""
+        return {run: [keep(record.fd), self._fds[run]] for run, record in self._records.items()}
+
+    def take_up(self, found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called."""
+        for run, (fd, fds) in found.items():
+            self.adopt(run, Record(fd), fds)
+
+
+def about(boot: Boot) -> dict[str, Any]:
+    """What has to be the same for a record to be of use."""
+    place = os.stat(boot.runtime_dir)
+    return {
+        "format": FORMAT,
+        "daemon": boot.daemon_id,
+        "boot": current_boot(),
+        "place": [place.st_dev, place.st_ino],
+    }
+
+
+def identity(fd: int) -> list[int]:
+    """By which a pipe is known again."""
+    found = os.fstat(fd)
+    return [found.st_dev, found.st_ino]

@@ -1,0 +1,193 @@
+"""The table that a root leaves to the one that it is executed anew as, in memory that only its descriptor leads to.
+
+It is an object of JSON, with
+
+    handover   number of its format
+    version    of Ringward, which wrote it
+    keep       all descriptors that are inherited
+    signals    that were caught and not yet acted upon
+    runs       pairs of :class:`.schema.RunState` and :class:`.schema.ExactState`
+
+and what belongs to no run, described by whoever contributes to it (each ``take_down``): settings, connections of
+helpers, listeners, logs that are still to be written, exits that nobody has acknowledged.
+
+A root reads the format of the version before, too: :data:`CONVERSIONS` has for each older format what makes the next
+one of it. Of a newer format it knows nothing, and says so when it is tried, before anything was given up.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from logring.format_table import Schema, Shape, fields
+from supervisor.host.cgroups import Usage
+from supervisor.ipc.messages import Exited, Spawn
+from supervisor.root.handover import schema
+from supervisor.root.handover.schema import CgroupState, ExactState, RunDetails, RunProgress, RunStart, RunState
+from supervisor.root.process.managed_process import Phase
+from supervisor.version import VERSION
+
+HANDOVER = 3
+
+Table = dict[str, Any]
+_OF_PROGRESS = (
+    "phase deadline_s kill_at_s hurried killed cut_off abandoned adopted status ended_at lines".split()  # noqa: SIM905
+)
+_OF_DETAILS = ("cause", "by", "reason", "cgroup", "remarks", "usage")
+
+
+class NotAccepted(Exception):
+    """A table that this version cannot go on with."""
+
+
+class Keep:
+    """Takes note of the descriptors that are to be inherited."""
+
+    def __init__(self) -> None:
+        self.fds: set[int] = set()
+
+    def __call__(self, fd: int) -> int:
+        """Note one, and return it."""
+        self.fds.add(fd)
+        return fd
+
+
+def write(table: Table, keep: Keep, signals: set[int]) -> int:
+    """Put a table into memory; returns the descriptor, which is closed on execution as yet."""
+    whole = {"handover": HANDOVER, "version": VERSION, "keep": sorted(keep.fds), "signals": sorted(signals), **table}
+    fd = os.memfd_create("ringward-handover", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(json.dumps(whole).encode())
+    return fd
+
+
+# Formats of before.
+
+_SPAWN = fields(
+    "argv clean_env cwd env gid grace_ms groups launched leave limits log log_max_bytes log_on_full merge_stderr notify"
+    " origin own_failures recipe redraw refusal run secrets stop_signal stop_then task timeout_ms tty uid umask",
+    later={"stdin_open": bool, "stdin_file": lambda: None, "stop_target": lambda: "tree"},
+)
+_INSTANCE = fields(
+    "abandoned adopted by cause cgroup cut_off deadline_s ended_at hurried kill_at_s killed leftovers lines look_s"
+    " phase pid pidfd reason remarks spawn start started_at started_s status status_fd steps untouchable usage"
+)
+_USAGE = fields("filled_up oom_kills read_bytes system_us user_us write_bytes")
+
+
+def _cgroup(path: str, limits: set[str], controllers: frozenset[str]) -> CgroupState:
+    return CgroupState(path=path, limits=sorted(limits), controllers=sorted(controllers))
+
+
+_BEFORE = Schema(
+    (
+        Shape(dict, "Instance", _INSTANCE, make=dict),
+        Shape(
+            CgroupState, "Cgroup", fields("_controllers limits path", renamed={"_controllers": "controllers"}), _cgroup
+        ),
+        Shape(Usage, "Usage", _USAGE, make=Usage),
+        Shape(Spawn, "Spawn", _SPAWN, make=Spawn),
+    ),
+    enums={"Phase": Phase},
+)
+"""How instances were written in handovers of the formats 1 and 2, and in records of format 1."""
+
+
+def _state(found: dict[str, Any], heard: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
+    """The run of which those formats have an instance, decoded, and what it said of itself."""
+    heard = heard or {}
+    return RunState(
+        RunStart(
+            request=found["spawn"],
+            pid=found["pid"],
+            ticks=found["start"],
+            started_at=found["started_at"],
+            started_s=found["started_s"],
+        ),
+        RunProgress(
+            **{name: found[name] for name in _OF_PROGRESS},
+            steps_left=len(found["steps"]),
+            unexecuted=found["status_fd"] is not None,
+            ready_at=heard.get("ready_at"),
+        ),
+        RunDetails(
+            **{name: found[name] for name in _OF_DETAILS},
+            leftovers=[(pid, start, name) for (pid, start), name in found["leftovers"].items()],
+            untouchable=sorted(found["untouchable"]),
+            says=heard.get("status"),
+            exited=exited,
+        ),
+    )
+
+
+def state_before(known: dict[str, Any]) -> RunState:
+    """Return the run of a record of format 1.
+
+    Raises:
+        Foreign, KeyError: it is not what that format has.
+    """
+    if "exited" not in known:
+        return _state(_BEFORE.up(known["instance"]), known["heard"])
+    exited = Exited(**known["exited"])
+    request = Spawn(
+        run=exited.run, task="", argv=[], env={}, log=known["log"], log_max_bytes=0, stop_signal=0, grace_ms=0
+    )
+    start = RunStart(request=request, pid=0, ticks=0, started_at=exited.started_at or 0, started_s=0.0)
+    return RunState(start, RunProgress(phase=Phase.SEALING, steps_left=0), RunDetails(exited=exited))
+
+
+def _from_2(table: Table) -> Table:
+    """Runs with their logs stand together from format 3 on."""
+    lives, pump = table["lives"], table["pump"]
+    logs = {log["name"]: log for log in pump["logs"]}
+    runs = []
+    for one in lives["live"]:
+        found, ear = _BEFORE.up(one["instance"]), one["ear"] or {}
+        open_ = found["phase"] is Phase.RUNNING or found["adopted"]
+        state = _state(found, ear)
+        exact = ExactState(
+            pidfd=found["pidfd"] if open_ else None,
+            status_fd=found["status_fd"],
+            notify_fd=ear.get("fd"),
+            resume_at_s=ear.get("resume_at_s"),
+            look_s=found["look_s"],
+            log=logs.pop(state.run, None),
+        )
+        runs.append([schema.plain_state(state), schema.plain(exact)])
+    return {
+        **table,
+        "runs": runs,
+        "lives": {
+            **{name: value for name, value in lives.items() if name not in ("live", "estate")},
+            "left": [schema.plain(_BEFORE.up(one)) for one in lives["left"]],
+            "records": lives["estate"],
+        },
+        "pump": {**pump, "logs": list(logs.values())},
+    }
+
+
+CONVERSIONS: dict[int, Callable[[Table], Table]] = {
+    1: lambda table: table,  # the fields that came with format 2 have defaults
+    2: _from_2,
+}
+"""By format, what makes the next one of it."""
+
+
+def read(fd: int) -> Table:
+    """The table behind a descriptor, as a root of this version would have written it. Closes the descriptor.
+
+    Raises:
+        NotAccepted: a newer version wrote it, or one that is too old.
+    """
+    with open(fd, "rb") as file:
+        file.seek(0)
+        table: Table = json.load(file)
+    found, author = table["handover"], table["version"]
+    if found > HANDOVER:
+        raise NotAccepted(f"{VERSION} does not know what {author} hands over: format {found}, known is {HANDOVER}")
+    for number in range(found, HANDOVER):
+        if number not in CONVERSIONS:
+            raise NotAccepted(f"{VERSION} does not know any more what {author} hands over: format {found}")
+        table = CONVERSIONS[number](table)
+    return table

@@ -1,0 +1,268 @@
+"""Executing the installed version in place of the one that runs: the same process, which keeps everything it holds.
+
+::
+
+    SIGUSR2 --> threads held, table written --> threads go on, the new version is tried --it fails--> as before
+                                                                  | it works
+    as before <--execve fails-- threads held, table written <-- the scheduler leaves
+
+The scheduler is asked to leave, and what it still says is heard to its end. From the last table on nobody but the
+control thread does anything, all signals are blocked, and what runs only sees its pipes fill for some milliseconds.
+"""
+
+import contextlib
+import enum
+import errno
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from supervisor.ipc.log_line import Log
+from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.table import Keep, Table, write
+from supervisor.root.handover.trial import LIMIT_S, Trial
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.service_manager.reload_signal import Reloading
+from supervisor.version import VERSION
+
+ANSWER = "upgrade.json"
+"""In the runtime directory: {number, state, why, version}, for whoever asked. State: none, trying, refused, done."""
+
+
+_PATIENCE_S = 10.0
+"""How long starts that are under way may take."""
+
+
+class Stage(enum.Enum):
+    """How far an upgrade has come."""
+
+    IDLE = "idle"
+    WANTED = "wanted"
+    TRYING = "trying"
+    PARTING = "parting"
+    PARTED = "parted"
+    GOING = "going"
+
+
+class Upgrade:
+    """One upgrade at a time; belongs to the control thread.
+
+    Args:
+        env: of our helpers.
+        table: what is to be handed over.
+        part: asks the scheduler to leave; :meth:`parted` has to be called when it has.
+        clear: whether no run is just being started.
+        stay: has a scheduler started again after `part`.
+        refused: hears why there is no upgrade.
+        caught: the signals that were caught and not yet acted upon.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        log: Log,
+        runtime_dir: str,
+        env: dict[str, str],
+        hold: Hold,
+        reloading: Reloading,
+        *,
+        table: Callable[[Keep], Table],
+        part: Callable[[], None],
+        clear: Callable[[], bool],
+        stay: Callable[[], None],
+        refused: Callable[[str], None],
+        caught: Callable[[], set[int]],
+    ) -> None:
+        self._watch = watch
+        self._log = log
+        self.move(runtime_dir)
+        self._env = env
+        self._hold = hold
+        self._reloading = reloading
+        self._table = table
+        self._part = part
+        self._clear = clear
+        self._stay = stay
+        self._refused = refused
+        self._caught = caught
+        self._stage = Stage.IDLE
+        self._trial: Trial | None = None
+        self._clear_by_s = 0.0
+        self.number = 0
+        """Of the upgrade, over all versions."""
+        self.by: str | None = None
+        """The version that has just handed over to us; None: nobody has."""
+
+    def move(self, runtime_dir: str) -> None:
+        """Answer in this directory from now on."""
+        self._answer = f"{runtime_dir}/{ANSWER}"
+
+    @property
+    def trial_pid(self) -> int | None:
+        """The process that tries the new version."""
+        return self._trial.pid if self._trial is not None else None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether another version is tried or about to take over."""
+        return self._stage not in (Stage.IDLE, Stage.WANTED)
+
+    @property
+    def parting(self) -> bool:
+        """Whether no scheduler is to be started."""
+        return self._stage in (Stage.PARTING, Stage.PARTED, Stage.GOING)
+
+    def due_s(self) -> float | None:
+        """When :meth:`tend` is due (monotonic seconds)."""
+        times = [
+            self._hold.due_s,
+            self._trial.due_s if self._trial is not None else None,
+            self._clear_by_s if self._stage is Stage.PARTED else None,
+        ]
+        return min((at for at in times if at is not None), default=None)
+
+    def introduce(self) -> None:
+        """Say which version runs; for a daemon that starts."""
+        self._tell("none")
+
+    def want(self, *, ready: bool, ending: bool) -> None:
+        """Begin: at once, or as soon as the daemon is `ready`. While it is `ending`, or there is one, do nothing."""
+        if ending:
+            self._log.info("upgrade ignored: the daemon is shutting down")
+            self.number += 1
+            self._tell("refused", "the daemon is shutting down")
+            self._refused("the daemon is shutting down")
+        elif self._stage not in (Stage.IDLE, Stage.WANTED):
+            self._log.info("upgrade ignored: there is one under way")
+        elif not ready:
+            self._stage = Stage.WANTED
+        else:
+            self._begin()
+
+    def ready(self) -> None:
+        """The scheduler has taken up its work: an upgrade is complete, or one that was wanted begins."""
+        if self.by is not None:
+            self._log.info(f"upgraded from {self.by} to {VERSION}")
+            self._tell("done")
+            self.by = None
+        if self._stage is Stage.WANTED:
+            self._begin()
+
+    def _begin(self) -> None:
+        self.number += 1
+        self._stage = Stage.TRYING
+        self._log.info("upgrade: trying the version that is installed")
+        self._tell("trying")
+        self._reloading.announce()
+        self._hold.begin(self._try)
+
+    def _try(self, held: bool) -> None:
+        if not held:
+            self._refuse("a disk with logs does not answer")
+            return
+        keep = Keep()
+        try:
+            table = self._table(keep)
+            tried = keep.fds - _ours(table)
+            self._trial = Trial(self._watch, self._env, write(table, keep, set()), tried, self._tried)
+        except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; what cannot be written down
+            self._refuse(f"the trial cannot be started: {_why(err)}")
+        finally:
+            self._hold.release()
+
+    def _tried(self, why: str | None) -> None:
+        self._trial = None
+        if why is not None:
+            self._refuse(why)
+            return
+        self._stage = Stage.PARTING
+        self._part()
+
+    def parted(self) -> None:
+        """There is no scheduler any more, and nobody who would start another run."""
+        self._stage = Stage.PARTED
+        self._clear_by_s = time.monotonic() + _PATIENCE_S
+
+    def _execute(self, held: bool) -> None:
+        if not held:
+            self._refuse("a disk with logs does not answer")
+            return
+        # From here on a signal stays with the kernel until the next root takes it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        keep = Keep()
+        fd = -1
+        try:
+            table = self._table(keep)
+            fd = write(table, keep, self._caught() - {signal.SIGUSR2})
+            for one in (fd, *keep.fds):
+                os.set_inheritable(one, True)
+            os.execv(sys.executable, [sys.executable, "-I", "-m", "supervisor.root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
+        except (OSError, MemoryError, TypeError, ValueError) as err:  # ENOENT, EACCES, EMFILE; as above
+            for one in keep.fds:
+                os.set_inheritable(one, False)
+            if fd >= 0:
+                os.close(fd)
+            self._refuse(f"{sys.executable} cannot be executed: {_why(err)}")
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def tend(self, now_s: float) -> None:
+        """Give up what takes too long."""
+        self._hold.tend(now_s)
+        if self._trial is not None and now_s >= self._trial.due_s:
+            self._end_trial()
+            self._refuse(f"it did not answer within {LIMIT_S:g} s")
+        if self._stage is Stage.PARTED and self._clear():
+            self._stage = Stage.GOING
+            self._hold.begin(self._execute)
+        elif self._stage is Stage.PARTED and now_s >= self._clear_by_s:
+            self._refuse("a run that is being started does not begin")
+
+    def cancel(self, why: str) -> None:
+        """Give up, whatever it is that is under way."""
+        if self._stage is not Stage.IDLE:
+            self._end_trial()
+            self._refuse(why)
+
+    def _end_trial(self) -> None:
+        if self._trial is not None:
+            self._trial.end()
+            self._trial = None
+
+    def _refuse(self, why: str) -> None:
+        self._hold.release()
+        parting = self.parting
+        self._stage = Stage.IDLE
+        if parting:
+            self._stay()
+        self._log.error(f"upgrade refused, {VERSION} goes on: {why}")
+        self._tell("refused", why)
+        self._refused(why)
+        self._reloading.end()
+
+    def _tell(self, state: str, why: str | None = None) -> None:
+        answer = {
+            "number": self.number,
+            "state": state,
+            "why": why,
+            "version": VERSION,
+            "environment": sys.prefix,
+        }
+        with contextlib.suppress(OSError):  # ENOSPC: whoever asked reads the log
+            new = f"{self._answer}.new"
+            with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                json.dump(answer, file)
+            os.replace(new, self._answer)
+
+
+def _ours(table: Table) -> set[int | None]:
+    """Locks, listeners and helpers: a trial needs none, and one that hangs must not have them when we are gone."""
+    helpers = {table[name][what] for name in ("scheduler", "api") for what in ("sock", "pidfd")}
+    return helpers.union(*table["kept"].values())
+
+
+def _why(err: Exception) -> str:
+    return getattr(err, "strerror", None) or str(err) or os.strerror(errno.ENOMEM)

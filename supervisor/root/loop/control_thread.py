@@ -1,0 +1,562 @@
+"""The control thread: frames, timers, signals, our helpers and the doorbell's subscriptions.
+
+One epoll loop. It touches no file system but those that the kernel makes up (shared memory, proc, cgroups) and no name
+service, so nothing on a disk or a network can stop it from stopping a run.
+"""
+
+import mmap
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from supervisor.host.signal_sets import ignored, signal_name
+from supervisor.ipc.counted import counted
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Frame, ProtocolError
+from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.load import Inherited
+from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.recover import recover_stored
+from supervisor.root.handover.run_records import RunRecords
+from supervisor.root.handover.table import Keep, Table
+from supervisor.root.handover.upgrade import Upgrade
+from supervisor.root.helper_processes import Helper
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.signals import IgnoredSignals, Signals
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.output.runtime_place import RuntimePlace
+from supervisor.root.process.managed_process import Phase
+from supervisor.root.process.process_manager import Lives
+from supervisor.root.process.process_tree import Trees
+from supervisor.root.process.stop_ladder import Ending
+from supervisor.root.service_manager.reload_signal import Reloading, Terminal
+from supervisor.root.service_manager.sd_notify import Watchdog, notify, tell_descriptor
+
+_HELPER_END_S = 3.0
+_EX_LEFT = 1
+"""Something could not be ended, or its end could not be stored."""
+_EX_CANTCREAT = 73
+_READ_BYTES = 8192
+"""Of frames in one round: what a dozen of them start is looked after before more is started."""
+_SHORT_S = 0.1
+"""From one attempt to the next, when there is no memory left. Nothing tells when there is some, and nothing else could
+be done meanwhile."""
+
+_SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
+"""By which container engines and service managers, too, ask a process 1 to end; else they would be lost there."""
+_HEEDED_SIGNALS = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+
+
+class Control:
+    """The root's main loop; :meth:`run` returns when everything has ended."""
+
+    def __init__(
+        self,
+        boot: Boot,
+        log: Log,
+        pump: Pump,
+        bell: DoorbellServer,
+        base_env: dict[str, str],
+        helpers: tuple[Helper, Helper],
+    ) -> None:
+        self._boot = boot
+        self._log = log
+        self._pump = pump
+        self._bell = bell
+        self._base_env = base_env
+        self._scheduler, self._api = helpers
+        self._watch = Watch()
+        self._trees = Trees(boot.daemon_id, self._helper_pids, log.warning)
+        runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
+        # With process 1 everything ends.
+        self._store = Store(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
+        self._watchdog = Watchdog(os.environ, time.monotonic())
+        self._records = RunRecords(boot, self._store, log)
+        self._lives = Lives(
+            boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
+        )
+        pump.connect(self._lives.notices)
+        is_init = os.getpid() == 1
+        self._shutdown_signals = {*_SHUTDOWN_SIGNALS, *(_INIT_SHUTDOWN_SIGNALS if is_init else ())}
+        self._hurrying_signals = set() if is_init else {signal.SIGQUIT}
+        heeded = {*self._shutdown_signals, *self._hurrying_signals, *_HEEDED_SIGNALS}
+        self._ignored_signals = ignored(heeded)
+        self._caught_signals = heeded | self._ignored_signals
+        self._ignored = IgnoredSignals(log.info)
+        self._terminal = Terminal(2)
+        self._reloading = Reloading(self._scheduler.send)
+        self.on_settings: Callable[[Boot], None] = lambda _boot: None
+        """Called with the boot settings when a reload has changed them."""
+        self._ending: Ending | None = None
+        """The shutdown, once it has begun."""
+        self._told_ready = False
+        self._exit_status = 0
+        self._scheduler_done = False
+        self._signals: Signals | None = None
+        self._caught: set[int] = set()
+        """Signals that the root before us caught."""
+        self._asked_for_upgrade = False
+        """Whether the scheduler wants to hear that there is none."""
+        self.kept: dict[str, list[int]] = {}
+        """Descriptors besides ours that the next root needs, by what they are."""
+        self.ready_fd: int | None = None
+        """Where to tell that the daemon is ready, besides the service manager's socket."""
+        self._upgrade = Upgrade(
+            self._watch,
+            log,
+            boot.runtime_dir,
+            base_env,
+            Hold(self._watch, pump, pump.files),
+            self._reloading,
+            table=self._take_down,
+            part=self._part_from_scheduler,
+            clear=lambda: not self._lives.starts.under_way,
+            stay=self._stay,
+            refused=self._tell_refusal,
+            caught=lambda: self._signals.caught if self._signals is not None else set(),
+        )
+        self._place_hold = Hold(self._watch, pump, pump.files)
+        self._place = RuntimePlace(
+            boot,
+            log,
+            pump,
+            self._place_hold,
+            self._api.listeners,
+            self._listen_again,
+            self._on_place_moved,
+            self._on_place_restored,
+        )
+        self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
+        """Made once: when memory is short it is there."""
+        self._snapshot_for: int | None = None
+        """Epoch of the scheduler that waits for a snapshot."""
+        self._operations: dict[str, Callable[[Frame], None]] = {
+            "snapshot": self._on_snapshot,
+            "prepare": self._lives.prepare,
+            "spawn": self._lives.spawn,
+            "stop": self._lives.stop,
+            "note": self._lives.note,
+            "ack": self._lives.acknowledge,
+            "ready": self._on_ready,
+            "ready_to_end": self._on_ready_to_end,
+            "reloaded": lambda _frame: self._reloading.reloaded(),
+            "settings": self._on_settings,
+            "upgrade": self._on_upgrade,
+        }
+
+    @property
+    def boot(self) -> Boot:
+        """The settings, as they are now."""
+        return self._boot
+
+    def run(self) -> int:
+        """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
+        self._lives.use_cgroups(self._boot.cgroups)
+        signals = self._signals = Signals(self._caught_signals)
+        self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if self._upgrade.by is None:
+            self._upgrade.introduce()
+        self._on_signals(self._caught)
+        self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
+        while not self._over():
+            try:
+                self._round()
+            except MemoryError:
+                # Frames may be lost in either direction: another scheduler starts from a fresh snapshot.
+                self._lives.look_again()
+                self._scheduler.kill()
+                time.sleep(_SHORT_S)
+        self._end_helpers()
+        self._lives.close()
+        self._store.close()
+        return self._exit_status
+
+    def _round(self) -> None:
+        ready = self._watch.wait(self._timeout_s())
+        self._pump.wakeup.hold()
+        try:
+            self._watch.call(ready)
+        finally:
+            self._pump.wakeup.release()
+        now_s = time.monotonic()
+        self._watchdog.tend(now_s)
+        self._lives.run_timers(now_s)
+        self._store.tend(now_s)
+        self._tend_shutdown(now_s)
+        self._tend_helpers(now_s)
+        self._upgrade.tend(now_s)
+        self._place_hold.tend(now_s)
+        if self._ending is None and not self._upgrade.under_way:
+            self._place.tend(now_s, scheduler_works=self._scheduler.at_work)
+        self._answer_snapshot()
+        self._send_frames()
+
+    def _timeout_s(self) -> float:
+        now_s = time.monotonic()
+        helpers = (self._scheduler, self._api)
+        times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
+        due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
+        if self._ending is None and not self._upgrade.under_way:
+            times.append(self._place.due_s)
+        times += [at for at in (*due, self._place_hold.due_s) if at is not None]
+        if self._ending is not None:
+            times.append(self._ending.due_s(now_s))
+        return max(0.0, min(times) - now_s) if times else -1
+
+    def _on_signals(self, numbers: set[int]) -> None:
+        if signal.SIGCHLD in numbers:
+            self._trees.reap_soon()
+        for number in numbers.intersection(self._shutdown_signals):
+            self._shut_down(signal_name(number))
+        for number in numbers.intersection(self._hurrying_signals):
+            self._shut_down(signal_name(number), at_once=True)
+        if signal.SIGHUP in numbers:
+            if self._terminal.gone:
+                self._shut_down("the terminal is gone")
+            elif self._ending is None:
+                self._reloading.begin()
+        if signal.SIGUSR2 in numbers:
+            ready = self._told_ready and self._upgrade.by is None  # else one is not over yet
+            self._upgrade.want(ready=ready, ending=self._ending is not None)
+        self._ignored.note(numbers & self._ignored_signals, time.monotonic())
+
+    def _helper_pids(self) -> set[int]:
+        pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._lives.starts.spares.pids)
+        return {pid for pid in pids if pid is not None}
+
+    # The helpers.
+
+    def _tend_helpers(self, now_s: float) -> None:
+        for helper in (self._scheduler, self._api):
+            if helper.kill_at_s is not None and now_s >= helper.kill_at_s:
+                helper.kill_at_s = None
+                helper.kill()
+            if helper.start_at_s is not None and now_s >= helper.start_at_s:
+                try:
+                    helper.start(self._base_env, now_s)
+                except OSError as err:  # EMFILE, EAGAIN, ENOMEM: try again, what runs goes on
+                    self._log.error(f"{helper.name} cannot be started: {err}")
+                    helper.kill()
+                    helper.ended(now_s)
+            output = helper.take_output()
+            if output is not None:
+                self._log.info(f"{helper.name} started, pid {helper.pid}")
+                self._pump.add_helper(output)
+                self._watch_helper(helper)
+
+    def _watch_helper(self, helper: Helper) -> None:
+        if helper.pidfd is None or helper.sock is None:
+            return
+        self._watch.add(helper.pidfd, lambda _mask: self._on_helper_exit(helper))
+        self._watch.add(helper.sock.fileno(), lambda mask: self._on_helper_socket(helper, mask))
+
+    def _on_helper_exit(self, helper: Helper) -> None:
+        if helper.pid is None or helper.pidfd is None or helper.says_more:
+            return  # what it said before its end counts; its pidfd stays readable
+        self._watch.remove(helper.pidfd)
+        if helper.sock is not None:
+            self._watch.remove(helper.sock.fileno())
+        helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
+        _, status = os.waitpid(helper.pid, 0)
+        self._trees.reap_soon()  # those that this zombie hid
+        say = self._log.info if helper.replaced else self._log.warning
+        delay_s = helper.ended(time.monotonic())
+        code = os.waitstatus_to_exitcode(status)
+        if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
+            # It said why. What does not even start once is for whoever started us to repair.
+            self._exit_status = code
+            self._scheduler_done = True
+            self._shut_down("the scheduler cannot start", at_once=True)
+            helper.start_at_s = None
+            return
+        if helper is self._scheduler and self._upgrade.parting:
+            helper.start_at_s = None
+            self._upgrade.parted()
+            return
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        if self._ending is not None and (helper is self._api or self._scheduler_done):
+            helper.start_at_s = None
+            return
+        say(f"{helper.name} ended with {how}; starting it again in {delay_s:g} s")
+
+    def _on_helper_socket(self, helper: Helper, mask: int) -> None:
+        if helper.sock is None:
+            return
+        if mask & (select.EPOLLIN | select.EPOLLHUP):
+            try:
+                count = helper.sock.recv_into(self._received)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                count = 0
+            if not count:
+                self._watch.remove(helper.sock.fileno())
+                helper.hang_up()
+                helper.kill_at_s = time.monotonic() + _HELPER_END_S
+                return
+            self._on_frames(helper, self._received[:count])
+
+    def _on_frames(self, helper: Helper, data: memoryview) -> None:
+        operations = self._operations if helper is self._scheduler else {}  # the API only listens
+        try:
+            for frame in helper.decoder.feed(data):
+                operations[frame["op"]](frame)
+        except (ProtocolError, KeyError, TypeError) as err:
+            # Another version's frame, or a defect: its next incarnation starts from a fresh snapshot.
+            self._log.error(f"{helper.name} sent what cannot be understood ({err!r}); ending it")
+            helper.kill()
+
+    def _send_frames(self) -> None:
+        """Send what this round of the loop has queued, and watch for room where it did not fit."""
+        for helper in (self._scheduler, self._api):
+            helper.flush()
+            if helper.sock is not None and helper.backlog != helper.watched_backlog:
+                helper.watched_backlog = helper.backlog
+                self._watch.writing(helper.sock.fileno(), helper.backlog)
+
+    # What the scheduler says besides instances.
+
+    def _on_snapshot(self, _frame: Frame) -> None:
+        self._snapshot_for = self._scheduler.epoch
+
+    def _answer_snapshot(self) -> None:
+        """As soon as nothing is half started: a snapshot has what runs and what has ended, nothing between."""
+        if self._snapshot_for != self._scheduler.epoch or self._lives.starts.under_way:
+            return
+        self._snapshot_for = None
+        self._lives.expect_starts()
+        ending = self._ending is not None
+        self._scheduler.send({**self._lives.snapshot(), "ending": ending})
+        if self._lives.memory.short:
+            self._scheduler.send({"op": "memory", "short": True})
+        if ending:
+            self._scheduler.send({"op": "shutdown"})
+
+    def _on_ready(self, _frame: Frame) -> None:
+        self._scheduler.at_work = self._scheduler.has_worked = True
+        if not self._told_ready:
+            self._told_ready = True
+            notify("READY=1\nSTATUS=running")
+            if self.ready_fd is not None:
+                tell_descriptor(self.ready_fd)
+        self._reloading.scheduler_started()
+        if self._upgrade.by is not None:
+            self._api.replace(time.monotonic())
+        self._upgrade.ready()
+
+    def _on_settings(self, frame: Frame) -> None:
+        """A reload has changed what was settled before the start."""
+        wanted = Boot.from_dict(frame["boot"])
+        # A scheduler of before a move of the runtime directory may have sent it.
+        self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
+        self._log.set_level(self._boot.log_level)
+        self._lives.use_cgroups(self._boot.cgroups)
+        self.on_settings(self._boot)
+        if frame["api"] and self._ending is None and self._api.replace(time.monotonic()):
+            self._log.info("replacing gunicorn, for other settings")
+
+    def _use(self, boot: Boot) -> None:
+        self._boot = boot
+        for helper in (self._scheduler, self._api):
+            helper.boot = boot
+
+    def _on_ready_to_end(self, _frame: Frame) -> None:
+        self._scheduler_done = True
+
+    # Another version.
+
+    def _on_upgrade(self, _frame: Frame) -> None:
+        """The scheduler is of another version than we are."""
+        self._asked_for_upgrade = True
+        self._upgrade.want(ready=True, ending=self._ending is not None)
+
+    def _tell_refusal(self, why: str) -> None:
+        if self._asked_for_upgrade:
+            self._asked_for_upgrade = False
+            self._scheduler.send({"op": "upgrade_refused", "why": why})
+
+    def _part_from_scheduler(self) -> None:
+        if not self._scheduler.part(time.monotonic()):
+            self._upgrade.parted()
+
+    def _stay(self) -> None:
+        if self._scheduler.pid is None:
+            self._scheduler.start_at_s = time.monotonic()
+
+    def _take_down(self, keep: Keep) -> Table:
+        """All that the next root goes on with, while the threads wait."""
+        while self._pump.catch_up() | self._lives.notices.catch_up():
+            pass
+        lives, pump = self._lives.take_down(keep), self._pump.take_down(keep)
+        logs = {log["name"]: log for log in pump["logs"]}
+        runs = self._lives.runs(logs, keep)
+        return {
+            "boot": self._boot.to_dict(),
+            "number": self._upgrade.number,
+            "told_ready": self._told_ready,
+            "terminal": self._terminal.ends_us,
+            "reload": self._reloading.asked,
+            "kept": {what: [keep(fd) for fd in fds] for what, fds in self.kept.items()},
+            "scheduler": self._scheduler.take_down(keep),
+            "api": self._api.take_down(keep),
+            "runs": runs,
+            "lives": lives,
+            "store": self._store.take_down(keep),
+            "pump": {**pump, "logs": list(logs.values())},
+        }
+
+    def take_up(self, found: Inherited) -> None:
+        """Go on in the place of another root, of which we are the next; before :meth:`run`."""
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # forgets those that came during the upgrade
+        table = found.table
+        self._caught = {signal.SIGCHLD, *table["signals"]}
+        self._told_ready = self._scheduler.has_worked = table["told_ready"]
+        self._terminal.ends_us = table["terminal"]
+        self._reloading.resume(asked=table.get("reload", False))  # a version before wrote none
+        self._upgrade.number, self._upgrade.by = table["number"], table["version"]
+        logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
+        self._pump.take_up(logs, found.daemon, table["pump"])
+        self._lives.take_up(found.exits, table["lives"])
+        for run in found.runs:
+            self._lives.adopt(run)
+        for log, stalled_at_s in found.logs:
+            self._pump.go_on(log, stalled_at_s)
+        self._store.take_up(table.get("store", []))  # a version before wrote none
+        for log in logs:
+            if log.writer.masking:
+                log.record = self._records.record_of(log.name)
+        for helper, state in ((self._scheduler, table["scheduler"]), (self._api, table["api"])):
+            helper.take_up(state)
+            self._watch_helper(helper)
+
+    def adopt(self, handed_back: dict[str, list[int]]) -> None:
+        """Go on with the runs of a root that was killed, from its descriptors by run; before :meth:`run`."""
+        self._lives.expect(len(handed_back))
+        found, refused = recover_stored(handed_back, self._boot, self._log)
+        for one in found:
+            self._lives.adopt(one)
+        for run in refused:
+            self._store.forget(run)
+        if found:
+            self._log.info(f"going on with {counted(len(found), 'run')} of a supervisor that was killed")
+
+    # The doorbell.
+
+    def _on_bell_connection(self, _mask: int) -> None:
+        reader = self._bell.accept()
+        if reader is not None:
+            fd = reader.fileno()
+            self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))
+
+    def _on_bell_reader(self, fd: int) -> None:
+        self._watch.remove(fd)  # reading may close it
+        if self._bell.readable(fd):
+            self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))
+
+    # The runtime directory.
+
+    def _listen_again(self) -> None:
+        self._watch.remove(self._bell.listener.fileno())
+        try:
+            self._bell.listen_again(self._boot.root_bell)
+        finally:
+            self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
+
+    def _on_place_moved(self, boot: Boot) -> None:
+        self._use(boot)
+        self._pump.move(boot.runtime_dir)
+        self._upgrade.move(boot.runtime_dir)
+
+    def _on_place_restored(self, anew: bool) -> None:
+        """Have the helpers begin again, which hold what was removed; note what runs, if nothing there knows it."""
+        self.kept["listeners"] = [one.fileno() for one in self._api.listeners]
+        if self._place.new_lock is not None:
+            data_lock, place_lock = self.kept["lock"]
+            os.close(place_lock)
+            self.kept["lock"] = [data_lock, self._place.new_lock]
+            self._place.new_lock = None
+        if anew:
+            self._lives.note_again(self._boot)
+        self._upgrade.introduce()
+        now_s = time.monotonic()
+        self._api.replace(now_s)
+        if self._scheduler.part(now_s):
+            self._log.info("starting scheduler and gunicorn anew")
+        else:  # it has just ended for want of the directory
+            self._scheduler.start_at_s = now_s
+
+    # The end.
+
+    def _shut_down(self, why: str, *, at_once: bool = False) -> None:
+        """Begin to shut down; when that has begun, or `at_once`, kill what runs."""
+        now_s = time.monotonic()
+        if self._ending is not None:
+            self._log.info(f"{why} again: killing what still runs")
+            self._ending.hurry(now_s)
+            return
+        self._upgrade.cancel("the daemon is shutting down")
+        self._log.info(f"{why}: shutting down with {counted(len(self._lives.live), 'instance')}")
+        managed = "NOTIFY_SOCKET" in os.environ
+        self._ending = Ending(now_s, self._boot.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once)
+        notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={self._ending.patience_us(now_s)}")
+        self._scheduler.send({"op": "shutdown"})
+        if not self._scheduler.at_work:
+            self._lives.stop_all("shutdown")
+
+    def _tend_shutdown(self, now_s: float) -> None:
+        """Ask who was not asked to end; when the time for a clean shutdown is over, kill what still runs."""
+        ending = self._ending
+        if ending is None:
+            return
+        if ending.ask_at_s is not None and now_s >= ending.ask_at_s:
+            ending.ask_at_s = None
+            self._lives.stop_all("shutdown")
+        if now_s >= ending.kill_at_s:
+            for instance in self._lives.live.values():
+                if instance.phase is not Phase.SEALING and not instance.killed:
+                    self._lives.begin_stop(instance, "shutdown", None, force=True)
+        # Of each the end comes first, and is stored then.
+        ending.look(now_s, 2 * len(self._lives.live) + len(self._lives.exits) + (not self._scheduler_done))
+        extension_us = ending.extension_us(now_s)
+        if extension_us is not None:
+            notify(f"EXTEND_TIMEOUT_USEC={extension_us}")
+
+    def _over(self) -> bool:
+        if self._ending is None:
+            return False
+        if self._scheduler_done and self._lives.over:
+            return True
+        if time.monotonic() < self._ending.give_up_at_s:
+            return False
+        # A process in uninterruptible sleep, a log that no disk takes, a scheduler that cannot store.
+        self._exit_status = self._exit_status or _EX_LEFT
+        lost = len(self._lives.live) + len(self._lives.exits)
+        if lost:
+            self._log.error(f"giving up on {counted(lost, 'instance')}: the end of each will show as crashed")
+        else:
+            self._log.error("giving up on the scheduler: it has not stored all that it knows")
+        return True
+
+    def _end_helpers(self) -> None:
+        """When all is stored they take the time they need; one that cannot store, or hangs, has had its time.
+
+        The API server comes first: the scheduler stores for it who asked for what, to the last request.
+        """
+        for helper, ask in ((self._api, self._api.terminate), (self._scheduler, self._scheduler.hang_up)):
+            ask()
+            if helper.pid is None or helper.pidfd is None:
+                continue
+            poll = select.poll()
+            poll.register(helper.pidfd, select.POLLIN)
+            if self._exit_status != _EX_LEFT and not poll.poll(_HELPER_END_S * 1000):
+                self._log.warning(f"{helper.name} did not end in time: killing it")
+            helper.kill()
+            if not poll.poll(_HELPER_END_S * 1000):
+                self._log.error(f"{helper.name} is still there after SIGKILL (uninterruptible?)")
+            os.waitpid(helper.pid, os.WNOHANG)

@@ -1,0 +1,207 @@
+"""The file thread: from rings to log files, and the daemon's log to standard error.
+
+All writing to disks and terminals happens here, so that a full, slow or frozen one stops neither the control thread
+nor, as long as its ring has room, any run; and a terminal that was stopped holds up no disk. An error keeps the blocks
+in the ring and is tried again every second: meanwhile the run's writer waits, as on any full pipe. A full disk may
+stay full for long, so there output beyond the ring is dropped instead, and counted.
+"""
+
+import contextlib
+import errno
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from logring.logfile.log_file import LogFileWriter
+from logring.paths import frames_path
+from logring.redraw.history_file import FramesWriter
+from supervisor.ipc.log_line import Log
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.run_log import RunLog
+from supervisor.root.output.stderr_echo import Echo
+
+if TYPE_CHECKING:
+    from supervisor.root.output.pump_thread import Pump
+
+_TICK_S = 1.0
+_SHORT_S = 0.1
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class FileThread(threading.Thread):
+    """Writes finished blocks at once, unfinished ones every second, and everything when a run is sealed."""
+
+    def __init__(self, log: Log, echo_fd: int, room: DiskRoom) -> None:
+        super().__init__(name="file", daemon=True)
+        self._log = log
+        self._room = room
+        self._echo = Echo(echo_fd)
+        self._queue: queue.SimpleQueue[RunLog | Echo | Callable[[], None] | None] = queue.SimpleQueue()
+        self._changed: set[RunLog] = set()
+        self._failing: dict[RunLog, str] = {}
+        self._pump: Pump | None = None
+
+    def connect(self, pump: "Pump") -> None:
+        """Whom to tell when a ring has room again; before :meth:`start`."""
+        self._pump = pump
+
+    def work(self, log: RunLog) -> None:
+        """Blocks of this run were closed, or it was sealed. From any thread."""
+        self._queue.put(log)
+
+    def changed(self, log: RunLog) -> None:
+        """The unfinished block of this run has news. From the pump thread."""
+        self._changed.add(log)
+
+    def echo(self, line: bytes) -> None:
+        """Show a log line on standard error; dropped when too much waits already. From the pump thread."""
+        if self._echo.add(line):
+            self._queue.put(self._echo)
+
+    def hold(self, wait: Callable[[], None]) -> None:
+        """Have the thread call `wait` after what is queued."""
+        self._queue.put(wait)
+
+    def take_down(self) -> tuple[list[RunLog], dict[str, Any]]:
+        """The logs of which something is to be written, and the rest for the next root; while the thread waits."""
+        queued = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                queued.append(self._queue.get_nowait())
+        for item in queued:
+            self._queue.put(item)
+        logs = {*self._failing, *self._changed, *(item for item in queued if isinstance(item, RunLog))}
+        return list(logs), {
+            "failing": {log.name: text for log, text in self._failing.items()},
+            "echo": self._echo.waiting.decode("latin-1"),
+        }
+
+    def go_on(self, log: RunLog) -> None:
+        """Write what another root has left of this log; before :meth:`start`."""
+        self._changed.add(log)
+        self._queue.put(log)
+
+    def take_up(self, logs: Iterable[RunLog], found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, with all logs; before :meth:`start`."""
+        failing = found["failing"]
+        self._failing = {log: failing[log.name] for log in logs if log.name in failing}
+        if found["echo"]:
+            self.echo(found["echo"].encode("latin-1"))
+
+    def finish(self, timeout_s: float) -> bool:
+        """Write what is queued and end; False when that takes longer than `timeout_s` (a frozen disk)."""
+        self._queue.put(None)
+        self.join(timeout_s)
+        return not self.is_alive()
+
+    def run(self) -> None:
+        """Until :meth:`finish`."""
+        tick = time.monotonic() + _TICK_S
+        while True:
+            try:
+                item = self._queue.get(timeout=max(0.0, tick - time.monotonic()))
+            except queue.Empty:
+                self._insist(self._tick)
+                tick = time.monotonic() + _TICK_S
+                continue
+            if item is None:
+                return
+            if isinstance(item, Echo):
+                self._insist(item.flush)
+            elif isinstance(item, RunLog):
+                self._insist(self._write, item)
+            else:
+                self._insist(item)
+            if time.monotonic() >= tick:
+                self._insist(self._tick)
+                tick = time.monotonic() + _TICK_S
+
+    def _insist(self, step: Callable[..., None], *arguments: RunLog) -> None:
+        """Take it, again when there was no memory left to say that there is none."""
+        while True:
+            try:
+                step(*arguments)
+            except MemoryError:
+                time.sleep(_SHORT_S)
+            else:
+                return
+
+    def _tick(self) -> None:
+        self._echo.flush()
+        changed, self._changed = self._changed, set()
+        for log in {*changed, *self._failing}:
+            self._write(log, unfinished=log in changed)
+
+    def _write(self, log: RunLog, *, unfinished: bool = False) -> None:
+        if log.finished:
+            return
+        if log.writer.frames.waiting and self._room.shortage() is None:
+            if log.frames is None:
+                log.frames = _frames_of(log)
+            self._write_frames(log, log.frames)
+        shortage = None
+        if log.file is None:
+            log.file = LogFileWriter(log.path, log.writer, log.writer.file_blocks)
+        try:
+            if log.sealed:
+                log.file.finish()
+                if log.frames is not None:
+                    log.frames.close()
+                log.writer.close()
+                log.finished = True
+            else:
+                shortage = self._room.shortage()
+                log.file.may_grow = shortage is None
+                log.file.write_closed()
+                if unfinished:
+                    log.file.write_unfinished()
+                # Also when nothing was written now: the pump may have stalled after we had made room.
+                if self._pump is not None:
+                    self._pump.room(log)
+        except OSError as err:
+            self._fail(log, err, shortage)
+            return
+        except MemoryError:
+            self._fail(log, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), shortage)
+            return
+        self._written(log, log.file)
+
+    def _written(self, log: RunLog, file: LogFileWriter) -> None:
+        """Say what is over, and what was put right."""
+        if file.made_again:
+            file.made_again = False
+            self._log.error(
+                f"{log.name}: its log file was removed while it was written, and was made again: {log.path}"
+            )
+        log.writer.shortage = None
+        if self._failing.pop(log, None):
+            self._log.info(f"{log.name}: the log file is written again")
+
+    def _write_frames(self, log: RunLog, frames: FramesWriter) -> None:
+        """History is worth less than lines: what finds no place is given up, and that is said once."""
+        try:
+            frames.write()
+        except OSError as err:
+            if not log.frames_failed:
+                self._log.error(f"{log.name}: history of redrawn lines is lost: {frames.path}: {err.strerror}")
+            log.frames_failed = True
+
+    def _fail(self, log: RunLog, err: OSError, shortage: str | None) -> None:
+        """Try again later."""
+        text = f"{log.path}: {shortage or err.strerror or err}"
+        full = err.errno in _FULL
+        if self._failing.get(log) != text:
+            fate = "is dropped" if full else "waits"
+            self._log.error(f"{log.name}: the log file cannot be written, output beyond the ring {fate}: {text}")
+        self._failing[log] = text
+        log.writer.shortage = (shortage or err.strerror) if full else None
+        if self._pump is not None:
+            self._pump.room(log)
+
+
+def _frames_of(log: RunLog) -> FramesWriter:
+    writer = log.writer
+    return FramesWriter(frames_path(log.path), log.name, writer.frames, writer.file_blocks * writer.block_size)

@@ -1,0 +1,540 @@
+"""The pump thread: from pipes to rings.
+
+Each readable pipe gives 128 KiB a round and what its last read brings beyond, less than 256 KiB in all, so that one
+flood starves nobody. A run whose ring is full because its log file is slow is not read until there is room; its writer
+then waits as on any full pipe. After each round doorbells ring. Pipes of busy runs hold more, so that these go on.
+
+Writers that print line by line would make us read line by line. When rounds bring little and follow each other
+closely, the pump pauses for a millisecond, which lets the pipes fill.
+"""
+
+import collections
+import errno
+import functools
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from logring.layout import STDERR, STDOUT
+from logring.paths import DAEMON_RING, ring_path
+from logring.ring.writer import RingWriter
+from supervisor.host.osport import Wakeup, take_short_slices
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.messages import Spawn
+from supervisor.root.handover.record_memory import Record
+from supervisor.root.output.backpressure import Trouble
+from supervisor.root.output.channels import capacity, is_empty, is_wide, widen
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.left_output import LeftOutput, LeftOutputs
+from supervisor.root.output.run_log import RunLog, Shape, Source, free_bytes, prepare
+
+_ROUND_BYTES = 131072
+_HELPER_READ_BYTES = 65536
+_BUSY_BYTES = 32768
+_WIDE_PIPES = 32
+"""8 MiB of the 64 MiB that the pipes of a user who is not root may hold; who has more gets small ones."""
+_BIG_READ_BYTES = 16384
+_TRICKLE_BYTES = 4096
+_TRICKLE_ROUNDS = 16
+_TRICKLE_GAP_S = 0.0005
+_TRICKLE_PAUSE_S = 0.001
+_SHORT_S = 0.1
+_MADE_AGAIN = "the file of this log in shared memory was removed; it is there again, no line was lost"
+
+
+class Listener(Protocol):
+    """Who hears from the pump; called in the pump thread."""
+
+    def at_end(self, run: str, *, silent: bool) -> None:
+        """All pipes of `run` have reached their end; `silent`: nothing was written to its log until then."""
+
+    def sealed(self, run: str, lines: int) -> None:
+        """The log of `run` is complete and has `lines` lines."""
+
+    def overflowed(self, run: str) -> None:
+        """The output of `run` passed the size at which it is to be stopped."""
+
+    def log_changed(self, run: str, state: str, reason: str | None) -> None:
+        """The log of `run` gets on in another way; see :mod:`supervisor.root.output.backpressure`."""
+
+    def short_of_memory(self) -> None:
+        """There was no memory left for what was to be done; it is tried again."""
+
+
+class Pump(threading.Thread):
+    """Reads every pipe of every instance and of our own helpers."""
+
+    def __init__(self, runtime_dir: str, daemon_id: str, bell: DoorbellServer, files: FileThread) -> None:
+        super().__init__(name="pump", daemon=True)
+        self._runtime_dir = runtime_dir
+        self._bell = bell
+        self._files = files
+        self._listener: Listener | None = None
+        self._epoll = select.epoll()
+        self.wakeup = Wakeup()
+        """Held by the control thread while it does things."""
+        self._epoll.register(self.wakeup.fileno(), select.EPOLLIN)
+        self._commands: collections.deque[Callable[[], None]] = collections.deque()
+        self._by_fd: dict[int, Source] = {}
+        self._by_run: dict[str, RunLog] = {}
+        self._helpers: dict[int, bytearray] = {}
+        self._touched: set[RunLog] = set()
+        self._ending = False
+        self._wide = 0
+        """Pipes that were widened and are not closed yet."""
+        self._short = False
+        """There was no memory left in the round before."""
+        self._trouble = Trouble()
+        ring = ring_path(runtime_dir, DAEMON_RING)
+        self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, file_blocks=0))
+        self._left = LeftOutputs(self._epoll, self._daemon_lines)
+
+    @property
+    def files(self) -> FileThread:
+        """Who writes the log files."""
+        return self._files
+
+    def connect(self, listener: Listener) -> None:
+        """Whom to tell about ends; before :meth:`start`."""
+        self._listener = listener
+
+    # What other threads ask for. Each call is carried out by the pump thread, in the order of the calls.
+
+    def add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None = None) -> None:
+        """Take over the pipes of a new run, or its terminal as `out` (None: merged into `out`, or never started).
+
+        `record` is where the next root looks for what masks hold back.
+        """
+        self._do(self._add, spawn, out, err, record)
+
+    def add_helper(self, fd: int) -> None:
+        """Write what comes from `fd` into the daemon's ring and to standard error."""
+        self._do(self._add_helper, fd)
+
+    def drain(self, run: str) -> None:
+        """Read what the pipes of `run` hold at this moment, close them, and tell the listener ``at_end``."""
+        self._do(self._drain, run)
+
+    def leave(self, spawn: Spawn) -> None:
+        """Do as :meth:`drain`, but go on reading the pipes, for the daemon's log."""
+        self._do(self._leave, spawn)
+
+    def note(self, run: str, text: str) -> None:
+        """Add a line of our own to the log of `run`."""
+        self._do(self._note, run, text)
+
+    def forget(self, run: str) -> None:
+        """Seal no log of `run`, which has none; no hurry."""
+        self._commands.append(functools.partial(self._forget, run))
+
+    def seal(self, run: str, system_lines: list[str]) -> None:
+        """End the log of `run` after these lines of our own, and tell the listener ``sealed``."""
+        self._do(self._seal, run, system_lines)
+
+    def room(self, log: RunLog) -> None:
+        """The file thread has written blocks of this log."""
+        if log.stalled:
+            self._do(self._resume, log)
+
+    def daemon_line(self, line: bytes) -> None:
+        """Add a line to the daemon's ring and show it on standard error."""
+        self._do(self._daemon_lines, line)
+
+    def hold(self, wait: Callable[[], None]) -> None:
+        """Have the thread call `wait` after what was asked for."""
+        self._do(wait)
+
+    def finish(self, timeout_s: float) -> None:
+        """End the thread after what was asked for."""
+        self._do(self._finish)
+        self.join(timeout_s)
+
+    def _do(self, function: Callable[..., None], *arguments: object) -> None:
+        self._commands.append(functools.partial(function, *arguments))
+        self.wakeup.set()
+
+    # The pump thread itself.
+
+    def run(self) -> None:
+        """Until :meth:`finish`."""
+        take_short_slices()
+        trickle, last_s = 0, 0.0
+        while not self._ending:
+            try:
+                total = self._round()
+            except MemoryError:
+                self._short = True
+                time.sleep(_SHORT_S)
+                continue
+            now_s = time.monotonic()
+            trickle = trickle + 1 if 0 < total < _TRICKLE_BYTES and now_s - last_s < _TRICKLE_GAP_S else 0
+            if trickle > _TRICKLE_ROUNDS:
+                time.sleep(_TRICKLE_PAUSE_S)
+                now_s = time.monotonic()
+            last_s = now_s
+
+    def _round(self) -> int:
+        """Do what there is to do, after waiting for it; returns the bytes read."""
+        if self._short:
+            self._look_again()
+        events = self._epoll.poll(self._timeout_s())
+        ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
+        self._herald(events)
+        self.wakeup.clear()
+        self._obey()
+        now_ms = time.time_ns() // 1_000_000
+        total = 0
+        for fd, mask, source in ready:
+            if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
+                continue
+            if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
+                self._close(source, now_ms)
+            elif source is not None:
+                total += self._read(source, now_ms)
+            elif fd in self._helpers:
+                self._read_helper(fd)
+            elif fd in self._left:
+                self._left.read(fd)
+        self._publish()
+        return total
+
+    def _herald(self, events: list[tuple[int, int]]) -> None:
+        """Have who follows the first of these get ready while we read."""
+        fd, mask = events[0] if events else (-1, 0)
+        source = self._by_fd.get(fd)
+        if source is not None and mask & select.EPOLLIN:
+            self._bell.herald(source.log.name, time.monotonic())
+
+    def _obey(self) -> None:
+        """Carry out what was asked for; what there was no memory for is begun again in the next round."""
+        while self._commands:
+            command = self._commands.popleft()
+            try:
+                command()
+            except MemoryError:
+                self._commands.appendleft(command)
+                raise
+
+    def _look_again(self) -> None:
+        """What was being done when there was no memory left may have been done only in part."""
+        if self._listener is not None:
+            self._listener.short_of_memory()
+        for log in self._trouble.since_s:
+            self._files.work(log)
+        self._touched.update((self._daemon, *self._by_run.values()))
+        self.wakeup.set()
+        self._short = False
+
+    # For the control thread.
+
+    @property
+    def rings_are_gone(self) -> bool:
+        """Somebody has removed a ring."""
+        return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
+
+    def move(self, runtime_dir: str) -> None:
+        """Have rings in another directory, while both threads wait; :meth:`make_rings_again` makes those of before."""
+        self._runtime_dir = runtime_dir
+        for log in (self._daemon, *self._by_run.values()):
+            log.move_ring(ring_path(runtime_dir, log.name))
+
+    def make_rings_again(self) -> int:
+        """Make the rings again that somebody removed, while both threads wait; return how many.
+
+        Raises:
+            OSError: one of them cannot be made.
+        """
+        gone = [log for log in (self._daemon, *self._by_run.values()) if log.ring_is_gone]
+        for log in gone:
+            log.make_ring_again()
+            if log.path:
+                log.writer.system_line(_MADE_AGAIN, time.time_ns() // 1_000_000)
+            self._touched.add(log)
+        return len(gone)
+
+    # For the next root, while both threads wait; called by the control thread.
+
+    def catch_up(self) -> bool:
+        """Do what was asked for meanwhile; whether there was anything."""
+        busy = bool(self._commands)
+        self._obey()
+        self._publish()
+        return busy
+
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """All logs that are not finished, and the outputs of helpers; `keep` takes note of descriptors."""
+        logs, files = self._files.take_down()
+        since_s = self._trouble.since_s
+        unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.path and not log.finished}
+        return {
+            "logs": [{**log.take_down(keep), "since_s": since_s.get(log)} for log in unfinished],
+            "daemon": self._daemon.take_down(keep),
+            "helpers": [[keep(fd), buffer.decode("latin-1")] for fd, buffer in self._helpers.items()],
+            "left": self._left.take_down(keep),
+            "files": files,
+        }
+
+    def take_up(self, logs: Iterable[RunLog], daemon: RunLog, found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, but for `logs`: see :meth:`go_on`; before :meth:`start`."""
+        self._daemon = daemon
+        for fd, buffer in found["helpers"]:
+            self._add_helper(fd)
+            self._helpers[fd] += buffer.encode("latin-1")
+        self._left.take_up(found.get("left", []))  # versions before this one leave none
+        self._files.take_up(logs, found["files"])
+
+    def go_on(self, log: RunLog, stalled_at_s: float | None = None) -> None:
+        """Take over a log that another root left, with its sources; before :meth:`start`.
+
+        `stalled_at_s`: since when it waits for its file, if it does.
+        """
+        if not log.sealing:
+            self._by_run[log.name] = log
+        if log.stalled:
+            self._trouble.stalled(log, time.monotonic() if stalled_at_s is None else stalled_at_s)
+        for source in log.sources:
+            self._by_fd[source.fd] = source
+            source.wide = is_wide(source.fd) or None
+            self._wide += source.wide is True
+            if not log.stalled:
+                self._epoll.register(source.fd, select.EPOLLIN)
+        self._touched.add(log)
+        self._files.go_on(log)
+
+    def complete(self, log: RunLog) -> None:
+        """See to the file of a log that a killed root had sealed; before :meth:`start`."""
+        log.writer.seal(log.writer.last_ms)
+        log.sealing = log.sealed = True
+        self._files.work(log)
+
+    def _timeout_s(self) -> float:
+        bell_s, trouble_s = self._bell.due_s(), self._trouble.due_s()
+        if bell_s is None and trouble_s is None:
+            return -1
+        due_s = min(due_s for due_s in (bell_s, trouble_s) if due_s is not None)
+        return max(0.0, due_s - time.monotonic())
+
+    def _read(self, source: Source, now_ms: int) -> int:
+        """One round of one pipe; returns the bytes read."""
+        log = source.log
+        if log.stalled:  # by the run's other pipe, in this round
+            return 0
+        taken = 0
+        while taken < _ROUND_BYTES:
+            try:
+                size = log.writer.readv(source.fd, source.stream, now_ms)
+            except BlockingIOError:  # EAGAIN: the pipe is empty, or the ring is full
+                if not log.writer.writable:
+                    self._stall(log)
+                break
+            except OSError as err:
+                if err.errno != errno.EIO:
+                    raise
+                size = 0  # EIO: nobody has the terminal open any more
+            if size == 0:
+                self._close(source, now_ms)
+                break
+            taken += size
+            if size >= _BUSY_BYTES and source.wide is None and self._wide < _WIDE_PIPES:
+                source.wide = widen(source.fd)
+                self._wide += source.wide
+            if size < _BIG_READ_BYTES:  # most likely empty now; epoll tells when not
+                break
+        self._touched.add(log)
+        return taken
+
+    def _stall(self, log: RunLog) -> None:
+        self._trouble.stalled(log, time.monotonic())
+        log.stalled = True
+        for source in log.sources:
+            self._epoll.unregister(source.fd)
+        self._files.work(log)
+
+    def _resume(self, log: RunLog) -> None:
+        if not log.writer.writable:
+            return
+        if log.stalled:
+            self._trouble.resumed(log)
+            self._touched.add(log)
+            log.stalled = False
+            for source in log.sources:
+                self._epoll.register(source.fd, select.EPOLLIN)
+        if log.sealing and not log.sealed:
+            self._finish_sealing(log)
+        elif log.cut_off:
+            self._take_the_rest(log)
+
+    def _close(self, source: Source, now_ms: int, *, for_others: bool = False) -> None:
+        """Let a log end without a pipe; `for_others`: processes that outlive their run write to it."""
+        log = source.log
+        if not log.silent:
+            log.writer.finish_stream(source.stream, now_ms)
+        if len(log.sources) == 1 and self._listener is not None:
+            self._listener.at_end(log.name, silent=log.silent)
+        if not log.stalled:
+            self._epoll.unregister(source.fd)
+        del self._by_fd[source.fd]
+        self._wide -= source.wide is True
+        log.sources.discard(source)
+        if for_others and log.left is not None:
+            self._left.add(source.fd, LeftOutput(log.left[0], log.name, log.left[1], time.monotonic()))
+        else:
+            os.close(source.fd)
+
+    def _publish(self) -> None:
+        if self._touched or self._bell.due_s() is not None:
+            open_logs = [log for log in self._touched if not (log.silent or log.sealed)]
+            for log in open_logs:
+                log.put_down()
+                log.writer.mirror_pending()
+            now_s = time.monotonic()
+            self._bell.ring([log.name for log in self._touched], now_s)
+            for log in self._touched:
+                self._tell(log, now_s)
+            for log in open_logs:
+                if log.path:
+                    self._pass_on(log)
+            self._touched.clear()
+        if self._trouble.due_s() is not None:
+            now_s = time.monotonic()
+            for log in self._trouble.slow(now_s):
+                self._tell(log, now_s)
+
+    def _pass_on(self, log: RunLog) -> None:
+        """Let the file thread know of what is new, and wake it when there is much."""
+        writer = log.writer
+        self._files.changed(log)
+        if writer.frames.pressing:
+            self._files.work(log)
+        if writer.wants_writing and writer.closed_blocks != log.told_blocks:
+            log.told_blocks = writer.closed_blocks
+            self._files.work(log)
+
+    def _tell(self, log: RunLog, now_s: float) -> None:
+        """Say what has become of a log, if that is news."""
+        if self._listener is None or not log.path or log.silent:
+            return
+        if log.writer.overflowed and not log.told_overflow:
+            log.told_overflow = True
+            self._listener.overflowed(log.name)
+        news = None if log.sealing else self._trouble.judge(log, now_s)
+        if news is not None:
+            self._listener.log_changed(log.name, *news)
+
+    def _add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None) -> None:
+        fds = {stream: fd for stream, fd in ((STDOUT, out), (STDERR, err)) if fd is not None}
+        make = functools.partial(self._writer, spawn, list(fds))
+        # A terminal that is hung up may still be about to hand over what was written to it.
+        log = self._by_run.get(spawn.run)  # there is one when its first process ended before it executed anything
+        if log is None:
+            log = RunLog(spawn.run, spawn.log, make() if spawn.tty else None, make)
+        log.record = record if spawn.secrets else None
+        log.sources = {Source(fd, stream, log) for stream, fd in fds.items()}
+        self._by_fd.update({source.fd: source for source in log.sources})
+        self._by_run[spawn.run] = log
+        for fd in fds.values():  # what stands in both already is read in the order in which they are watched
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
+        shape = Shape.of(spawn.log_max_bytes, free_bytes(self._runtime_dir) // (2 * len(self._by_run) + 2))
+        writer = RingWriter(
+            ring_path(self._runtime_dir, spawn.run),
+            spawn.run,
+            blocks=shape.ring_blocks,
+            block_size=shape.block_size,
+            file_blocks=shape.file_blocks,
+            policy=spawn.log_on_full,
+        )
+        prepare(writer, spawn, streams)
+        return writer
+
+    def _add_helper(self, fd: int) -> None:
+        self._helpers[fd] = bytearray()
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _read_helper(self, fd: int) -> None:
+        buffer = self._helpers[fd]
+        try:
+            data = os.read(fd, _HELPER_READ_BYTES)
+        except BlockingIOError:  # EAGAIN: woken for nothing
+            return
+        buffer += data
+        whole = buffer.rfind(b"\n") + 1 or (len(buffer) if len(buffer) > _HELPER_READ_BYTES else 0)
+        if not data:
+            whole = len(buffer)
+            self._epoll.unregister(fd)
+            del self._helpers[fd]
+            os.close(fd)
+        if whole:
+            lines = bytes(buffer[:whole])
+            del buffer[:whole]
+            self._daemon_lines(lines if lines.endswith(b"\n") else lines + b"\n")
+
+    def _drain(self, run: str) -> None:
+        log = self._by_run[run]
+        log.cut_off = True
+        if not log.stalled:
+            self._take_the_rest(log)
+
+    def _leave(self, spawn: Spawn) -> None:
+        self._by_run[spawn.run].left = spawn.task, [spawn.env[name] for name in spawn.secrets]
+        self._drain(spawn.run)
+
+    def _take_the_rest(self, log: RunLog) -> None:
+        """Read what the pipes hold now, and close them; when the ring is full, that goes on when it has room."""
+        now_ms = time.time_ns() // 1_000_000
+        for source in list(log.sources):
+            left = capacity(source.fd)  # whoever still holds the other end may write without end
+            while left > 0 and source in log.sources and (taken := self._read(source, now_ms)):
+                left -= taken
+            if log.stalled:
+                return
+            if source in log.sources:
+                self._close(source, now_ms, for_others=True)
+
+    def _seal(self, run: str, system_lines: list[str]) -> None:
+        log = self._by_run[run]
+        now_ms = time.time_ns() // 1_000_000
+        if not log.sealing:
+            masked = [f"replaced by ***: {log.writer.masked} secrets"] if log.writer.masked else []
+            for line in (*system_lines, *masked):
+                log.writer.system_line(line, now_ms)
+            log.sealing = True
+        log.writer.seal(now_ms)
+        self._finish_sealing(log)
+        del self._by_run[run]
+
+    def _forget(self, run: str) -> None:
+        log = self._by_run.pop(run)
+        log.sealing = log.sealed = log.finished = True
+
+    def _finish_sealing(self, log: RunLog) -> None:
+        if not log.writer.settle():  # its last lines wait for a place in the ring
+            self._stall(log)
+            return
+        log.sealed = True
+        self._tell(log, time.monotonic())
+        self._touched.add(log)
+        self._files.work(log)
+        if self._listener is not None:
+            self._listener.sealed(log.name, log.writer.lines)
+
+    def _note(self, run: str, text: str) -> None:
+        log = self._by_run.get(run)
+        if log is not None:
+            log.writer.system_line(text, time.time_ns() // 1_000_000)
+            self._touched.add(log)
+
+    def _daemon_lines(self, lines: bytes) -> None:
+        self._daemon.writer.append(STDERR, lines, time.time_ns() // 1_000_000)
+        self._touched.add(self._daemon)
+        self._files.echo(lines)
+
+    def _finish(self) -> None:
+        self._daemon.writer.seal(time.time_ns() // 1_000_000)
+        self._touched.add(self._daemon)
+        self._publish()
+        self._ending = True

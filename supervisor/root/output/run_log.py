@@ -1,0 +1,222 @@
+"""The log of one run as the pump and the file thread share it."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from logring import writer_state
+from logring.layout import BLOCK_SIZE, RING_BLOCKS
+from logring.logfile.log_file import LogFileWriter
+from logring.redraw.history_file import FramesWriter
+from logring.ring.writer import RingWriter
+from supervisor.ipc.messages import Spawn
+from supervisor.root.handover.record_memory import Record
+
+_LARGE_BLOCK = 4 * BLOCK_SIZE
+_LARGE_RINGS = range(4, 17)
+_LARGE_FROM_BYTES = 32 * _LARGE_BLOCK
+_MIN_FILE_BLOCKS = 2
+_CARRIED = ("stalled", "state", "told_overflow", "told_blocks", "cut_off", "sealing", "sealed", "frames_failed")
+
+
+class Shape(NamedTuple):
+    """Blocks of a log.
+
+    Large ones cost a busy writer half as much, and many of them keep pump and file thread from waiting for each other.
+    A log that may not become large has small ones, so that what gives way at once stays a small part of it, and so have
+    all while shared memory is short.
+    """
+
+    block_size: int
+    ring_blocks: int
+    file_blocks: int
+
+    @classmethod
+    def of(cls, log_max_bytes: int, memory_bytes: int) -> "Shape":
+        """For a log file of this size at most, and a ring that may have so much memory."""
+        slots = min(memory_bytes // _LARGE_BLOCK, _LARGE_RINGS[-1])
+        if log_max_bytes >= _LARGE_FROM_BYTES and slots in _LARGE_RINGS:
+            return cls(_LARGE_BLOCK, slots, log_max_bytes // _LARGE_BLOCK)
+        return cls(BLOCK_SIZE, RING_BLOCKS, max(_MIN_FILE_BLOCKS, log_max_bytes // BLOCK_SIZE))
+
+
+class Source:
+    """One pipe of a run."""
+
+    __slots__ = ("fd", "log", "stream", "wide")
+
+    def __init__(self, fd: int, stream: int, log: "RunLog") -> None:
+        self.fd = fd
+        self.stream = stream
+        self.log = log
+        self.wide: bool | None = None
+        """Whether the pipe was made to hold more than pipes do; None: nobody tried."""
+
+
+class RunLog:
+    """Ring and file of one run.
+
+    Args:
+        name: of the ring.
+        path: of the log file; empty: a ring alone, without a file.
+        writer: of the ring.
+        make: makes that one, when there is something to write.
+
+    The file thread owns `file`, `frames`, `frames_failed` and `finished`, the pump everything else. Each reads of the
+    other's only what is a single value.
+    """
+
+    __slots__ = (
+        "_make",
+        "_writer",
+        "cut_off",
+        "file",
+        "finished",
+        "frames",
+        "frames_failed",
+        "held",
+        "left",
+        "name",
+        "path",
+        "record",
+        "sealed",
+        "sealing",
+        "sources",
+        "stalled",
+        "state",
+        "told_blocks",
+        "told_overflow",
+    )
+
+    def __init__(
+        self, name: str, path: str, writer: RingWriter | None = None, make: Callable[[], RingWriter] | None = None
+    ) -> None:
+        self.name = name
+        self.path = path
+        self._writer = writer
+        self._make = make
+        self.sources: set[Source] = set()
+        self.stalled = False
+        """The ring is full: its pipes are not watched until the file thread has made room."""
+        self.state = "ok"
+        """As it was told last; see :mod:`supervisor.root.output.backpressure`."""
+        self.told_overflow = False
+        self.told_blocks = 0
+        self.cut_off = False
+        """Its pipes are to be closed as soon as what they hold is in the ring."""
+        self.left: tuple[str, list[str]] | None = None
+        """Task and secrets, where processes outlive the run and may go on writing; None: its pipes are closed."""
+        self.sealing = False
+        """It is to be sealed as soon as its last lines are in the ring."""
+        self.sealed = False
+        self.file: LogFileWriter | None = None
+        self.frames: FramesWriter | None = None
+        self.frames_failed = False
+        """Some of its history could not be written, and that was said."""
+        self.finished = False
+        self.record: Record | None = None
+        """Where to put down what masks hold back; None: there are none, or nobody would find it."""
+        self.held = b"", b"", 0
+        """What was put down."""
+
+    @property
+    def writer(self) -> RingWriter:
+        """Made as soon as it is asked for."""
+        if self._writer is None:
+            if self._make is None:
+                raise TypeError("nobody makes its writer")
+            self._writer = self._make()
+        return self._writer
+
+    @property
+    def silent(self) -> bool:
+        """Nothing was ever written: so there is no writer, no ring and no file."""
+        return self._writer is None
+
+    @property
+    def ring_is_gone(self) -> bool:
+        """Somebody has removed the ring. Any thread may ask: a log that is being sealed is not missed."""
+        writer = self._writer
+        if writer is None or not writer.created or os.path.exists(writer.path):
+            return False
+        return not (self.sealing or writer.sealed)
+
+    def move_ring(self, path: str) -> None:
+        """Have the ring at another path, where it is not yet."""
+        if self._writer is not None:
+            self._writer.path = path
+
+    def make_ring_again(self) -> None:
+        """Go on in a new file with all that the ring had, while both threads wait.
+
+        Raises:
+            OSError: the ring cannot be made.
+        """
+        self._writer = writer_state.in_a_new_file(self.writer)
+        if self.frames is not None:
+            self.frames.close()
+            self.frames = None
+        if self.file is not None:
+            progress = self.file.progress
+            self.file.close()
+            self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
+            self.file.progress = progress
+
+    def put_down(self) -> None:
+        """Put down what masks hold back, if that is news."""
+        if self.record is not None and self.writer.held != self.held:
+            self.held = self.writer.held
+            with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
+                self.record.hold(*self.held)
+
+    def take_down(self, keep: writer_state.Keep) -> dict[str, Any]:
+        """For the next root, while both threads wait; `keep` takes note of descriptors."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "sources": [[keep(source.fd), source.stream] for source in self.sources],
+            "writer": writer_state.take_down(self.writer, keep),
+            "progress": None if self.file is None else self.file.progress,
+            "left": self.left,
+            **{name: getattr(self, name) for name in _CARRIED},
+        }
+
+    @classmethod
+    def take_up(cls, found: dict[str, Any]) -> "RunLog":
+        """The one that was taken down, in another program.
+
+        Raises:
+            Foreign, KeyError: another version took it down.
+            OSError: the ring cannot be mapped.
+            LogError: it is no ring of ours.
+        """
+        self = cls(found["name"], found["path"], writer_state.take_up(found["writer"]))
+        self.sources = {Source(fd, stream, self) for fd, stream in found["sources"]}
+        if found["progress"] is not None:
+            seen, last, part = found["progress"]
+            self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
+            self.file.progress = seen, tuple(last), tuple(part)
+        for name in _CARRIED:
+            setattr(self, name, found[name])
+        if (left := found.get("left")) is not None:  # versions before this one have none
+            self.left = left[0], left[1]
+        return self
+
+
+def free_bytes(runtime_dir: str) -> int:
+    """Shared memory that is free; 0 when somebody removed the directory: making the ring will tell."""
+    try:
+        found = os.statvfs(runtime_dir)
+    except OSError:  # ENOENT
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:
+    """Have a writer mask and reduce the output of a run as that wants it."""
+    if spawn.secrets:
+        writer.mask([os.fsencode(spawn.env[name]) for name in spawn.secrets])
+    if spawn.redraw:
+        for stream in streams:
+            writer.redraw(stream, full=spawn.tty)

@@ -1,0 +1,198 @@
+"""The runtime directory, made again when somebody removes it or something in it. Belongs to the control thread.
+
+At the last logout of a user logind removes what the user has in shared memory, unless that user lingers or is a system
+user (RemoveIPC, logind.conf(5)); people remove it by hand. Mapped rings live on without a name. So they are copied into
+new files, with all that they have; sockets get a new file each, and the helpers start anew, since they hold the old.
+Where the shared memory itself is gone (umount of $XDG_RUNTIME_DIR) all of this is made in the next place that is fit.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from logring.logfile.file_owner import LISTED_FOR_READERS
+from supervisor.host.shared_memory import Unfit, file_system_types, fit
+from supervisor.ipc.counted import counted
+from supervisor.ipc.listening_sockets import CannotListen, listen_again
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import LOCK, Boot
+from supervisor.root.handover.quiesce import Hold
+from supervisor.root.output.pump_thread import Pump
+
+_LOOK_S = 1.0
+_PRIVATE = 0o700
+_PASSABLE = 0o711
+
+
+class RuntimePlace:
+    """Looks every second whether all is there.
+
+    Args:
+        boot: the settings.
+        log: the daemon's.
+        pump: has the rings.
+        hold: stops pump and file thread.
+        listeners: of the API; new ones take the places of old ones.
+        listen_again: makes the doorbell of the rings listen on a new socket.
+        moved: called with other settings when the directory has another place, before anything is made there.
+        restored: called when all is there again; takes whether the directory is a new one.
+    """
+
+    def __init__(
+        self,
+        boot: Boot,
+        log: Log,
+        pump: Pump,
+        hold: Hold,
+        listeners: list[socket.socket],
+        listen_again: Callable[[], None],
+        moved: Callable[[Boot], None],
+        restored: Callable[[bool], None],
+    ) -> None:
+        self._boot = boot
+        self._log = log
+        self._pump = pump
+        self._hold = hold
+        self._listeners = listeners
+        self._listen_again = listen_again
+        self._moved = moved
+        self._restored = restored
+        self._has_begun = os.path.lexists(self._begun)
+        """It could be made: without memory for it there is none, and it is not missed."""
+        self._failing = ""
+        """Why it cannot be made again, as the log says it."""
+        self.new_lock: int | None = None
+        """Descriptor that locks a new directory, until somebody takes it."""
+        self.due_s = time.monotonic() + _LOOK_S
+        """When :meth:`tend` is due (monotonic seconds)."""
+        self._holding = False
+        """The threads are being held."""
+
+    def tend(self, now_s: float, *, scheduler_works: bool) -> None:
+        """Look, when it is time, and begin to make again what is gone."""
+        if now_s < self.due_s:
+            return
+        self.due_s = now_s + _LOOK_S
+        if self._holding:
+            return
+        gone = self._gone(scheduler_works=scheduler_works)
+        if gone:
+            self._holding = True
+            self._hold.begin(lambda held: self._make_again(gone, held))
+
+    def _gone(self, *, scheduler_works: bool) -> list[str]:
+        """Return what is missing, for the log."""
+        boot = self._boot
+        if not os.path.isdir(boot.runtime_dir):
+            return [boot.runtime_dir]
+        wanted = [f"{boot.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
+        wanted += [boot.root_bell, boot.audit_dir]
+        wanted += [self._begun] if self._has_begun else []
+        wanted += [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
+        if scheduler_works:
+            wanted += [boot.control_socket, boot.scheduler_bell]
+        gone = [path for path in wanted if not os.path.lexists(path)]
+        return gone or (["a ring"] if self._pump.rings_are_gone else [])
+
+    def _make_again(self, gone: list[str], held: bool) -> None:
+        self._holding = False
+        before = self._boot
+        if not held:  # a disk with logs does not answer: the next look tries again
+            return
+        try:
+            anew = self._find_place()
+            if not os.path.lexists(self._boot.root_bell):
+                self._listen_again()
+            listen_again(self._boot, self._listeners)
+            rings = self._pump.make_rings_again()
+        except (OSError, Unfit, CannotListen) as err:
+            self._fail(f"{', '.join(gone)} was removed and cannot be made again: {_why(err)}")
+            return
+        finally:
+            self._hold.release()
+        self._failing = ""
+        moved = self._boot is not before
+        where = f"it is in {self._boot.runtime_dir} now" if moved else "it is there again"
+        self._log.error(f"{', '.join(gone)} was removed; {where}, with {counted(rings, 'ring')}")
+        self._restored(anew)
+        self._has_begun = os.path.lexists(self._begun)
+
+    def _fail(self, text: str) -> None:
+        if text != self._failing:
+            self._failing = text
+            self._log.error(f"{text}; until then output of new runs is lost")
+
+    def _find_place(self) -> bool:
+        """Make the directory where it was, else in the next place that is fit; return whether it is a new one.
+
+        Raises:
+            OSError, Unfit: why it cannot be where it was; there is no other place, either.
+        """
+        try:
+            return self._make_directory(self._boot)
+        except (OSError, Unfit):
+            if os.path.isdir(self._boot.runtime_dir):
+                raise  # no other place: the next start would find two
+            for base in self._boot.runtime_bases:
+                boot = replace(self._boot, runtime_dir=f"{base}/{self._boot.daemon_id}")
+                try:
+                    self._make_directory(boot)
+                except (OSError, Unfit):
+                    continue
+                self._boot = boot
+                self._moved(boot)
+                return True
+            raise
+
+    def _make_directory(self, boot: Boot) -> bool:
+        """Make the directory, its lock and that of the audit, where they are missing; return whether it is a new one.
+
+        Raises:
+            OSError: it cannot be made, or another daemon has it.
+            Unfit: it would not be in shared memory, or others could write there.
+        """
+        above = os.path.dirname(boot.runtime_dir)
+        anew = boot is not self._boot or not os.path.isdir(boot.runtime_dir)
+        if anew:
+            fit(above, boot.runtime_dir, file_system_types())
+            if boot.api_account is not None:
+                os.chmod(above, _PASSABLE)
+                os.chown(boot.runtime_dir, -1, boot.api_account[1])
+                os.chmod(boot.runtime_dir, LISTED_FOR_READERS)
+        if anew or not os.path.lexists(f"{boot.runtime_dir}/{LOCK}"):
+            self._lock(boot)
+            anew = True
+        if not os.path.lexists(boot.audit_dir):
+            os.mkdir(boot.audit_dir, _PRIVATE)
+            if boot.api_account is not None:
+                os.chown(boot.audit_dir, *boot.api_account)
+        return anew or not os.path.lexists(f"{boot.runtime_dir}/begun")
+
+    @property
+    def _begun(self) -> str:
+        return f"{self._boot.runtime_dir}/begun"
+
+    def _lock(self, boot: Boot) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(f"{boot.runtime_dir}/{LOCK}", flags, 0o600)
+        except OSError:  # ENOSPC
+            with contextlib.suppress(OSError):  # ENOTEMPTY: it was there before
+                os.rmdir(boot.runtime_dir)
+            raise
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        if self.new_lock is not None:
+            os.close(self.new_lock)
+        self.new_lock = fd
+
+
+def _why(err: Exception) -> str:
+    return getattr(err, "strerror", None) or str(err)

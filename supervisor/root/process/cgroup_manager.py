@@ -1,0 +1,121 @@
+"""Cgroups for runs: made with their limits where there are some to be had, kept while somebody is left in them."""
+
+import itertools
+from typing import Any
+
+from supervisor.host import cgroup_names
+from supervisor.host.cgroups import Cgroup, Cgroups
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Spawn
+from supervisor.root.handover.schema import made_cgroups, plain_cgroups
+
+_BY_CGROUP = ("memory", "cpu")
+"""The limits that only a controller of cgroup version 2 can apply."""
+
+
+class Quarters:
+    """Belongs to the control thread; `log` is the daemon's, and `daemon_id` its id."""
+
+    def __init__(self, daemon_id: str, log: Log) -> None:
+        self._daemon_id = daemon_id
+        self._log = log
+        self._numbers = itertools.count()
+        self._cgroups: Cgroups | None = None
+        self._left: list[Cgroup] = []
+        """Cgroups with processes that were left on purpose, or are about to end."""
+
+    @property
+    def directory(self) -> str | None:
+        """Where they are; None: there are none."""
+        return None if self._cgroups is None else self._cgroups.directory
+
+    def use(self, wanted: bool) -> bool:
+        """Whether what is started from now on has cgroups, if there are some to be had; returns whether that is new."""
+        before = self._cgroups
+        if wanted and before is None:
+            self._cgroups = Cgroups.find()
+            if self._cgroups is None:
+                self._log.info("runs have no cgroups: there is no version 2 hierarchy in which we may make some")
+        elif not wanted:
+            self._cgroups = None
+        return before is None and self._cgroups is not None
+
+    def assign(self, wanted: Spawn) -> tuple[Cgroup | None, list[str]]:
+        """Return a cgroup with the limits of a run, and a line for its log for each limit that is not applied.
+
+        Raises:
+            OSError: one that could be made cannot be limited.
+        """
+        if self._cgroups is None:
+            return None, _not_applied(wanted, frozenset())
+        try:
+            cgroup = self._cgroups.make(wanted.run)
+        except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed the cgroup that we are in
+            self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
+            return None, [
+                f"limits.{name} is not applied: the run has no cgroup ({err.strerror})"
+                for name in _BY_CGROUP
+                if name in wanted.limits
+            ]
+        try:
+            return cgroup, self._limit(cgroup, wanted)
+        except OSError:
+            cgroup.remove()
+            raise
+
+    def spare(self) -> Cgroup | None:
+        """A cgroup for a run to come; None when there is none to be had."""
+        while self._cgroups is not None:
+            try:
+                return self._cgroups.make(cgroup_names.spare(self._daemon_id, next(self._numbers)))
+            except FileExistsError:  # of a root before us
+                pass
+            except OSError:  # what starts next tells why
+                return None
+        return None
+
+    def settle(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
+        """Give a spare cgroup to a run and set its limits; return a line for its log for each that is not applied.
+
+        Raises:
+            OSError: it cannot be limited, or the kernel does not let us say whose it is.
+        """
+        cgroup_names.assign(cgroup.path, wanted.run)
+        return self._limit(cgroup, wanted)
+
+    def _limit(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
+        there = frozenset() if self._cgroups is None else self._cgroups.controllers
+        memory, cpu = (wanted.limits.get(name) if name in there else None for name in ("memory", "cpu"))
+        cgroup.limit(None if memory is None else int(memory), cpu)
+        return _not_applied(wanted, there)
+
+    def leave(self, cgroup: Cgroup) -> None:
+        """Keep the cgroup of a run that has ended, until nobody is left in it."""
+        if not cgroup.remove():
+            self._left.append(cgroup)
+
+    def sweep(self) -> None:
+        """Remove those in which nobody is left."""
+        self._left = [cgroup for cgroup in self._left if not cgroup.remove()]
+
+    def close(self) -> None:
+        """Remove what we made, as far as nobody is left there."""
+        self.sweep()
+        if self._cgroups is not None:
+            self._cgroups.close()
+
+    def take_down(self) -> list[dict[str, Any]]:
+        """Those that are left, for the next root."""
+        return plain_cgroups(self._left)
+
+    def take_up(self, found: list[dict[str, Any]]) -> None:
+        """Know them again."""
+        self._left = made_cgroups(found)
+
+
+def _not_applied(wanted: Spawn, controllers: frozenset[str]) -> list[str]:
+    return [
+        f"limits.{name} is not applied: no cgroup with the {name} controller is available"
+        for name in _BY_CGROUP
+        if name in wanted.limits and name not in controllers
+    ]

@@ -1,0 +1,153 @@
+"""What the root knows of each instance it started, from the spawn to the acknowledged exit.
+
+::
+
+    spawn --> RUNNING --main process exits--> DRAINING --pipes at their end, --> SEALING --log sealed--> ended
+                 |                                       nobody left                                      |
+                 +-- cannot be started -------------------------------------------------------------------+
+
+The main process stays a zombie until the end of SEALING: as long as it is one, its process id, and so the id of its
+process group, cannot be given to anybody else, and signals sent to the group reach nobody but its members.
+"""
+
+import collections
+import enum
+import time
+from typing import Any
+
+from supervisor.host.cgroups import Cgroup, Usage
+from supervisor.ipc.messages import Spawn
+from supervisor.root.process.notify_socket import Ear
+
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Phase(enum.Enum):
+    """Where in its life an instance stands."""
+
+    RUNNING = "running"
+    DRAINING = "draining"
+    SEALING = "sealing"
+
+
+class Instance:
+    """One process group and its log; touched by the control thread only."""
+
+    __slots__ = (
+        "abandoned",
+        "adopted",
+        "by",
+        "cause",
+        "cgroup",
+        "cut_off",
+        "deadline_s",
+        "ear",
+        "ended_at",
+        "hurried",
+        "kill_at_s",
+        "killed",
+        "leftovers",
+        "lines",
+        "look_s",
+        "phase",
+        "pid",
+        "pidfd",
+        "reason",
+        "remarks",
+        "spawn",
+        "start",
+        "started_at",
+        "started_s",
+        "status",
+        "status_fd",
+        "steps",
+        "untouchable",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        spawn: Spawn,
+        pid: int,
+        pidfd: int,
+        started_at: int,
+        status_fd: int | None,
+        cgroup: Cgroup | None = None,
+        ear: Ear | None = None,
+    ) -> None:
+        self.spawn = spawn
+        self.pid = pid
+        self.pidfd = pidfd
+        self.started_at = started_at
+        self.started_s = _boot_s()
+        """When that was, by a clock that nobody sets: seconds since the boot, those of sleep among them."""
+        self.status_fd = status_fd
+        """On which it tells why the command cannot be started; None: nothing of that kind is to be told."""
+        self.cgroup = cgroup
+        self.ear = ear
+        """On which it says how it is; None: it was not asked to, or has ended."""
+        self.phase = Phase.RUNNING
+        self.deadline_s: float | None = None
+        """Monotonic time at which the time-out strikes."""
+        self.cause: str | None = None
+        """Why we stop it: stop, timeout, overflow, shutdown, unfit."""
+        self.by: str | None = None
+        self.kill_at_s: float | None = None
+        """Monotonic time at which the stop ladder takes its next step, or what is left has had its time."""
+        self.steps: collections.deque[tuple[int, float]] = collections.deque(
+            [(spawn.stop_signal, spawn.grace_ms / 1000), *((number, ms / 1000) for number, ms in spawn.stop_then)]
+        )
+        """Steps of the ladder before SIGKILL: a signal, and seconds until the next step."""
+        self.hurried = False
+        """It is to end without its grace."""
+        self.killed = False
+        self.cut_off = False
+        """Its pipes are closed as soon as what they hold is in the log."""
+        self.abandoned = False
+        """Its end does not wait for those who are left."""
+        self.look_s = 0.0
+        """Seconds until it is looked at again whether somebody is left."""
+        self.start = 0
+        """Of the main process, in clock ticks since the host was booted; 0: nobody asked."""
+        self.adopted = False
+        """Another root started it, and was killed: the main process is not our child, and is no zombie when it ends."""
+        self.status: int | None = None
+        """Wait status of one that is not our child, once that is known."""
+        self.ended_at: int | None = None
+        self.reason: str | None = None
+        self.leftovers: dict[tuple[int, int], str] = {}
+        """What outlived the main process and was killed: names by process id and start."""
+        self.untouchable: set[int] = set()
+        """Ids of processes that we may not signal."""
+        self.remarks: list[str] = []
+        """For the end of its log."""
+        self.lines: int | None = None
+        """Of its log, when that is complete."""
+        self.usage: Usage | None = None
+        """Of its cgroup, at its end."""
+
+    @property
+    def run(self) -> str:
+        """Its run id."""
+        return self.spawn.run
+
+    def has_ended(self) -> None:
+        """Its main process has; it took as long as it took, whatever became of the wall clock meanwhile."""
+        self.ended_at = self.started_at + round(1000 * (_boot_s() - self.started_s))
+
+
+def told(instance: Instance) -> dict[str, Any]:
+    """What a scheduler that begins hears of one that runs."""
+    return {
+        "run": instance.run,
+        "task": instance.spawn.task,
+        "pid": instance.pid,
+        "started_at": instance.started_at,
+        "cause": instance.cause,
+        "by": instance.by,
+        "recipe": instance.spawn.recipe,
+        "origin": instance.spawn.origin,
+        "heard": None if instance.ear is None else instance.ear.heard(),
+    }

@@ -1,0 +1,551 @@
+"""The lives of instances: started, pumped, drained, sealed, reaped, reported. Belongs to the control thread."""
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.host import procfs
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
+from supervisor.root.handover.recover import RecoveredRun, limit_again
+from supervisor.root.handover.run_records import RunRecords
+from supervisor.root.handover.schema import exact_of, plain, plain_state, state_of
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.memory_reserve import Memory
+from supervisor.root.loop.timers import Timers
+from supervisor.root.output.pump_reports import Notices
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.process import leftovers, reaping
+from supervisor.root.process import stop_ladder as stop
+from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.process.left_running import LeftRunning
+from supervisor.root.process.managed_process import Instance, Phase, told
+from supervisor.root.process.notify_sockets import Ears
+from supervisor.root.process.process_tree import Trees
+from supervisor.root.spawn import shim
+from supervisor.root.spawn.posix_spawn import Started
+from supervisor.root.spawn.start_queue import Start, Starts
+from supervisor.root.spawn.waiting import Waiting
+
+_DRAIN_S = 0.25
+"""How long pipes may stay open, and processes live on, after the main process has exited, without a stop."""
+_GIVE_UP_S = 10.0
+"""How long the killed may take to end before the run ends without them."""
+_LOOK_S = (0.001, 0.1)
+"""Between two looks whether somebody is left: the first time, and at most."""
+_UNKNOWN = (
+    "its exit status is not known: the supervisor that started it was killed, "
+    "and a kernel before Linux 6.15 tells nobody else"
+)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Lives:
+    """All instances, and the exits that nobody has acknowledged."""
+
+    def __init__(
+        self,
+        daemon_id: str,
+        watch: Watch,
+        pump: Pump,
+        log: Log,
+        base_env: dict[str, str],
+        send: Callable[[Frame], None],
+        trees: Trees,
+        records: RunRecords,
+    ) -> None:
+        """`send` takes a frame to the scheduler; `records` are for the next root, should this one be killed."""
+        self._watch = watch
+        self._pump = pump
+        self._log = log
+        self._send = send
+        self._trees = trees
+        self._records = records
+        self.quarters = Quarters(daemon_id, log)
+        told = (records.note, self._on_started, self._refuse)
+        self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, *told)
+        self.live: dict[str, Instance] = {}
+        """By run id, as are the others."""
+        self._timers = Timers(self.live)
+        self._ears = Ears(watch, trees, self._on_notified, self._timers.add)
+        self._waiting = Waiting(log, self._begin)
+        self.exits: dict[str, Exited] = {}
+        self.stillborn: dict[str, str] = {}
+        """Why nothing could be started, until the log that says so is sealed."""
+        self.memory = Memory(log, lambda short: send({"op": "memory", "short": short}))
+        self._left = LeftRunning(send)
+        self._ended_pipes: dict[str, bool] = {}
+        """The runs whose pipes are at their end, and whether they printed nothing."""
+        self._noted: set[str] = set()
+        """The runs in whose logs we have written."""
+        self.notices = Notices(
+            watch,
+            send,
+            on_end=self._on_pipes_ended,
+            on_sealed=self._on_sealed,
+            on_overflow=self._on_overflow,
+            on_short=self.memory.give_up,
+        )
+        """Takes what the pump says."""
+
+    def use_cgroups(self, wanted: bool) -> None:
+        """Whether what is started from now on has cgroups, if there are some to be had."""
+        if self.quarters.use(wanted):
+            limit_again(self.live.values(), self._log)
+        if self.quarters.directory is None:
+            self.starts.drop()
+            self.starts.spares.drop()
+
+    def close(self) -> None:
+        """End spawner and spare, and remove what we made for cgroups, and what the next root would go on with."""
+        self.starts.close()
+        self._trees.reap_soon()
+        self._trees.tend(float("inf"))
+        self._records.clear(stored=not (self.live or self.exits or self.starts.under_way))
+        self.quarters.close()
+
+    # For the next root, while the pump waits.
+
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+        """What belongs to no run, with no start under way; `keep` takes note of descriptors."""
+        self.starts.drop()
+        self.starts.spares.drop()
+        return {
+            "exits": [asdict(exited) for exited in self.exits.values()],
+            "stillborn": self.stillborn,
+            "ended_pipes": sorted(self._ended_pipes),
+            "left": self.quarters.take_down(),
+            "left_running": self._left.take_down(),
+            "nofile": self.starts.descriptors.original,
+            "owners": self._trees.take_down(),
+            "records": self._records.take_down(keep),
+        }
+
+    def runs(self, logs: dict[str, dict[str, Any]], keep: Callable[[int], int]) -> list[list[dict[str, Any]]]:
+        """All that live, as the table of a handover has them; their logs are taken out of `logs`."""
+        return [
+            [plain_state(state_of(one)), plain(exact_of(one, logs.pop(one.run, None), keep))]
+            for one in self.live.values()
+        ]
+
+    def take_up(self, exits: list[Exited], found: dict[str, Any]) -> None:
+        """Go on where :meth:`take_down` was called, with what was ``exits``; before :meth:`adopt`."""
+        self.exits = {exited.run: exited for exited in exits}
+        self.stillborn = found["stillborn"]
+        self._ended_pipes = dict.fromkeys(found["ended_pipes"], False)
+        self.quarters.take_up(found["left"])
+        self._left.take_up(found.get("left_running", []), time.monotonic())  # versions before this one have none
+        self.starts.descriptors.take_up(found["nofile"])
+        self._trees.take_up(found["owners"])
+        self._records.take_up(found["records"])
+
+    def expect(self, instances: int) -> None:
+        """So many are going to be adopted."""
+        self.starts.descriptors.reserve(instances)
+
+    def adopt(self, found: RecoveredRun) -> None:
+        """Go on with a run that another root owned; before the threads start."""
+        run, instance = found.run, found.instance
+        if found.record is not None:
+            self._records.adopt(run, found.record, found.identities)
+        if found.exited is not None:
+            self.exits[run] = found.exited
+        if found.log is not None and found.lines is not None:
+            self._pump.complete(found.log)
+        elif found.log is not None:
+            self._pump.go_on(found.log, found.stalled_at_s)
+        elif instance is not None and found.pipes:
+            self._pump.add(instance.spawn, found.pipes["out"], found.pipes.get("err"), found.record)
+        if instance is None:
+            return
+        self.live[run] = instance
+        if not instance.adopted:
+            self._trees.mains.add(instance.pid)
+        if found.lines is not None:
+            instance.phase = Phase.SEALING
+            self.notices.sealed(run, found.lines)
+            return
+        if found.record is not None:
+            self._note(run, "the supervisor was killed; another one goes on from here")
+        self._resume(instance)
+
+    def _resume(self, instance: Instance) -> None:
+        if instance.phase is Phase.RUNNING:
+            self._hold(instance)
+        resume_at_s = None if instance.ear is None else instance.ear.resume_at_s
+        for at in (0.0, instance.deadline_s, instance.kill_at_s, resume_at_s):
+            if at is not None:
+                self._timers.add(at, instance.run)
+
+    def _on_notified(self, frame: Frame) -> None:
+        self._send(frame)
+        if frame.keys() & {"ready_at", "status"} and frame["run"] in self.live:
+            self._records.update(self.live[frame["run"]])
+
+    def _hold(self, instance: Instance) -> None:
+        """Hear of its end, and what it says."""
+        self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
+        if instance.ear is not None and instance.ear.resume_at_s is None:
+            self._ears.open(instance)
+
+    # What the scheduler wants to know.
+
+    def snapshot(self) -> Frame:
+        """What runs, and what ended unacknowledged; what waits is ordered again by whoever hears this."""
+        self._waiting.clear()
+        return {
+            "op": "snapshot",
+            "instances": [told(instance) for instance in self.live.values()],
+            "exits": [asdict(exited) for exited in self.exits.values()],
+            "cgroups": self.quarters.directory,
+            "left_running": self._left.listed(),
+        }
+
+    def acknowledge(self, frame: Frame) -> None:
+        """The scheduler has stored these exits; unknown ids are ignored (it may repeat itself)."""
+        for run in frame["runs"]:
+            self.exits.pop(run, None)
+            self._records.forget(run)
+
+    @property
+    def over(self) -> bool:
+        """True when nothing lives or is about to be reported."""
+        return not (self.live or self.stillborn or self._waiting or self.starts.under_way)
+
+    def next_s(self) -> float | None:
+        """When :meth:`run_timers` is due (monotonic seconds)."""
+        starting = (self.starts.next_s(), self._waiting.due_s)
+        times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._left.due_s)
+        return min((at for at in times if at is not None), default=None)
+
+    def note_again(self, boot: Boot) -> None:
+        """The runtime directory is a new one: note there what runs."""
+        self._records.make_again(boot, self.live.values())
+
+    def look_again(self) -> None:
+        """What was being done when there was no memory left may have been done only in part."""
+        self.memory.give_up()
+        for instance in self.live.values():
+            if instance.phase is Phase.RUNNING and instance.pidfd not in self._watch:
+                self._watch.add(instance.pidfd, lambda _mask, one=instance: self._on_exit(one))  # type: ignore[misc]
+            self._timers.add(0.0, instance.run)
+
+    # Starting.
+
+    def prepare(self, frame: Frame) -> None:
+        """The scheduler is going to want an instance, unless it cannot be stored."""
+        if self._waiting or not self.starts.can_prepare:
+            return
+        wanted = Spawn(**frame["spawn"])
+        if not self._knows(wanted.run) and wanted.refusal is None and self.memory.enough():
+            self.starts.prepare(wanted, len(self.live))
+
+    def spawn(self, frame: Frame) -> None:
+        """The scheduler wants an instance; a run id that is known already changes nothing."""
+        wanted = Spawn(**frame["spawn"])
+        if self._knows(wanted.run):
+            return
+        if wanted.refusal is not None:
+            self._refuse(wanted, wanted.refusal)
+            return
+        if not self.memory.enough():
+            self.starts.drop()
+            self._refuse(wanted, os.strerror(errno.ENOMEM))
+            return
+        self._waiting.start(wanted)
+
+    def _begin(self, wanted: Spawn) -> bool:
+        return self.memory.enough() and self.starts.begin(wanted, len(self.live))
+
+    def _knows(self, run: str) -> bool:
+        known = (self.live, self.exits, self.stillborn, self._waiting, self.starts.under_way)
+        return any(run in runs for runs in known)
+
+    def expect_starts(self) -> None:
+        """Something is going to be started soon."""
+        self.starts.expect()
+
+    def _on_started(self, start: Start, started: Started) -> None:
+        now_ms = _now_ms()
+        wanted = start.spawn
+        instance = Instance(wanted, started.pid, started.pidfd, now_ms, started.status_fd, start.cgroup, start.ear)
+        self.live[wanted.run] = instance
+        self._trees.mains.add(started.pid)
+        if wanted.timeout_ms is not None:
+            instance.deadline_s = time.monotonic() + wanted.timeout_ms / 1000
+            self._timers.add(instance.deadline_s, wanted.run)
+        record = self._records.begin(instance, *started.pipes)
+        self._pump.add(wanted, *started.pipes, record)
+        for remark in start.remarks:
+            self._note(wanted.run, remark)
+        self._hold(instance)
+        self._send({"op": "started", "run": wanted.run, "pid": started.pid, "at": now_ms})
+        for frame in start.stops:
+            self.stop(frame)
+
+    def _refuse(self, wanted: Spawn, why: str) -> None:
+        self.stillborn[wanted.run] = f"cannot be started: {why}"
+        self._pump.add(wanted, None, None)
+        self._pump.seal(wanted.run, [self.stillborn[wanted.run]])
+
+    # Ending: the main process exits, the pipes reach their end, the log is sealed, the process is reaped.
+
+    def _on_exit(self, instance: Instance) -> None:
+        self._watch.remove(instance.pidfd)
+        if not instance.adopted:  # else it tells the exit status in the end
+            os.close(instance.pidfd)
+        instance.has_ended()
+        instance.phase = Phase.DRAINING
+        instance.deadline_s = None
+        unbegun = procfs.has_executed_nothing(instance.pid) and not instance.adopted
+        if instance.status_fd is not None:
+            # EAGAIN: something of the command's holds it, so it did start; ECONNRESET: killed before it took our word.
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):
+                words = os.read(instance.status_fd, 256).decode(errors="replace")
+                if words or not (unbegun or instance.cause is not None):  # else we ended it before it had come that far
+                    instance.reason = shim.explain(instance.spawn, words)
+            os.close(instance.status_fd)
+            instance.status_fd = None
+        if not self._begins_again(instance):
+            self._ears.close(instance)
+        now_s = time.monotonic()
+        # A stop gives the whole tree its time, not only the main process.
+        if instance.cause is None or instance.killed or instance.kill_at_s is None:
+            instance.kill_at_s = now_s if instance.killed else now_s + _DRAIN_S
+        instance.killed = False
+        self._records.update(instance)
+        self._settle(instance, now_s)
+        if instance.phase is Phase.DRAINING:
+            self._timers.add(instance.kill_at_s, instance.run)
+
+    @staticmethod
+    def _begins_again(instance: Instance) -> bool:
+        """Whether its main process, a zombie, has provably executed nothing though nobody wanted it to end."""
+        if instance.adopted or instance.cause is not None or instance.reason is not None:
+            return False
+        return procfs.has_executed_nothing(instance.pid)
+
+    def _begin_again(self, instance: Instance) -> None:
+        """Start another process for a run whose spare was killed before it had executed anything."""
+        run = instance.run
+        if reaping.reap(instance) is None:  # as in _report
+            self._timers.add(time.monotonic() + _LOOK_S[1], run)
+            return
+        del self.live[run]
+        self._ended_pipes.pop(run, None)
+        self._trees.mains.discard(instance.pid)
+        self._records.forget(run)
+        self._note(run, f"process {instance.pid} was killed before it executed anything: starting another one")
+        self.starts.begin_again(instance.spawn, self._ears.release(instance))
+
+    def _on_pipes_ended(self, run: str, silent: bool) -> None:
+        instance = self.live.get(run)
+        if instance is None:
+            return
+        self._ended_pipes[run] = silent
+        if instance.phase is Phase.DRAINING:
+            self._settle(instance, time.monotonic())
+
+    def _settle(self, instance: Instance, now_s: float) -> None:
+        """The main process has exited: seal the log when the pipes are at their end and nobody is left.
+
+        Both have until `kill_at_s`. Then the pipes are closed, and who is left is killed, unless it is to be left.
+        """
+        run = instance.run
+        ended = run in self._ended_pipes
+        over = instance.kill_at_s is not None and now_s >= instance.kill_at_s
+        if not ended and not over:
+            return
+        alone = instance.abandoned or leftovers.nobody_left(self._trees, instance)
+        if not alone and instance.spawn.leave:
+            self._left.add(instance, list(self._trees.members(instance).values()), now_s)
+            alone = self._abandon(instance, "left running")
+        elif not alone and over:
+            alone = self._end_leftovers(instance, now_s)
+        if over:
+            instance.killed = True
+            if not ended and not instance.cut_off:
+                instance.cut_off = True
+                if instance.spawn.leave:
+                    self._pump.leave(instance.spawn)
+                else:
+                    self._pump.drain(run)
+        if ended and alone:
+            self._seal(instance)
+        elif not alone:
+            instance.look_s = min(max(_LOOK_S[0], 2 * instance.look_s), _LOOK_S[1])
+            self._timers.add(now_s + instance.look_s, run)
+
+    def _end_leftovers(self, instance: Instance, now_s: float) -> bool:
+        """Kill who is left; returns True when that has been tried for long enough."""
+        if instance.kill_at_s is None or now_s < instance.kill_at_s + _GIVE_UP_S:
+            leftovers.kill(self._trees, instance)
+            return False
+        why = "may not be signalled" if instance.untouchable else "uninterruptible?"
+        told = self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
+        self._log.error(f"{instance.spawn.task} {instance.run}: {instance.remarks[-1]}")
+        return told
+
+    def _abandon(self, instance: Instance, how: str) -> bool:
+        """The run ends without those who are left; returns True."""
+        instance.abandoned = True
+        living = list(self._trees.members(instance).values())
+        for process in living:
+            instance.leftovers.pop((process.pid, process.start), None)
+        instance.remarks.append(f"{how}: {leftovers.names(living)}")
+        if instance.cgroup is not None:
+            self.quarters.leave(instance.cgroup)
+            instance.cgroup = None
+        return True
+
+    def _on_overflow(self, run: str) -> None:
+        instance = self.live.get(run)
+        if instance is None:
+            return
+        if instance.phase is Phase.RUNNING:
+            self._note(run, "the log reached log_max_size: stopping")
+            self.begin_stop(instance, "overflow", None)
+        elif instance.cause is None:  # it printed all that in its last moments
+            instance.cause = "overflow"
+
+    def _seal(self, instance: Instance) -> None:
+        if self._begins_again(instance):
+            self._begin_again(instance)
+            return
+        self._ears.close(instance)
+        instance.phase = Phase.SEALING
+        instance.kill_at_s = None
+        lines = [line for line in (instance.reason, reaping.own_failure(instance)) if line]
+        if instance.adopted and reaping.status_of(instance) is None:
+            lines.append(_UNKNOWN)
+        if instance.usage is not None and instance.usage.oom_kills:
+            lines.append(f"the kernel killed a process of this run: {instance.usage.oom_reason}")
+        if instance.leftovers:
+            named = leftovers.names(list(instance.leftovers.values()))
+            lines.append(f"killed what outlived the main process: {named}")
+        lines += instance.remarks
+        self._records.update(instance)
+        if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):
+            self._pump.seal(instance.run, lines)
+        else:
+            self._pump.forget(instance.run)
+            self._on_sealed(instance.run, 0)
+
+    def _on_sealed(self, run: str, lines: int) -> None:
+        reason = self.stillborn.pop(run, None)
+        if reason is not None:
+            self._noted.discard(run)
+            self._exited(
+                Exited(run=run, status=None, cause="start_failed", reason=reason, ended_at=_now_ms(), lines=lines)
+            )
+            return
+        self.live[run].lines = lines
+        self._report(self.live[run], lines)
+
+    def _report(self, instance: Instance, lines: int) -> None:
+        """Reap the main process, and say how the run ended."""
+        run = instance.run
+        reaped = reaping.reap(instance)
+        if reaped is None:  # whoever traces it (ptrace(2)) has its end first, and may take long to look at it
+            self._timers.add(time.monotonic() + _LOOK_S[1], run)
+            return
+        del self.live[run]
+        self._ended_pipes.pop(run, None)
+        self._noted.discard(run)
+        self._trees.mains.discard(instance.pid)
+        self._trees.reap_soon()  # those that this zombie hid
+        self.quarters.sweep()
+        self._exited(reaping.exited(instance, reaped, lines), instance)
+
+    def _exited(self, exited: Exited, instance: Instance | None = None) -> None:
+        self.exits[exited.run] = exited
+        if instance is not None:
+            self._records.exited(instance, exited)
+        self._send({"op": "exited", **asdict(exited), "origin": {}})
+
+    # Stopping.
+
+    def stop(self, frame: Frame) -> None:
+        """The scheduler wants an instance to end."""
+        start = self.starts.under_way.get(frame["run"])
+        if start is not None:
+            start.stops.append(frame)
+            return
+        if self._waiting.drop(frame["run"]):
+            self._exited(
+                Exited(run=frame["run"], status=None, cause=frame["cause"], by=frame.get("by"), ended_at=_now_ms())
+            )
+            return
+        instance = self.live.get(frame["run"])
+        if instance is not None:
+            if frame.get("note") is not None and instance.cause is None:
+                self._note(instance.run, frame["note"])
+            self.begin_stop(instance, frame["cause"], frame.get("by"), force=bool(frame.get("force")))
+
+    def note(self, frame: Frame) -> None:
+        """The scheduler has something to say in the log of an instance."""
+        instance = self.live.get(frame["run"])
+        if instance is not None and instance.phase is not Phase.SEALING:
+            self._note(instance.run, frame["text"])
+
+    def _note(self, run: str, text: str) -> None:
+        """Add a line of our own to the log of an instance."""
+        self._noted.add(run)
+        self._pump.note(run, text)
+
+    def stop_all(self, cause: str) -> None:
+        """Have everything end."""
+        for instance in self.live.values():
+            self.begin_stop(instance, cause, None)
+        for run in list(self._waiting):
+            self.stop({"run": run, "cause": cause})
+        for start in self.starts.under_way.values():
+            start.stops.append({"run": start.spawn.run, "cause": cause})
+
+    def begin_stop(self, instance: Instance, cause: str, by: str | None, *, force: bool = False) -> None:
+        """Put an instance on the stop ladder."""
+        if instance.phase is Phase.DRAINING and self._begins_again(instance):
+            instance.cause, instance.by = cause, by
+        before = instance.kill_at_s
+        if instance.spawn.launched and instance.cause is None and instance.phase is Phase.RUNNING:
+            self._send({"op": "stopping", "run": instance.run})
+        stop.begin(self._trees, instance, cause, by, time.monotonic(), force=force)
+        if instance.kill_at_s is not None and instance.kill_at_s != before:
+            self._timers.add(instance.kill_at_s, instance.run)
+        self._records.update(instance)
+
+    def run_timers(self, now_s: float) -> None:
+        """Take the steps that are due (monotonic seconds)."""
+        self.starts.tend(now_s)
+        self._waiting.tend(now_s)
+        self._trees.tend(now_s)
+        self.memory.tend(now_s)
+        self._left.tend(now_s)
+        for run in self._timers.due(now_s):
+            self._check_times(self.live[run], now_s)
+
+    def _check_times(self, instance: Instance, now_s: float) -> None:
+        if instance.deadline_s is not None and now_s >= instance.deadline_s:
+            self._note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
+            self.begin_stop(instance, "timeout", None)
+        self._ears.tend(instance, now_s)
+        if instance.phase is Phase.DRAINING:
+            self._settle(instance, now_s)
+        elif instance.lines is not None:
+            self._report(instance, instance.lines)
+        elif instance.phase is Phase.RUNNING and stop.due(instance, now_s):
+            told = instance.killed
+            text = stop.step(self._trees, instance, now_s)
+            self._records.update(instance)
+            self._note(instance.run, text)
+            if told:
+                self._log.error(f"{instance.spawn.task} {instance.run}: {text}")
+            if instance.kill_at_s is not None:
+                self._timers.add(instance.kill_at_s, instance.run)

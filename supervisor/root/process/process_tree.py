@@ -1,0 +1,255 @@
+"""Which processes belong to which run: everything that descends from its main process.
+
+We are a subreaper (prctl(2)), so what loses its parent becomes our child. A process of a run is thus below its main
+process, or below one of our children that we did not start: an orphan. Whose an orphan is tell its session and process
+group, its cgroup, or the marker in its environment. Where there are no cgroups, one that has left session and group
+and emptied its environment belongs to nobody.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.host.cgroup_names import is_spare
+from supervisor.host.cgroups import name_of_cgroup, own_place
+from supervisor.host.process_environ import Environments
+from supervisor.host.procfs import Process, family, look, own_children, parent, send
+from supervisor.root.process.managed_process import Instance, Phase
+
+_GENERATIONS = 1000
+_REAP_S = 0.01
+"""How long strangers stay zombies: all that end in that time are looked for together."""
+_PATIENCE_S = 0.05
+"""How long an orphan that cannot be looked at holds up everything else, once."""
+_DYING_S = 1.0
+"""How long one that is about to end, so that nobody can tell any more whose it is, keeps runs from being over."""
+_PASSES = 20
+"""Sweeps of one call; what forks faster than that is met again at the next one."""
+
+
+class Trees:
+    """The processes of all runs."""
+
+    def __init__(self, daemon_id: str, helpers: Callable[[], set[int]], warn: Callable[[str], None]) -> None:
+        """`helpers` gives the ids of those children of ours that are no runs; `warn` takes a line for people."""
+        self._daemon_id = daemon_id
+        self._helpers = helpers
+        self._warn = warn
+        self._place = own_place() or ""
+        self._environments = Environments(_PATIENCE_S)
+        self._unread: set[tuple[int, int]] = set()
+        """Orphans, by id and start, that could not be looked at yet."""
+        self._dying: dict[tuple[int, int], float] = {}
+        """Those that have no memory any more, and since when we know (monotonic seconds)."""
+        self.reap_at_s: float | None = None
+        """When :meth:`tend` is due (monotonic seconds)."""
+        self._ended = False
+        """Somebody was met who had ended, perhaps after it had made another one, or is about to."""
+        self.mains: set[int] = set()
+        """Ids of the main processes that are not reaped."""
+        self._owners: dict[tuple[int, int], str] = {}
+        """Runs by process and start."""
+
+    def take_down(self) -> list[list[Any]]:
+        """What was found out about orphans, for the next root."""
+        return [[*key, owner] for key, owner in self._owners.items()]
+
+    def take_up(self, found: list[list[Any]]) -> None:
+        """Know it again."""
+        self._owners = {(pid, start): owner for pid, start, owner in found}
+
+    def reap_soon(self) -> None:
+        """A child has ended, or is not a zombie any more that hid others."""
+        if self.reap_at_s is None:
+            self.reap_at_s = time.monotonic() + _REAP_S
+
+    def tend(self, now_s: float) -> None:
+        """Reap the zombies that are neither helpers nor main processes of runs, when it is time (monotonic seconds)."""
+        if self.reap_at_s is None or now_s < self.reap_at_s:
+            return
+        self.reap_at_s = None
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # ECHILD: no children at all
+            return
+        if found is not None:
+            self._strangers()
+
+    def _strangers(self) -> list[int]:
+        """Ids of our living children that we did not start; dead ones are reaped."""
+        helpers = self._helpers()
+        living = []
+        for pid in own_children():
+            if pid in self.mains or pid in helpers:
+                continue
+            try:
+                ended = os.waitpid(pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:  # ECHILD: it went between the two
+                ended = True
+            if ended:
+                self._ended = True
+            else:
+                living.append(pid)
+        return living
+
+    def _orphans(self, instance: Instance) -> list[int]:
+        """Ids of the orphans that come from an instance."""
+        found, owners, looked_at = [], {}, set()
+        for pid in self._unrelated(instance) if instance.adopted else self._strangers():
+            process = look(pid)
+            if process is None:
+                self._ended = True
+                continue
+            if process.start < instance.start:
+                continue
+            looked_at.add((pid, process.start))
+            owner = self._owners.get((pid, process.start)) or self._owner(process, instance)
+            if owner:
+                owners[pid, process.start] = owner
+            if owner == instance.run:
+                found.append(pid)
+        self._owners = owners
+        self._unread &= looked_at
+        return found
+
+    def _unrelated(self, instance: Instance) -> list[int]:
+        """Ids of the processes among which those of an instance are whose main process is not below us.
+
+        None when it has a cgroup, since that has all of them.
+        """
+        if instance.cgroup is not None:
+            return []
+        ours = self._helpers() | self.mains | {os.getpid()}
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in ours]
+
+    @staticmethod
+    def _main_lives(instance: Instance) -> bool:
+        """Whether its id is still the main process's; if that is not our child, only as long as it lives."""
+        if not instance.adopted:
+            return True
+        process = look(instance.pid)
+        return process is not None and process.start == instance.start
+
+    def _marks(self, process: Process) -> dict[str, str]:
+        """The variables of an orphan: nothing, as long as they cannot be read."""
+        key = process.pid, process.start
+        found = self._environments.read(*key)
+        if found is None and key not in self._unread:
+            self._unread.add(key)
+            self._warn(f"{process} cannot be looked at (uninterruptible?): whether it belongs to a run is not known")
+        elif found is not None:
+            self._unread.discard(key)
+        if not (found or process.memory):
+            self._wait_for(*key)
+        return found or {}
+
+    def _wait_for(self, pid: int, start: int) -> None:
+        """Have nobody be over as long as one that is about to end may be theirs, within bounds: it may hang in that."""
+        now_s = time.monotonic()
+        if (pid, start) not in self._dying:
+            there = {(one.pid, one.start) for pid, _ in self._dying if (one := look(pid)) is not None}
+            self._dying = {key: since_s for key, since_s in self._dying.items() if key in there}
+        if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
+            self._ended = True
+
+    def _owner(self, process: Process, instance: Instance) -> str:
+        if instance.pid in (process.session, process.group) and self._main_lives(instance):
+            return instance.run
+        if name := name_of_cgroup(process.pid, place=self._place):
+            own = instance.cgroup is not None and os.path.basename(instance.cgroup.path) == name
+            return instance.run if own else "" if is_spare(name) else name
+        marks = self._marks(process)
+        return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
+
+    def members(self, instance: Instance) -> dict[int, Process]:
+        """The living processes of an instance, by id; its main process, while it lives, is one."""
+        roots = self._orphans(instance)
+        if instance.phase is Phase.RUNNING and self._main_lives(instance):
+            roots.append(instance.pid)
+        found = family(roots)
+        if instance.cgroup is not None:
+            for pid in instance.cgroup.members():
+                if pid not in found and (process := look(pid)) is not None:
+                    found[pid] = process
+        return found
+
+    def nobody(self, instance: Instance) -> bool:
+        """Whether no process of an instance is left. Who forks while we look is met again, or leaves a zombie."""
+        for _ in range(_PASSES):
+            self._ended = False
+            if self.members(instance):
+                return False
+            if not self._ended:
+                return True
+        return False
+
+    def has(self, instance: Instance, pid: int) -> bool:
+        """Whether a process, perhaps a zombie, belongs to an instance whose main process is not reaped."""
+        if instance.cgroup is not None and pid in instance.cgroup.members():
+            return True
+        for _ in range(_GENERATIONS):
+            if pid == instance.pid:
+                return True
+            above = parent(pid)
+            if above == os.getpid():
+                process = look(pid)
+                return process is not None and self._owner(process, instance) == instance.run
+            if above <= 1:
+                return False
+            pid = above
+        return False
+
+    def signal(self, instance: Instance, *numbers: int) -> None:
+        """Send these signals to each process of an instance, once."""
+        reached = self._signal_group(instance, numbers)
+        others = {pid: one for pid, one in self.members(instance).items() if not reached or one.group != instance.pid}
+        self._signal_members(instance, others, numbers)
+
+    @staticmethod
+    def signal_main(instance: Instance, *numbers: int) -> None:
+        """Send these signals to the main process of an instance, which is still held by its pidfd."""
+        try:
+            for number in numbers:
+                signal.pidfd_send_signal(instance.pidfd, number)
+        except ProcessLookupError:  # ESRCH: it has ended, which its pidfd is about to tell
+            pass
+        except PermissionError:  # EPERM: it is another user's now
+            instance.untouchable.add(instance.pid)
+
+    def kill(self, instance: Instance) -> None:
+        """SIGKILL to each process of an instance, until a pass finds no new one."""
+        if instance.cgroup is not None:
+            instance.cgroup.kill()
+        self._signal_group(instance, (signal.SIGKILL,))
+        seen: set[tuple[int, int]] = set()
+        for _ in range(_PASSES):
+            members = self.members(instance)
+            new = {pid: process for pid, process in members.items() if (pid, process.start) not in seen}
+            if not new:
+                return
+            seen.update((pid, process.start) for pid, process in new.items())
+            self._signal_members(instance, new, (signal.SIGKILL,))
+
+    @staticmethod
+    def _signal_group(instance: Instance, numbers: tuple[int, ...]) -> bool:
+        """Signal the group; False when that reached nobody, so its members are signalled one by one.
+
+        Its id cannot be another's, since its main process is ours and not reaped, dead or alive; else it is not used.
+        """
+        if instance.adopted:
+            return False
+        try:
+            for number in numbers:
+                os.killpg(instance.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # ESRCH: it has no group yet; EPERM: every member changed its user.
+            return False
+        return True
+
+    @staticmethod
+    def _signal_members(instance: Instance, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
+        for process in members.values():
+            if not all(send(process, number) for number in numbers):
+                instance.untouchable.add(process.pid)

@@ -1,0 +1,90 @@
+"""The end of a main process: its status, and what it took."""
+
+import os
+import time
+from typing import NamedTuple
+
+from supervisor.host.cgroups import Usage
+from supervisor.host.pidfds import exit_status
+from supervisor.host.procfs import io_bytes
+from supervisor.ipc.messages import Exited
+from supervisor.root.process.managed_process import Instance
+
+
+class Reaped(NamedTuple):
+    """What is known of a main process after its end; of one that was not our child, little more than its status."""
+
+    status: int | None
+    """Wait status; None: nobody knows."""
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    user_us: int = 0
+    system_us: int = 0
+    max_rss_bytes: int = 0
+
+
+def reap(instance: Instance) -> Reaped | None:
+    """Reap a main process, or let go of one that somebody else reaps; None when that cannot be done yet."""
+    if instance.adopted:
+        status = status_of(instance)
+        os.close(instance.pidfd)
+        return Reaped(status)
+    read_bytes, write_bytes = io_bytes(instance.pid)
+    pid, status, usage = os.wait4(instance.pid, os.WNOHANG)
+    if not pid:
+        return None
+    user_us, system_us = int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6)
+    return Reaped(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
+
+
+def own_failure(instance: Instance) -> str | None:
+    """What to say when the client of another engine has failed itself; it has ended, and is not reaped."""
+    if not instance.spawn.own_failures or instance.adopted:
+        return None
+    found = os.waitid(os.P_PID, instance.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    exited = found is not None and found.si_code == os.CLD_EXITED
+    return instance.spawn.own_failures.get(str(found.si_status)) if found is not None and exited else None
+
+
+def status_of(instance: Instance) -> int | None:
+    """Wait status of a main process that was not our child and has ended; None: nobody knows."""
+    if instance.status is None:
+        instance.status = exit_status(instance.pidfd, instance.pid, instance.start)
+    return instance.status
+
+
+def exited(instance: Instance, reaped: Reaped, lines: int) -> Exited:
+    """How an instance ended whose log has so many lines."""
+    usage = instance.usage
+    read_bytes, write_bytes = _most(reaped, usage)
+    user_us, system_us = reaped.user_us, reaped.system_us
+    if usage is not None and usage.user_us + usage.system_us > user_us + system_us:
+        # It counts those, too, for whom nobody waited.
+        user_us, system_us = usage.user_us, usage.system_us
+    return Exited(
+        run=instance.run,
+        status=reaped.status,
+        unknown=reaped.status is None,
+        cause="start_failed" if instance.reason else instance.cause,
+        by=instance.by,
+        reason=instance.reason,
+        started_at=instance.started_at,
+        ended_at=instance.ended_at or time.time_ns() // 1_000_000,
+        user_us=user_us,
+        system_us=system_us,
+        max_rss_bytes=reaped.max_rss_bytes,
+        read_bytes=read_bytes,
+        write_bytes=write_bytes,
+        oom_kills=usage.oom_kills if usage is not None else 0,
+        lines=lines,
+        leftovers=list(instance.leftovers.values()),
+        origin=instance.spawn.origin,
+    )
+
+
+def _most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
+    """Bytes read and written. A cgroup counts those, too, for whom nobody waited, but not what is yet to be written."""
+    counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
+    pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)
+    read_bytes, write_bytes = (max((one for one in pair if one is not None), default=None) for pair in pairs)
+    return read_bytes, write_bytes

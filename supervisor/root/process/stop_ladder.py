@@ -1,0 +1,135 @@
+"""The stop ladder of a run, and the shutdown, which stops all of them.
+
+The ladder: signals to the whole tree, each with its time, SIGKILL, and a word about what survives even that. What
+outlives the main process is ended by :mod:`supervisor.root.process.process_manager`.
+
+The shutdown::
+
+    begun --ask those that nobody asked--> asked --time is over--> what runs is killed --no end for a while--> given up
+
+While ends come in and are stored the shutdown goes on, however many there are: a busy machine is no reason to lose
+them. A service manager is asked for that time; without one, who started the daemon may wait for ten times the time for
+a shutdown at most. The control loop tells the time.
+"""
+
+import signal
+
+from supervisor.host.signal_sets import signal_name
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.process_tree import Trees
+
+_REPORT_AFTER_S = 10.0
+_ASK_SHARE = 0.75
+"""Of the time for a shutdown. By half of it the scheduler has told everybody to end; one that hangs tells nobody."""
+_KILLED_S = 1.0
+"""How long after the kill the killed may take to end, and the scheduler to store their exits, at least."""
+_PROGRESS_S = 5.0
+"""How long the next end may take to come or to be stored."""
+_MOST_TIMES = 10
+_MARGIN_S = 20.0
+"""How long what comes after the shutdown takes at most: the end of the helpers and of the threads."""
+_EXTEND_EVERY_S = 1.0
+
+
+def begin(trees: Trees, instance: Instance, cause: str, by: str | None, now_s: float, *, force: bool = False) -> None:
+    """Start the ladder; a repeated stop changes nothing, a forced one goes straight to SIGKILL."""
+    if instance.cause is None and instance.phase is Phase.RUNNING:
+        instance.cause = cause
+        instance.by = by
+        instance.deadline_s = None
+        instance.kill_at_s = now_s
+        if not force:
+            _signal(trees, instance, now_s)
+    if force and not instance.killed:
+        instance.hurried = True
+        instance.steps.clear()
+        instance.kill_at_s = now_s
+
+
+def _signal(trees: Trees, instance: Instance, now_s: float) -> None:
+    number, wait_s = instance.steps.popleft()
+    instance.kill_at_s = now_s + wait_s
+    # A stopped process acts on no signal but SIGKILL until it is continued. Signal 0 is none (kill(2)).
+    if instance.spawn.stop_target == "main":
+        trees.signal_main(instance, number, signal.SIGCONT)
+    else:
+        trees.signal(instance, number, signal.SIGCONT)
+
+
+def due(instance: Instance, now_s: float) -> bool:
+    """True when the ladder has to take its next step now."""
+    return instance.kill_at_s is not None and now_s >= instance.kill_at_s
+
+
+def step(trees: Trees, instance: Instance, now_s: float) -> str:
+    """Take the next step; returns what to say in the log of the run."""
+    if not instance.killed and instance.steps:
+        name = signal_name(instance.steps[0][0])
+        _signal(trees, instance, now_s)
+        return f"did not end in time: sending {name}"
+    if not instance.killed:
+        instance.killed = True
+        instance.kill_at_s = now_s + _REPORT_AFTER_S
+        trees.kill(instance)
+        return "sending SIGKILL" if instance.hurried else "did not end in time: sending SIGKILL"
+    instance.kill_at_s = None
+    living = ", ".join(map(str, trees.members(instance).values()))
+    return f"still there 10 s after SIGKILL (uninterruptible?): {living}"
+
+
+class Ending:
+    """A shutdown that has begun.
+
+    Args:
+        now_s: the present (monotonic seconds), as everywhere here.
+        timeout_s: the time for a clean shutdown.
+        managed: a service manager waits for as long as it is asked to.
+        at_once: kill what runs, instead of asking it to end.
+    """
+
+    def __init__(self, now_s: float, timeout_s: float, *, managed: bool, at_once: bool) -> None:
+        self._managed = managed
+        self._most_s = now_s + _MOST_TIMES * timeout_s
+        self.kill_at_s = now_s if at_once else now_s + timeout_s
+        self.ask_at_s: float | None = now_s + (0.0 if at_once else _ASK_SHARE * timeout_s)
+        """When to ask those that nobody has asked; None: they were."""
+        self._left: int | None = None
+        self._progress_s = now_s
+        self._extend_at_s = now_s + timeout_s
+
+    def hurry(self, now_s: float) -> None:
+        """Kill what still runs now."""
+        self.kill_at_s = min(self.kill_at_s, now_s)
+
+    def look(self, now_s: float, left: int) -> None:
+        """Note how much there is still to be done; less than before is progress."""
+        if self._left is None or left < self._left:
+            self._progress_s = now_s
+        self._left = left
+
+    def extension_us(self, now_s: float) -> int | None:
+        """Return for how long the service manager is to wait, when it has to be asked again."""
+        if not self._managed or now_s < self._extend_at_s:
+            return None
+        self._extend_at_s = now_s + _EXTEND_EVERY_S
+        return self.patience_us(now_s)
+
+    def patience_us(self, now_s: float) -> int:
+        """Return how long it takes from now on, if there is no progress."""
+        return round((self.give_up_at_s - now_s + _MARGIN_S) * 1_000_000)
+
+    @property
+    def give_up_at_s(self) -> float:
+        """When to give up what is left, unless there is progress before."""
+        least_s = self.kill_at_s + _KILLED_S
+        wanted_s = max(least_s, self._progress_s + _PROGRESS_S)
+        return wanted_s if self._managed else max(least_s, min(wanted_s, self._most_s))
+
+    def due_s(self, now_s: float) -> float:
+        """Return when something is to be done."""
+        times = [self.give_up_at_s]
+        if self.ask_at_s is not None:
+            times.append(self.ask_at_s)
+        if now_s < self.kill_at_s:
+            times.append(self.kill_at_s)
+        return min(times)

@@ -1,0 +1,75 @@
+"""SIGHUP: a wish to have the configuration read again, or the end of the terminal that we run on.
+
+Both come as the same signal, from the kernel or from a shell that forwards it. They are told apart by looking at the
+terminal: when it has hung up, poll(2) says so. A daemon that was started to survive that (nohup(1) ignores SIGHUP for
+what it starts) or whose standard error is no terminal always takes it as the wish.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from supervisor.root.service_manager.sd_notify import notify
+
+
+class Terminal:
+    """The terminal that a descriptor is, if it is one whose end is ours, too; made before SIGHUP is caught."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.ends_us = os.isatty(fd) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        """Whether its end is ours."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was one and has hung up."""
+        if not self.ends_us:
+            return False
+        poll = select.poll()
+        poll.register(self._fd, 0)  # POLLHUP and POLLERR come unasked
+        return bool(poll.poll(0))
+
+
+class Reloading:
+    """Passes the wish on to the scheduler, and tells the service manager when it has been carried out."""
+
+    def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
+        """`send` gives a frame to the scheduler, when there is one."""
+        self._send = send
+        self._under_way = False
+        self.asked = False
+        """Whether the scheduler has still to read the configuration again."""
+
+    def begin(self) -> None:
+        """Have the configuration read again."""
+        self.asked = True
+        self.announce()
+        self._send({"op": "reload"})
+
+    def announce(self) -> None:
+        """Tell the service manager that we are at it, until :meth:`end`."""
+        self._under_way = True
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def resume(self, *, asked: bool) -> None:
+        """Go on after another root has announced it, which `asked` a scheduler in vain."""
+        self._under_way, self.asked = True, asked
+
+    def scheduler_started(self) -> None:
+        """A scheduler is at work. It goes by the configuration in force, so it is asked what the one before was."""
+        if self.asked:
+            self._send({"op": "reload"})
+        self.end()
+
+    def reloaded(self) -> None:
+        """The scheduler has read the configuration again."""
+        self.asked = False
+        self.end()
+
+    def end(self) -> None:
+        """Tell the service manager that it is over, unless the scheduler is still asked; again it does nothing."""
+        if self._under_way and not self.asked:
+            self._under_way = False
+            notify("READY=1\nSTATUS=running")

@@ -1,0 +1,214 @@
+"""Starting an instance: a shell in a session of its own, which does what its command needs (see :mod:`.shim`).
+
+There are two ways to the shell. Here: posix_spawn(3) does not copy the page tables of the root, and gives the child its
+own session, default signal dispositions and an empty signal mask. Or a spare becomes it, for a run that would have to
+wait to join its cgroup (see :mod:`.starts`).
+
+A run with a terminal has it as its controlling terminal. Output processing is off, so a newline stays a newline.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import termios
+
+from logring.redraw.unsettled_rows import COLUMNS, LINES
+from supervisor.host import prepared_command
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.signal_sets import CATCHABLE
+from supervisor.ipc.messages import Spawn
+from supervisor.root.spawn import shim
+
+_TERM = "xterm-256color"
+"""Of a run with a terminal, when the daemon has no TERM."""
+_WINDOW = struct.Struct("HHHH")
+
+
+Pipes = tuple[int, int | None]
+
+
+class Started:
+    """The parts of a new instance that the root holds on to."""
+
+    __slots__ = ("pid", "pidfd", "pipes", "status_fd")
+
+    def __init__(self, pid: int, pidfd: int, pipes: Pipes, status_fd: int | None) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self.pipes = pipes
+        """Read ends of standard output and standard error (None: merged), or a terminal's master; non-blocking."""
+        self.status_fd = status_fd
+
+
+class Plan:
+    """An instance that is to be started, with all that is open for it.
+
+    Args:
+        spawn: what to start.
+        base_env: the environment of the daemon, without our own variables.
+        nofile: the soft limit on descriptors to give back, if we raised it.
+        cgroup: it is to be in this one before anything of its own runs.
+        inside: it begins in there; else it has to join.
+
+    Raises:
+        OSError: no descriptors, or no terminal; nothing is left open.
+    """
+
+    def __init__(
+        self,
+        spawn: Spawn,
+        base_env: dict[str, str],
+        nofile: int | None,
+        cgroup: Cgroup | None = None,
+        *,
+        inside: bool = False,
+    ) -> None:
+        self.cgroup = cgroup
+        self.env = {**({} if spawn.clean_env else base_env), **spawn.env}
+        if spawn.tty:
+            self.env.setdefault("TERM", _TERM)
+        joins = cgroup is not None and not inside
+        lost = prepared_command.lost_in_shells(self.env, spawn.env)
+        self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins, carries=bool(lost))
+        self.paths = shim.candidates(spawn, self.env) if inside and told else []
+        """Where the command may be that a spare executes without a shell; none: only with one."""
+        self.carried = lost if told else {}
+        """Variables that the shell in front of the command would lose; carriers in `env` have them."""
+        if self.carried:
+            self.env = prepared_command.carried(self.env, lost)
+        self.spawn = spawn
+        self.nofile = nofile
+        self.terminal = spawn.tty
+        self._opened: list[tuple[int, int]] = []
+        """Our end, and that of the process."""
+        self._theirs: list[int] = []
+        """What only the process needs."""
+        try:
+            self._out = self._channel(terminal=spawn.tty)
+            self._err = None if spawn.merge_stderr or spawn.tty else self._channel()
+            self._status = self._channel() if told else None
+            self._stdin = self._open_pipe() if spawn.stdin_open else None
+            if spawn.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
+                for one in (self._out, self._err):
+                    if one is not None:
+                        with contextlib.suppress(PermissionError):  # EPERM: no CAP_CHOWN; it goes without that
+                            os.fchown(one[1], spawn.uid, -1)
+        except OSError:
+            self.close()
+            raise
+
+    def _channel(self, *, terminal: bool = False) -> tuple[int, int]:
+        """Our end, and that of the process."""
+        ends = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
+        self._opened.append(ends)
+        os.set_blocking(ends[0], False)
+        return ends
+
+    def _open_pipe(self) -> int:
+        """Return a pipe that never ends: whoever has the descriptor has both of its ends (fifo(7), O_RDWR)."""
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            both = os.open(f"/proc/self/fd/{reading}", os.O_RDWR | os.O_CLOEXEC)
+        finally:
+            os.close(reading)
+            os.close(writing)
+        self._theirs.append(both)
+        return both
+
+    def here(self) -> Started:
+        """Start it.
+
+        Raises:
+            ValueError: a NUL byte in the command or the environment.
+            OSError: no descriptors, no processes, no ``/bin/sh``, or no cgroup: nothing runs.
+        """
+        out, err, status = self._out, self._err, self._status
+        stdout: tuple[object, ...] = (os.POSIX_SPAWN_DUP2, out[1], 1)
+        if self.terminal:  # opened by the leader of a session without one, so it becomes the controlling terminal
+            stdout = (os.POSIX_SPAWN_OPEN, 1, os.ttyname(out[1]), os.O_RDWR, 0)
+        stdin: tuple[object, ...] = (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
+        if status:
+            stdin = (os.POSIX_SPAWN_DUP2, status[1], 0)
+        elif self._stdin is not None:
+            stdin = (os.POSIX_SPAWN_DUP2, self._stdin, 0)
+        actions = [stdin, stdout, (os.POSIX_SPAWN_DUP2, err[1] if err else 1, 2)]
+        if status and self._stdin is not None:  # before CGROUP_FD is opened, which could be its number
+            actions.append((os.POSIX_SPAWN_DUP2, self._stdin, shim.STDIN_FD))
+        if self.cgroup is not None:
+            actions.append((os.POSIX_SPAWN_OPEN, shim.CGROUP_FD, self.cgroup.procs, os.O_WRONLY, 0))
+        pid = os.posix_spawn(
+            shim.SHELL,
+            self.argv,
+            self.env,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=CATCHABLE,
+        )
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:  # EMFILE, ENFILE, ENOMEM: it runs, but we could not hold it
+            os.killpg(pid, signal.SIGKILL)
+            raise
+        return self._started(pid, pidfd, status[0] if status else None)
+
+    def outputs_there(self) -> list[int]:
+        """What a spare gets for standard output, standard error, and with a status pipe standard input."""
+        status = [self._status[1]] if self._status else []
+        return [self._out[1], self._err[1] if self._err else self._out[1], *status]
+
+    def there(self, pid: int, pidfd: int, channel: int) -> Started:
+        """A spare becomes it; `channel`: where the process tells why it cannot execute the shell."""
+        if self._status:
+            os.close(channel)
+            return self._started(pid, pidfd, self._status[0])
+        return self._started(pid, pidfd, channel)
+
+    def _started(self, pid: int, pidfd: int, status_fd: int | None) -> Started:
+        for fd in (*(theirs for _ours, theirs in self._opened), *self._theirs):
+            os.close(fd)
+        self._opened.clear()
+        self._theirs.clear()
+        return Started(pid, pidfd, (self._out[0], self._err[0] if self._err else None), status_fd)
+
+    def close(self) -> None:
+        """Nothing was started: close everything."""
+        for fd in (*(fd for ends in self._opened for fd in ends), *self._theirs):
+            os.close(fd)
+        self._opened.clear()
+        self._theirs.clear()
+
+
+def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> Started:
+    """Start an instance here and now.
+
+    Raises:
+        ValueError, OSError: as :class:`Plan` and :meth:`Plan.here`; nothing is left open.
+    """
+    plan = Plan(spawn, base_env, nofile, cgroup)
+    try:
+        return plan.here()
+    except (OSError, ValueError):
+        plan.close()
+        raise
+
+
+def _terminal() -> tuple[int, int]:
+    """A pseudo-terminal: master and slave, both close-on-exec.
+
+    Raises:
+        OSError: there are no more, or no file system of them.
+    """
+    master, slave = os.openpty()
+    try:
+        attributes = termios.tcgetattr(slave)
+        attributes[1] &= ~termios.OPOST
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, _WINDOW.pack(LINES, COLUMNS, 0, 0))
+    except (OSError, termios.error) as err:
+        os.close(master)
+        os.close(slave)
+        raise OSError(*err.args) from err  # termios.error is none
+    return master, slave

@@ -1,0 +1,354 @@
+"""A process that waits, in a cgroup of its own, to become a run: made in advance by the spawner (:mod:`.spawner`).
+
+No run depends on the spawner, or on the spare. A spare tells us its pid, hears what to become, and waits for our word,
+so nothing runs that we do not know; when we have not heard of it in time, for whatever reason, we hang up: it ends.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from errno import E2BIG, EACCES, EINVAL, ENOSYS, EPERM
+
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.osport import receive_fds
+from supervisor.ipc import child_process
+from supervisor.ipc.log_line import Log
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.spawn.posix_spawn import Plan, Started
+from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, Direct, Request
+
+_PATIENCE_S = 2.0
+_AGAIN_S = 1.0
+"""Between two spawners, at least; twice as long each time that one has ended soon, up to the longest."""
+_LONGEST_S = 60.0
+_SOON_S = 10.0
+_END_S = 1.0
+_NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
+"""Why the kernel will not make processes in cgroups: too old, or a filter of system calls, or not delegated."""
+_WORD_BYTES = 64
+_PROGRAM = ["-I", "-m", "supervisor.root.spawner"]
+
+
+class _Spare:
+    """One process; it is there when it has a pidfd."""
+
+    __slots__ = ("cgroup", "channel", "deadline_s", "pid", "pidfd")
+
+    def __init__(self, cgroup: Cgroup, channel: socket.socket, deadline_s: float) -> None:
+        self.cgroup = cgroup
+        self.channel = channel
+        self.deadline_s = deadline_s
+        self.pid = 0
+        self.pidfd = -1
+
+
+class Held:
+    """A spare that knows what to become, and waits for our word."""
+
+    def __init__(self, spare: _Spare, plan: Plan) -> None:
+        self._spare = spare
+        self._plan = plan
+        self.cgroup = spare.cgroup
+
+    def go(self) -> Started | None:
+        """Let it become that; None when it is gone."""
+        spare = self._spare
+        if _has_ended(spare.pidfd):  # the spawner may still have the channel open
+            return None
+        try:
+            spare.channel.send(b"\0", socket.MSG_NOSIGNAL)
+        except OSError:  # EPIPE, ECONNRESET: it was killed
+            return None
+        return self._plan.there(spare.pid, spare.pidfd, spare.channel.detach())
+
+    def drop(self) -> None:
+        """Give it up, which ends it."""
+        self._spare.channel.close()
+        os.close(self._spare.pidfd)
+        self._plan.close()
+
+
+class Spares:
+    """Has one spare at most. Belongs to the control thread, and never waits.
+
+    Args:
+        watch: calls us.
+        log: the daemon's.
+        env: environment of the spawner.
+        quarters: where cgroups are.
+        show: takes the read end of what the spawner prints.
+        on_change: called when there is one, or none any more.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        log: Log,
+        env: dict[str, str],
+        quarters: Quarters,
+        show: Callable[[int], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._watch = watch
+        self._log = log
+        self._env = env
+        self._quarters = quarters
+        self._show = show
+        self._on_change = on_change
+        self._spare: _Spare | None = None
+        self._spawner: int | None = None
+        self._pidfd = -1
+        self._sock: socket.socket | None = None
+        self._greeted = False
+        """It has said that it listens, or will not."""
+        self._listening = False
+        self._ordered = False
+        """One is to be made as soon as the spawner listens."""
+        self._again_s = _AGAIN_S / 2
+        self._launched_s = -self._again_s
+        self._wake_at_s: float | None = None
+        """When there is to be another spawner."""
+        self._useful = True
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the spawner and the spare, as far as they are there."""
+        return [pid for pid in (self._spawner, self._spare.pid if self._spare is not None else None) if pid]
+
+    @property
+    def ready(self) -> bool:
+        """There is one."""
+        return self._spare is not None and self._spare.pidfd >= 0
+
+    @property
+    def under_way(self) -> bool:
+        """One is being made."""
+        return self._spare is not None and self._spare.pidfd < 0
+
+    def wake(self) -> None:
+        """Have a spawner, if there can be one."""
+        now_s = time.monotonic()
+        if self._spawner is None and self._useful and now_s - self._launched_s >= self._again_s:
+            self._launched_s = now_s
+            self._wake_at_s = None
+            self._launch()
+
+    def next_s(self) -> float | None:
+        """When :meth:`tend` is due (monotonic seconds)."""
+        deadline_s = self._spare.deadline_s if self._spare is not None and self.under_way else None
+        return min((at for at in (deadline_s, self._wake_at_s) if at is not None), default=None)
+
+    def tend(self, now_s: float) -> None:
+        """Do what is due (monotonic seconds)."""
+        if self._spare is not None and self.under_way and now_s >= self._spare.deadline_s:
+            self._log.warning(f"the spawner has done nothing for {_PATIENCE_S:g} s: killing it")
+            if self._spawner is not None:
+                os.kill(self._spawner, signal.SIGKILL)
+            self.drop()
+            self._on_change()
+        if self._wake_at_s is not None and now_s >= self._wake_at_s:
+            self._wake_at_s = None
+            self.wake()
+
+    def drop(self) -> None:
+        """Have none, not even one that is being made."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            self._watch.remove(spare.channel.fileno())
+            spare.channel.close()
+            if spare.pidfd >= 0:
+                os.close(spare.pidfd)
+            self._quarters.leave(spare.cgroup)
+
+    def close(self) -> None:
+        """End the spawner and the spare."""
+        self.drop()
+        self._wake_at_s = None
+        if self._spawner is not None:
+            self._disconnect()
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            if not poll.poll(_END_S * 1000):
+                os.kill(self._spawner, signal.SIGKILL)
+                poll.poll(_END_S * 1000)
+            self._reap()
+
+    # The spare.
+
+    def order(self) -> bool:
+        """Have one made, while there is none; False when that is not possible now."""
+        self.wake()
+        self._ordered = not self._listening
+        if self._sock is None or not self._listening:
+            return False
+        cgroup = self._quarters.spare()
+        if cgroup is None:
+            return False
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            try:
+                channel, their_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours.callback(channel.close)
+                theirs.callback(their_channel.close)
+                directory = os.open(cgroup.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                theirs.callback(os.close, directory)
+                fds = [their_channel.fileno(), directory]
+                socket.send_fds(self._sock, [b"\0"], fds, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except OSError:  # EAGAIN, EPIPE: it hangs or ends; EMFILE, ENOBUFS: what starts next tells why
+                self._quarters.leave(cgroup)
+                return False
+            ours.pop_all()
+        channel.setblocking(False)
+        spare = self._spare = _Spare(cgroup, channel, time.monotonic() + _PATIENCE_S)
+        self._watch.add(channel.fileno(), lambda _mask: self._on_word(spare))
+        return True
+
+    def _on_word(self, spare: _Spare) -> None:
+        try:
+            data, fds = receive_fds(spare.channel, _WORD_BYTES, 1)
+        except BlockingIOError:
+            return
+        except OSError:  # ECONNRESET: it has ended; EMFILE
+            data, fds = b"", []
+        if data.isdigit() and fds and _is_child(fds[0]):
+            spare.pid, spare.pidfd = int(data), fds[0]
+        else:
+            for fd in fds:
+                os.close(fd)
+            self._cannot(data)
+            self.drop()
+        self._on_change()
+
+    def _cannot(self, data: bytes) -> None:
+        code = int(data.removeprefix(b"cannot ")) if data.startswith(b"cannot ") else 0
+        if code in _NEVER:
+            self._useful = False
+            self._log.info(f"runs join their cgroups, since processes cannot be made there: {os.strerror(code)}")
+            self._disconnect()
+
+    def take(self, plan: Plan) -> Held | None:
+        """Tell the spare what to become in its cgroup; None when that is not possible."""
+        spare, message = self._spare, _message(plan)
+        if spare is None or message is None:
+            return None
+        try:
+            socket.send_fds(spare.channel, [message], plan.outputs_there(), socket.MSG_NOSIGNAL)
+        except OSError:  # EPIPE: it was killed; EAGAIN, EMSGSIZE: too much at once
+            return None
+        self._spare = None
+        self._watch.remove(spare.channel.fileno())
+        return Held(spare, plan)
+
+    @property
+    def cgroup(self) -> Cgroup | None:
+        """That of the spare."""
+        return None if self._spare is None else self._spare.cgroup
+
+    # The spawner.
+
+    def _launch(self) -> None:
+        try:
+            with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+                sock, their_sock = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours.callback(sock.close)
+                theirs.callback(their_sock.close)
+                output, output_end = os.pipe2(os.O_CLOEXEC)
+                ours.callback(os.close, output)
+                theirs.callback(os.close, output_end)
+                self._spawner = child_process.execute(_PROGRAM, self._env, their_sock.fileno(), output_end)
+                self._pidfd = os.pidfd_open(self._spawner)
+                ours.pop_all()
+        except OSError as err:  # EMFILE, EAGAIN, ENOMEM
+            self._log.warning(f"the spawner cannot be started: {err}")
+            if self._spawner is not None:  # it runs, but we could not hold it
+                os.kill(self._spawner, signal.SIGKILL)
+                os.waitpid(self._spawner, 0)
+                self._spawner = None
+            return
+        os.set_blocking(output, False)
+        self._show(output)
+        self._sock = sock
+        self._watch.add(sock.fileno(), lambda _mask: self._on_hello(sock))
+        self._watch.add(self._pidfd, lambda _mask: self._on_exit())
+
+    def _on_hello(self, sock: socket.socket) -> None:
+        """The spawner listens, or has ended, which its pidfd tells."""
+        self._watch.remove(sock.fileno())
+        self._greeted = True
+        with contextlib.suppress(ConnectionResetError):
+            self._listening = bool(sock.recv(1))
+        if self._ordered and self._spare is None:
+            self.order()
+
+    def _on_exit(self) -> None:
+        self._disconnect()
+        code = self._reap()
+        if self._useful:
+            self._log.warning(f"the spawner ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
+            lasted = time.monotonic() - self._launched_s >= _SOON_S
+            self._again_s = _AGAIN_S if lasted else min(2 * self._again_s, _LONGEST_S)
+            self._wake_at_s = self._launched_s + self._again_s
+
+    def _disconnect(self) -> None:
+        if self._sock is not None:
+            if not self._greeted:
+                self._watch.remove(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+            self._greeted = self._listening = False
+
+    def _reap(self) -> int:
+        """Reap the spawner, which has ended, if that may be done now; returns its exit status."""
+        if self._spawner is None:
+            return 0
+        self._watch.remove(self._pidfd)
+        _, status = os.waitpid(self._spawner, os.WNOHANG)
+        os.close(self._pidfd)
+        self._spawner = None
+        return os.waitstatus_to_exitcode(status)
+
+
+def _message(plan: Plan) -> bytes | None:
+    """The request for a plan; None when it is too large for a message, or cannot but fail, which posix_spawn tells."""
+    size = sum(map(len, plan.argv)) + sum(len(name) + len(value) for name, value in plan.env.items())
+    texts = [*plan.argv, *plan.env, *plan.env.values(), *plan.carried, *plan.carried.values()]
+    names = [*plan.env, *plan.carried]
+    if size > MAX_MESSAGE_BYTES or any("\0" in text for text in texts) or any("=" in name for name in names):
+        return None
+    env = [os.fsencode(f"{name}={value}") for name, value in plan.env.items()]
+    argv = [os.fsencode(word) for word in plan.argv]
+    message = Request.encode(argv, env, terminal=plan.terminal, direct=_direct(plan))
+    return message if len(message) <= MAX_MESSAGE_BYTES else None
+
+
+def _direct(plan: Plan) -> Direct | None:
+    if not plan.paths:
+        return None
+    spawn = plan.spawn
+    return Direct(
+        paths=[os.fsencode(path) for path in plan.paths],
+        argv=[os.fsencode(word) for word in spawn.argv],
+        cwd=None if spawn.cwd is None else os.fsencode(spawn.cwd),
+        umask=spawn.umask,
+        nofile=plan.nofile,
+        carried=[os.fsencode(f"{name}={value}") for name, value in plan.carried.items()],
+    )
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _is_child(pidfd: int) -> bool:
+    """Whether a process is a child of ours that nobody has reaped."""
+    try:
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # ECHILD: it was killed, and reaped with the strangers
+        return False
+    return True

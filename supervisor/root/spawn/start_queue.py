@@ -1,0 +1,284 @@
+"""The two ways to start an instance: at once by posix_spawn(3), or by letting a spare become it.
+
+A process that joins its cgroup after a while in which none did waits about 10 ms for the kernel; one that was made in
+its cgroup need not (:mod:`.spares`). When many start, joining takes microseconds, and to make spares costs more than
+posix_spawn. So a spare is there for the first one after a while; what comes while there is none, or soon after one has
+joined, joins. A run whose standard input stays open joins, too: a spare gets no descriptor for it.
+
+The scheduler may say beforehand what it is going to start, while it stores that. Then what the run needs is opened, and
+the spare told; it waits for the order. Without that nothing runs, and what was prepared goes again.
+"""
+
+import select
+import time
+from collections.abc import Callable
+
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.nofile import Descriptors
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame, Spawn
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.process.notify_socket import Ear
+from supervisor.root.spawn.posix_spawn import Plan, Started
+from supervisor.root.spawn.prefork import Held, Spares
+
+_QUIET_S = 0.02
+"""As long as the kernel takes to forget that a process joined a cgroup."""
+_REST_S = 0.003
+"""From the use of a spare to the making of the next: what has just begun comes first."""
+_END_S = 1.0
+"""How long a spare may take to end."""
+_HOLD_S = 2.0
+"""How long what was prepared waits for the order."""
+
+
+class Start:
+    """One that is under way."""
+
+    __slots__ = ("cgroup", "ear", "remarks", "spawn", "stops")
+
+    def __init__(self, spawn: Spawn, ear: Ear | None) -> None:
+        self.spawn = spawn
+        self.ear = ear
+        self.cgroup: Cgroup | None = None
+        self.remarks: list[str] = []
+        """For the beginning of its log."""
+        self.stops: list[Frame] = []
+        """Stops that came meanwhile."""
+
+
+class Starts:
+    """Starts instances. Belongs to the control thread, and never waits.
+
+    Args:
+        watch: calls us.
+        log: the daemon's.
+        env: the environment of the daemon, without our own variables.
+        quarters: where cgroups are.
+        show: takes the read end of what the spawner prints.
+        on_begin: takes the id of a run just before it is started.
+        on_started: takes what was started.
+        on_refused: takes what cannot be started, and why.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        log: Log,
+        env: dict[str, str],
+        quarters: Quarters,
+        show: Callable[[int], None],
+        on_begin: Callable[[str], None],
+        on_started: Callable[[Start, Started], None],
+        on_refused: Callable[[Spawn, str], None],
+    ) -> None:
+        self._env = env
+        self._quarters = quarters
+        self._on_begin = on_begin
+        self._on_started = on_started
+        self._on_refused = on_refused
+        self.spares = Spares(watch, log, env, quarters, show, self._go_on)
+        self.descriptors = Descriptors()
+        self.under_way: dict[str, Start] = {}
+        """By run id: the one that waits for a spare, and those that came after it, since they begin in order."""
+        self._joined_s = -_QUIET_S
+        """When a process was last started that joins its cgroup."""
+        self._order_at_s: float | None = None
+        """When there is to be another spare."""
+        self._prepared: tuple[Start, Held] | None = None
+        self._drop_at_s: float | None = None
+        """When that has waited for long enough."""
+
+    def expect(self) -> None:
+        """Something is going to be started soon."""
+        if self._quarters.directory is not None:
+            self.spares.wake()
+            self._order_at_s = time.monotonic()
+
+    @property
+    def can_prepare(self) -> bool:
+        """There is a spare for what is going to be wanted."""
+        idle = self._prepared is None and not self.under_way
+        return idle and self.spares.ready and self._by_spares(time.monotonic())
+
+    def prepare(self, spawn: Spawn, others: int) -> None:
+        """Make ready what is going to be wanted, beside so many others; it is no loss if that is not possible."""
+        if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(others + 1)):
+            return
+        try:
+            start = Start(spawn, Ear(spawn) if spawn.notify is not None else None)
+        except OSError:  # the order will tell
+            return
+        held = self._hold(start)
+        if held is None:
+            self._leave(start)
+            return
+        self._prepared = start, held
+        self._drop_at_s = time.monotonic() + _HOLD_S
+
+    def drop(self) -> None:
+        """Give up what is prepared."""
+        if self._prepared is not None:
+            start, held = self._prepared
+            self._prepared = self._drop_at_s = None
+            held.drop()
+            self._leave(start)
+
+    def begin(self, spawn: Spawn, others: int) -> bool:
+        """Start an instance beside so many others; one of the two callbacks follows, mostly at once.
+
+        False: too few descriptors are left, nothing was done.
+        """
+        ear = None
+        if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
+            start, held = self._prepared
+            self._on_begin(spawn.run)
+            if start.spawn == spawn and (started := held.go()) is not None:
+                self._prepared = self._drop_at_s = None
+                self._on_started(start, started)
+                return True
+            if start.ear is not None and start.spawn.notify == spawn.notify:
+                ear, start.ear = start.ear, None  # another one could not have its address before it is closed
+                ear.serve(spawn)
+            self.drop()
+        if not self.descriptors.reserve(others + len(self.under_way) + 1):
+            if ear is not None:
+                ear.close()
+            return False
+        self._on_begin(spawn.run)
+        try:
+            start = Start(spawn, ear or (Ear(spawn) if spawn.notify is not None else None))
+        except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
+            self._on_refused(spawn, err.strerror or str(err))
+            return True
+        if self.under_way:
+            self.under_way[spawn.run] = start
+        elif spawn.stdin_open or not self._by_spares(time.monotonic()):
+            self._by_joining(start)
+        elif self.spares.ready:
+            self._by_spare(start)
+        elif self.spares.under_way or self.spares.order():
+            self.under_way[spawn.run] = start
+        else:
+            self._by_joining(start)
+        return True
+
+    def begin_again(self, spawn: Spawn, ear: Ear | None) -> None:
+        """Start an instance whose spare ended before it had executed anything; never by another spare."""
+        self._on_begin(spawn.run)
+        self._by_joining(Start(spawn, ear))
+
+    def next_s(self) -> float | None:
+        """When :meth:`tend` is due (monotonic seconds)."""
+        if self._in_vain:
+            return 0.0
+        times = (self.spares.next_s(), self._order_at_s, self._drop_at_s)
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def _in_vain(self) -> bool:
+        """Whether something waits for a spare that was dropped: there are to be no cgroups, or another version."""
+        return bool(self.under_way) and not self.spares.under_way
+
+    def tend(self, now_s: float) -> None:
+        """Do what is due (monotonic seconds)."""
+        self.spares.tend(now_s)
+        if self._in_vain:
+            self._go_on()
+        if self._drop_at_s is not None and now_s >= self._drop_at_s:
+            self.drop()
+        if self._order_at_s is not None and now_s >= self._order_at_s:
+            self._order_at_s = None
+            if not (self.spares.ready or self.spares.under_way) and self._quarters.directory is not None:
+                self.spares.order()
+
+    def close(self) -> None:
+        """End the spawner and the spare; what was under way, or prepared, will not run."""
+        held = None if self._prepared is None else self._prepared[1].cgroup
+        ending = [cgroup for cgroup in (self.spares.cgroup, held) if cgroup is not None]
+        self.drop()
+        for start in self.under_way.values():
+            self._leave(start)
+        self.under_way.clear()
+        self._order_at_s = None
+        self.spares.close()
+        deadline_s = time.monotonic() + _END_S
+        while not all(cgroup.remove() for cgroup in ending) and time.monotonic() < deadline_s:
+            select.poll().poll(1)
+
+    def _go_on(self) -> None:
+        """There is a spare for the first of those that are under way, or none for any."""
+        starts = list(self.under_way.values())
+        self.under_way.clear()
+        for number, start in enumerate(starts):
+            if number == 0 and self.spares.ready and not start.spawn.stdin_open:
+                self._by_spare(start)
+            else:
+                self._by_joining(start)
+
+    def _by_spares(self, now_s: float) -> bool:
+        """Whether a spare is better than to join."""
+        return self._quarters.directory is not None and now_s - self._joined_s >= _QUIET_S
+
+    def _by_spare(self, start: Start) -> None:
+        held = self._hold(start)
+        if held is not None:
+            started = held.go()
+            if started is not None:
+                self._on_started(start, started)
+                return
+            held.drop()
+            self._give_back(start)
+        self._by_joining(start)
+
+    def _hold(self, start: Start) -> Held | None:
+        """Have the spare wait to become this; None when that is not possible."""
+        cgroup = self.spares.cgroup
+        self._order_at_s = time.monotonic() + _REST_S
+        if cgroup is None:
+            return None
+        try:
+            start.remarks = self._quarters.settle(cgroup, start.spawn)
+            plan = Plan(start.spawn, self._env, self.descriptors.restore(), cgroup, inside=True)
+        except OSError:  # the other way tells why
+            self.spares.drop()
+            return None
+        held = self.spares.take(plan)
+        if held is None:
+            plan.close()
+            self.spares.drop()
+        else:
+            start.cgroup = cgroup
+        return held
+
+    def _by_joining(self, start: Start) -> None:
+        try:
+            start.cgroup, start.remarks = self._quarters.assign(start.spawn)
+            if start.cgroup is not None:
+                self._joined_s = time.monotonic()
+                self._order_at_s = self._joined_s + _QUIET_S
+            plan = Plan(start.spawn, self._env, self.descriptors.restore(), start.cgroup)
+            try:
+                started = plan.here()
+            except (OSError, ValueError):
+                plan.close()
+                raise
+        except (OSError, ValueError) as err:
+            # ENOENT: no /bin/sh; E2BIG: arguments or environment too long; EMFILE, EAGAIN, ENOMEM: out of
+            # descriptors, processes or memory; ENOSPC: of terminals; ValueError: a NUL byte. The reason stands in the
+            # run's own log.
+            self._leave(start)
+            self._on_refused(start.spawn, getattr(err, "strerror", None) or str(err))
+            return
+        self._on_started(start, started)
+
+    def _give_back(self, start: Start) -> None:
+        if start.cgroup is not None:
+            self._quarters.leave(start.cgroup)
+            start.cgroup = None
+
+    def _leave(self, start: Start) -> None:
+        self._give_back(start)
+        if start.ear is not None:
+            start.ear.close()
