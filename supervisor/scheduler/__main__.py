@@ -32,57 +32,59 @@ from supervisor.ipc.counted import counted
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.ipc.recent_starts import begun
-from supervisor.scheduler import datalock, last_good, runs, ulids
-from supervisor.scheduler.alerts import Alerts
-from supervisor.scheduler.announce import Announcer, left_over
-from supervisor.scheduler.bulk import Bulk, last_job
-from supervisor.scheduler.bulk_commands import BulkCommands
-from supervisor.scheduler.certificate import Certificate
-from supervisor.scheduler.clock_report import ClockReport
-from supervisor.scheduler.commands import Commands
-from supervisor.scheduler.commit import Change, Committer
-from supervisor.scheduler.config_files import ConfigFiles
-from supervisor.scheduler.control import ControlServer
-from supervisor.scheduler.damage import Damage
-from supervisor.scheduler.database_file import forget_all
-from supervisor.scheduler.database_watch import DatabaseWatch
-from supervisor.scheduler.engine import Engine
-from supervisor.scheduler.heartbeats import Heartbeats
-from supervisor.scheduler.housekeeping import Housekeeping
-from supervisor.scheduler.in_force import InForce
-from supervisor.scheduler.informing import Informing
-from supervisor.scheduler.keeper import Keeper
-from supervisor.scheduler.known import read
-from supervisor.scheduler.launching import Launching
-from supervisor.scheduler.leftovers import end_leftovers
-from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.mending import TAKEN_UP, restored, tell_restored
-from supervisor.scheduler.notices import Notices
-from supervisor.scheduler.notifying import Notifying
-from supervisor.scheduler.opening import obstacle, open_database
-from supervisor.scheduler.order import start_order
-from supervisor.scheduler.outbox import Outbox
-from supervisor.scheduler.outputs import Outputs
-from supervisor.scheduler.post import Post
-from supervisor.scheduler.public import definition_text
-from supervisor.scheduler.rate_limit import TriggerLimit
-from supervisor.scheduler.reading import Reading
-from supervisor.scheduler.reload import INFO, Reloader, Settled
-from supervisor.scheduler.removal_clock import STATE, RemovalClock
-from supervisor.scheduler.reserve import Reserve
-from supervisor.scheduler.retention import Retention
-from supervisor.scheduler.rolling import stored_text
-from supervisor.scheduler.rootlink import RootGone, RootLink
-from supervisor.scheduler.roundlog import RoundLog
-from supervisor.scheduler.run_sampler import RunSampler
-from supervisor.scheduler.sampler import Sampler
-from supervisor.scheduler.settings import follow
-from supervisor.scheduler.shutdown import Shutdown
-from supervisor.scheduler.startup import Startup, make_units, save_leftover_rings
-from supervisor.scheduler.timetable import Timetable
-from supervisor.scheduler.unit_commands import UnitCommands
-from supervisor.scheduler.units import Unit
-from supervisor.scheduler.watching import Watching
+from supervisor.scheduler.control.bulk_jobs import Bulk, last_job
+from supervisor.scheduler.control.bulk_operations import BulkCommands
+from supervisor.scheduler.control.certificate_reader import Certificate
+from supervisor.scheduler.control.control_socket import ControlServer
+from supervisor.scheduler.control.notifier_operations import Notifying
+from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.control.run_operations import Commands
+from supervisor.scheduler.control.schedule_operations import Informing
+from supervisor.scheduler.control.unit_operations import UnitCommands
+from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.database.damage import Damage
+from supervisor.scheduler.database.database_file import forget_all
+from supervisor.scheduler.database.database_watch import DatabaseWatch
+from supervisor.scheduler.database.disk_reserve import Reserve
+from supervisor.scheduler.database.host_sampler import Sampler
+from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.opening import obstacle, open_database
+from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
+from supervisor.scheduler.database.restore_copy import TAKEN_UP, restored, tell_restored
+from supervisor.scheduler.database.retention import Retention
+from supervisor.scheduler.database.run_sampler import RunSampler
+from supervisor.scheduler.launchers.jobs import Launching
+from supervisor.scheduler.loop.event_log import Announcer, left_over
+from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.root_connection import RootGone, RootLink
+from supervisor.scheduler.loop.round_log import RoundLog
+from supervisor.scheduler.notifications.clock_report import ClockReport
+from supervisor.scheduler.notifications.heartbeat_urls import Heartbeats
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifier_client import Post
+from supervisor.scheduler.notifications.outbox import Outbox
+from supervisor.scheduler.notifications.run_alerts import Alerts
+from supervisor.scheduler.reload import last_good
+from supervisor.scheduler.reload.config_apply import InForce
+from supervisor.scheduler.reload.config_files import ConfigFiles
+from supervisor.scheduler.reload.daemon_settings import follow
+from supervisor.scheduler.reload.reload import INFO, Reloader, Settled
+from supervisor.scheduler.runs import run_transitions, ulids
+from supervisor.scheduler.runs.failure_output import Outputs
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.services.rolling_restart import stored_text
+from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.services.start_order import start_order
+from supervisor.scheduler.services.watcher_client import Watching
+from supervisor.scheduler.startup_shutdown import data_lock
+from supervisor.scheduler.startup_shutdown.known_runs import read
+from supervisor.scheduler.startup_shutdown.orphans import end_leftovers
+from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
+from supervisor.scheduler.startup_shutdown.take_over import Startup, make_units, save_leftover_rings
 from supervisor.version import VERSION
 
 EX_OSERR = 71
@@ -269,7 +271,10 @@ class Scheduler:
 
     def _running(self) -> int:
         """Number of runs that have a process."""
-        return sum(run.state in (runs.State.RUNNING, runs.State.STOPPING) for run in self._engine.live.values())
+        return sum(
+            run.state in (run_transitions.State.RUNNING, run_transitions.State.STOPPING)
+            for run in self._engine.live.values()
+        )
 
     def _is_ready(self) -> None:
         self._ready = True
@@ -425,7 +430,7 @@ class Scheduler:
         self._shutdown.go_on()
         if not self._committer.idle:
             return
-        held = (run.id for run in self._engine.live.values() if run.state in runs.HELD_BY_ROOT)
+        held = (run.id for run in self._engine.live.values() if run.state in run_transitions.HELD_BY_ROOT)
         if any(run_id not in self._launching.lost for run_id in held):
             return
         self._told_end = True
@@ -472,7 +477,7 @@ def main() -> int:
         RoundLog("info").error(f"cannot start: {err}")
         return EX_CANTCREAT
     os.umask(0o077)
-    set_title(datalock.TITLE)
+    set_title(data_lock.TITLE)
     # SIGTERM to the whole process group of a terminal is for the root, which tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = RoundLog(boot.log_level)
@@ -481,7 +486,7 @@ def main() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
-        lock = datalock.take(boot.data_dir)
+        lock = data_lock.take(boot.data_dir)
         found = last_good.find(boot, log, first_epoch=root.epoch == 1)
         config = found.config
         database = open_database(boot, config, root, log)
@@ -501,7 +506,7 @@ def main() -> int:
         if root.is_early("shutdown"):
             forget_all(boot)
         return 0
-    except (datalock.Locked, ConfigError, StoreError, OSError) as err:
+    except (data_lock.Locked, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
         return EX_CANTCREAT
     log.info(f"ready: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")

@@ -8,7 +8,7 @@ import pytest
 from supervisor.config.diff import Effect, diff
 from supervisor.config.model import Config, Match, QuietHours
 from supervisor.config.problems import Problem
-from supervisor.scheduler.public import definition_text
+from supervisor.scheduler.control.unit_view import definition_text
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]

@@ -58,7 +58,7 @@ def make(path: str, now_ms: int) -> Hands:
 
 def follow(hands: Hands) -> None:
     """Let every loop of this process go by these hands."""
-    from supervisor.scheduler.loop import Clock, Loop
+    from supervisor.scheduler.loop.loop import Clock, Loop
 
     whole_round = Loop.round
 

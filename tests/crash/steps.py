@@ -86,12 +86,12 @@ def write_plan(path: str, lines: list[str]) -> None:
 
 
 def label_steps(plan: Plan) -> None:
-    from supervisor.scheduler.announce import Announcer
-    from supervisor.scheduler.commit import Committer
-    from supervisor.scheduler.control import ControlServer
-    from supervisor.scheduler.engine import Engine
-    from supervisor.scheduler.rootlink import RootLink
-    from supervisor.scheduler.startup import Startup
+    from supervisor.scheduler.control.control_socket import ControlServer
+    from supervisor.scheduler.database.commits import Committer
+    from supervisor.scheduler.loop.event_log import Announcer
+    from supervisor.scheduler.loop.root_connection import RootLink
+    from supervisor.scheduler.runs.run_engine import Engine
+    from supervisor.scheduler.startup_shutdown.take_over import Startup
 
     def always(label: str) -> Callable[..., str]:
         return lambda *_: label
@@ -117,7 +117,7 @@ def label_steps(plan: Plan) -> None:
 def after_sending(plan: Plan) -> None:
     """Frames to the root are sent at the end of a round: make a step of the end of that for each of them."""
     from supervisor.ipc.messages import Decoder
-    from supervisor.scheduler.rootlink import RootLink
+    from supervisor.scheduler.loop.root_connection import RootLink
 
     flush = RootLink._flush
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.scheduler.reserve import BYTES
+from supervisor.scheduler.database.disk_reserve import BYTES
 from tests.e2e.daemon import Daemon
 from tests.e2e.frozen import in_namespace
 from tests.e2e.test_short_memory import why_not

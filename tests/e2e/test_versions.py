@@ -86,7 +86,10 @@ def test_another_version(daemon: Installation) -> None:
 BROKEN = {
     "syntax": ({CONTROL: ("class Control:", "class Control")}, "control.py"),
     "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
-    "scheduler": ({"supervisor/scheduler/engine.py": ("class Engine:", "import nothing\nclass Engine:")}, "nothing"),
+    "scheduler": (
+        {"supervisor/scheduler/runs/run_engine.py": ("class Engine:", "import nothing\nclass Engine:")},
+        "nothing",
+    ),
     "fields": ({"supervisor/ipc/messages.py": ("    stop_signal: int\n", "")}, "stop_signal"),
 }
 """What is wrong with a version, and what has to be said of it."""

@@ -1,7 +1,7 @@
 """What messages say."""
 
 from store.deliveries import Delivery
-from supervisor.notify.wording import body_of, message, title_of, trial
+from supervisor.scheduler.notifications.wording import body_of, message, title_of, trial
 
 AT = 1_780_056_000_000  # 2026-05-29 12:00:00 UTC
 ONE = Delivery(1, "n", "run.failed", "error", "t failed", "The run ended.", "t", "R", AT, AT, False, 0)

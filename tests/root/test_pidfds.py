@@ -12,7 +12,7 @@ import pytest
 from supervisor.host.pidfds import exit_status, is_pidfd
 from supervisor.host.procfs import look
 from supervisor.ipc.messages import Exited
-from supervisor.scheduler.verdict import judge
+from supervisor.scheduler.runs.end_reason import judge
 
 _KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 

@@ -14,16 +14,16 @@ from store.tasks import upsert_task
 from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, Boot, Exited
-from supervisor.scheduler.announce import Announcer
-from supervisor.scheduler.commit import Committer
-from supervisor.scheduler.engine import Engine
-from supervisor.scheduler.keeper import Keeper
-from supervisor.scheduler.loop import Clock, Loop
-from supervisor.scheduler.notices import Notices
-from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.startup import make_units
-from supervisor.scheduler.units import LiveRun, Unit
-from supervisor.scheduler.watching import OnWord
+from supervisor.scheduler.database.commits import Committer
+from supervisor.scheduler.loop.event_log import Announcer
+from supervisor.scheduler.loop.loop import Clock, Loop
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.services.watcher_client import OnWord
+from supervisor.scheduler.startup_shutdown.take_over import make_units
 from supervisor.watcher.order import Order
 
 Done = Callable[[Any], None]

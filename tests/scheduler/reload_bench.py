@@ -6,13 +6,13 @@ from typing import Any
 from store.tasks import Instance, TaskRecord, all_tasks, get_task, instances, update_task, upsert_task
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.config_files import ConfigFiles
-from supervisor.scheduler.notices import Notices
-from supervisor.scheduler.public import definition_text
-from supervisor.scheduler.reload import Reloader, Settled
-from supervisor.scheduler.settings import settle
-from supervisor.scheduler.timetable import Timetable
-from supervisor.scheduler.units import LiveRun
+from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.reload.config_files import ConfigFiles
+from supervisor.scheduler.reload.daemon_settings import settle
+from supervisor.scheduler.reload.reload import Reloader, Settled
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.scheduled_starts import Timetable
 from tests.scheduler.bench import Bench
 from tests.waiting import until
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from store.tasks import Instance, TaskRecord, get_task, instances
-from supervisor.scheduler.services import State
-from supervisor.scheduler.timetable import Timetable
-from supervisor.scheduler.unit_commands import UnitCommands
-from supervisor.scheduler.units import ServiceInstance, Unit
+from supervisor.scheduler.control.unit_operations import UnitCommands
+from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
+from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.waiting import until
 

@@ -7,7 +7,7 @@ from typing import Any
 from store import audit, sessions, tokens
 from store.audit import Entry
 from store.errors import StoreError
-from supervisor.scheduler.access import AccessCommands
+from supervisor.scheduler.control.access_operations import AccessCommands
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]

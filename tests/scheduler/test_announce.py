@@ -6,8 +6,8 @@ from logring.reader import LogReader
 from store.database import open_writer
 from store.events import append_all, draft
 from supervisor.ipc.doorbell import DoorbellClient, DoorbellServer
-from supervisor.scheduler.announce import EVENTS_RING, Announcer, left_over
-from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.loop.event_log import EVENTS_RING, Announcer, left_over
+from supervisor.scheduler.loop.loop import Loop
 
 
 def test_announce(tmp_path: Path) -> None:

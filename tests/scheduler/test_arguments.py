@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.scheduler.arguments import OF_OPERATIONS, wrong
+from supervisor.scheduler.control.arguments import OF_OPERATIONS, wrong
 from tests.support.paths import ROOT
 
 SCHEDULER = ROOT / "supervisor" / "scheduler"

@@ -14,11 +14,11 @@ from store.runs import bulk as run_bulk
 from store.runs.bulk import RunSelector, find_ended, mark_deleted
 from store.runs.filter import RunFilter
 from store.runs.writes import count_runs, get_run, insert_run, list_runs
-from supervisor.scheduler.bulk import Bulk, Job, last_job
-from supervisor.scheduler.bulk_commands import BulkCommands
-from supervisor.scheduler.loop import Clock
-from supervisor.scheduler.rate_limit import TriggerLimit
-from supervisor.scheduler.reading import Reading
+from supervisor.scheduler.control.bulk_jobs import Bulk, Job, last_job
+from supervisor.scheduler.control.bulk_operations import BulkCommands
+from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.loop import Clock
 from tests.scheduler.bench import Bench
 from tests.store.making import make_run
 

@@ -6,8 +6,8 @@ import pytest
 
 from store.database import Database
 from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
-from supervisor.scheduler.commit import Change, StoreStuck
-from supervisor.scheduler.loop import Clock
+from supervisor.scheduler.database.commits import Change, StoreStuck
+from supervisor.scheduler.loop.loop import Clock
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]

@@ -7,7 +7,7 @@ import pytest
 from store.errors import DiskFull
 from store.runs.writes import get_run
 from store.tasks import update_task
-from supervisor.scheduler.services import State
+from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import (
     DONE,

@@ -12,9 +12,9 @@ from store.database import open_writer
 from store.errors import Damaged
 from store.recovery.copies import copy_path, is_suspect, make_copy
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.damage import Damage
-from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.reading import Reading
+from supervisor.scheduler.database.damage import Damage
+from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.loop import Loop
 from tests.root.test_shortage import BOOT
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.scheduler import datalock
+from supervisor.scheduler.startup_shutdown import data_lock
 from tests.support.paths import ROOT
 
 HOLD = """
@@ -26,27 +26,27 @@ sys.stdin.read()
 
 def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel says who holds the lock. Who only looks at the file goes on, and so does what is no scheduler."""
-    really = datalock._kill
+    really = data_lock._kill
 
     def kill(pid: int, fd: int) -> None:
-        monkeypatch.setattr(datalock, "_WAIT_S", 60.0)  # it is on its way
+        monkeypatch.setattr(data_lock, "_WAIT_S", 60.0)  # it is on its way
         really(pid, fd)
 
-    monkeypatch.setattr(datalock, "_kill", kill)
-    monkeypatch.setattr(datalock, "_WAIT_S", 0.1)
+    monkeypatch.setattr(data_lock, "_kill", kill)
+    monkeypatch.setattr(data_lock, "_WAIT_S", 0.1)
     path = tmp_path / "scheduler.lock"
     command = [sys.executable, "-I", "-c", HOLD, str(path), str(ROOT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hangs:
         assert hangs.stdout is not None
         assert hangs.stdout.readline()
         with path.open() as reading, subprocess.Popen(["sleep", "1000"], stdin=reading) as looks:
-            lock = datalock.take(str(tmp_path))
+            lock = data_lock.take(str(tmp_path))
             assert hangs.wait(60) == -signal.SIGKILL
             assert looks.poll() is None
             looks.kill()
         with path.open() as other, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        monkeypatch.setattr(datalock, "_WAIT_S", 0.1)
-        with pytest.raises(datalock.Locked):
-            datalock.take(str(tmp_path))
+        monkeypatch.setattr(data_lock, "_WAIT_S", 0.1)
+        with pytest.raises(data_lock.Locked):
+            data_lock.take(str(tmp_path))
         os.close(lock)

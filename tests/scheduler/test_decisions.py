@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from supervisor.ipc.messages import Exited
 from supervisor.schedule.overlap import Admission, admit
-from supervisor.scheduler.rate_limit import RateLimit
-from supervisor.scheduler.retry import delay_ms, tried_again
-from supervisor.scheduler.verdict import Verdict, judge
+from supervisor.scheduler.control.rate_limit import RateLimit
+from supervisor.scheduler.runs.end_reason import Verdict, judge
+from supervisor.scheduler.runs.retry import delay_ms, tried_again
 
 OK = (0,)
 

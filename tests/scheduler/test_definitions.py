@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.scheduler.loop import Timer
-from supervisor.scheduler.order import start_order, stop_levels
-from supervisor.scheduler.services import State
-from supervisor.scheduler.shutdown import Shutdown
-from supervisor.scheduler.units import Roll, Unit
+from supervisor.scheduler.loop.loop import Timer
+from supervisor.scheduler.runs.live_units import Roll, Unit
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.services.start_order import start_order, stop_levels
+from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import asked, ends, fails, in_time, record, run_all, run_of, states, stored, taken_up
 from tests.waiting import until

@@ -16,10 +16,10 @@ from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.value_types.presets import PRESETS, REMOTE_MARK
 from supervisor.ipc.messages import Spawn
-from supervisor.scheduler import elsewhere
-from supervisor.scheduler.lookups import Identity
-from supervisor.scheduler.parameters import take
-from supervisor.scheduler.units import LiveRun, Unit, spawn_of
+from supervisor.scheduler.launchers import launcher_commands
+from supervisor.scheduler.loop.user_lookup import Identity
+from supervisor.scheduler.runs.live_units import LiveRun, Unit, spawn_of
+from supervisor.scheduler.runs.parameters import take
 
 RUN = "01KANM4E7K6WZ9V3T0000000AB"
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
@@ -148,7 +148,7 @@ def test_the_script_means_what_it_says(arguments: list[str], env: dict[str, str]
         "import os,sys,json; print(json.dumps([sys.argv[1:], {n: os.environ.get(n) for n in json.loads(sys.argv[1])}]))"
     )
     command = ["/usr/bin/env", sys.executable, "-I", "-S", "-c", code, json.dumps(list(env)), *arguments]
-    text = elsewhere.script(command, env, cwd="/", umask=0o27)
+    text = launcher_commands.script(command, env, cwd="/", umask=0o27)
     done = subprocess.run(["/bin/sh"], input=text.encode(), capture_output=True, env=_PLAIN, check=True)
     found: list[Any] = json.loads(done.stdout)
     assert found == [[json.dumps(list(env)), *arguments], env]
@@ -162,7 +162,7 @@ def test_the_end_of_a_job_over_ssh(tmp_path: Path) -> None:
     sleep.chmod(0o755)
     run = new_ulid()
     (remote,) = [word for word in PRESETS["ssh"].stop if "kill" in word]
-    (text,) = elsewhere.words([remote], {"run_id": run, "stop_signal": "15", "grace_s": "1"})
+    (text,) = launcher_commands.words([remote], {"run_id": run, "stop_signal": "15", "grace_s": "1"})
     code = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
     job = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**_PLAIN, REMOTE_MARK: run})
     assert job.stdout is not None
@@ -180,7 +180,7 @@ _PLAIN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 def test_a_script_that_is_cut_off_does_nothing(tmp_path: Path) -> None:
     """A connection that breaks while it is sent starts nothing, and nothing of it."""
     mark = tmp_path / "mark"
-    text = elsewhere.script(["touch", str(mark)], {"A": "b"}, cwd="/", umask=None)
+    text = launcher_commands.script(["touch", str(mark)], {"A": "b"}, cwd="/", umask=None)
     for end in range(len(text)):
         subprocess.run(["/bin/sh", "-c", 'eval "$1"', "sh", text[:end]], capture_output=True)
     assert not mark.exists()

@@ -3,8 +3,8 @@ from collections.abc import Callable
 from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
-from supervisor.scheduler import services
-from supervisor.scheduler.commands import Commands
+from supervisor.scheduler.control.run_operations import Commands
+from supervisor.scheduler.services import instance_transitions
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]
@@ -60,7 +60,7 @@ def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
     assert one.root.take("spawn") == []
     assert one.row(run).status == "pending"
     assert one.row(service).end_reason == "daemon_stopped"
-    assert one.units["s"].instances[0].state is services.State.STOPPED
+    assert one.units["s"].instances[0].state is instance_transitions.State.STOPPED
 
 
 def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
@@ -146,7 +146,7 @@ def test_health_does_not_need_a_witness(bench: Make) -> None:
     one.store.work_all()
     assert instance.run is not None
     one.exited(instance.run.id, ran_ms=10_000)
-    assert (instance.state, instance.failures) == (services.State.BACKOFF, 0)
+    assert (instance.state, instance.failures) == (instance_transitions.State.BACKOFF, 0)
 
 
 def test_zero_is_healthy_at_once(bench: Make) -> None:
@@ -161,4 +161,4 @@ def test_zero_is_healthy_at_once(bench: Make) -> None:
     run_id = instance.run.id
     one.started(run_id)
     one.exited(run_id)
-    assert instance.state is services.State.BACKOFF
+    assert instance.state is instance_transitions.State.BACKOFF

@@ -7,9 +7,9 @@ import pytest
 
 from store.errors import DiskFull
 from store.tasks import set_instance
-from supervisor.scheduler.loop import Clock
-from supervisor.scheduler.services import State
-from supervisor.scheduler.units import Unit
+from supervisor.scheduler.loop.loop import Clock
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import ends, in_time, run_all, run_of, states, stored, taken_up
 
@@ -123,8 +123,8 @@ def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: 
     unit = one.units["s"]
     unit.instances[0].started_at = now - 7_300_000
     from supervisor.ipc.messages import Exited, Frame
-    from supervisor.scheduler.known import read
-    from supervisor.scheduler.startup import Startup
+    from supervisor.scheduler.startup_shutdown.known_runs import read
+    from supervisor.scheduler.startup_shutdown.take_over import Startup
 
     exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
     snapshot: Frame = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}

@@ -15,8 +15,8 @@ from logring.paths import ring_path
 from supervisor.config.model import Storage
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.housekeeping import Housekeeping
-from supervisor.scheduler.loop import Loop, Timer
+from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.loop.loop import Loop, Timer
 from tests.janitor.support import HOUR_MS, Place
 from tests.janitor.test_purged import note
 

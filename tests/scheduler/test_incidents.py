@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from store import notifications
-from supervisor.scheduler.services import State
+from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import DONE, asked, ends, fails, in_time, record, restarted, run_all, taken_up
 

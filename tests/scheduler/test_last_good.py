@@ -9,7 +9,7 @@ import pytest
 from supervisor.config.problems import ConfigError
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler import last_good
+from supervisor.scheduler.reload import last_good
 from tests.root.test_shortage import BOOT
 
 LOG = Log("test", "error")

@@ -9,13 +9,13 @@ import pytest
 
 from store.runs.writes import unfinished_runs
 from supervisor.ipc.messages import Exited
-from supervisor.scheduler.alarm import Alarm
-from supervisor.scheduler.known import Known
-from supervisor.scheduler.launching import Launching
-from supervisor.scheduler.loop import Clock
-from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.startup import Startup
-from supervisor.scheduler.units import LiveRun
+from supervisor.scheduler.launchers.jobs import Launching
+from supervisor.scheduler.loop.loop import Clock
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.loop.wall_timer import Alarm
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.startup_shutdown.known_runs import Known
+from supervisor.scheduler.startup_shutdown.take_over import Startup
 from supervisor.watcher.order import Order
 from tests.scheduler.bench import Bench
 

@@ -13,7 +13,7 @@ from store.database import open_writer
 from supervisor.host import cgroup_names
 from supervisor.host.cgroups import Cgroups
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler import leftovers
+from supervisor.scheduler.startup_shutdown import orphans
 
 
 class _Killed(Exception):
@@ -32,20 +32,20 @@ def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.
     database = open_writer(str(tmp_path / "ringward.db"))
     log = Log("test", "error")
     before, now = str(tmp_path / "before"), str(tmp_path / "now")
-    leftovers.end_leftovers(database, "D", set(), before, log)
-    monkeypatch.setattr(leftovers, "_end_cgroups", end_cgroups)
+    orphans.end_leftovers(database, "D", set(), before, log)
+    monkeypatch.setattr(orphans, "_end_cgroups", end_cgroups)
     with pytest.raises(_Killed):
-        leftovers.end_leftovers(database, "D", set(), now, log)
-    leftovers.end_leftovers(database, "D", set(), now, log)
+        orphans.end_leftovers(database, "D", set(), now, log)
+    orphans.end_leftovers(database, "D", set(), now, log)
     assert sorted(looked[1:]) == [before, now]
-    leftovers.end_leftovers(database, "D", set(), now, log)
+    orphans.end_leftovers(database, "D", set(), now, log)
     assert looked[3:] == [now]
     database.close()
 
 
 def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a lost run is found by its attribute; those of no run go if they were ours, another's stay."""
-    monkeypatch.setattr(leftovers, "_WAIT_S", 60.0)
+    monkeypatch.setattr(orphans, "_WAIT_S", 60.0)
     cgroups = Cgroups.find()
     if cgroups is None:
         pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
@@ -59,9 +59,9 @@ def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.M
         assert lost.stdout is not None
         lost.stdout.readline()
         database = open_writer(str(tmp_path / "ringward.db"))
-        leftovers.end_leftovers(database, "D", set(), cgroups.directory, Log("test", "error"))
+        orphans.end_leftovers(database, "D", set(), cgroups.directory, Log("test", "error"))
         assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [True, True, True, True]
-        leftovers.end_leftovers(database, "D", {run}, cgroups.directory, Log("test", "error"))
+        orphans.end_leftovers(database, "D", {run}, cgroups.directory, Log("test", "error"))
         database.close()
         assert lost.wait(60) == -signal.SIGKILL
     assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [False, False, True, False]
@@ -72,16 +72,16 @@ def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.M
 def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs of the original is left alone, in its cgroups and elsewhere; the copy's own is ended the next time."""
     looked: list[str] = []
-    monkeypatch.setattr(leftovers, "_end_cgroups", lambda directory, _runs, _log: looked.append(directory))
-    monkeypatch.setattr(leftovers, "_end_marked", lambda daemon_id, _runs, _log: looked.append(daemon_id))
+    monkeypatch.setattr(orphans, "_end_cgroups", lambda directory, _runs, _log: looked.append(directory))
+    monkeypatch.setattr(orphans, "_end_marked", lambda daemon_id, _runs, _log: looked.append(daemon_id))
     database = open_writer(str(tmp_path / "ringward.db"))
     log = Log("test", "error")
     place = str(tmp_path / "cgroups")
-    leftovers.end_leftovers(database, "original", {"R"}, place, log)
+    orphans.end_leftovers(database, "original", {"R"}, place, log)
     looked.clear()
-    leftovers.end_leftovers(database, "copy", {"R"}, place, log)
+    orphans.end_leftovers(database, "copy", {"R"}, place, log)
     assert looked == []
-    leftovers.end_leftovers(database, "copy", {"R"}, place, log)
+    orphans.end_leftovers(database, "copy", {"R"}, place, log)
     assert looked == [place, "copy"]
     database.close()
 
@@ -95,7 +95,7 @@ def test_each_leftover_has_its_time() -> None:
         now_s += 0.5
 
     ends_s = {f"R{number}": number * 3.0 for number in range(1500)} | {"stuck": float("inf")}
-    left = leftovers.wait_until_gone(ends_s, lambda run: ends_s[run] <= now_s, lambda: now_s, pause)
+    left = orphans.wait_until_gone(ends_s, lambda run: ends_s[run] <= now_s, lambda: now_s, pause)
     assert left == ["stuck"]
     assert now_s == 1499 * 3.0 + 5.0
 
@@ -109,7 +109,7 @@ def test_processes_without_cgroups_have_their_time(monkeypatch: pytest.MonkeyPat
     children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(20)]
     reaper = threading.Thread(target=lambda: [child.wait() for child in children])
     reaper.start()
-    leftovers._end_marked(mark["RINGWARD_DAEMON"], {"R"}, log)
+    orphans._end_marked(mark["RINGWARD_DAEMON"], {"R"}, log)
     reaper.join()
     assert [child.returncode for child in children] == [-signal.SIGKILL] * 20
     assert said == []

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from supervisor.host.users import Account
-from supervisor.scheduler import lookups
-from supervisor.scheduler.lookups import Identity, Lookups, look_up
-from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.loop import user_lookup
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.user_lookup import Identity, Lookups, look_up
 from tests.scheduler.bench import Bench
 from tests.waiting import until
 
@@ -144,7 +144,7 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(_user: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(lookups, "resolve", resolve)
+    monkeypatch.setattr(user_lookup, "resolve", resolve)
     assert look_up("somebody", clean_env=False).refusal == "Cannot allocate memory"
 
 

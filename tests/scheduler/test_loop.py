@@ -2,8 +2,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.scheduler.loop import Clock, Loop
-from supervisor.scheduler.timetable import Timetable
+from supervisor.scheduler.loop.loop import Clock, Loop
+from supervisor.scheduler.runs.scheduled_starts import Timetable
 from tests.scheduler.bench import Bench
 from tests.waiting import until
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from store import events, notifications
 from store.notifications import Notification
-from supervisor.scheduler.informing import Informing
-from supervisor.scheduler.notices import Notices
+from supervisor.scheduler.control.schedule_operations import Informing
+from supervisor.scheduler.notifications.notifications import Notices
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]

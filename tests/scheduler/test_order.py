@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
-from supervisor.scheduler.order import start_order, stop_levels
-from supervisor.scheduler.units import Unit
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.services.start_order import start_order, stop_levels
 
 
 def units(tmp_path: Path, text: str) -> list[Unit]:

@@ -9,9 +9,9 @@ import pytest
 from store import deliveries, notifications
 from store.deliveries import Standing
 from supervisor.notifier.order import Letter, Ping, Result
-from supervisor.scheduler.loop import Clock
-from supervisor.scheduler.outbox import Outbox
-from supervisor.scheduler.post import Post
+from supervisor.scheduler.loop.loop import Clock
+from supervisor.scheduler.notifications.notifier_client import Post
+from supervisor.scheduler.notifications.outbox import Outbox
 from tests.scheduler.bench import Bench
 
 FAILED = 1 << 8
@@ -197,7 +197,7 @@ def test_given_up(desk: Make) -> None:
 
 def test_too_many(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many wait; the oldest make room, people hear of it, and it ends there, also without coalescing."""
-    monkeypatch.setattr("supervisor.scheduler.notices.MOST_WAITING", 3)
+    monkeypatch.setattr("supervisor.scheduler.notifications.notifications.MOST_WAITING", 3)
     one = desk(f'[notify]\ncoalesce_window = "0s"\n{TO_BOTH}')
     for _ in range(8):
         one.fail()

@@ -14,13 +14,13 @@ from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.model import Param, Task
-from supervisor.scheduler import secret_params
-from supervisor.scheduler.commands import Commands
-from supervisor.scheduler.known import read
-from supervisor.scheduler.parameters import NOTHING, Given, Unfit, Wrong, given_again, hand, take, take_again
-from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.startup import Startup
-from supervisor.scheduler.units import spawn_of
+from supervisor.scheduler.control.run_operations import Commands
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.runs import secret_parameters
+from supervisor.scheduler.runs.live_units import spawn_of
+from supervisor.scheduler.runs.parameters import NOTHING, Given, Unfit, Wrong, given_again, hand, take, take_again
+from supervisor.scheduler.startup_shutdown.known_runs import read
+from supervisor.scheduler.startup_shutdown.take_over import Startup
 from tests.scheduler.bench import Bench
 
 SECRET = "correct-horse"
@@ -184,7 +184,7 @@ def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) 
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
     Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
     one.loop.round(0)
-    secret_params.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # as far as the store had come
+    secret_parameters.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # as far as the store had come
     one.store.fail(DiskFull("full"))
     finish(one)
     assert (answers[0]["status"], kept(one)) == (503, {})
@@ -215,8 +215,8 @@ def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
     """A run that waits has its values; what belongs to none is removed; one whose secret is gone says so."""
     one = bench(PARAMS + "max_concurrent = 1\n")
     _first, second, third = (triggered(one, TOKEN=SECRET, A=name)[0] for name in "xyz")
-    secret_params.forget(one.boot.data_dir, third)
-    secret_params.keep(one.boot.data_dir, new_ulid(), {"TOKEN": SECRET})
+    secret_parameters.forget(one.boot.data_dir, third)
+    secret_parameters.keep(one.boot.data_dir, new_ulid(), {"TOKEN": SECRET})
     Path(one.boot.data_dir, "secrets", f"{second}.new").write_text("half")
     one.take_up(first=False)
     known = read(one.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.loop import Clock, Loop
-from supervisor.scheduler.partner import Partner
+from supervisor.scheduler.loop.helper_process import Partner
+from supervisor.scheduler.loop.loop import Clock, Loop
 
 
 class _HandClock(Clock):

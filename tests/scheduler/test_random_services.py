@@ -11,12 +11,12 @@ from store.runs.writes import get_run, unfinished_runs
 from store.tasks import get_task, update_task
 from supervisor.config.model import Service
 from supervisor.ipc.messages import Exited
-from supervisor.scheduler.known import Known
-from supervisor.scheduler.rolling import stored_text
-from supervisor.scheduler.rootlink import RootLink
-from supervisor.scheduler.services import State
-from supervisor.scheduler.startup import Startup
-from supervisor.scheduler.units import Unit
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.services.rolling_restart import stored_text
+from supervisor.scheduler.startup_shutdown.known_runs import Known
+from supervisor.scheduler.startup_shutdown.take_over import Startup
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import send
 from tests.waiting import until

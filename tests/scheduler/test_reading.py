@@ -4,8 +4,8 @@ from pathlib import Path
 
 from store.database import open_writer
 from store.errors import Damaged
-from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.reading import Reading
+from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.loop import Loop
 from tests.waiting import until
 
 

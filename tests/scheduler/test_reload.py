@@ -9,8 +9,9 @@ import pytest
 from store.errors import DiskFull
 from store.runs.writes import runs_from
 from supervisor.config.diff import recipe
-from supervisor.scheduler import config_files, runs
-from supervisor.scheduler.services import State
+from supervisor.scheduler.reload import config_files
+from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.reload_bench import ReloadBench
 from tests.waiting import until
 
@@ -326,9 +327,9 @@ def test_more_slots_are_filled(bench: Make) -> None:
     several = [one.trigger("t") for _ in range(3)]
     one.settle()
     one.done('[tasks.t]\nrun = "true"\nmax_concurrent = 3\n')
-    assert {run.state for run in several} == {runs.State.RUNNING}
+    assert {run.state for run in several} == {run_transitions.State.RUNNING}
     one.done('[tasks.t]\nrun = "true"\n')
-    assert {run.state for run in several} == {runs.State.RUNNING}
+    assert {run.state for run in several} == {run_transitions.State.RUNNING}
 
 
 def test_an_invalid_file_changes_nothing(bench: Make) -> None:

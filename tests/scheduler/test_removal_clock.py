@@ -2,7 +2,7 @@
 
 import json
 
-from supervisor.scheduler.removal_clock import RemovalClock
+from supervisor.scheduler.database.removal_clock import RemovalClock
 
 START_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

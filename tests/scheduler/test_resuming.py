@@ -11,14 +11,14 @@ from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import Instance, set_instance, update_task
 from supervisor.config.diff import recipe
 from supervisor.ipc.messages import Exited
-from supervisor.scheduler.keeper import Keeper
-from supervisor.scheduler.known import Known
-from supervisor.scheduler.notices import Notices
-from supervisor.scheduler.records import pending_row
-from supervisor.scheduler.services import State
-from supervisor.scheduler.startup import _REMOVED as REMOVED
-from supervisor.scheduler.startup import Startup, make_units
-from supervisor.scheduler.units import LiveRun, Roll, Unit
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.live_units import LiveRun, Roll, Unit
+from supervisor.scheduler.runs.run_rows import pending_row
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.startup_shutdown.known_runs import Known
+from supervisor.scheduler.startup_shutdown.take_over import _REMOVED as REMOVED
+from supervisor.scheduler.startup_shutdown.take_over import Startup, make_units
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import in_time, record, states, stored
 from tests.waiting import until

@@ -6,12 +6,12 @@ from typing import Any, cast
 from store.errors import DiskFull
 from supervisor.config.model import Config
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.bulk import Bulk, Job
-from supervisor.scheduler.engine import Engine
-from supervisor.scheduler.housekeeping import Housekeeping
-from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.removal_clock import RemovalClock
-from supervisor.scheduler.retention import Retention
+from supervisor.scheduler.control.bulk_jobs import Bulk, Job
+from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.removal_clock import RemovalClock
+from supervisor.scheduler.database.retention import Retention
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.runs.run_engine import Engine
 from tests.scheduler.test_housekeeping import SlowLoop
 
 

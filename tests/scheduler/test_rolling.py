@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from store import notifications
 from store.tasks import update_task
-from supervisor.scheduler.keeper import Keeper
-from supervisor.scheduler.notices import Notices
-from supervisor.scheduler.rolling import stored_roll
-from supervisor.scheduler.services import State
-from supervisor.scheduler.units import Roll, Unit
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.live_units import Roll, Unit
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.services.rolling_restart import stored_roll
+from supervisor.scheduler.services.service_controller import Keeper
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import (
     DONE,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.scheduler.loop import Loop
-from supervisor.scheduler.roundlog import RoundLog
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.round_log import RoundLog
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.scheduler import run_files
+from supervisor.scheduler.runs import unstored_files
 
 
 def test_what_is_kept_stays_after_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,9 +18,9 @@ def test_what_is_kept_stays_after_a_loss_of_power(tmp_path: Path, monkeypatch: p
         synced.append((stat.S_ISDIR(os.fstat(fd).st_mode), os.listdir(folder)))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    run_files.keep(str(folder), "R", {"a": 1})
+    unstored_files.keep(str(folder), "R", {"a": 1})
     assert synced == [(False, ["R.new"]), (True, ["R"])]
-    assert run_files.read(str(folder), "R") == {"a": 1}
+    assert unstored_files.read(str(folder), "R") == {"a": 1}
     assert (folder.stat().st_mode & 0o777, (folder / "R").stat().st_mode & 0o777) == (0o700, 0o600)
 
 
@@ -29,5 +29,5 @@ def test_what_is_kept_of_no_run_goes(tmp_path: Path) -> None:
     (tmp_path / "0").mkdir()
     for name in ("A", "B", "B.new", "C"):
         (tmp_path / name).touch()
-    run_files.sweep(str(tmp_path), ["A"])
+    unstored_files.sweep(str(tmp_path), ["A"])
     assert sorted(os.listdir(tmp_path)) == ["0", "A"]

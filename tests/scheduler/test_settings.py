@@ -9,7 +9,7 @@ from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.settings import feasible, follow, for_the_api, settle, unchangeable
+from supervisor.scheduler.reload.daemon_settings import feasible, follow, for_the_api, settle, unchangeable
 from tests.root.test_shortage import BOOT
 
 Load = Callable[[str], Config]

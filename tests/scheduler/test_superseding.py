@@ -6,9 +6,9 @@ import pytest
 
 from store.runs.ids import new_ulid
 from store.runs.writes import newest_successes
-from supervisor.scheduler.startup import make_units
-from supervisor.scheduler.superseding import SUPERSEDED_BY
-from supervisor.scheduler.units import LiveRun
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.superseded_retries import SUPERSEDED_BY
+from supervisor.scheduler.startup_shutdown.take_over import make_units
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]

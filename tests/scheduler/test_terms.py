@@ -3,7 +3,7 @@ from pathlib import Path
 
 from supervisor.config.load import load
 from supervisor.config.model import Service, Task
-from supervisor.scheduler.terms import _USUAL, terms_of, under
+from supervisor.scheduler.runs.run_policy import _USUAL, terms_of, under
 
 PLAIN = "[tasks.t]\nrun = 'true'\n[services.s]\nrun = 'true'\n"
 OTHER = """

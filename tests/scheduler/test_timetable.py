@@ -11,10 +11,10 @@ import pytest
 
 from store.tasks import get_task, update_task, upsert_task
 from supervisor.config.load import load
-from supervisor.scheduler.loop import Clock
-from supervisor.scheduler.public import definition_text
-from supervisor.scheduler.timetable import Timetable
-from supervisor.scheduler.unit_commands import UnitCommands
+from supervisor.scheduler.control.unit_operations import UnitCommands
+from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.scheduler.loop.loop import Clock
+from supervisor.scheduler.runs.scheduled_starts import Timetable
 from tests.scheduler.bench import Bench
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

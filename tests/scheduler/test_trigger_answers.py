@@ -6,7 +6,7 @@ from typing import Any
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from supervisor.ipc.messages import Decoder, encode
-from supervisor.scheduler.commands import Commands
+from supervisor.scheduler.control.run_operations import Commands
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]

@@ -6,7 +6,7 @@ from typing import Any
 from store.errors import StoreError
 from store.runs.ids import new_ulid
 from store.runs.writes import RunFilter, count_runs
-from supervisor.scheduler.commands import Commands
+from supervisor.scheduler.control.run_operations import Commands
 from tests.scheduler.bench import Bench
 
 JOB = "[tasks.job]\nrun = 'true'\nmax_concurrent = 100\n"

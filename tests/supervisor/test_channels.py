@@ -18,8 +18,8 @@ from supervisor.ipc import messages, msgspec_messages
 from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 from supervisor.ipc.log_line import Log, printable, stamp
 from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
-from supervisor.scheduler.control import ControlServer, Operation, Reply, done, refused
-from supervisor.scheduler.loop import Loop
+from supervisor.scheduler.control.control_socket import ControlServer, Operation, Reply, done, refused
+from supervisor.scheduler.loop.loop import Loop
 from tests.waiting import until
 
 WRITERS: list[Callable[[Frame], bytes]] = [messages.encode, msgspec_messages.encode]

@@ -1,0 +1,111 @@
+"""What API workers ask for about who may come in: sessions, tokens, failed log-ins, the audit."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from store import audit, sessions, tokens
+from store.audit import Entry
+from store.database import Database
+from store.tokens import Token
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
+from supervisor.scheduler.control.rate_limit import RateLimit
+from supervisor.scheduler.runs.run_engine import Engine
+
+Arguments = dict[str, Any]
+
+_WRONG_PASSWORDS_A_MINUTE = 10
+_REFUSALS = {
+    "taken": "There is a token of this name already; revoke it first",
+    "full": f"There are {tokens.MAX_TOKENS} tokens already; revoke some first",
+}
+
+
+class AccessCommands:
+    """Carries out what is asked, and answers when it is stored."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._wrong_passwords = RateLimit(time.monotonic, _WRONG_PASSWORDS_A_MINUTE)
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {
+            "session_create": self.session_create,
+            "session_delete": self.session_delete,
+            "session_touch": self.session_touch,
+            "token_create": self.token_create,
+            "token_delete": self.token_delete,
+            "token_touch": self.token_touch,
+            "login_attempt": self.login_attempt,
+            "login_failed": self.login_failed,
+            "audit": self.audit,
+        }
+
+    def _store(
+        self,
+        write: Callable[[Database, int], Any],
+        reply: Reply,
+        answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
+    ) -> None:
+        """Do `write(db, now_ms)`, then answer with what `answer` makes of its result."""
+
+        def on_failed(_error: BaseException) -> bool:
+            reply(refused(503, "the database cannot be written"))
+            return True
+
+        results: list[Any] = []
+        change = self._engine.change(on_failed)
+        change.write(lambda db: results.append(write(db, change.now_ms)))
+        change.then(lambda: reply(answer(results[-1])))
+        self._engine.commit(change)
+
+    def session_create(self, arguments: Arguments, reply: Reply) -> None:
+        """Store a web session, and forget those that have ended by their age or with a former password."""
+
+        def write(db: Database, now_ms: int) -> None:
+            sessions.delete_expired(db, now_ms)
+            sessions.delete_of_others(db, arguments["password_tag"])
+            sessions.create(db, arguments["hash"], arguments["password_tag"], now_ms)
+
+        self._store(write, reply)
+
+    def session_delete(self, arguments: Arguments, reply: Reply) -> None:
+        """End a web session."""
+        self._store(lambda db, _now_ms: sessions.delete(db, arguments["hash"]), reply)
+
+    def session_touch(self, arguments: Arguments, reply: Reply) -> None:
+        """Note that a web session is in use."""
+        self._store(lambda db, now_ms: sessions.touch(db, arguments["hash"], now_ms), reply)
+
+    def token_create(self, arguments: Arguments, reply: Reply) -> None:
+        """Store a token."""
+        token = Token(**arguments)
+
+        def answer(refusal: str | None) -> dict[str, Any]:
+            return done() if refusal is None else refused(409, _REFUSALS[refusal])
+
+        self._store(lambda db, _now_ms: tokens.create(db, token), reply, answer)
+
+    def token_delete(self, arguments: Arguments, reply: Reply) -> None:
+        """Revoke a token."""
+        self._store(lambda db, _now_ms: tokens.delete(db, arguments["name"]), reply, lambda found: done(found=found))
+
+    def token_touch(self, arguments: Arguments, reply: Reply) -> None:
+        """Note that a token is in use."""
+        self._store(lambda db, now_ms: tokens.touch(db, arguments["hash"], now_ms), reply)
+
+    def login_attempt(self, arguments: Arguments, reply: Reply) -> None:
+        """May this client try a password now?"""
+        retry_after_s = self._wrong_passwords.blocked_s(arguments["client"])
+        reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
+
+    def login_failed(self, arguments: Arguments, reply: Reply) -> None:
+        """This client gave a wrong password."""
+        self._wrong_passwords.count(arguments["client"])
+        reply(done())
+
+    def audit(self, arguments: Arguments, reply: Reply) -> None:
+        """Store who did what."""
+        entries = {key: Entry(*entry) for key, entry in arguments["entries"].items()}
+        self._store(lambda db, _now_ms: audit.append(db, entries), reply)

@@ -1,0 +1,276 @@
+"""Commands on many runs, and the deletion of one."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from store.database import Database
+from store.runs.bulk import (
+    RunSelector,
+    find_active,
+    find_deleted,
+    find_ended,
+    find_newest,
+    mark_deleted,
+    unmark_deleted,
+)
+from store.runs.filter import RunFilter
+from store.runs.ids import derived_ulid
+from store.runs.writes import delete_run, get_run
+from supervisor.config.model import Task
+from supervisor.scheduler.control.bulk_jobs import Bulk, Job
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now
+from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.runs import run_transitions, secret_parameters
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.parameters import NOTHING, Given, Unfit, take_again
+from supervisor.scheduler.runs.run_engine import Engine
+
+Arguments = dict[str, Any]
+
+_STOPS = 200
+"""Runs stopped in one turn of the loop: some milliseconds."""
+_ID_CHARACTERS = 26
+
+
+class _Again(NamedTuple):
+    """A task that is to run again."""
+
+    run_id: str
+    """Of the new run."""
+    exists: bool
+    """It was made when the same was asked before."""
+    given: Given
+    """What the run before had."""
+
+
+class BulkCommands:
+    """Carries them out.
+
+    Args:
+        undo_window_ms: how long a deleted run can be restored; a reload may change it.
+        on_deleted: called when runs were deleted.
+        limit: how often each credential may trigger a run; a rerun that it lets through is not cut in two.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        engine: Engine,
+        units: dict[str, Unit],
+        reading: Reading,
+        bulk: Bulk,
+        *,
+        undo_window_ms: int,
+        on_deleted: Callable[[], None],
+        limit: TriggerLimit,
+    ) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._units = units
+        self._reading = reading
+        self._bulk = bulk
+        self.undo_window_ms = undo_window_ms
+        self._on_deleted = on_deleted
+        self._limit = limit
+        self._last_ms = 0
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {
+            "run_delete": self.delete,
+            "bulk_delete": self.bulk_delete,
+            "bulk_restore": self.bulk_restore,
+            "bulk_stop": self.bulk_stop,
+            "bulk_rerun": self.bulk_rerun,
+        }
+
+    def delete(self, arguments: Arguments, reply: Reply) -> None:
+        """Delete a run so that it can be restored; one that has not begun ends first."""
+        run_id = arguments["run"]
+        run = self._engine.live.get(run_id)
+        if run is not None and run.state in run_transitions.HELD_BY_ROOT:
+            reply(refused(409, f"{run_id} is running: stop it first"))
+            return
+
+        def on_failed(error: BaseException) -> bool:
+            reply(refused(503, f"the database cannot be written: {error}"))
+            return True
+
+        found: list[str | None] = []
+        if run is None:
+            change = self._engine.change(on_failed)
+        else:
+            # In memory it has ended at once, so this is stored some time; together, so that nobody sees the end alone.
+            change = self._engine.change()
+            self._engine.stop(run, change, by=arguments["by"])
+        at_ms = self._moment_ms()
+        change.write(lambda db: found.append(_delete(db, run_id, at_ms)))
+        change.tell(lambda _db: [("run.deleted", {"runId": run_id, "taskName": found[-1]})] if found[-1] else [])
+
+        def stored() -> None:
+            self._on_deleted()
+            reply(done())
+
+        change.then(stored)
+        self._engine.commit(change)
+
+    def _moment_ms(self) -> int:
+        """The time of a deletion, ms since the epoch, which no other of this scheduler has."""
+        self._last_ms = max(self._loop.now_ms(), self._last_ms + 1)
+        return self._last_ms
+
+    def bulk_delete(self, arguments: Arguments, reply: Reply) -> None:
+        """Delete every ended run of a selector, all at one time, which tells this deletion from others."""
+        at_ms = self._bulk.began_ms(arguments["command"]) or self._moment_ms()
+
+        def deleted(affected: int) -> None:
+            self._on_deleted()
+            reply(done(affected=affected, deleted_at=at_ms))
+
+        self._bulk.submit(
+            Job(
+                command=arguments["command"],
+                find=lambda db: find_ended(db, _selector(arguments)),
+                work=lambda db, rows, _now_ms: mark_deleted(db, rows, at_ms),
+                event="run.deleted",
+                done=deleted,
+                failed=_failed(reply),
+                began_ms=at_ms,
+            )
+        )
+
+    def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
+        """Restore every run of a selector that was deleted within the undo window, or by one deletion alone."""
+        window_ms = self.undo_window_ms
+        deleted_at: int | None = arguments.get("deleted_at")
+        now_ms = self._loop.now_ms()
+        self._bulk.submit(
+            Job(
+                command=arguments["command"],
+                find=lambda db: find_deleted(db, _selector(arguments), now_ms - window_ms, deleted_at),
+                work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms, deleted_at),
+                event="run.restored",
+                done=lambda affected: reply(done(affected=affected)),
+                failed=_failed(reply),
+            )
+        )
+
+    def bulk_stop(self, arguments: Arguments, reply: Reply) -> None:
+        """Stop every run of a selector that has not ended and is not being stopped already."""
+
+        def found(ids: list[str] | BaseException) -> None:
+            if isinstance(ids, BaseException):
+                _failed(reply)(ids)
+            else:
+                self._stop_some(ids, 0, arguments["by"], reply)
+
+        self._reading.submit(lambda db: find_active(db, _selector(arguments)), found)
+
+    def _stop_some(self, ids: list[str], stopped: int, by: str, reply: Reply) -> None:
+        change = self._engine.change()
+        for run_id in ids[:_STOPS]:
+            run = self._engine.live.get(run_id)
+            if run is not None and run.state is not run_transitions.State.STOPPING:
+                self._engine.stop(run, change, by=by)
+                stopped += 1
+        rest = ids[_STOPS:]
+        if rest:
+            self._engine.commit(change)
+            self._loop.after(0, lambda: self._stop_some(rest, stopped, by, reply))
+        else:
+            change.then(lambda: reply(done(affected=stopped)))
+            self._engine.commit(change)
+
+    def bulk_rerun(self, arguments: Arguments, reply: Reply) -> None:
+        """Run each task once that runs of a selector belong to, with what the newest of them was given.
+
+        Asked again, the same runs. Nothing is started when what one of them was given fits its task no more.
+        """
+        data_dir = self._engine.boot.data_dir
+
+        def find(db: Database) -> dict[str, _Again]:
+            newest = find_newest(db, _selector(arguments))
+            return {name: _again(db, data_dir, arguments["command"], name, run) for name, run in newest.items()}
+
+        def found(tasks: dict[str, _Again] | BaseException) -> None:
+            if isinstance(tasks, BaseException):
+                _failed(reply)(tasks)
+            elif self._engine.ending:
+                reply(refused(503, "the daemon is shutting down"))
+            else:
+                self._run_all(tasks, arguments, reply)
+
+        self._reading.submit(find, found)
+
+    def _run_all(self, tasks: dict[str, _Again], arguments: Arguments, reply: Reply) -> None:
+        created: list[LiveRun] = []
+        errors: list[dict[str, Any]] = []
+
+        def on_failed(error: BaseException) -> bool:
+            for run in created:
+                self._engine.forget(run)
+            reply(refused(503, f"the database cannot be written: {error}"))
+            return True
+
+        triggered: list[dict[str, str]] = []
+        new: list[tuple[Unit, Task, str, Given]] = []
+        for name, again in tasks.items():
+            unit = self._units.get(name)
+            task = None if unit is None else unit.task
+            if unit is None or task is None or not task.api_trigger:
+                continue
+            triggered.append({"run_id": again.run_id, "task_name": name})
+            if again.exists:
+                continue
+            try:
+                new.append((unit, task, again.run_id, take_again(task, again.given)))
+            except Unfit as err:
+                errors += [{"location": f"tasks.{name}.params.{one.name}", "message": one.message} for one in err.wrong]
+        if errors:
+            reply(refused(409, "What a run was given fits its task no more: nothing was started", errors))
+            return
+        trigger, by = arguments["triggered_by"], arguments["by"]
+        credential: str = arguments.get("credential") or by
+        if new and (wait_s := self._limit.blocked_s(credential)):
+            reply(refused_for_now(self._limit.refusal(by, wait_s), wait_s))
+            return
+        self._limit.count(credential, len(new))
+        change = self._engine.change(on_failed)
+        for unit, task, run_id, params in new:
+            created.append(
+                self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by, params=params)
+            )
+        change.then(lambda: reply(done(triggered=triggered)))
+        self._engine.commit(change)
+
+
+def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _Again:
+    run_id = derived_ulid(command, name)
+    run = get_run(db, newest, True)
+    given = NOTHING if run is None else secret_parameters.given_to(data_dir, run)
+    return _Again(run_id, get_run(db, run_id, True) is not None, given)
+
+
+def _selector(arguments: Arguments) -> RunSelector:
+    return RunSelector(
+        match_all=arguments["match_all"],
+        filter=RunFilter(**arguments["filter"]),
+        except_ids=_unpacked(arguments["except_ids"]),
+        ids=_unpacked(arguments["ids"]),
+    )
+
+
+def _unpacked(ids: str) -> list[str]:
+    return [ids[at : at + _ID_CHARACTERS] for at in range(0, len(ids), _ID_CHARACTERS)]
+
+
+def _failed(reply: Reply) -> Callable[[BaseException], None]:
+    return lambda error: reply(refused(503, f"it was not finished: {error}"))
+
+
+def _delete(db: Database, run_id: str, now_ms: int) -> str | None:
+    """Delete a run; returns its task's name, or None when it is no run that could be deleted (any more)."""
+    run = get_run(db, run_id)
+    return run.task_name if run is not None and delete_run(db, run_id, now_ms) else None

@@ -1,0 +1,199 @@
+"""``control.sock``: where API workers bring commands.
+
+Each connection says ``hello`` with the token, then sends requests ``{id, deadline, op, args}`` and gets one answer for
+each, when the decision is stored. A request whose deadline (monotonic clock of this host) has passed is refused: its
+caller has stopped waiting. A repeated id gets the same answer without doing it twice, as long as that is remembered;
+afterwards it is done again, as a new scheduler would, and no operation does harm then.
+"""
+
+import collections
+import hmac
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from supervisor.host.osport import Strangers, UnixListener
+from supervisor.ipc.messages import Frame, ProtocolError
+from supervisor.ipc.msgspec_messages import encode, strict_decoder
+from supervisor.scheduler.control import arguments
+from supervisor.scheduler.loop.loop import Loop
+
+_READ_BYTES = 65536
+_REMEMBERED_BYTES = 1 << 20
+"""Of answers together: some thousands, or a few that are large."""
+
+Reply = Callable[[dict[str, Any]], None]
+Operation = Callable[[dict[str, Any], Reply], None]
+
+
+def done(**result: Any) -> dict[str, Any]:
+    """An answer that says yes."""
+    return {"ok": True, "result": result}
+
+
+def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """An answer that says no, with the HTTP status for it."""
+    return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
+
+
+def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
+    """Return an answer that says no to a client that asked too often."""
+    return {**refused(429, detail), "retry_after_s": retry_after_s}
+
+
+class _Connection:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.decoder = strict_decoder()
+        self.trusted = False
+        self.unsent = bytearray()
+        self.blocked = False
+        """Whether the loop waits for room to send."""
+
+
+class ControlServer:
+    """Takes requests, hands each to its operation, sends the answer back."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        path: str,
+        token: str,
+        operations: dict[str, Operation],
+        also: tuple[int, int] | None = None,
+    ) -> None:
+        """Listen at `path`, replacing what an earlier scheduler left there.
+
+        Args:
+            loop: Of the scheduler.
+            path: Of the socket.
+            token: That callers have to send.
+            operations: By name.
+            also: Who may connect besides our own user, see :class:`supervisor.host.osport.UnixListener`.
+
+        Raises:
+            OSError: the path cannot be bound.
+        """
+        self._loop = loop
+        self._token = token
+        self._operations = operations
+        self._waiting: dict[str, list[_Connection]] = {}
+        """Who asked for what is being carried out, by its id."""
+        self._answers: collections.OrderedDict[str, bytes] = collections.OrderedDict()
+        """The newest, as they were sent."""
+        self._answered_bytes = 0
+        self._connections: set[_Connection] = set()
+        self._answered: list[_Connection] = []
+        self._strangers = Strangers()
+        self._listener = UnixListener(path, socket.SOCK_STREAM, 256, also)
+        loop.watch(self._listener.fileno(), self._accept)
+
+    def _accept(self, _mask: int) -> None:
+        sock = self._listener.accept()
+        if sock is not None:
+            connection = _Connection(sock)
+            self._connections.add(connection)
+            self._strangers.add(sock)
+            self._loop.watch(sock.fileno(), lambda mask: self._ready(connection, mask))
+
+    def _ready(self, connection: _Connection, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._flush(connection)
+        if connection.sock.fileno() < 0 or not mask & (select.EPOLLIN | select.EPOLLHUP):
+            return
+        try:
+            data = connection.sock.recv(_READ_BYTES)
+            for frame in connection.decoder.feed(data):
+                self._on_frame(connection, frame)
+        except BlockingIOError:
+            return
+        except (ConnectionResetError, ProtocolError):  # gone, or none of ours
+            data = b""
+        if not data:
+            self._close(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+        self._strangers.discard(connection.sock)
+        if connection.sock.fileno() >= 0:
+            self._loop.unwatch(connection.sock.fileno())
+            connection.sock.close()
+
+    def _on_frame(self, connection: _Connection, frame: Frame) -> None:
+        if not connection.trusted:
+            if not hmac.compare_digest(str(frame.get("token")).encode(errors="replace"), self._token.encode()):
+                raise ProtocolError("a stranger")
+            connection.trusted = True
+            self._strangers.discard(connection.sock)
+            return
+        try:
+            asked = msgspec.convert(frame, arguments.Request)
+        except msgspec.ValidationError as err:
+            raise ProtocolError(str(err)) from err
+        known, waiting = self._answers.get(asked.id), self._waiting.get(asked.id)
+        if known is not None:
+            self._send(connection, known)
+        elif waiting is not None:
+            waiting.append(connection)
+        elif time.monotonic() > asked.deadline:
+            self._send(connection, encode({"id": asked.id, **refused(503, "the request came too late")}))
+        else:
+            self._waiting[asked.id] = [connection]
+            self._begin(asked)
+
+    def _begin(self, asked: arguments.Request) -> None:
+        def finish(answer: dict[str, Any]) -> None:
+            frame = encode({"id": asked.id, **answer})
+            self._remember(asked.id, frame)
+            for connection in self._waiting.pop(asked.id):
+                self._send(connection, frame)
+
+        operation, wrong = self._operations.get(asked.op), arguments.wrong(asked.op, asked.args)
+        if operation is None:
+            finish(refused(400, f"no operation {asked.op}"))
+        elif wrong is not None:
+            finish(refused(400, f"{asked.op}: {wrong}"))
+        else:
+            operation(asked.args, finish)
+
+    def _remember(self, request: str, frame: bytes) -> None:
+        self._answers[request] = frame
+        self._answered_bytes += len(frame)
+        while self._answered_bytes > _REMEMBERED_BYTES:
+            self._answered_bytes -= len(self._answers.popitem(last=False)[1])
+
+    def _send(self, connection: _Connection, frame: bytes) -> None:
+        if connection.sock.fileno() >= 0:
+            connection.unsent += frame
+            self._answered.append(connection)
+            self._loop.last(self._flush_all)
+
+    def _flush_all(self) -> None:
+        answered, self._answered = self._answered, []
+        for connection in dict.fromkeys(answered):
+            if connection.sock.fileno() >= 0:
+                self._flush(connection)
+
+    def _flush(self, connection: _Connection) -> None:
+        try:
+            del connection.unsent[: connection.sock.send(connection.unsent)]
+        except BlockingIOError:  # EAGAIN: the worker reads slowly
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            self._close(connection)
+            return
+        if connection.blocked != bool(connection.unsent):
+            connection.blocked = not connection.blocked
+            mask = select.EPOLLIN | (select.EPOLLOUT if connection.blocked else 0)
+            self._loop.change(connection.sock.fileno(), mask)
+
+    def close(self) -> None:
+        """Take no more connections, and hang up on those that are there."""
+        self._loop.unwatch(self._listener.fileno())
+        self._listener.close()
+        for connection in list(self._connections):
+            self._close(connection)

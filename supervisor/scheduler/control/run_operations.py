@@ -1,0 +1,147 @@
+"""What API workers may ask for: one method per operation of ``control.sock``."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from store.errors import Conflict
+from store.runs.ids import is_ulid
+from store.runs.writes import get_run
+from supervisor.scheduler.control.access_operations import AccessCommands
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now
+from supervisor.scheduler.control.idempotency_keys import TriggerKeys
+from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.parameters import Unfit, take
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_rows import row_told
+
+Arguments = dict[str, Any]
+
+
+class Commands:
+    """Carries out what is asked, and answers when it is stored."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        units: dict[str, Unit],
+        info: dict[str, Any],
+        tell: Callable[[], dict[str, Any]] = dict,
+        limit: TriggerLimit | None = None,
+    ) -> None:
+        """`info`: what the daemon tells about its configuration; `tell`: and how it does at the moment.
+
+        `limit`: how often each credential may trigger a run; None: as often as it likes.
+        """
+        self._limit = limit or TriggerLimit(time.monotonic, 0)
+        self._engine = engine
+        self._tell = tell
+        self._info = info
+        self._units = units
+        self._keys = TriggerKeys(engine)
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {
+            "info": self.info,
+            "trigger": self.trigger,
+            "stop": self.stop,
+            **AccessCommands(self._engine).operations(),
+        }
+
+    def info(self, _arguments: Arguments, reply: Reply) -> None:
+        """What the daemon tells about its configuration and its database; that it answers means that it is at work."""
+        reply(done(**self._info, **self._tell()))
+
+    def trigger(self, arguments: Arguments, reply: Reply) -> None:
+        """Run a task now; answered when the run is stored, whatever the overlap policy makes of it.
+
+        The answer has the row that was stored, unless the run was refused or the request had been carried out before.
+        """
+        name, run_id = arguments["task"], arguments["run"]
+        unit = self._units.get(name)
+        if not is_ulid(run_id):  # files are named by it
+            reply(refused(422, f"{run_id} is no id of a run"))
+        elif run_id in self._engine.live:
+            reply(done())
+        elif unit is None:
+            reply(refused(404, f"there is no task {name}"))
+        elif unit.task is None:
+            reply(refused(409, f"{name} is a service: it cannot be run, it is kept running"))
+        elif not unit.task.api_trigger:
+            reply(refused(403, f"{name} has api_trigger = false: only its schedule may run it"))
+        elif self._engine.ending:
+            reply(refused(503, "the daemon is shutting down"))
+        else:
+            self._keys.trigger(arguments, reply, lambda reply: self._create(unit, arguments, reply))
+
+    def _create(self, unit: Unit, arguments: Arguments, reply: Reply) -> None:
+        def on_failed(error: BaseException) -> bool:
+            self._engine.forget(run)
+            if isinstance(error, Conflict):
+                # The same run id stored before: this is a repeated request, and it was carried out.
+                reply(done())
+            else:
+                reply(refused(503, f"the database cannot be written: {error}"))
+            return True
+
+        task = unit.task
+        if task is None or not unit.configured:  # a reload has removed it while its key was looked up
+            reply(refused(404, f"there is no task {unit.name}"))
+            return
+        try:
+            params = take(task, arguments.get("params") or {})
+        except Unfit as err:
+            errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
+            reply(refused(422, f"The parameters of {unit.name} are not valid", errors))
+            return
+        credential: str = arguments.get("credential") or arguments["by"]
+        if wait_s := self._limit.blocked_s(credential):
+            reply(refused_for_now(self._limit.refusal(arguments["by"], wait_s), wait_s))
+            return
+        self._limit.count(credential)
+        change = self._engine.change(on_failed)
+        run = self._engine.create_task_run(
+            unit,
+            task,
+            change,
+            trigger=arguments["triggered_by"],
+            run_id=arguments["run"],
+            by=arguments["by"],
+            params=params,
+        )
+        self._keys.claim(arguments, change)
+        refusal = run.state is run_transitions.State.ENDED
+        answer = done() if refusal else done(row=row_told(run, arguments["by"]))
+        change.then(lambda: reply(answer))
+        self._engine.commit(change)
+
+    def stop(self, arguments: Arguments, reply: Reply) -> None:
+        """Stop a run; one that has ended already stays as it is."""
+        run_id = arguments["run"]
+        run = self._engine.live.get(run_id)
+        change = self._engine.change()
+        if run is None:
+            self._answer_ended(run_id, reply)
+            return
+        signalled = run.state in run_transitions.HELD_BY_ROOT
+        self._engine.stop(run, change, by=arguments["by"], force=bool(arguments["force"]))
+        if not signalled:
+            change.then(lambda: reply(done()))
+        self._engine.commit(change)
+        if signalled:
+            reply(done())
+
+    def _answer_ended(self, run_id: str, reply: Reply) -> None:
+        found: list[bool] = []
+
+        def on_failed(error: BaseException) -> bool:
+            reply(refused(503, f"the database cannot be read: {error}"))
+            return True
+
+        change = self._engine.change(on_failed)
+        change.write(lambda db: found.append(get_run(db, run_id) is not None))
+        change.then(lambda: reply(done() if found[-1] else refused(404, f"there is no run {run_id}")))
+        self._engine.commit(change)

@@ -1,0 +1,68 @@
+"""What API workers may ask of notifications and schedules: more operations of ``control.sock``."""
+
+from typing import Any
+
+from store import notifications
+from supervisor.schedule.instants import upcoming
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.run_engine import Engine
+
+Arguments = dict[str, Any]
+
+
+class Informing:
+    """Carries out what is asked, and answers when it is stored."""
+
+    def __init__(self, engine: Engine, units: dict[str, Unit], notices: Notices) -> None:
+        self._engine = engine
+        self._units = units
+        self._notices = notices
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {
+            "notification_mark": self.mark,
+            "notifications_read": self.mark_all,
+            "schedule": self.schedule,
+        }
+
+    def _change(self, reply: Reply) -> Change:
+        def on_failed(_error: BaseException) -> bool:
+            reply(refused(503, "the database cannot be written"))
+            return True
+
+        return self._engine.change(on_failed)
+
+    def mark(self, arguments: Arguments, reply: Reply) -> None:
+        """Mark a notification as read or as unread."""
+        notification_id: str = arguments["id"]
+        found: list[bool] = []
+        change = self._change(reply)
+        change.write(lambda db: found.append(notifications.get(db, notification_id) is not None))
+        self._notices.mark(change, notification_id, read=bool(arguments["read"]))
+        unknown = refused(404, f"there is no notification {notification_id}")
+        change.then(lambda: reply(done() if found[-1] else unknown))
+        self._engine.commit(change)
+
+    def mark_all(self, _arguments: Arguments, reply: Reply) -> None:
+        """Mark all notifications as read."""
+        change = self._change(reply)
+        self._notices.mark_all(change)
+        change.then(lambda: reply(done()))
+        self._engine.commit(change)
+
+    def schedule(self, arguments: Arguments, reply: Reply) -> None:
+        """The next instants of a task, with what daylight saving time does to each."""
+        name: str = arguments["task"]
+        unit = self._units.get(name)
+        if unit is None:
+            reply(refused(404, f"there is no task {name}"))
+        elif unit.task is None:
+            reply(refused(409, f"{name} is a service: it has no schedule"))
+        else:
+            now_ms = self._engine.change().now_ms
+            found = upcoming(unit.schedule, unit.last_instant, now_ms, arguments["count"])
+            reply(done(items=[list(instant) for instant in found]))

@@ -1,0 +1,183 @@
+"""What API workers may ask of tasks and services as a whole: more operations of ``control.sock``.
+
+What is wanted is stored first, where something is to start for it; then it is carried out, and answered when that is
+stored too. Only a stop acts first: a database that cannot be written does not keep alive what fills its disk. Changes
+are stored in their order, and so are their second halves, so of a start and a stop at the same time the later one wins.
+
+All of them may be repeated, the id of a restart is stored with its effect: so the next scheduler does not restart once
+more for a worker that asks it again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from store.database import Database
+from store.tasks import get_task, update_task
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
+from supervisor.scheduler.database.commits import Change, Write
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.services.service_controller import Keeper
+
+Arguments = dict[str, Any]
+Act = Callable[[Change], None]
+
+
+class UnitCommands:
+    """Starts, stops and restarts services, pauses and resumes the schedules of tasks."""
+
+    def __init__(self, engine: Engine, keeper: Keeper, timetable: Timetable, units: dict[str, Unit]) -> None:
+        self._engine = engine
+        self._keeper = keeper
+        self._timetable = timetable
+        self._units = units
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {
+            "service_start": self.start,
+            "service_stop": self.stop,
+            "service_restart": self.restart,
+            "task_pause": self.pause,
+            "task_resume": self.resume,
+        }
+
+    def start(self, arguments: Arguments, reply: Reply) -> None:
+        """Want all instances of a service."""
+        unit = self._service(arguments, reply)
+        if unit is None or self._refused_at_the_end(reply):
+            return
+        self._store(reply, _wanted(unit), lambda change: self._keeper.start(unit, change))
+
+    def stop(self, arguments: Arguments, reply: Reply) -> None:
+        """Want no instance of a service."""
+        unit = self._service(arguments, reply)
+        if unit is None:
+            return
+        change = self._engine.change()
+        self._keeper.stop(unit, change, by=arguments["by"])
+
+        def again() -> None:
+            if unit.stopped:
+                reply(done())
+            else:  # a start that was asked for before has been carried out since
+                self._act(reply, lambda change: self._keeper.stop(unit, change, by=arguments["by"]))
+
+        if self._engine.storing:
+            change.then(again)
+            self._engine.commit(change)
+        else:  # what was asked for and cannot be stored was refused, so nothing can come after this
+            self._engine.commit(change)
+            reply(done())
+
+    def restart(self, arguments: Arguments, reply: Reply) -> None:
+        """Restart a service: all instances at once, or one after the other; one that is down starts."""
+        unit = self._service(arguments, reply)
+        if unit is None or self._refused_at_the_end(reply):
+            return
+        command: str = arguments["command"]
+        if unit.last_restart == command:
+            reply(done())
+            return
+
+        def act() -> None:
+            if unit.rolling is not None:
+                reply(refused(409, f"a rolling restart of {unit.name} is under way"))
+            else:
+                self._act(reply, restart)
+
+        def restart(change: Change) -> None:
+            unit.last_restart = command
+            change.write(lambda db: update_task(db, unit.name, last_restart=command))
+            if arguments["rolling"]:
+                self._keeper.roll(unit, change)
+            else:
+                self._keeper.restart(unit, change, by=arguments["by"])
+
+        change = self._engine.change(_refuse(reply))
+        change.write(_wanted(unit))
+        change.then(act)
+        self._engine.commit(change)
+
+    def pause(self, arguments: Arguments, reply: Reply) -> None:
+        """Let the schedule of a task rest."""
+        unit = self._task(arguments, reply)
+        if unit is None:
+            return
+
+        def act(change: Change) -> None:
+            unit.paused = True
+            self._timetable.pause(unit, change)
+
+        self._store(reply, lambda db: update_task(db, unit.name, paused=True), act)
+
+    def resume(self, arguments: Arguments, reply: Reply) -> None:
+        """Let it go on."""
+        unit = self._task(arguments, reply)
+        if unit is None:
+            return
+        now_ms = self._engine.change().now_ms - unit.schedule.offset_ms
+
+        def store(db: Database) -> None:
+            record = get_task(db, unit.name)
+            if record is not None and record.paused:
+                update_task(db, unit.name, paused=False, last_instant=max(record.last_instant or 0, now_ms))
+
+        def act(change: Change) -> None:
+            if unit.paused and unit.configured:  # a reload may have removed it meanwhile
+                unit.paused = False
+                self._timetable.resume(unit, change)
+
+        self._store(reply, store, act)
+
+    def _service(self, arguments: Arguments, reply: Reply) -> Unit | None:
+        unit = self._unit("service", arguments, reply)
+        if unit is not None and unit.service is None:
+            reply(refused(409, f"{unit.name} is a task: it is run, or its schedule is paused"))
+            return None
+        return unit
+
+    def _task(self, arguments: Arguments, reply: Reply) -> Unit | None:
+        unit = self._unit("task", arguments, reply)
+        if unit is not None and unit.task is None:
+            reply(refused(409, f"{unit.name} is a service: it has no schedule, it is started and stopped"))
+            return None
+        return unit
+
+    def _unit(self, kind: str, arguments: Arguments, reply: Reply) -> Unit | None:
+        name = arguments["task"]
+        unit = self._units.get(name)
+        if unit is None:
+            reply(refused(404, f"there is no {kind} {name}"))
+        return unit
+
+    def _refused_at_the_end(self, reply: Reply) -> bool:
+        if self._engine.ending:
+            reply(refused(503, "the daemon is shutting down"))
+        return self._engine.ending
+
+    def _store(self, reply: Reply, write: Write, act: Act) -> None:
+        """Store what is wanted, then carry it out."""
+        change = self._engine.change(_refuse(reply))
+        change.write(write)
+        change.then(lambda: self._act(reply, act))
+        self._engine.commit(change)
+
+    def _act(self, reply: Reply, act: Act) -> None:
+        change = self._engine.change()
+        act(change)
+        change.then(lambda: reply(done()))
+        self._engine.commit(change)
+
+
+def _wanted(unit: Unit) -> Write:
+    return lambda db: update_task(db, unit.name, stopped=False)
+
+
+def _refuse(reply: Reply) -> Callable[[BaseException], bool]:
+    def on_failed(error: BaseException) -> bool:
+        reply(refused(503, f"the database cannot be written: {error}"))
+        return True
+
+    return on_failed

@@ -1,0 +1,58 @@
+"""What everybody with access may see of a definition."""
+
+import json
+from typing import Any
+
+from supervisor.config.model import Dependency, Param, Probe, Service, Task
+from supervisor.scheduler.runs.end_reason import signal_name
+
+_MASK = "***"
+
+
+def _dependency(one: Dependency) -> dict[str, str]:
+    return {"name": one.name} | ({"until": one.until} if one.until is not None else {})
+
+
+def _probe(probe: Probe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    shown: dict[str, Any] = {probe.kind: True if probe.kind == "notify" else probe.target}
+    shown |= {"every_ms": probe.every_ms, "timeout_ms": probe.timeout_ms}
+    return shown | ({"failures": probe.failures} if probe.failures else {})
+
+
+def _param(param: Param) -> dict[str, Any]:
+    shown = {name: getattr(param, name) for name in param.__dataclass_fields__}
+    if param.secret and param.default is not None:
+        shown["default"] = _MASK
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def definition_text(unit: Task | Service) -> str:
+    """The definition as JSON, names as in the configuration file's tables.
+
+    Values of ``env`` but those of ``env_public``, those of ``secrets``, the defaults of secret parameters and
+    ``heartbeat`` are masked.
+    """
+    fields: dict[str, Any] = {name: getattr(unit, name) for name in unit.__dataclass_fields__ if name != "name"}
+    fields["env"] = {name: value if name in unit.env_public else _MASK for name, value in unit.env.items()}
+    fields["secrets"] = dict.fromkeys(unit.secrets, _MASK)
+    steps = unit.stop_signal
+    fields["stop_signal"] = signal_name(steps) if isinstance(steps, int) else [[signal_name(n), ms] for n, ms in steps]
+    fields["graceful_stop_ms"] = fields.pop("grace_ms")
+    fields["leftovers"] = "leave" if fields.pop("leave_leftovers") else "kill"
+    fields["env_base"] = "clean" if fields.pop("clean_env") else "inherit"
+    fields["umask"] = None if unit.umask is None else f"{unit.umask:04o}"
+    fields["stderr"] = "merge" if fields.pop("merge_stderr") else "separate"
+    fields["redraw"] = "auto" if fields["redraw"] else "off"
+    fields["launcher"] = None if unit.launcher is None else unit.launcher.name
+    fields["log_max_size_bytes"] = fields.pop("log_max_bytes")
+    if isinstance(unit, Service):
+        fields["depends_on"] = [_dependency(one) for one in unit.depends_on]
+        fields["ready"], fields["live"] = _probe(unit.ready), _probe(unit.live)
+    if isinstance(unit, Task):
+        fields["cron"] = fields.pop("crons")
+        fields["params"] = [_param(param) for param in unit.params]
+        if unit.heartbeat is not None:
+            fields["heartbeat"] = _MASK
+    return json.dumps({name: value for name, value in fields.items() if value is not None})

@@ -1,0 +1,266 @@
+"""Storing before announcing: one event of the scheduler is one change, one transaction.
+
+A change collects what to write, what to announce and what to do when both are done. Changes are stored strictly in
+their order: all that came while the store was busy goes to it together, as one transaction, and when that fails, one
+by one. One that cannot be stored (a full disk, a locked database) holds up those behind it and is tried again every
+second, so no exit is ever forgotten and none overtakes its start; but a change for which somebody waits is given up
+with an answer.
+
+How many wait is bounded by how many runs and service instances there are, however long nothing can be stored: nothing
+new starts meanwhile, so there are only so many starts and ends; samples are given up; schedules rest
+(:mod:`.timetable`), and of what services say only the last word is kept (:mod:`.keeper`).
+"""
+
+import collections
+import select
+from collections.abc import Callable
+from typing import Any
+
+from store.database import Database
+from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Replaced, Unusable
+from store.events import Draft, append_all, draft, prune
+from store.store_thread import StoreThread
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.loop.event_log import Announcer
+from supervisor.scheduler.loop.loop import Loop
+
+_RETRY_MS = 1000
+_LINGER_MS = 5
+"""How long what can wait waits for others: a transaction for itself would be in the way of what somebody waits for."""
+_SLOW_MS = 5000
+_MAX_TOGETHER = 1000
+"""Bounds how long the first one waits for its acknowledgement."""
+
+_KEPT_EVENTS = 10_000
+_PRUNED_EACH = 1000
+"""After so many events the oldest ones go."""
+
+_UNABLE = (Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable)
+"""Errors that the next change would meet as well."""
+
+_NOT_NOW = (Away, Busy)
+"""Those of them that took long, and were met before anything was done."""
+
+Write = Callable[[Database], Any]
+Told = list[tuple[str, dict[str, Any]]]
+"""Kinds and bodies of events."""
+_Stored = tuple[int, list[Draft]]
+"""Events, and the number of the first."""
+
+
+class Change:
+    """What one event does."""
+
+    def __init__(self, now_ms: int, on_failed: Callable[[BaseException], bool] | None = None) -> None:
+        """Start empty; `on_failed(error)` is asked when it cannot be stored: True gives the change up."""
+        self.now_ms = now_ms
+        self.on_failed = on_failed
+        self.writes: list[Write] = []
+        self.events: Told = []
+        self.tellers: list[Callable[[Database], Told]] = []
+        self.effects: list[Callable[[], None]] = []
+
+    def write(self, function: Write) -> None:
+        """Call ``function(db)`` in the transaction."""
+        self.writes.append(function)
+
+    def announce(self, kind: str, body: dict[str, Any]) -> None:
+        """Append an event to the outbox in the transaction, and to the events ring afterwards."""
+        self.events.append((kind, body))
+
+    def tell(self, function: Callable[[Database], Told]) -> None:
+        """Call ``function(db)`` in the transaction, after all writes; the events that it returns are announced too."""
+        self.tellers.append(function)
+
+    def then(self, effect: Callable[[], None]) -> None:
+        """Call `effect` from the loop once all is stored."""
+        self.effects.append(effect)
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to do at all."""
+        return not (self.writes or self.events or self.tellers or self.effects)
+
+
+class StoreStuck(Exception):
+    """Earlier changes cannot be stored yet."""
+
+    def __init__(self) -> None:
+        super().__init__("earlier changes cannot be stored yet")
+
+
+class Committer:
+    """Gives changes to the store thread and finishes them in order."""
+
+    def __init__(self, loop: Loop, store: StoreThread, announcer: Announcer, log: Log) -> None:
+        self._loop = loop
+        self._store = store
+        self._announcer = announcer
+        self._log = log
+        self._waiting: collections.deque[Change] = collections.deque()
+        self._in_store: list[Change] = []
+        self._singly = 0
+        """How many of those that wait have to go one by one, because together they failed."""
+        self._stuck = False
+        """The first one that waits could not be stored when it was tried last."""
+        self._reasons: set[type[BaseException]] = set()
+        """What was logged as the reason for that."""
+        self._lingers = False
+        """Something waits for others to be stored with."""
+        self._hung = False
+        """The store has not answered for :data:`_SLOW_MS`: its disk hangs, say."""
+        self._watched: list[Change] | None = None
+        """What the store had when it was looked at; None: nobody will look."""
+        self._told = False
+        """People were told that nothing can be stored."""
+        self.on_trouble: Callable[[BaseException], None] = lambda _error: None
+        """Called when nothing can be stored any more, with the error. A change that is committed then, and for which
+        nobody waits, is tried until it is stored."""
+        self.on_unusable: Callable[[Unusable], None] = lambda _error: None
+        """Called whenever a change met a database that is damaged, or that somebody has replaced."""
+        self.on_stored: Callable[[], None] = lambda: None
+        """Called each time changes were stored or given up."""
+        loop.watch(store.fileno(), lambda _mask: self._drain())
+
+    @property
+    def idle(self) -> bool:
+        """True when everything is stored."""
+        return not self._in_store and not self._waiting
+
+    @property
+    def storing(self) -> bool:
+        """False while nothing can be stored; what somebody waits for is refused then."""
+        return not (self._stuck or self._hung)
+
+    def _drain(self) -> None:
+        self._store.drain()
+
+    def commit(self, change: Change, *, can_wait: bool = False) -> None:
+        """Store a change, announce its events, run its effects; one that `can_wait` may be stored with the next."""
+        if change.empty or (not self.storing and self._given_up(change, StoreStuck())):
+            return
+        self._waiting.append(change)
+        if not self._stuck:
+            if not can_wait:
+                self._loop.last(self._feed)  # with all else of this round
+            elif not self._lingers:
+                self._lingers = True
+                self._loop.after(_LINGER_MS, self._linger_no_more)
+
+    def _linger_no_more(self) -> None:
+        self._lingers = False
+        if not self._stuck:
+            self._feed()
+
+    def _feed(self) -> None:
+        """Give the store what waits, unless it is busy."""
+        if self._in_store or not self._waiting:
+            return
+        count = 1 if self._singly else min(len(self._waiting), _MAX_TOGETHER)
+        changes = [self._waiting.popleft() for _ in range(count)]
+        self._singly = max(0, self._singly - 1)
+        self._in_store = changes
+        if self._watched is None:
+            self._look_later()
+        self._store.submit(lambda db: _transaction(db, changes), self._done)
+
+    def _look_later(self) -> None:
+        self._watched = self._in_store
+        self._loop.after(_SLOW_MS, self._look)
+
+    def _look(self) -> None:
+        """See whether the store still has what it had."""
+        watched, self._watched = self._watched, None
+        if not self._in_store:
+            return
+        if self._in_store is not watched:
+            self._look_later()
+        elif not self._hung:
+            self._hung = True
+            self._log.error("the database has not answered for 5 s: nothing can be stored until it does")
+            self._refuse()
+            self._tell(DiskFailed("(no answer for 5 s)"))
+
+    def _tell(self, error: BaseException) -> None:
+        if not self._told:
+            self._told = True
+            self.on_trouble(error)
+
+    def _refuse(self) -> None:
+        """Give up those for which somebody waits."""
+        waiting, self._waiting = self._waiting, collections.deque()  # who is given up may commit something at once
+        patient = [one for one in waiting if not self._given_up(one, StoreStuck())]
+        self._waiting.extendleft(reversed(patient))
+
+    def _done(self, result: _Stored | BaseException) -> None:
+        changes, self._in_store = self._in_store, []
+        if isinstance(result, (Damaged, Replaced)):
+            self.on_unusable(result)
+        if self._hung:
+            self._hung = False
+            self._log.info("the database answers again")
+        if not isinstance(result, BaseException):
+            self._told = False
+            self._announcer.announce(*result)
+            for change in changes:
+                for effect in change.effects:
+                    effect()
+            self._announcer.ring_last()  # whoever waits for an answer has it before others hear of it
+        elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
+            self._waiting.extendleft(reversed(changes))
+            self._singly = len(changes)
+        elif patient := [one for one in changes if not self._given_up(one, result)]:
+            self._waiting.extendleft(reversed(patient[1:]))
+            self._hold(patient[0], result)
+            return
+        elif isinstance(result, _UNABLE):
+            self._tell(result)
+        if self._stuck:
+            self._stuck = False
+            self._reasons.clear()
+            self._log.info(f"the database is written again, {len(self._waiting)} changes waited behind the first")
+        self._loop.last(self._feed)
+        self.on_stored()
+
+    @staticmethod
+    def _given_up(change: Change, error: BaseException) -> bool:
+        return change.on_failed is not None and change.on_failed(error)
+
+    def _hold(self, change: Change, error: BaseException) -> None:
+        """Keep a change that cannot be stored at the head, and give up those behind it for which somebody waits."""
+        self._stuck = True
+        self._refuse()
+        self._waiting.appendleft(change)
+        self._singly = 1
+        if type(error) not in self._reasons:  # another one needs another remedy
+            self._reasons.add(type(error))
+            self._log.error(f"the database cannot be written, trying again every second: {error}")
+        self._tell(error)
+        self._loop.after(_RETRY_MS, self._feed)
+
+    def close(self) -> None:
+        """Store what waits, as far as that is possible now, and close the store."""
+        poll = select.poll()
+        poll.register(self._store.fileno(), select.POLLIN)
+        self._feed()
+        while self._in_store:
+            poll.poll()
+            self._store.drain()
+        self._store.close()
+
+
+def _transaction(db: Database, changes: list[Change]) -> _Stored:
+    drafts = []
+    for change in changes:
+        for write in change.writes:
+            write(db)
+        events = [*change.events]
+        for teller in change.tellers:
+            events += teller(db)
+        drafts += [draft(kind, body, change.now_ms) for kind, body in events]
+    if not drafts:
+        return 0, drafts
+    first = append_all(db, drafts)
+    if (first - 1) // _PRUNED_EACH != (first - 1 + len(drafts)) // _PRUNED_EACH:
+        prune(db, _KEPT_EVENTS)
+    return first, drafts

@@ -1,0 +1,125 @@
+"""Room on the disk that is kept for the database: a file of 16 MiB, given up when the disk is full, and made again.
+
+All that touches the disk is called in the store thread; the rest belongs to the loop.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.notifications.notifications import Notices
+
+BYTES = 16 << 20
+_SPARE = 2
+"""So many times as much has to be free before it is made again: it shall not be what fills the disk."""
+_FIRST_MS = 1_000
+_AGAIN_MS = 10_000
+
+
+class Reserve:
+    """The file, and what people hear of it.
+
+    Args:
+        directory: where the database is.
+        change: begins a change; see :meth:`Engine.change`.
+        commit: stores one.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        directory: str,
+        notices: Notices,
+        log: Log,
+        change: Callable[[], Change],
+        commit: Callable[[Change], None],
+    ) -> None:
+        self._loop = loop
+        self._path = f"{directory}/reserve"
+        self._directory = directory
+        self._notices = notices
+        self._log = log
+        self._change = change
+        self._commit = commit
+        self._there = True
+        """As the store thread knows it."""
+        self.missing = False
+        """Whether the disk was too full for it when that was known last; so people were told."""
+        loop.after(_FIRST_MS, self._keep)
+
+    def release(self) -> bool:
+        """Make room on a full disk; False: there was no file any more. In the store thread."""
+        try:
+            os.unlink(self._path)
+        except OSError:  # ENOENT; EROFS, EIO
+            return False
+        self._there = False
+        return True
+
+    def look(self) -> None:
+        """Something was stored, perhaps only because of the reserve."""
+        if self._there or self.missing:
+            return
+        self.missing = True
+        kept = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB that are kept for the database"
+        self._log.error(f"{kept}: what happens is stored only as long as there is any")
+        change = self._change()
+        self._notices.disk_full(f"T{kept[1:]}. What happens is stored only as long as there is any.", change)
+        self._commit(change)
+        self._loop.after(_AGAIN_MS, self._keep)
+
+    def _keep(self) -> None:
+        """Make the file, if it is not there and the disk has room for it."""
+        change = Change(self._loop.now_ms(), lambda _error: self._later())
+        change.write(lambda _db: self._make())
+        change.then(self._tell)
+        self._commit(change)
+
+    def _later(self) -> bool:
+        self._loop.after(_AGAIN_MS, self._keep)
+        return True
+
+    def _make(self) -> None:
+        try:
+            self._there = _made(self._path)
+        except OSError:  # ENOSPC, EDQUOT, EROFS
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            self._there = False
+
+    def _tell(self) -> None:
+        if not self._there:
+            self.look()
+            if self.missing:
+                self._later()
+        elif self.missing:
+            self.missing = False
+            self._log.info("the disk has room again")
+            change = self._change()
+            self._notices.disk_recovered(self._directory, change)
+            self._commit(change)
+
+
+def _made(path: str) -> bool:
+    """Have the file, whole; False: there is too little room for it.
+
+    Raises:
+        OSError: it cannot be made; a part of it may be there.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(path)
+        if found.st_size == BYTES and found.st_blocks * 512 >= BYTES:
+            return True
+        os.unlink(path)
+    system = os.statvfs(os.path.dirname(path))
+    if system.f_bavail * system.f_frsize < _SPARE * BYTES:
+        return False
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, BYTES)
+    finally:
+        os.close(fd)
+    return True

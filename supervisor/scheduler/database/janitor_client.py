@@ -1,0 +1,174 @@
+"""Starting the janitor when there is something for it to do; while there is nothing, nothing of it is there.
+
+There is something to do some moments after a run with a log has ended, when a log becomes old enough to be compressed
+(the janitor says when), every ten minutes while logs grow, and a minute after the start. At most one janitor runs at a
+time, and it says for how long it wants to rest. The files of runs that were purged are removed at once: for that it
+looks at nothing else, and needs no rest. Those that cannot be removed yet are tried again, after twice as long each
+time that nothing has changed: a disk may be full for a moment, or read-only for ever.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from supervisor.config.model import Storage
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
+from supervisor.janitor.job import Job, Report
+from supervisor.scheduler.loop.loop import Loop, Timer
+
+_SOON_MS = 1000
+_START_MS = 60_000
+_GROWING_MS = 600_000
+_KEPT_MS = 5000
+_KEPT_MOST_MS = 600_000
+_FAILED = Report(next_ms=0, rest_ms=600_000)
+_MAX_REPORT = 65536
+
+
+class Housekeeping:
+    """The janitor, as the scheduler sees it.
+
+    Args:
+        growing: whether there are runs whose logs may grow.
+    """
+
+    def __init__(self, loop: Loop, boot: Boot, storage: Storage, log: Log, growing: Callable[[], bool]) -> None:
+        self._loop = loop
+        self._log = log
+        self._growing = growing
+        self._job = Job(
+            data_dir=boot.data_dir,
+            runtime_dir=boot.runtime_dir,
+            database=boot.database,
+            log_level=boot.log_level,
+            look=True,
+            copy=boot.database_url is None,
+            compress_after_ms=storage.compress_after_ms,
+            max_log_bytes=storage.max_log_bytes,
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._timer: Timer | None = None
+        self._at_s = 0.0
+        self._rested_s = 0.0
+        self._missed = False
+        """Something was wanted while the janitor ran."""
+        self._purged = False
+        """Runs were purged while the janitor ran."""
+        self._again = Timer(self.purge)
+        """For files of purged runs that could not be removed."""
+        self._kept: list[int] = []
+        self._again_ms = _KEPT_MS
+        """Those, and how long they are left alone."""
+        self._looks = False
+        """Whether the janitor that runs looks at all logs."""
+        self.on_removed: Callable[[int, list[int]], None] = lambda _last, _kept: None
+        """Called with the number up to which the files of purged runs are gone, and the numbers of the exceptions."""
+        self.on_damage: Callable[[], None] = lambda: None
+        """Called when the janitor finds that there is damage in the database."""
+        self.want(_START_MS)
+
+    def configure(self, storage: Storage, log_level: str) -> None:
+        """Go by other settings from the next janitor on, which looks at once what they mean."""
+        changed = replace(
+            self._job,
+            log_level=log_level,
+            compress_after_ms=storage.compress_after_ms,
+            max_log_bytes=storage.max_log_bytes,
+        )
+        if changed != self._job:
+            self._job = changed
+            self.want()
+
+    def want(self, delay_ms: float = _SOON_MS) -> None:
+        """Have the janitor look in so many milliseconds, or when it has rested."""
+        if self._process is not None:
+            self._missed = True
+            return
+        now_s = self._loop.now_s()
+        at_s = max(now_s + delay_ms / 1000, self._rested_s)
+        if self._timer is not None and self._at_s <= at_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._at_s = at_s
+        self._timer = self._loop.after((at_s - now_s) * 1000, self._due)
+
+    def purge(self) -> None:
+        """Have the janitor remove the files of purged runs."""
+        if self._process is not None:
+            self._purged = True
+        else:
+            self._start(look=False)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._process is not None:
+            self._missed = True
+        else:
+            self._start(look=True)
+
+    def _start(self, *, look: bool) -> None:
+        self._looks = look
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "supervisor.janitor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        except OSError as err:
+            self._log.warning(f"the janitor cannot be started: {err.strerror}")
+            self._rest(_FAILED)
+            return
+        self._process = process
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
+        if process.stdin is not None:
+            with suppress(BrokenPipeError):
+                os.write(process.stdin.fileno(), replace(self._job, look=look).to_line().encode())
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        self._process = None
+        status = process.wait()
+        said = b"" if process.stdout is None else os.read(process.stdout.fileno(), _MAX_REPORT)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            report = Report.from_line(said.decode())
+        except ValueError:
+            self._log.warning(f"the janitor did not do its work: status {status}")
+            report = _FAILED
+        if report.removed:
+            self.on_removed(report.removed, report.kept)
+        if report.damaged:
+            self.on_damage()
+        self._rest(report)
+        if self._purged and self._process is None:
+            self._purged = False
+            self.purge()
+
+    def _rest(self, report: Report) -> None:
+        if self._looks:
+            self._rested_s = self._loop.now_s() + report.rest_ms / 1000
+        if self._missed:
+            self._missed = False
+            self.want()
+        if report.next_ms is not None:
+            self.want(max(0, report.next_ms - self._loop.now_ms()))
+        if report.kept:
+            self._again_ms = min(_KEPT_MOST_MS, 2 * self._again_ms) if report.kept == self._kept else _KEPT_MS
+            self._again.cancel()
+            self._again = self._loop.after(self._again_ms, self.purge)
+        self._kept = report.kept
+        if self._growing():
+            self.want(_GROWING_MS)
+
+    def close(self) -> None:
+        """End the janitor wherever it is, which harms nothing. The disk may keep it for a while: do not wait."""
+        if self._process is not None:
+            self._process.kill()

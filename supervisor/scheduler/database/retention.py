@@ -1,0 +1,151 @@
+"""Removing runs for good: those whose undo window has passed, and those that a task has too many or too old of.
+
+Rows go first, in slices, and in the same transaction it is noted that their files have still to go; the janitor removes
+those, and what it says it has removed is forgotten. So a run never stands there without its log for that reason, and no
+file is forgotten, whenever anything is killed. What a task has to remember (`last_instant`) is not in its runs.
+
+The age of runs goes by :mod:`supervisor.scheduler.database.removal_clock`. It looks some moments after a run has ended,
+when an undo window has passed, and every ten minutes; and less often where looking takes long.
+"""
+
+import time
+from collections.abc import Mapping
+
+from store.database import Database
+from store.runs.bulk import Retention as Rule
+from store.runs.bulk import find_excess, find_expired, first_deletion, forget_purged, purge
+from supervisor.config.model import Config, Service, Task
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.control.bulk_jobs import Bulk, Job
+from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.removal_clock import RemovalClock
+from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.runs.run_engine import Engine
+
+_START_MS = 10_000
+_SOON_MS = 1000
+_SELDOM_MS = 600_000
+_LEAST_REST_MS = 5000
+_FAILED_REST_MS = 60_000
+_REST_FACTOR = 50
+"""Looking takes 2 % of a core at most."""
+
+
+def rules_of(config: Config) -> tuple[Mapping[str, Rule], Rule]:
+    """What is kept of each task and service, and of those that are configured no more."""
+    units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
+    rules = {unit.name: Rule(unit.keep_runs, unit.keep_for_ms, unit.keep_refused) for unit in units}
+    return rules, Rule(config.keep_runs, config.keep_for_ms, config.keep_refused)
+
+
+class Retention:
+    """Decides when to look, and has removed what is found."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        engine: Engine,
+        bulk: Bulk,
+        housekeeping: Housekeeping,
+        config: Config,
+        clock: RemovalClock,
+        log: Log,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._engine = engine
+        self._bulk = bulk
+        self._housekeeping = housekeeping
+        self._log = log
+        self._rules, self._others = rules_of(config)
+        self._undo_window_ms = config.storage.undo_window_ms
+        self._timer: Timer | None = None
+        self._at_s = 0.0
+        self._rested_s = 0.0
+        self._looking = False
+        self._missed = False
+        """Something was wanted while it looked."""
+        self._took_ms = 0.0
+        self._next_deletion: int | None = None
+        housekeeping.on_removed = self._forget
+        self._want(_START_MS)
+
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        self._rules, self._others = rules_of(config)
+        self._undo_window_ms = config.storage.undo_window_ms
+        self._want(_SOON_MS)
+
+    def ended(self) -> None:
+        """A run has ended: its task may have one too many now."""
+        self._want(_SOON_MS)
+
+    def deleted(self) -> None:
+        """Runs were deleted: their undo window will have passed some time."""
+        self._want(self._undo_window_ms)
+
+    def _want(self, delay_ms: float) -> None:
+        if self._looking:
+            self._missed = True
+            return
+        now_s = self._loop.now_s()
+        at_s = max(now_s + min(delay_ms, _SELDOM_MS) / 1000, self._rested_s)
+        if self._timer is not None:
+            if self._at_s <= at_s:
+                return
+            self._timer.cancel()
+        self._at_s = at_s
+        self._timer = self._loop.after((at_s - now_s) * 1000, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._engine.ending:
+            return
+        self._looking = True
+        now_ms = self._clock.earliest_ms()
+        self._bulk.submit(
+            Job(
+                command="",
+                find=lambda db: self._find(db, now_ms),
+                work=lambda db, rows, _at_ms: purge(db, rows),
+                event=None,
+                done=self._looked,
+                failed=self._failed,
+            )
+        )
+
+    def _find(self, db: Database, now_ms: int) -> list[str]:
+        """In the reading thread."""
+        begin_s = time.thread_time()
+        expired = now_ms - self._undo_window_ms
+        found = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)
+        self._next_deletion = first_deletion(db, expired)
+        self._took_ms = (time.thread_time() - begin_s) * 1000
+        return found
+
+    def _looked(self, removed: int) -> None:
+        if removed:
+            self._log.info(f"removed {counted(removed, 'run')} for good")
+            self._housekeeping.purge()
+        self._rest()
+
+    def _failed(self, error: BaseException) -> None:
+        self._log.warning(f"old runs are not removed: {error}")
+        self._rest(_FAILED_REST_MS)
+
+    def _rest(self, least_ms: float = _LEAST_REST_MS) -> None:
+        self._looking = False
+        self._rested_s = self._loop.now_s() + max(least_ms, self._took_ms * _REST_FACTOR) / 1000
+        if self._missed:
+            self._missed = False
+            self._want(_SOON_MS)
+        if self._next_deletion is not None:
+            self._want(max(0, self._next_deletion + self._undo_window_ms - self._clock.earliest_ms()))
+        self._want(_SELDOM_MS)
+
+    def _forget(self, last: int, kept: list[int]) -> None:
+        """The janitor has removed the files of the purged runs up to number `last`, except those of `kept`."""
+        change = self._engine.change()
+        change.write(lambda db: forget_purged(db, last, kept))
+        self._engine.commit(change)

@@ -1,0 +1,180 @@
+"""Samples of what runs take: all running ones every five seconds, one row for all of them.
+
+A run is sampled from when it has lasted for one such interval: short ones cost nothing. A pass is cut into portions, so
+that hundreds of processes do not hold up the loop. Readings stay in memory until there are enough of a run to move them
+into its row, or it ends; what a killed scheduler had there is in the rows of its passes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from store.runs import samples as run_samples
+from store.runs.samples import RECENT, STEP_MS, Reading, Usage
+from supervisor.host import cgroup_usage
+from supervisor.host.process_usage import Processes, boot_ticks
+from supervisor.host.run_usage import Taken
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Loop, Timer
+
+_SETTLED_TOGETHER = 20
+"""Rows that a pass rewrites at most, so that no other write waits long for it."""
+_MOST_WAITING = 4 * RECENT
+"""Readings of a run in memory, while nothing can be stored."""
+_PORTION = 20
+"""Cgroups that are read before others have a turn."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run that is sampled."""
+
+    pid: int
+    since_s: float
+    cgroup: str | None = None
+    found_out: bool = False
+    """Whether it was looked for a cgroup."""
+    readings: list[tuple[int, Reading]] = field(default_factory=list)
+    """Those that are not in the run's row yet, with the number of the pass."""
+
+
+class RunSampler:
+    """Samples while the scheduler lives and something runs.
+
+    Args:
+        loop: Whose timers it uses.
+        commit: Stores a change.
+        supervisor: Process id of the supervisor.
+        running: What the supervisor says of the runs that it has already, by run id.
+        usages: What the store has of these.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        commit: Callable[[Change], None],
+        supervisor: int,
+        running: Mapping[str, dict[str, Any]],
+        usages: Mapping[str, Usage],
+    ) -> None:
+        self._loop = loop
+        self._commit = commit
+        self._processes = Processes(supervisor)
+        self._mount = cgroup_usage.mount_of()
+        self._runs: dict[str, _Run] = {}
+        self._number = 0
+        self._timer: Timer | None = None
+        for run_id, instance in running.items():
+            self.started(run_id, instance["pid"], usages.get(run_id))
+
+    def started(self, run_id: str, pid: int, usage: Usage | None = None) -> None:
+        """A run has a process; `usage` is what is known of it already."""
+        before = None
+        if usage is not None:
+            sums = (usage.user_ms, usage.system_ms)
+            before = Taken(*sums, 0, 0, usage.read_bytes, usage.written_bytes)
+        self._processes.add(run_id, pid, boot_ticks(), before)
+        self._runs[run_id] = _Run(pid, self._loop.now_s())
+        if self._timer is None:
+            self._wait()
+
+    def ended(self, run_id: str, change: Change) -> None:
+        """A run has ended: what is known of it is stored with its end."""
+        self._processes.remove(run_id)
+        run = self._runs.pop(run_id, None)
+        if run is not None and run.readings:
+            number, readings = self._number, [reading for _, reading in run.readings]
+            change.write(lambda db: run_samples.settle(db, number, {run_id: readings}))
+
+    def _wait(self) -> None:
+        self._timer = self._loop.after(STEP_MS - self._loop.now_ms() % STEP_MS, self._look)
+
+    def _look(self) -> None:
+        """Begin a pass."""
+        if not self._runs:
+            self._timer = None
+            return
+        oldest_s = self._loop.now_s() - STEP_MS / 1000
+        runs = {run_id: run for run_id, run in self._runs.items() if run.since_s <= oldest_s}
+        if not runs:
+            self._wait()
+            return
+        found: dict[str, Taken] = {}
+        self._go_on(self._portions(runs, found), found)
+
+    def _portions(self, runs: Mapping[str, _Run], found: dict[str, Taken]) -> Iterator[None]:
+        """A pass; yields when others should have a turn."""
+        others: set[str] = set()
+        for number, (run_id, run) in enumerate(runs.items(), 1):
+            if not run.found_out:
+                run.found_out = True
+                run.cgroup = cgroup_usage.cgroup_of(run_id, run.pid, self._mount)
+            if run.cgroup is None:
+                others.add(run_id)
+            elif (taken := cgroup_usage.taken(run.cgroup)) is not None:
+                found[run_id] = taken
+            if number % _PORTION == 0:
+                yield
+        if others:
+            yield from self._processes.look(frozenset(others), found)
+
+    def _go_on(self, portions: Iterator[None], found: dict[str, Taken]) -> None:
+        for _ in portions:
+            self._timer = self._loop.after(0, lambda: self._go_on(portions, found))
+            return
+        self._store({run_id: taken for run_id, taken in found.items() if run_id in self._runs})
+        self._wait()
+
+    def _store(self, found: Mapping[str, Taken]) -> None:
+        if not found:
+            return
+        self._number = number = self._number + 1
+        now_ms = self._loop.now_ms()
+        readings = {run_id: _reading(now_ms, taken) for run_id, taken in found.items()}
+        for run_id, reading in readings.items():
+            waiting = self._runs[run_id].readings
+            waiting.append((number, reading))
+            if len(waiting) > _MOST_WAITING:
+                del waiting[: _MOST_WAITING - RECENT : 2]
+        taken_out = self._taken_out()
+
+        def given_up(_error: BaseException) -> bool:
+            # Nobody waits for a sample.
+            for run, before in taken_out.values():
+                run.readings[:0] = before
+            return True
+
+        change = Change(now_ms, given_up)
+        change.write(lambda db: run_samples.add_pass(db, number, readings))
+        if taken_out:
+            settled = {run_id: [reading for _, reading in before] for run_id, (_, before) in taken_out.items()}
+            first = min((run.readings[0][0] for run in self._runs.values() if run.readings), default=number + 1)
+            change.write(lambda db: run_samples.settle(db, number, settled))
+            change.write(lambda db: run_samples.drop_passes(db, first))
+        self._commit(change)
+
+    def _taken_out(self) -> dict[str, tuple[_Run, list[tuple[int, Reading]]]]:
+        """Readings that should move into the rows of their runs: no more than a write can take."""
+        found: dict[str, tuple[_Run, list[tuple[int, Reading]]]] = {}
+        for run_id, run in self._runs.items():
+            if len(run.readings) >= RECENT and len(found) < _SETTLED_TOGETHER:
+                found[run_id] = run, run.readings
+                run.readings = []
+        return found
+
+    def close(self) -> None:
+        """Sample no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _reading(now_ms: int, taken: Taken) -> Reading:
+    return Reading(
+        now_ms,
+        taken.user_ms,
+        taken.system_ms,
+        taken.rss_bytes,
+        taken.processes,
+        taken.read_bytes,
+        taken.written_bytes,
+    )

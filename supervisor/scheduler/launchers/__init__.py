@@ -1,0 +1,4 @@
+"""Runs that another engine carries out: its commands, and the jobs that stand for runs.
+
+Only the scheduler imports this room.
+"""

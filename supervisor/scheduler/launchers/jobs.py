@@ -1,0 +1,346 @@
+"""Jobs of other engines, as far as their clients do not do it: what they are called, ending them, looking for them.
+
+The client is a process as that of any run; the root starts and ends it. Here are the two other commands of a launcher,
+executed by the watcher, so that nobody waits for an engine that does not answer:
+
+* ``probe``, after the start, until it says what the engine calls the job (``executionId``);
+* ``stop``, as soon as the root tells that it has begun to end the client, for whatever cause;
+* both, when the client is gone and the job may not be: after any end but one with exit status 0. Only when there is no
+  job any more is the end taken to be the run's, so nothing that follows runs beside it. A run that nobody saw ending,
+  because the supervisor was killed, is looked for until its engine answers.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from store.runs.writes import update_run
+from supervisor.config.value_types.durations import format_duration
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Exited
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.launchers import job_records, launcher_commands
+from supervisor.scheduler.launchers.job_records import Launch
+from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.loop.user_lookup import Identity
+from supervisor.scheduler.runs.end_reason import Verdict
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_observer import Attendant
+from supervisor.scheduler.runs.run_rows import event_body
+from supervisor.scheduler.services.health import Orders
+from supervisor.watcher.order import Order
+
+_TIME_MS = 30_000
+"""For one command; ``stop`` has ``graceful_stop`` besides."""
+_NAME_FOR_MS = 600_000
+"""How long it is tried to find out what the engine calls a job."""
+_NAME_EACH_MS = (250, 30_000)
+_LOOK_EACH_MS = (100, 5_000)
+"""Between two attempts: the first time, and at most."""
+_PATIENCE_MS = 30_000
+"""How long an end waits for the job's, or for an engine that does not answer; `graceful_stop` besides."""
+_MAX_NAME = 200
+
+Then = Callable[[], None]
+
+
+class _Case:
+    def __init__(self, run: LiveRun, launch: Launch) -> None:
+        self.run = run
+        self.launch = launch
+        self.refusal: str | None = None
+        """Why it cannot be started."""
+        self.stopping = False
+        """The command `stop` is under way."""
+        self.too_early = False
+        """It was over before the engine knew of the job, perhaps."""
+        self.then: Then | None = None
+        """What to do when there is no job any more; None: nobody waits for that."""
+        self.timer: Timer | None = None
+        """Until the next attempt."""
+        self.patience: Timer | None = None
+        self.delay_ms = 0
+        self.why: str | None = None
+        """What the last attempt met, as far as it was told."""
+
+    def cancel(self) -> None:
+        """Wait for nothing."""
+        for timer in (self.timer, self.patience):
+            if timer is not None:
+                timer.cancel()
+
+
+class Launching(Attendant):
+    """All runs that have a launcher."""
+
+    def __init__(self, loop: Loop, engine: Engine, orders: Orders, root: RootLink, log: Log) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._orders = orders
+        self._root = root
+        self._log = log
+        self._cases: dict[str, _Case] = {}
+        self.lost: set[str] = set()
+        """Runs of which the root knows nothing, and that are looked for."""
+
+    # Before it runs.
+
+    def decided(self, run: LiveRun, change: Change) -> None:
+        """A run is going to be started: keep how it is ended."""
+        launcher = run.definition.launcher
+        if launcher is None:
+            return
+        case = self._cases[run.id] = _Case(run, job_records.launch_of(launcher, run, self._engine.boot.daemon_id))
+        change.write(lambda _db: self._keep(case))
+
+    def _keep(self, case: _Case) -> None:
+        """In the thread of the store."""
+        try:
+            job_records.keep(self._engine.boot.data_dir, case.run.id, case.launch)
+        except OSError as err:  # ENOSPC: a job that nobody could end is not started
+            case.refusal = f"how it is to be ended cannot be written down: {err.strerror or err}"
+
+    def refusal(self, run: LiveRun) -> str | None:
+        """Why a run that was decided cannot be started; None: it can."""
+        case = self._cases.get(run.id)
+        return None if case is None else case.refusal
+
+    def adopt(self, run: LiveRun) -> bool:
+        """Take over a run of the scheduler before; returns whether it was started through a launcher, or may be."""
+        launch = job_records.read(self._engine.boot.data_dir, run.id, self._engine.boot.daemon_id)
+        if launch is not None:
+            self._cases[run.id] = _Case(run, launch)
+        return launch is not None
+
+    def settled(self, living: Collection[str]) -> None:
+        """Everything was adopted: forget what is kept of other runs."""
+        job_records.sweep(self._engine.boot.data_dir, living)
+
+    # While it runs.
+
+    def run_goes_on(self, run: LiveRun, started_at: int) -> None:
+        """See :class:`Attendant`."""
+        case = self._cases.get(run.id)
+        if case is not None and case.launch.probe and run.execution_id is None:
+            until_ms = min(self._loop.now_ms(), started_at) + _NAME_FOR_MS
+            self._ask_name(case, until_ms, _NAME_EACH_MS[0])
+
+    def _ask_name(self, case: _Case, until_ms: int, delay_ms: int) -> None:
+        def answered(text: str | None, _why: str | None) -> None:
+            words = "".join(char for char in text or "" if char.isprintable() or char.isspace()).split(None, 1)
+            if words:
+                self._named(case.run, words[0][:_MAX_NAME])
+            elif self._loop.now_ms() < until_ms:
+                later = min(2 * delay_ms, _NAME_EACH_MS[1])
+                case.timer = self._loop.after(delay_ms, lambda: self._ask_name(case, until_ms, later))
+
+        self._ask(case, "probe", case.launch.probe, _TIME_MS, answered)
+
+    def _named(self, run: LiveRun, name: str) -> None:
+        run.execution_id = name
+        change = self._engine.change()
+        change.write(lambda db: update_run(db, run.id, execution_id=name))
+        change.announce("run.updated", event_body(run, "running", executionId=name))
+        self._engine.commit(change)
+        if self._cases[run.id].too_early:
+            self.stopping(run.id)
+
+    def stopping(self, run_id: str) -> None:
+        """The root has begun to end the client."""
+        case = self._cases.get(run_id)
+        if case is None or not case.launch.stop:
+            return
+        known = case.run.execution_id is not None or not case.launch.probe
+        case.too_early = False
+
+        def ended(_text: str | None, why: str | None) -> None:
+            if not known and case.run.execution_id is not None:
+                self.stopping(run_id)
+            elif known and why is not None:
+                self._root.send({"op": "note", "run": run_id, "text": f"the job could not be stopped: {why}"})
+            else:
+                case.too_early = not known
+
+        self._stop(case, ended)
+
+    def _stop(self, case: _Case, then: Callable[[str | None, str | None], None]) -> None:
+        def ended(text: str | None, why: str | None) -> None:
+            case.stopping = False
+            then(text, why)
+
+        case.stopping = True
+        _, grace_ms = launcher_commands.stopping(case.run.definition)
+        self._ask(case, "stop", case.launch.stop, grace_ms + _TIME_MS, ended)
+
+    # When its client is gone.
+
+    def awaits(self, run: LiveRun, exited: Exited, then: Then) -> bool:
+        """Whether an end has to wait for the job's; if so, `then` is called, once, when there is no job any more."""
+        case = self._cases.get(run.id)
+        if case is None or exited.cause == "start_failed" or (exited.status is None and not exited.unknown):
+            return False
+        by_itself = exited.cause is None
+        if by_itself and (exited.status == 0 or run.definition.leave_leftovers):
+            return False
+        return self._look_for(case, then, _patience_ms(case))
+
+    def search(self, run: LiveRun, then: Then) -> bool:
+        """The same for a run of which the root knows nothing; for as long as it takes, if anybody can be asked."""
+        case = self._cases.get(run.id)
+        if case is None or run.definition.leave_leftovers:
+            return False
+        if not self._look_for(case, then, None if case.launch.probe else _patience_ms(case)):
+            return False
+        where = case.launch.launcher
+        self._log.warning(f"{run.unit.name} {run.id}: looking for what an earlier supervisor left at {where}")
+        self.lost.add(run.id)
+        return True
+
+    def give_up(self, run: LiveRun) -> None:
+        """Wait no longer for the end of a job: somebody says that it is not there, or does not matter."""
+        case = self._cases.get(run.id)
+        if case is not None and case.then is not None:
+            self._over(case)
+
+    def _look_for(self, case: _Case, then: Then, patience_ms: int | None) -> bool:
+        if not (case.launch.stop or case.launch.probe):
+            return False
+        case.cancel()
+        case.then, case.delay_ms = then, _LOOK_EACH_MS[0]
+        if patience_ms is not None:
+            case.patience = self._loop.after(patience_ms, lambda: self._out_of_patience(case))
+        self._look(case)
+        return True
+
+    def _look(self, case: _Case) -> None:
+        """One step: ask for the job, or end it where nobody can be asked."""
+        if case.launch.probe:
+            self._ask(case, "probe", case.launch.probe, _TIME_MS, lambda text, why: self._seen(case, text, why))
+        elif not case.stopping:
+            self._stop(case, lambda _text, why: self._seen(case, "" if why is None else None, why))
+        else:
+            self._later(case)
+
+    def _seen(self, case: _Case, text: str | None, why: str | None) -> None:
+        if text is not None and not text.split():
+            self._over(case)
+        elif text is None:
+            self._tell(case, why)
+            self._later(case)
+        elif case.launch.stop and not case.stopping:
+            self._stop(case, lambda _text, why: self._stopped(case, why))
+        else:
+            self._later(case)
+
+    def _stopped(self, case: _Case, why: str | None) -> None:
+        self._tell(case, why)
+        if case.then is not None:
+            self._later(case)
+
+    def _later(self, case: _Case) -> None:
+        case.timer = self._loop.after(case.delay_ms, lambda: self._look(case))
+        case.delay_ms = min(2 * case.delay_ms, _LOOK_EACH_MS[1])
+
+    def _tell(self, case: _Case, why: str | None) -> None:
+        if why is not None and why != case.why:
+            case.why = why
+            self._log.warning(f"{case.run.unit.name} {case.run.id}: whether its job has ended is not known: {why}")
+
+    def _out_of_patience(self, case: _Case) -> None:
+        if self._engine.ending:  # the next daemon looks for it
+            return
+        waited = format_duration(_patience_ms(case))
+        self._log.error(f"{case.run.unit.name} {case.run.id}: its job may still run, waited for {waited}")
+        self._over(case)
+
+    def _over(self, case: _Case) -> None:
+        case.cancel()
+        self._forget_orders(case)
+        self.lost.discard(case.run.id)
+        then, case.then = case.then, None
+        if then is not None:
+            then()
+
+    # When it is over.
+
+    def run_over(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
+        """See :class:`Attendant`."""
+        self.dropped(run)
+
+    def dropped(self, run: LiveRun) -> None:
+        """A run has ended, or its creation could not be stored."""
+        case = self._cases.pop(run.id, None)
+        if case is None:
+            return
+        case.cancel()
+        self.lost.discard(run.id)
+        self._forget_orders(case)
+        self._loop.after(0, lambda: self._forget(run.id))  # what is being stored now comes first
+
+    def _forget(self, run_id: str) -> None:
+        change = self._engine.change()
+        change.write(lambda _db: job_records.forget(self._engine.boot.data_dir, run_id))
+        self._engine.commit(change)
+
+    def _forget_orders(self, case: _Case) -> None:
+        for what in ("probe", "stop"):
+            self._orders.forget(_key(case, what))
+        case.stopping = False
+
+    # What the watcher is asked.
+
+    def _ask(
+        self,
+        case: _Case,
+        what: str,
+        argv: list[str],
+        timeout_ms: int,
+        then: Callable[[str | None, str | None], None],
+    ) -> None:
+        """Have a command executed; `then` gets what it printed, or why it has failed."""
+
+        def answered(word: dict[str, Any]) -> None:
+            then(word.get("text"), word.get("why"))
+
+        def identified(identity: Identity) -> None:
+            if self._cases.get(case.run.id) is not case:
+                return
+            if identity.refusal is not None:
+                refusal = identity.refusal
+                self._loop.after(_LOOK_EACH_MS[1], lambda: then(None, refusal))
+                return
+            self._orders.order(self._order(case, what, argv, timeout_ms, identity), answered)
+
+        launch = case.launch
+        as_then = replace(case.run.definition, user=launch.user, clean_env=launch.clean_env)
+        self._engine.lookups.ask(as_then, identified)
+
+    def _order(self, case: _Case, what: str, argv: list[str], timeout_ms: int, identity: Identity) -> Order:
+        launch, account = case.launch, identity.account
+        env = launch.environment(case.run, identity, self._engine.boot.private_variables)
+        other = account is not None and not account.ours
+        return Order(
+            key=_key(case, what),
+            kind="ask",
+            timeout_ms=timeout_ms,
+            argv=argv,
+            env=env,
+            chosen=[*launch.env, *launch.secrets],
+            secrets=[name for name in launch.secrets if name in env],
+            cwd=launch.cwd,
+            uid=account.uid if account is not None and other else None,
+            gid=account.gid if account is not None else None,
+            groups=list(account.groups) if account is not None else [],
+            umask=launch.umask,
+        )
+
+
+def _patience_ms(case: _Case) -> int:
+    _, grace_ms = launcher_commands.stopping(case.run.definition)
+    return grace_ms + _PATIENCE_MS
+
+
+def _key(case: _Case, what: str) -> str:
+    return f"{case.run.id}/{what}"

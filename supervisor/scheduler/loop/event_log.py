@@ -1,0 +1,129 @@
+"""The events ring: every transition that was stored, one JSON object a line.
+
+Line n holds event number n + 1 of the store's outbox, so an event's line number can serve as the id that a
+reader resumes from, over scheduler restarts. A line cannot be of any length, and one that is split would be two: of an
+event that is too long there are number and kind, which say to look for what has changed.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+from logring.errors import LogError
+from logring.layout import MAX_LINE, SYSTEM
+from logring.paths import ring_path
+from logring.reader import LogReader
+from logring.ring.writer import RingWriter
+from store.database import Database
+from store.events import Draft, draft, last_seq, since
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.scheduler.loop.loop import Loop
+
+EVENTS_RING = "events"
+_AGAIN = 1000
+"""So many events that a scheduler had announced are in the ring of the next one, too: for readers who resume."""
+
+
+def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
+    """What the ring of another scheduler begins with: the number of its first event, and events.
+
+    These are what the one before had stored and could not announce, and some of what it had announced: its ring tells.
+    """
+    last = last_seq(db)
+    newest = announced(runtime_dir)
+    if not newest:
+        return last + 1, []
+    known = max(0, newest - _AGAIN)
+    events = since(db, known, max(0, last - known))
+    # A database that was started again from its copy gives numbers far beyond those that it had given.
+    if not events or events[-1].seq - events[0].seq != len(events) - 1:
+        return last + 1, []
+    return events[0].seq, [draft(one.kind, one.body, one.created_at) for one in events]
+
+
+def announced(runtime_dir: str) -> int:
+    """The number of the last event in the ring of another scheduler; 0: there is none, or nobody can tell."""
+    reader = LogReader(ring_path(runtime_dir, EVENTS_RING), None)
+    try:
+        return reader.head().lines
+    except (LogError, OSError):
+        return 0
+    finally:
+        reader.close()
+
+
+class Announcer:
+    """The only writer of the events ring, and its doorbell."""
+
+    def __init__(self, loop: Loop, runtime_dir: str, daemon_id: str, bell: DoorbellServer, first_number: int) -> None:
+        """Begin a new ring whose first line will hold event `first_number`."""
+        self._path = ring_path(runtime_dir, EVENTS_RING)
+        self._daemon_id = daemon_id
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        self._writer = self._begin(first_number)
+        self._loop = loop
+        self._bell = bell
+        self._news = False
+        loop.watch(bell.listener.fileno(), self._accept)
+
+    def _begin(self, first_number: int) -> RingWriter:
+        return RingWriter(self._path, self._daemon_id, file_blocks=0, first_line=first_number - 1)
+
+    def announce(self, first: int, events: Sequence[Draft]) -> None:
+        """Append events, numbered from `first` on, with the time of the newest; :meth:`ring_last` has to follow."""
+        if events:
+            lines = [_line(number, event) for number, event in enumerate(events, first)]
+            self._writer.append(SYSTEM, b"".join(lines), events[-1].created_at)
+            self._news = True
+            if self._writer.gap is not None:
+                # There is no place for the ring. A line that says what is missing would be no event, and have the
+                # number of one: a ring that begins with the next event says as much.
+                self._writer = self._begin(first + len(events))
+
+    def ring_last(self) -> None:
+        """Tell the readers at the end of this round, if there is news."""
+        if self._news:
+            self._loop.last(self.ring)
+
+    def ring(self) -> None:
+        """Tell the readers, again later when one of them was told a moment ago."""
+        self._news = False
+        before = self._bell.due_s()
+        self._bell.ring([EVENTS_RING], self._loop.now_s())
+        due_s = self._bell.due_s()
+        if due_s is not None and before is None:
+            self._loop.after(max(0.0, due_s - self._loop.now_s()) * 1000, self._again)
+
+    def _again(self) -> None:
+        self._bell.ring([], self._loop.now_s())
+        due_s = self._bell.due_s()
+        if due_s is not None:
+            self._loop.after(max(0.0, due_s - self._loop.now_s()) * 1000, self._again)
+
+    def _accept(self, _mask: int) -> None:
+        reader = self._bell.accept()
+        if reader is not None:
+            fd = reader.fileno()
+            self._loop.watch(fd, lambda _mask: self._read(fd))
+
+    def _read(self, fd: int) -> None:
+        self._loop.unwatch(fd)
+        if self._bell.readable(fd):
+            self._loop.watch(fd, lambda _mask: self._read(fd))
+
+    def close(self, *, last: bool) -> None:
+        """Hang up. The ring of the `last` scheduler of a daemon goes with it; others leave theirs to the next one."""
+        if last:
+            self._writer.seal(self._loop.now_ms())
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+        self._bell.close()
+
+
+def _line(number: int, event: Draft) -> bytes:
+    """One object of number, kind and what the body has, unless that is too long for a line."""
+    begin = f'{{"seq":{number},"kind":"{event.kind}"'
+    rest = event.body[1:] if event.body == "{}" else f",{event.body[1:]}"
+    line = f"{begin}{rest}\n".encode()
+    return line if len(line) <= MAX_LINE else f"{begin}}}\n".encode()

@@ -1,0 +1,162 @@
+"""A child process of the scheduler that works for it: started when it is needed, started again when it dies.
+
+They speak over a socketpair, in the usual frames. When that closes, the child ends what it does, and itself.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.scheduler.loop.loop import Loop
+
+_READ_BYTES = 65536
+_DELAYS_MS = (0, 100, 500, 1000, 5000)
+_HEALTHY_S = 10.0
+
+
+class Partner:
+    """One such process, at most.
+
+    Args:
+        name: for the log.
+        module: what it executes.
+        begun: called when it was started: what it has to be told is sent then, all of it.
+        heard: called with each frame that it sends.
+        wanted: whether there is anything to start it for.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        log: Log,
+        name: str,
+        module: str,
+        *,
+        begun: Callable[[], None],
+        heard: Callable[[Frame], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self._loop = loop
+        self._log = log
+        self._name = name
+        self._module = module
+        self._begun = begun
+        self._heard = heard
+        self._wanted = wanted
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._sock: socket.socket | None = None
+        self._decoder = Decoder()
+        self._unsent = bytearray()
+        self._waiting = False
+        """Until it is started again."""
+        self._failures = 0
+        self._started_s = 0.0
+
+    @property
+    def running(self) -> bool:
+        """Whether it can be told something."""
+        return self._sock is not None
+
+    def need(self) -> None:
+        """Start it, unless it runs or will be started anyway."""
+        if self._process is None and not self._waiting:
+            self._start()
+
+    def tell(self, frame: Frame) -> None:
+        """Tell it something, if it runs."""
+        if self._sock is not None:
+            self._unsent += encode(frame)
+            self._flush(self._sock)
+
+    def _start(self) -> None:
+        self._waiting = False
+        if not self._wanted():
+            return
+        self._started_s = self._loop.now_s()
+        try:
+            with contextlib.ExitStack() as undo:
+                ours, theirs = socket.socketpair()
+                undo.callback(ours.close)
+                with theirs:
+                    argv = [sys.executable, "-I", "-m", self._module, "--fd", str(theirs.fileno())]
+                    process = subprocess.Popen(
+                        argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                    )
+                undo.callback(process.wait)
+                undo.callback(process.kill)
+                self._pidfd = os.pidfd_open(process.pid)
+                undo.pop_all()
+        except OSError as err:  # EMFILE, EAGAIN, ENOMEM
+            self._log.warning(f"the {self._name} cannot be started: {err.strerror}")
+            self._again()
+            return
+        ours.setblocking(False)
+        self._process, self._sock = process, ours
+        self._decoder, self._unsent = Decoder(), bytearray()
+        self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
+        self._loop.watch(ours.fileno(), self._ready)
+        self._begun()
+
+    def _again(self) -> None:
+        if self._loop.now_s() - self._started_s >= _HEALTHY_S:
+            self._failures = 0
+        delay = _DELAYS_MS[min(self._failures, len(_DELAYS_MS) - 1)]
+        self._failures += 1
+        self._waiting = True
+        self._loop.after(delay, self._start)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        dismissed = self._sock is None
+        if self._sock is not None:
+            self._read(self._sock)
+        self.close()
+        status = process.wait()
+        self._process = None
+        if dismissed and status == 0:
+            self._start()
+            return
+        self._log.warning(f"the {self._name} ended with status {status}")
+        self._again()
+
+    def close(self) -> None:
+        """Hang up: it ends what it does, and itself."""
+        if self._sock is not None:
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+    def _flush(self, sock: socket.socket) -> None:
+        if self._unsent:
+            with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):  # it is busy, or its pidfd tells
+                del self._unsent[: sock.send(self._unsent)]
+        self._loop.change(sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0))
+
+    def _ready(self, mask: int) -> None:
+        if self._sock is not None and mask & select.EPOLLOUT:
+            self._flush(self._sock)
+        if self._sock is not None and mask & (select.EPOLLIN | select.EPOLLHUP) and not self._read(self._sock):
+            self.close()
+            if self._process is not None:
+                self._process.kill()
+
+    def _read(self, sock: socket.socket) -> bool:
+        """Take what came; False at its end."""
+        try:
+            data = sock.recv(_READ_BYTES)
+            for frame in self._decoder.feed(data):
+                self._heard(frame)
+        except BlockingIOError:
+            return True
+        except (ConnectionResetError, ProtocolError):
+            return False
+        return bool(data)

@@ -1,0 +1,80 @@
+"""Long reads of the database, in a thread of their own: neither the loop nor the store thread waits for them."""
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from store.database import Database, open_reader
+from store.errors import Damaged
+from supervisor.scheduler.loop.loop import Loop
+
+T = TypeVar("T")
+
+
+class _Question(NamedTuple):
+    work: Callable[[], Any]
+    done: Callable[[Any], None]
+
+
+class Reading:
+    """Answers one question after the other. The thread starts with the first."""
+
+    def __init__(self, loop: Loop, path: str) -> None:
+        self._loop = loop
+        self._path = path
+        self._questions: SimpleQueue[_Question] = SimpleQueue()
+        self._answers: deque[tuple[_Question, Any]] = deque()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._started = False
+        self.on_damage: Callable[[Damaged], None] = lambda _error: None
+        """Called when a read met damage, besides `done`."""
+        loop.watch(self._bell, lambda _mask: self._drain())
+
+    def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
+        """Have `read` called with a reader in the thread, then `done` from the loop with its result or exception."""
+
+        def work() -> T:
+            # Not kept open: there may be hours until the next one, and each has a cache.
+            with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
+                return read(db)
+
+        self.call(work, done)
+
+    def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """The same for what opens by itself what it reads."""
+        question = _Question(work, done)
+        if not self._started:
+            try:
+                threading.Thread(target=self._work, name="reading", daemon=True).start()
+            except RuntimeError as err:  # no more threads may be had
+                self._answer(question, err)
+                return
+            self._started = True
+        self._questions.put(question)
+
+    def _work(self) -> None:
+        while True:
+            question = self._questions.get()
+            answer: Any
+            try:
+                answer = question.work()
+            except Exception as err:  # noqa: BLE001 - whatever a question raises is its answer
+                answer = err
+            self._answer(question, answer)
+
+    def _answer(self, question: _Question, answer: Any) -> None:
+        self._answers.append((question, answer))
+        os.eventfd_write(self._bell, 1)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # EAGAIN: not rung since the last time
+            os.eventfd_read(self._bell)
+        while self._answers:
+            question, answer = self._answers.popleft()
+            question.done(answer)
+            if isinstance(answer, Damaged):
+                self.on_damage(answer)

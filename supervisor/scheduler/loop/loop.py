@@ -1,0 +1,220 @@
+"""The scheduler's loop: descriptors, timers on two clocks, and nothing that blocks.
+
+Intervals run on the monotonic clock, schedules on the wall clock. The wall clock can be stepped, and while the host
+sleeps no timer runs; an alarm of the kernel tells of both (supervisor.scheduler.loop.wall_timer). Where there is none
+the loop looks at the clocks at least once a second while schedules wait. How far the wall clock is ahead of the one
+that counts all time since the boot changes when it is stepped, and only then.
+"""
+
+import functools
+import heapq
+import itertools
+import select
+import time
+from collections.abc import Callable
+
+from supervisor.scheduler.loop.wall_timer import Alarm
+
+_LOOK_S = 1.0
+_STEP_S = 1.0
+"""What is adjusted by less is no step."""
+_PAUSE_S = 0.1
+"""Clocks that were read further apart from each other say nothing."""
+_LONGEST_S = 3600.0
+"""epoll_wait(2) counts milliseconds in an int: 24.8 days."""
+_MIN_SWEEP = 256
+
+
+class Clock:
+    """The clocks of the host."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds; stands still while the host sleeps."""
+        return time.monotonic()
+
+    def boot_s(self) -> float:
+        """Seconds since the boot."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def alarm(self) -> Alarm | None:
+        """A new alarm of the wall clock, where there is such a thing."""
+        try:
+            return Alarm()
+        except OSError:
+            return None
+
+
+class Timer:
+    """One call that was asked for; cancelling is cheap."""
+
+    __slots__ = ("cancelled", "function")
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Forget it."""
+        self.cancelled = True
+
+
+class _Heap:
+    """Timers of one clock; the soonest first."""
+
+    def __init__(self) -> None:
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._sweep_at = _MIN_SWEEP
+
+    def push(self, when_s: float, function: Callable[[], None]) -> Timer:
+        timer = Timer(function)
+        heapq.heappush(self._timers, (when_s, next(self._order), timer))
+        if len(self._timers) >= self._sweep_at:  # mostly cancelled ones that are far from due
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled]
+            heapq.heapify(self._timers)
+            self._sweep_at = max(_MIN_SWEEP, 2 * len(self._timers))
+        return timer
+
+    def next_s(self) -> float | None:
+        """When the next one is due."""
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def fire(self, now_s: float) -> None:
+        while self._timers and self._timers[0][0] <= now_s:
+            timer = heapq.heappop(self._timers)[2]
+            if not timer.cancelled:
+                timer.function()
+
+
+class Loop:
+    """One epoll, two heaps."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._monotonic = _Heap()
+        self._wall = _Heap()
+        self._ending = False
+        self._in_round = False
+        self._last: list[Callable[[], None]] = []
+        self._ahead_s = self._ahead()
+        self._looked = True
+        self.on_clock_step: Callable[[int], None] = lambda _by_ms: None
+        """Called when the wall clock was set, with how far (milliseconds, back: negative)."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+        return self._clock.wall_ms()
+
+    def now_s(self) -> float:
+        """Monotonic clock, seconds."""
+        return self._clock.monotonic_s()
+
+    def boot_s(self) -> float:
+        """Time since the boot, seconds; sleep of the host included."""
+        return self._clock.boot_s()
+
+    def watch(self, fd: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
+        """Call `handler(mask)` when `fd` is ready."""
+        self._handlers[fd] = handler
+        self._epoll.register(fd, mask)
+
+    def change(self, fd: int, mask: int) -> None:
+        """Wait for something else on `fd`."""
+        self._epoll.modify(fd, mask)
+
+    def unwatch(self, fd: int) -> None:
+        """Wait no more; before `fd` is closed."""
+        del self._handlers[fd]
+        self._epoll.unregister(fd)
+
+    def after(self, delay_ms: float, function: Callable[[], None]) -> Timer:
+        """Call `function` once, `delay_ms` from now, whatever happens to the wall clock."""
+        return self._monotonic.push(self._clock.monotonic_s() + delay_ms / 1000, function)
+
+    def at(self, wall_ms: int, function: Callable[[], None]) -> Timer:
+        """Call `function` once when the wall clock shows `wall_ms` or later."""
+        return self._wall.push(wall_ms / 1000, function)
+
+    def last(self, function: Callable[[], None], *, before_others: bool = False) -> None:
+        """Call `function` at the end of this round, once however often that is asked for; now when there is none.
+
+        What a round sends is sent together so: each call of the kernel lets other threads have the interpreter, and
+        waits to get it back.
+        """
+        if not self._in_round:
+            function()
+        elif function not in self._last:
+            self._last.insert(0 if before_others else len(self._last), function)
+
+    def end(self) -> None:
+        """Let :meth:`run` return after the present round."""
+        self._ending = True
+
+    def run(self) -> None:
+        """Until :meth:`end`."""
+        while not self._ending:
+            self.round(self._timeout_s())
+
+    def round(self, timeout_s: float) -> None:
+        """Wait for what is ready, for at most `timeout_s` (-1: for ever), and call what is due."""
+        ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(timeout_s)]
+        self._in_round = True
+        self._look_for_a_step()
+        for fd, mask, handler in ready:
+            # One handler may close what another one's event is about, and open something of the same number.
+            if handler is not None and self._handlers.get(fd) is handler:
+                handler(mask)
+        self._monotonic.fire(self._clock.monotonic_s())
+        self._wall.fire(self._clock.wall_ms() / 1000)
+        self._in_round = False
+        functions, self._last = self._last, []
+        for function in functions:
+            function()
+
+    def _ahead(self) -> float | None:
+        """How far the wall clock is ahead of the time since the boot, seconds; None: it could not be read well."""
+        before_s = self._clock.boot_s()
+        wall_s = self._clock.wall_ms() / 1000
+        return wall_s - before_s if self._clock.boot_s() - before_s < _PAUSE_S else None
+
+    def _look_for_a_step(self) -> None:
+        ahead_s = self._ahead()
+        self._looked = ahead_s is not None
+        if ahead_s is None:
+            return
+        step_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
+        if abs(step_s) >= _STEP_S:
+            self._ahead_s = ahead_s
+            self.on_clock_step(round(step_s * 1000))
+        elif self._ahead_s is None:
+            self._ahead_s = ahead_s
+
+    def _timeout_s(self) -> float:
+        waits = []
+        next_s = self._monotonic.next_s()
+        if next_s is not None:
+            waits.append(min(next_s - self._clock.monotonic_s(), _LONGEST_S))
+        next_s = self._wall.next_s()
+        if next_s is not None:
+            if self._alarm is None:
+                waits.append(min(next_s - self._clock.wall_ms() / 1000, _LOOK_S))
+            elif not (self._alarm.set(next_s) and self._looked):
+                waits.append(0.0)
+        return max(0.0, min(waits)) if waits else -1
+
+    @functools.cached_property
+    def _alarm(self) -> Alarm | None:
+        """Made when somebody waits for the wall clock; before, nobody would have been told of a step."""
+        self._looked = False
+        alarm = self._clock.alarm()
+        if alarm is not None:
+            self.watch(alarm.fileno(), lambda _mask: alarm.clear())
+        return alarm

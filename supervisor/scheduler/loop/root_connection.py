@@ -1,0 +1,146 @@
+"""The scheduler's end of the socketpair to the root."""
+
+import select
+import socket
+from collections.abc import Callable
+
+from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Frame, ProtocolError, receive_all
+from supervisor.ipc.msgspec_messages import decoder, encode
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.version import VERSION
+
+_READ_BYTES = 262144
+
+
+class RootGone(Exception):
+    """The root has ended, so its scheduler ends too."""
+
+
+class RootLink:
+    """Frames to and from the root; sends what fits, keeps the rest, never waits once the loop runs."""
+
+    def __init__(self, fd: int) -> None:
+        self._sock = socket.socket(fileno=fd)
+        self.epoch = 0
+        """How many schedulers this root has started, this one included."""
+        self.protocol = PROTOCOL
+        """That the root speaks."""
+        self.worked = False
+        """A scheduler of this daemon has said that it is ready."""
+        self.refusal: str | None = None
+        """The root is of another version than we are, and why it stays so; None: it is of ours."""
+        self._decoder = decoder()
+        self._early: list[Frame] = []
+        self._unsent = bytearray()
+        self._watching_room = False
+        self._loop: Loop | None = None
+        self._on_frame: Callable[[Frame], None] = self._early.append
+        self._on_gone: Callable[[], None] = lambda: None
+
+    def hello(self) -> Boot:
+        """Wait for the first frame. A root of another version is asked to become ours.
+
+        Raises:
+            RootGone: the socket closed, perhaps because the root does.
+            ProtocolError: the root stays as it is, and speaks another protocol.
+        """
+        frame = self.wait("hello")
+        if (frame["protocol"], frame["version"]) != (PROTOCOL, VERSION):
+            self.ask({"op": "upgrade"})
+            self.refusal = str(self.wait("upgrade_refused")["why"])
+        if frame["protocol"] not in SPOKEN:
+            spoken = f"the supervisor, {frame['version']}, speaks protocol {frame['protocol']}"
+            raise ProtocolError(f"{spoken}, this scheduler, {VERSION}, {PROTOCOL}; no upgrade: {self.refusal}")
+        self.protocol = frame["protocol"]
+        self.epoch = frame["epoch"]
+        self.worked = frame.get("worked", self.epoch > 1)  # protocol 1 does not have it
+        return Boot.from_dict(frame["boot"])
+
+    def wait(self, op: str) -> Frame:
+        """Block for a frame of this kind; others that come first are kept for the loop. Before :meth:`attach`.
+
+        Raises:
+            RootGone: the socket closed.
+        """
+        found: Frame | None = None
+        while found is None:
+            frames = receive_all(self._sock, self._decoder)
+            if not frames:
+                raise RootGone
+            for frame in frames:
+                if found is None and frame["op"] == op:
+                    found = frame
+                else:
+                    self._early.append(frame)
+        return found
+
+    def rest(self, timeout_s: float) -> None:
+        """Wait for that long or until a frame comes, which is kept for later. Before :meth:`attach`.
+
+        Raises:
+            RootGone: the socket closed.
+        """
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        if poll.poll(timeout_s * 1000):
+            frames = receive_all(self._sock, self._decoder)
+            if not frames:
+                raise RootGone
+            self._early += frames
+
+    def is_early(self, op: str) -> bool:
+        """Whether a frame of this kind came and was kept for later."""
+        return any(frame["op"] == op for frame in self._early)
+
+    def ask(self, frame: Frame) -> None:
+        """Send and wait until it is sent. Before :meth:`attach`."""
+        self._sock.sendall(encode(frame))
+
+    def attach(self, loop: Loop, on_frame: Callable[[Frame], None], on_gone: Callable[[], None]) -> None:
+        """From now on, frames go to `on_frame` from the loop, and the root's end to `on_gone`."""
+        self._loop = loop
+        self._on_frame = on_frame
+        self._on_gone = on_gone
+        self._sock.setblocking(False)
+        loop.watch(self._sock.fileno(), self._ready)
+        for frame in self._early:
+            on_frame(frame)
+        self._early.clear()
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame with the others of this round of the loop, as soon as the socket takes them."""
+        self._unsent += encode(frame)
+        if self._loop is None:
+            self._flush()
+        else:
+            self._loop.last(self._flush, before_others=True)
+
+    def _flush(self) -> None:
+        if self._unsent:
+            try:
+                del self._unsent[: self._sock.send(self._unsent)]
+            except BlockingIOError:  # EAGAIN: the root is busy
+                pass
+            except (BrokenPipeError, ConnectionResetError):  # reading tells
+                self._unsent.clear()
+        if self._loop is not None and bool(self._unsent) != self._watching_room:
+            self._watching_room = bool(self._unsent)
+            mask = select.EPOLLIN | (select.EPOLLOUT if self._watching_room else 0)
+            self._loop.change(self._sock.fileno(), mask)
+
+    def _ready(self, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._flush()
+        if not mask & (select.EPOLLIN | select.EPOLLHUP):
+            return
+        try:
+            data = self._sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._on_gone()
+            return
+        for frame in self._decoder.feed(data):
+            self._on_frame(frame)

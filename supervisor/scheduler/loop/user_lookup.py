@@ -1,0 +1,120 @@
+"""Who runs something, looked up in threads: a name service may ask a network, and may never answer."""
+
+import collections
+import errno
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from supervisor.config.model import Service, Task
+from supervisor.config.value_types.durations import format_duration
+from supervisor.host.osport import Wakeup
+from supervisor.host.users import Account, NoSuchAccount, own_variables, resolve
+from supervisor.scheduler.loop.loop import Loop, Timer
+
+_PATIENCE_MS = 30_000
+
+_Key = tuple[str | None, bool]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who runs something."""
+
+    account: Account | None = None
+    """None: the daemon's user."""
+    refusal: str | None = None
+    """Why nobody can, in words for people."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """What a login would set, as far as the definition wants that."""
+
+
+NOBODY_ELSE = Identity()
+"""The daemon's user runs it, of whom nothing has to be asked."""
+Then = Callable[[Identity], None]
+
+
+def look_up(user: str | None, clean_env: bool) -> Identity:
+    """Ask the name service, and wait for it."""
+    try:
+        account = None if user is None else resolve(user)
+        variables = {} if account is None else account.variables
+        return Identity(account, None, own_variables() if clean_env and not variables else variables)
+    except (NoSuchAccount, OSError, MemoryError) as err:
+        return Identity(refusal=str(err) or os.strerror(errno.ENOMEM))
+
+
+class _Asker:
+    def __init__(self, then: Then) -> None:
+        self.then: Then | None = then
+        self.timer: Timer | None = None
+
+    def answer(self, identity: Identity) -> None:
+        """Only the first one counts."""
+        then, self.then = self.then, None
+        if self.timer is not None:
+            self.timer.cancel()
+        if then is not None:
+            then(identity)
+
+
+class Lookups:
+    """Questions to the name service. Equal ones are asked together, so that what hangs takes one thread for each."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        patience_ms: int = _PATIENCE_MS,
+        ask: Callable[[str | None, bool], Identity] = look_up,
+    ) -> None:
+        self._loop = loop
+        self._patience_ms = patience_ms
+        self._ask = ask
+        self._open: dict[_Key, list[_Asker]] = {}
+        self._answers: collections.deque[tuple[_Key, Identity]] = collections.deque()
+        self._wakeup: Wakeup | None = None
+
+    def ask(self, definition: Task | Service, then: Then) -> None:
+        """Call `then`, once: at once when nobody has to be asked, else from the loop."""
+        key = definition.user, definition.clean_env
+        if key == (None, False):
+            then(NOBODY_ELSE)
+            return
+        asker = _Asker(then)
+        late = f"{_named(key)} could not be looked up within {format_duration(self._patience_ms)}"
+        asker.timer = self._loop.after(self._patience_ms, lambda: self._give_up(key, asker, Identity(refusal=late)))
+        if key in self._open:
+            self._open[key].append(asker)
+            return
+        self._open[key] = [asker]
+        if self._wakeup is None:
+            self._wakeup = Wakeup()
+            self._loop.watch(self._wakeup.fileno(), self._take)
+        try:
+            threading.Thread(target=self._work, args=(key, self._wakeup), daemon=True).start()
+        except RuntimeError:  # no more threads may be had
+            self._answered(key, Identity(refusal=f"{_named(key)} could not be looked up: no more threads may be had"))
+
+    def _work(self, key: _Key, wakeup: Wakeup) -> None:
+        self._answers.append((key, self._ask(*key)))
+        wakeup.set()
+
+    def _take(self, _mask: int) -> None:
+        if self._wakeup is not None:
+            self._wakeup.clear()
+        while self._answers:
+            self._answered(*self._answers.popleft())
+
+    def _give_up(self, key: _Key, asker: _Asker, identity: Identity) -> None:
+        """Wait no longer for a thread that perhaps never ends."""
+        self._open[key].remove(asker)
+        asker.answer(identity)
+
+    def _answered(self, key: _Key, identity: Identity) -> None:
+        for asker in self._open.pop(key, []):
+            asker.answer(identity)
+
+
+def _named(key: _Key) -> str:
+    return "the daemon's user" if key[0] is None else f"the user {key[0]}"

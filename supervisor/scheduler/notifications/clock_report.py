@@ -1,0 +1,99 @@
+"""What people hear of a wall clock that was set: which tasks are silent, and why nothing old is removed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from store.meta import set_meta
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import Log, stamp
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
+from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.scheduled_starts import Timetable
+
+_LISTED = 20
+
+
+class ClockReport:
+    """Tells of steps, and takes a person's word for the wall clock."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        timetable: Timetable,
+        units: Mapping[str, Unit],
+        notices: Notices,
+        removal_clock: RemovalClock,
+        log: Log,
+    ) -> None:
+        self._engine = engine
+        self._timetable = timetable
+        self._units = units
+        self._notices = notices
+        self._clock = removal_clock
+        self._log = log
+        removal_clock.on_change = self._doubt_changed
+
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {"clock_trust": self.trust}
+
+    def begin(self, *, first: bool) -> None:
+        """Tell what a start of the daemon found; `first`: no scheduler has told it before."""
+        if first:
+            self._tell_silence()
+        if first and self._clock.step_ms:
+            self._doubt_changed()
+
+    def stepped(self, by_ms: int) -> None:
+        """The wall clock was set, and the schedules go by it."""
+        self._clock.look()
+        if by_ms < 0:
+            self._tell_silence()
+
+    def found(self) -> dict[str, Any]:
+        """What the daemon tells of its clock."""
+        silent = self._timetable.silent(self._units.values())
+        return {
+            "silent_task_count": len(silent),
+            "silent_tasks": [{"name": name, "runs_again_at": at} for name, at in silent[:_LISTED]],
+            "removals_held_until": self._clock.believed_at_ms,
+        }
+
+    def trust(self, arguments: dict[str, Any], reply: Reply) -> None:
+        """Go by the wall clock as it is set, for removals, too."""
+
+        def given_up(error: BaseException) -> bool:
+            reply(refused(503, f"The database cannot be written: {error}"))
+            return True
+
+        self._log.info(f"the wall clock is right, says {arguments['by']}: old runs are removed by it")
+        self._clock.believe()
+        change = self._engine.change(given_up)
+        state = self._clock.state()
+        change.write(lambda db: set_meta(db, STATE, state))
+        change.then(lambda: reply(done()))
+        self._engine.commit(change)
+
+    def _tell_silence(self) -> None:
+        silent = self._timetable.silent(self._units.values())
+        if silent:
+            change = self._engine.change()
+            self._notices.tasks_silent(silent, change)
+            self._engine.commit(change)
+            name, at = silent[0]
+            tasks = counted(len(silent), "task")
+            self._log.warning(
+                f"the wall clock was set back: {tasks} silent until it has caught up, {name} until {stamp(at)}"
+            )
+
+    def _doubt_changed(self) -> None:
+        change = self._engine.change()
+        state, until = self._clock.state(), self._clock.believed_at_ms
+        change.write(lambda db: set_meta(db, STATE, state))
+        if until is not None:
+            self._notices.clock_doubted(self._clock.step_ms, until, change)
+            self._log.warning(f"nothing is removed by its age before {stamp(until)}: the wall clock was set by days")
+        self._engine.commit(change)

@@ -1,0 +1,117 @@
+"""Signs of life for somebody else's alarm: URLs that are asked for at the start and end of runs, and while all is well.
+
+Who watches the watcher? Something elsewhere that expects these and calls when they stop. So nothing is stored, and what
+could not be asked for is not asked for later: its absence is the message.
+"""
+
+import itertools
+from collections import deque
+from urllib.parse import urlsplit, urlunsplit
+
+from supervisor.config.model import Config
+from supervisor.ipc.log_line import Log
+from supervisor.notifier.order import Ping, Result
+from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.notifications.notifier_client import Post
+from supervisor.scheduler.runs.end_reason import Verdict
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.retry import RETRIED_REASONS
+from supervisor.scheduler.runs.run_observer import Attendant
+
+_EVERY_MS = 60_000
+_MOST_OPEN = 1000
+_MOST_WAITING = 100
+_DAEMON = "daemon"
+
+
+def with_suffix(url: str, suffix: str) -> str:
+    """The URL with something at the end of its path."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{suffix}"))
+
+
+class Heartbeats(Attendant):
+    """Those of tasks, and the daemon's own."""
+
+    def __init__(self, loop: Loop, committer: Committer, post: Post, config: Config, log: Log) -> None:
+        self._loop = loop
+        self._committer = committer
+        self._post = post
+        self._log = log
+        self._numbers = itertools.count()
+        self._failing: set[str] = set()
+        """Of whom the log says so."""
+        self._waiting: dict[str, deque[str]] = {}
+        """Of each with one under way, what comes then: a start that arrives after its end looks like a hanging run."""
+        self._url: str | None = None
+        self._timer: Timer | None = None
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Go by another configuration."""
+        before, self._url = self._url, config.daemon.heartbeat
+        if before == self._url:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._url is not None:
+            self._beat()
+
+    def _beat(self) -> None:
+        """The daemon is well when its loop comes here and its store takes something."""
+        self._timer = self._loop.after(_EVERY_MS, self._beat)
+        url = self._url
+        if url is None:
+            return
+        change = Change(self._loop.now_ms(), lambda _error: True)
+        change.then(lambda: self._ping(_DAEMON, url))
+        self._committer.commit(change)
+
+    def run_began(self, run: LiveRun) -> None:
+        """See :class:`Attendant`."""
+        self._tell(run, "start")
+
+    def run_over(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:
+        """See :class:`Attendant`."""
+        if verdict.succeeded:
+            self._tell(run, None)
+        elif verdict.reason in RETRIED_REASONS and not again:
+            self._tell(run, "fail")
+
+    def _tell(self, run: LiveRun, suffix: str | None) -> None:
+        task = run.unit.task
+        if task is not None and task.heartbeat is not None:
+            self._ping(task.name, task.heartbeat if suffix is None else with_suffix(task.heartbeat, suffix))
+
+    def _ping(self, name: str, url: str) -> None:
+        waiting = self._waiting.get(name)
+        if len(self._post) >= _MOST_OPEN or (waiting is not None and len(waiting) >= _MOST_WAITING):
+            self._heard(name, Result("too many others are waiting"))
+        elif waiting is not None:
+            waiting.append(url)
+        else:
+            self._waiting[name] = deque()
+            self._ask(name, url)
+
+    def _ask(self, name: str, url: str) -> None:
+        order = Ping(key=f"ping/{next(self._numbers)}", url=url)
+        self._post.give(order, lambda result: self._asked(name, result))
+
+    def _asked(self, name: str, result: Result) -> None:
+        self._heard(name, result)
+        waiting = self._waiting[name]
+        if waiting:
+            self._ask(name, waiting.popleft())
+        else:
+            del self._waiting[name]
+
+    def _heard(self, name: str, result: Result) -> None:
+        if result.error is None:
+            if name in self._failing:
+                self._failing.discard(name)
+                self._log.info(f"{name}: its heartbeat URL answers again")
+        elif name not in self._failing:
+            self._failing.add(name)
+            self._log.warning(f"{name}: its heartbeat URL cannot be reached: {result.error}")

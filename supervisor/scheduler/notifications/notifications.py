@@ -1,0 +1,412 @@
+"""Notifications: what people should hear of, stored and announced with the change that it belongs to.
+
+The same transaction stores what is to be delivered to whom, so that nothing is forgotten between the two. The kinds are
+in :mod:`supervisor.config.notification_kinds`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from store import deliveries, notifications
+from store.database import Database
+from store.deliveries import Delivery
+from store.notifications import Notification
+from store.runs.ids import new_ulid
+from store.tasks import update_task
+from supervisor.config import notification_kinds
+from supervisor.config.files.stamps import has_same_zone
+from supervisor.config.model import Config, Task
+from supervisor.config.value_types.durations import format_duration
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import stamp
+from supervisor.scheduler.database.commits import Change, Told
+from supervisor.scheduler.notifications.routes import Fact, Target, targets
+from supervisor.scheduler.notifications.wording import body_of, title_of
+from supervisor.scheduler.runs.end_reason import Verdict
+from supervisor.scheduler.runs.live_units import LiveRun, Roll, ServiceInstance, Unit
+from supervisor.scheduler.runs.retry import RETRIED_REASONS, tried_again
+
+MOST_WAITING = 1000
+"""Messages of one notifier; beyond that the oldest go."""
+TOO_MANY = f"more than {MOST_WAITING} messages were waiting"
+_MISSED_REASONS = {
+    "missed": "had no run: the daemon was not running, or the host slept",
+    "queue_full": "had no run: too many were waiting",
+    "skipped": "had no run: another one was running or waiting",
+}
+"""By end reason, what became of an instant that is no run."""
+_SILENT_LISTED = 10
+_TITLES = {notification_kinds.RUN_TIMEOUT: "timed out", notification_kinds.RUN_CRASHED: "crashed"}
+
+
+class Notices:
+    """Raises notifications and marks them."""
+
+    def __init__(self, config: Config) -> None:
+        self.configure(config)
+        self.on_queued: Callable[[dict[str, int]], None] = lambda _lost: None
+        """Called when there is something to be delivered, with the number of messages that made room, by notifier."""
+
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        self._settings = config.notify
+        self._routes = config.routes
+        self._notifiers = frozenset(config.notifiers)
+        self._zone = config.daemon.timezone
+        self._told_of_success = any(notification_kinds.RUN_SUCCEEDED in route.match.kinds for route in config.routes)
+
+    def notify(
+        self,
+        change: Change,
+        kind: str,
+        severity: str,
+        title: str,
+        body: str,
+        *,
+        task_name: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Tell people of something; a repeat (same kind and task) within ``coalesce_window`` only raises the count.
+
+        Args:
+            change: what it is stored with.
+            kind: see :mod:`supervisor.config.notification_kinds`.
+            severity: ``info``, ``warn`` or ``error``.
+            title: one line.
+            body: more, as plain text; of repeats the last.
+            task_name: which task or service it is about.
+            run_id: which run it is about.
+        """
+        self._tell(change, Fact(kind=kind, severity=severity, task=task_name), title, body, run_id=run_id)
+
+    def _tell(
+        self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
+    ) -> None:
+        """`listed`: it is not only for those to whom it is delivered."""
+        draft = Notification(
+            id=new_ulid(change.now_ms),
+            kind=fact.kind,
+            severity=fact.severity,
+            title=title,
+            body=body,
+            task_name=fact.task,
+            run_id=run_id,
+            times=1,
+            created_at=change.now_ms,
+            last_occurred_at=change.now_ms,
+        )
+        if listed:
+            change.tell(lambda db: self._raise(db, draft))
+        if not self._notifiers:
+            return
+        reached = targets(fact, self._routes, self._zone, change.now_ms)
+        found = [one for one in reached if one.notifier in self._notifiers]
+        if found or fact.kind in notification_kinds.RECOVERIES:
+            queued: list[dict[str, int] | None] = []
+            change.write(lambda db: queued.append(self._queue(db, draft, found)))
+
+            def stored() -> None:
+                if queued[-1] is not None:
+                    self.on_queued(queued[-1])
+
+            change.then(stored)
+
+    def _queue(self, db: Database, draft: Notification, found: Sequence[Target]) -> dict[str, int] | None:
+        """Store what is to be delivered; returns what was dropped for it, by notifier, or None: there was nothing."""
+        settings, task = self._settings, draft.task_name or ""
+        over = notification_kinds.RECOVERIES.get(draft.kind)
+        told = set() if over is None else deliveries.end_of_trouble(db, over, task)
+        lost: dict[str, int] | None = None
+        for one in found:
+            if one.only_if_told and one.notifier not in told:
+                continue
+            if over is None and not deliveries.tell(
+                db, one.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms
+            ):
+                continue
+            deliveries.add(db, _delivery(draft, one), settings.digest_ms)
+            lost = {} if lost is None else lost
+            dropped = deliveries.overflow(db, one.notifier, MOST_WAITING)
+            if dropped:
+                if draft.kind != notification_kinds.DELIVERY_FAILED:
+                    lost[one.notifier] = dropped
+                deliveries.count_lost(db, one.notifier, dropped, TOO_MANY, draft.created_at)
+        return lost
+
+    def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        """A run ended, and nobody had asked for it. Of services, those that are given up are told of instead."""
+        if not isinstance(run.definition, Task):
+            if verdict.succeeded:
+                self._tell_success(run, verdict, change)
+        elif verdict.succeeded:
+            self._succeeded(run, verdict, change)
+        elif verdict.reason in RETRIED_REASONS:
+            self._failed(run, run.definition, verdict, change)
+
+    def _failed(self, run: LiveRun, task: Task, verdict: Verdict, change: Change) -> None:
+        unit = run.unit
+        again = run.attempt < task.retry_attempts and tried_again(task.retry_on, verdict.reason, verdict.exit_code)
+        unit.failed_attempts += 1
+        unit.failures += not again
+        self._count(unit, change)
+        kind = notification_kinds.OF_REASON.get(verdict.reason, notification_kinds.RUN_FAILED)
+        fact = Fact(
+            kind=kind,
+            severity=notification_kinds.OF_KIND[kind],
+            task=task.name,
+            final=not again,
+            failures=unit.failures + again,
+            attempts=unit.failed_attempts,
+            named=unit.definition.notify_on_failure,
+        )
+        attempts = f", as did {run.attempt} before it" if run.attempt else ""
+        more = " It is tried again." if again else ""
+        body = f"The run {run.id} ended: {verdict.text}{attempts}.{more}"
+        self._tell(change, fact, f"{task.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again)
+
+    def _succeeded(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        unit = run.unit
+        name, body = unit.name, f"The run {run.id} ended: {verdict.text}."
+        if unit.failed_attempts:
+            failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
+            self._count(unit, change)
+            fact = Fact(
+                kind=notification_kinds.RUN_RECOVERED,
+                severity="info",
+                task=name,
+                named=unit.definition.notify_on_failure,
+            )
+            before = f"{counted(failures, 'run')} before it had failed"
+            text = f"{body} {before}." if failures else body
+            self._tell(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
+        self._tell_success(run, verdict, change)
+
+    def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        name, named = run.unit.name, run.unit.definition.notify_on_success
+        if named or self._told_of_success:
+            fact = Fact(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
+            self._tell(change, fact, f"{name} succeeded", f"The run {run.id} ended: {verdict.text}.", run_id=run.id)
+
+    @staticmethod
+    def _count(unit: Unit, change: Change) -> None:
+        numbers = {"failures": unit.failures, "failed_attempts": unit.failed_attempts}
+        change.write(lambda db: update_task(db, unit.name, **numbers))
+
+    def run_refused(self, run: LiveRun, reason: str, change: Change, missed_count: int | None = None) -> None:
+        """An instant of a schedule, or several, did not become a run."""
+        fate = _MISSED_REASONS.get(reason)
+        if fate is None or run.trigger != "cron":
+            return
+        fact = Fact(
+            kind=notification_kinds.RUN_MISSED,
+            severity="warn",
+            task=run.unit.name,
+            named=run.unit.task.notify_on_missed if run.unit.task is not None else (),
+        )
+        when = "" if run.scheduled_at is None else f" of {stamp(run.scheduled_at)}"
+        what = f"{missed_count} times of its schedule" if missed_count else f"The time{when} of its schedule"
+        self._tell(change, fact, f"{run.unit.name} did not run", f"{what} {fate}.", run_id=run.id)
+
+    def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
+        """A run takes longer than it should."""
+        text = f"The run {run.id} has been running for more than {format_duration(limit_ms)}. It goes on."
+        self._about_live(notification_kinds.RUN_SLOW, run, f"{run.unit.name} takes long", text, change)
+
+    def run_silent(self, run: LiveRun, limit_ms: int, change: Change) -> None:
+        """A run prints nothing."""
+        text = f"The run {run.id} has printed nothing for {format_duration(limit_ms)}. It goes on."
+        self._about_live(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
+
+    def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
+        named = run.unit.definition.notify_on_failure
+        fact = Fact(kind=kind, severity=notification_kinds.OF_KIND[kind], task=run.unit.name, named=named)
+        self._tell(change, fact, title, text, run_id=run.id)
+
+    def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
+        """The daemon has begun, and it is not the first one on this data directory."""
+        how = "It had been shut down." if orderly else "It had not been shut down: it died, or the host went down."
+        self.notify(
+            change, notification_kinds.DAEMON_RESTARTED, "info" if orderly else "warn", "The daemon runs again", how
+        )
+
+    def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
+        """Messages are given up. Their notifier is not asked to tell of that."""
+        fact = Fact(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
+        messages = "1 message" if number == 1 else f"{number} messages"
+        text = f"{messages} could not be delivered by {notifier}: {why}."
+        self._tell(change, fact, f"The notifier {notifier} does not deliver", text)
+
+    def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
+        """A service is given up, because of this instance."""
+        text = f"Instance {instance.index} ended {instance.failures} times in a row before it was healthy."
+        named = unit.definition.notify_on_failure
+        fact = Fact(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
+        self._tell(change, fact, f"{unit.name} is given up", text, run_id=run_id)
+
+    def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
+        """All instances of a service that was given up are well again."""
+        named = unit.definition.notify_on_failure
+        fact = Fact(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
+        text = f"It had been given up for {(change.now_ms - since) // 1000} s."
+        self._tell(change, fact, f"{unit.name} is back", text)
+
+    def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
+        """An instance did not become ready again, so the restart went no further."""
+        self.notify(
+            change,
+            notification_kinds.SERVICE_ROLLING,
+            "error",
+            f"The rolling restart of {unit.name} failed",
+            f"Instance {roll.index} is {instance.state.shown}; {roll.end - roll.index - 1} of {roll.end} instances"
+            " were not restarted.",
+            task_name=unit.name,
+        )
+
+    def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
+        """The output of a run is not kept."""
+        self.notify(
+            change,
+            notification_kinds.LOG_DISK_PRESSURE,
+            "warn",
+            f"Output of {run.unit.name} is dropped",
+            f"The log of the run {run.id} takes nothing: {reason}.",
+            task_name=run.unit.name,
+            run_id=run.id,
+        )
+
+    def config_stale(self, config: Config, change: Change) -> None:
+        """The configuration in force is not what its files and the host's time zone would make."""
+        title = "The configuration has changed"
+        text = (
+            f"{config.path}, or a file that it includes, is not what it was when it was read. It holds after a reload."
+        )
+        if not has_same_zone(config):
+            title = "The time zone of the host has changed"
+            text = (
+                f"It is not {config.host_zone} any more. Commands see the new one, schedules follow it after a reload."
+            )
+        self.notify(change, notification_kinds.CONFIG_STALE, "info", title, text)
+
+    def database_failing(self, why: str, change: Change) -> None:
+        """Nothing can be stored."""
+        self.notify(change, notification_kinds.DATABASE_FAILING, "error", "The database cannot be written", why)
+
+    def database_restored(self, text: str, change: Change, title: str) -> None:
+        """The database was damaged or gone, and the daemon did something about it."""
+        self.notify(change, notification_kinds.DATABASE_RESTORED, "error", title, text)
+
+    def disk_full(self, why: str, change: Change) -> None:
+        """The reserve of the database is used up, or cannot be made."""
+        self.notify(change, notification_kinds.DISK_FULL, "error", "The disk is full", why)
+
+    def disk_recovered(self, directory: str, change: Change) -> None:
+        """It is there again."""
+        text = f"The disk with {directory} has room again for what is kept free for the database."
+        self.notify(change, notification_kinds.DISK_RECOVERED, "info", "The disk has room again", text)
+
+    def memory(self, change: Change, *, short: bool) -> None:
+        """The supervisor gets no more memory, or does again."""
+        if short:
+            text = "The supervisor gets no more memory. What runs goes on, and nothing starts."
+            self.notify(change, notification_kinds.MEMORY_SHORT, "error", "There is no memory left", text)
+        else:
+            text = "The supervisor gets memory again. What is to run starts."
+            self.notify(change, notification_kinds.MEMORY_RECOVERED, "info", "There is memory again", text)
+
+    def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
+        """The clock was set back, and these tasks (name, when it runs again) wait until it has caught up."""
+        listed = "".join(f"\n{name} runs again at {stamp(at)}." for name, at in silent[:_SILENT_LISTED])
+        more = len(silent) - _SILENT_LISTED
+        rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
+        text = f"What has run does not run twice, so {counted(len(silent), 'task')} will not run until then:"
+        self.notify(
+            change,
+            notification_kinds.CLOCK_SET_BACK,
+            "warn",
+            "The clock was set back, and tasks are silent",
+            text + listed + rest,
+        )
+
+    def clock_doubted(self, step_ms: int, until_ms: int, change: Change) -> None:
+        """The clock was set by more than a day, and is not believed yet."""
+        where = "forward" if step_ms > 0 else "back"
+        text = (
+            f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by its age before"
+            f" {stamp(until_ms)}, if the clock stays so. If it is right: ringward trust-clock."
+        )
+        self.notify(change, notification_kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
+
+    def _raise(self, db: Database, draft: Notification) -> Told:
+        before = notifications.unread_count(db)
+        stored = notifications.notify(
+            db, draft, window_ms=self._settings.coalesce_window_ms, keep=self._settings.history_keep
+        )
+        event = "notification.created" if stored.id == draft.id else "notification.updated"
+        return [(event, {"notification": _shown(stored)}), *_count(db, before)]
+
+    @staticmethod
+    def mark(change: Change, notification_id: str, *, read: bool) -> None:
+        """Mark one as read, or as unread."""
+
+        def marked(db: Database) -> Told:
+            before = notifications.unread_count(db)
+            if not notifications.mark(db, notification_id, change.now_ms if read else None):
+                return []
+            stored = notifications.get(db, notification_id)
+            if stored is None:
+                return []
+            return [("notification.updated", {"notification": _shown(stored)}), *_count(db, before)]
+
+        change.tell(marked)
+
+    @staticmethod
+    def mark_all(change: Change) -> None:
+        """Mark all as read, which is one event however many they are."""
+
+        def marked(db: Database) -> Told:
+            before = notifications.unread_count(db)
+            notifications.mark_all(db, change.now_ms)
+            return _count(db, before)
+
+        change.tell(marked)
+
+
+def _count(db: Database, before: int) -> Told:
+    now = notifications.unread_count(db)
+    return [] if now == before else [("notification.unreadCountChanged", {"count": now})]
+
+
+def _shown(stored: Notification) -> dict[str, Any]:
+    """As the API shows it."""
+    shown = {
+        "id": stored.id,
+        "kind": stored.kind,
+        "severity": stored.severity,
+        "title": stored.title,
+        "body": stored.body,
+        "taskName": stored.task_name,
+        "runId": stored.run_id,
+        "count": stored.times,
+        "createdAt": stamp(stored.created_at),
+        "lastOccurredAt": stamp(stored.last_occurred_at),
+        "readAt": None if stored.read_at is None else stamp(stored.read_at),
+    }
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def _delivery(draft: Notification, target: Target) -> Delivery:
+    """The message for one notifier."""
+    return Delivery(
+        seq=0,
+        notifier=target.notifier,
+        kind=draft.kind,
+        severity=draft.severity,
+        title=title_of(draft.title),
+        body=body_of(draft.body),
+        task_name=draft.task_name,
+        run_id=draft.run_id,
+        created_at=draft.created_at,
+        due_at=draft.created_at if target.until is None else target.until,
+        held=target.until is not None,
+        attempts=0,
+    )

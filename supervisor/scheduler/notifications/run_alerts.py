@@ -1,0 +1,85 @@
+"""Runs that take too long, and runs that print nothing: people hear of them while they go on."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from logring.errors import LogError
+from logring.paths import ring_path
+from logring.reader import LogReader
+from supervisor.ipc.messages import Boot
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.end_reason import Verdict
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.run_observer import Attendant
+
+_MIN_WAIT_MS = 100
+
+
+class Alerts(Attendant):
+    """Timers for the runs whose definitions have ``max_duration_alert`` or ``silence_alert``.
+
+    Args:
+        commit: stores a change.
+    """
+
+    def __init__(self, loop: Loop, boot: Boot, notices: Notices, commit: Callable[[Change], None]) -> None:
+        self._loop = loop
+        self._runtime_dir = boot.runtime_dir
+        self._notices = notices
+        self._commit = commit
+        self._slow: dict[str, Timer] = {}
+        self._silent: dict[str, Timer] = {}
+
+    def run_goes_on(self, run: LiveRun, started_at: int) -> None:
+        """See :class:`Attendant`."""
+        slow_ms, quiet_ms = run.definition.max_duration_alert_ms, run.definition.silence_alert_ms
+        if slow_ms is not None:
+            self._watch_duration(run, started_at, slow_ms)
+        if quiet_ms is not None:
+            self._watch_output(run, started_at, quiet_ms)
+
+    def run_over(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
+        """See :class:`Attendant`."""
+        for timers in (self._slow, self._silent):
+            timer = timers.pop(run.id, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _watch_duration(self, run: LiveRun, started_at: int, limit_ms: int) -> None:
+        # A scheduler that finds the run later tells again, which is one notification.
+        left = max(0, started_at + limit_ms - self._loop.now_ms())
+        self._slow[run.id] = self._loop.after(left, lambda: self._takes_long(run, limit_ms))
+
+    def _takes_long(self, run: LiveRun, limit_ms: int) -> None:
+        change = Change(self._loop.now_ms())
+        self._notices.run_slow(run, limit_ms, change)
+        self._commit(change)
+
+    def _watch_output(self, run: LiveRun, since: int, limit_ms: int) -> None:
+        left = min(limit_ms, max(_MIN_WAIT_MS, since + limit_ms - self._loop.now_ms()))
+        self._silent[run.id] = self._loop.after(left, lambda: self._look(run, since, limit_ms))
+
+    def _look(self, run: LiveRun, since: int, limit_ms: int) -> None:
+        now_ms = self._loop.now_ms()
+        last = max(since, self._last_output(run))
+        if now_ms - last >= limit_ms:
+            change = Change(now_ms)
+            self._notices.run_silent(run, limit_ms, change)
+            self._commit(change)
+            last = now_ms
+        self._watch_output(run, last, limit_ms)
+
+    def _last_output(self, run: LiveRun) -> int:
+        """When the run printed last, ms since the epoch; 0: it has not, or nobody can tell."""
+        reader = LogReader(ring_path(self._runtime_dir, run.id), None)
+        with suppress(LogError, OSError):
+            try:
+                lines = reader.head().lines
+                page = reader.read(lines - 1, 1) if lines else None
+                times = [one.ts for one in reader.pending()]
+                return max([*times, *(line.ts for line in page.lines)] if page else times, default=0)
+            finally:
+                reader.close()
+        return 0

@@ -1,0 +1,90 @@
+"""The files of the configuration: read and watched in a thread of their own.
+
+A network file system that hangs, or ten thousand schedules that have to be checked, hold up no timer and no run.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from supervisor.config.files.stamps import is_current
+from supervisor.config.model import Config
+from supervisor.scheduler.loop.loop import Loop
+
+T = TypeVar("T")
+
+_LOOK_S = 2.0
+
+
+class _Work(NamedTuple):
+    function: Callable[[], Any]
+    done: Callable[[Any], None]
+
+
+class ConfigFiles:
+    """Does one piece of work after the other; looks every two seconds whether a file has changed.
+
+    Args:
+        config: what was made of the files that are to be watched.
+        stale: whether it is known already that they have changed.
+    """
+
+    def __init__(self, loop: Loop, config: Config, *, stale: bool) -> None:
+        self._config = config
+        self._stale = stale
+        self.on_stale: Callable[[], None] = lambda: None
+        """Called once, from the loop, when they have changed."""
+        self._todo: SimpleQueue[_Work] = SimpleQueue()
+        self._finished: deque[Callable[[], None]] = deque()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        loop.watch(self._bell, lambda _mask: self._drain())
+        threading.Thread(target=self._work, name="configuration", daemon=True).start()
+
+    def submit(self, function: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Have `function` called in the thread, then `done` from the loop with its result or exception."""
+        self._todo.put(_Work(function, done))
+
+    def follow(self, config: Config) -> None:
+        """Watch the files of another configuration from now on, which has just been read."""
+        self._config = config
+        self._stale = False
+
+    def _work(self) -> None:
+        look_at_s = time.monotonic() + _LOOK_S
+        while True:
+            try:
+                work = self._todo.get(timeout=max(0.0, look_at_s - time.monotonic()))
+            except Empty:
+                self._look(self._config)
+                look_at_s = time.monotonic() + _LOOK_S
+                continue
+            result: Any
+            try:
+                result = work.function()
+            except Exception as err:  # noqa: BLE001 - whatever the work raises is its result
+                result = err
+            self._finish(lambda work=work, result=result: work.done(result))  # type: ignore[misc]
+
+    def _look(self, config: Config) -> None:
+        if not self._stale and not is_current(config):
+            self._finish(lambda: self._changed(config))
+
+    def _changed(self, config: Config) -> None:
+        if config is self._config and not self._stale:  # it was not read again meanwhile
+            self._stale = True
+            self.on_stale()
+
+    def _finish(self, tell: Callable[[], None]) -> None:
+        self._finished.append(tell)
+        os.eventfd_write(self._bell, 1)
+
+    def _drain(self) -> None:
+        with suppress(BlockingIOError):  # EAGAIN: not rung since the last time
+            os.eventfd_read(self._bell)
+        while self._finished:
+            self._finished.popleft()()

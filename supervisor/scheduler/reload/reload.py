@@ -1,0 +1,383 @@
+"""Reading the configuration again and applying what differs, while everything else goes on.
+
+::
+
+    files -> read, checked, settled (thread) -> plan -> copied -> stored -> memory -> stored -> answer
+             nothing is changed until here ------^
+
+One reload at a time. The copy of the configuration in force comes first: a scheduler that dies later is followed by one
+that goes on from that copy, compares it with what runs, and so completes the reload. The first transaction has the
+definitions: when it cannot be stored, nothing was done, and the copy is that of before again. Then memory follows, and
+the second transaction has what that ends or starts.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from store.meta import set_meta
+from store.tasks import forget_missing, update_task, upsert_task
+from supervisor.config.diff import Difference, Effect, UnitChange, diff
+from supervisor.config.files.stamps import has_same_zone
+from supervisor.config.load import load
+from supervisor.config.model import Config, Service, Task
+from supervisor.config.problems import ConfigError, Problem
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
+from supervisor.scheduler.control.control_socket import Reply, done, refused
+from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.reload import last_good
+from supervisor.scheduler.reload.config_files import ConfigFiles
+from supervisor.scheduler.reload.daemon_settings import feasible, for_the_api, settle, unchangeable
+from supervisor.scheduler.reload.reload_report import Report, report, summary
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, Keeper
+
+_SLICE = 200
+"""So many tasks are redefined without a look at the clock."""
+INFO = "info"
+"""Name in the store of what the daemon tells about its configuration."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A configuration and the boot settings that it comes to."""
+
+    config: Config
+    boot: Boot
+
+
+def read_again(path: str, boot: Boot) -> Settled:
+    """Read the configuration for a daemon that runs with `boot`.
+
+    Raises:
+        ConfigError: it is not valid.
+        CannotChange: it is, but it asks for what needs another daemon.
+    """
+    config = load(path)
+    wanted = settle(config, boot)
+    problems = unchangeable(config, boot, wanted)
+    if problems:
+        raise CannotChange(problems)
+    return Settled(config, feasible(boot, wanted))
+
+
+class CannotChange(ConfigError):
+    """The configuration is valid, but part of it cannot come into force in a daemon that runs."""
+
+
+class _Request(NamedTuple):
+    by: str
+    dry_run: bool
+    reply: Reply
+
+
+class _Found(NamedTuple):
+    """What was read, and what is to be stored of it: all that takes long when there are thousands of tasks."""
+
+    new: Settled
+    difference: Difference
+    texts: dict[tuple[str, str], str]
+    """Definitions by name and kind."""
+
+
+class Reloader:
+    """Has the configuration that is in force, and brings others into force.
+
+    Args:
+        files: where the configuration is read and watched.
+        units: all that is configured; the same object for everybody.
+        info: what the daemon tells about its configuration; the same object for everybody.
+        apply: called with what came into force, besides tasks and services.
+        settled: the configuration in force, and the boot settings.
+        leaving: tasks that are not configured any more and of which there are runs, by name.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        engine: Engine,
+        keeper: Keeper,
+        timetable: Timetable,
+        notices: Notices,
+        files: ConfigFiles,
+        units: dict[str, Unit],
+        info: dict[str, Any],
+        log: Log,
+        *,
+        apply: Callable[[Settled, Difference], None],
+        settled: Settled,
+        leaving: Mapping[str, Unit],
+    ) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._keeper = keeper
+        self._timetable = timetable
+        self._notices = notices
+        self._files = files
+        self._units = units
+        self._info = info
+        self._log = log
+        self._apply = apply
+        self._settled = settled
+        self._requests: deque[_Request] = deque()
+        self._leaving = dict(leaving)
+        """Tasks that left the configuration while runs of theirs went on."""
+        files.on_stale = self._stale
+
+    def command(self, arguments: dict[str, Any], reply: Reply) -> None:
+        """The operation of ``control.sock``."""
+        self.reload(reply, by=arguments["by"], dry_run=bool(arguments["dry_run"]))
+
+    def reload(self, reply: Reply, *, by: str, dry_run: bool = False) -> None:
+        """Read the files, and apply what differs.
+
+        Args:
+            reply: called with the report when all is stored, or with the refusal: 422 the configuration is not valid,
+                409 it cannot come into force while the daemon runs, 503 nothing was done.
+            by: who asks.
+            dry_run: only say what would be done.
+        """
+        self._requests.append(_Request(by, dry_run, reply))
+        if len(self._requests) == 1:
+            self._next()
+
+    def _stale(self) -> None:
+        self._info["config_stale"] = True
+        path = self._settled.config.path
+        if has_same_zone(self._settled.config):
+            self._log.warning(f"{path} or a file that belongs to it has changed; it holds after a reload")
+        else:
+            before = self._settled.config.host_zone
+            self._log.warning(f"the time zone of the host is not {before} any more; schedules follow it after a reload")
+        change = self._engine.change()
+        self._store_info(change)
+        change.announce("config.stale", {"path": path})
+        self._notices.config_stale(self._settled.config, change)
+        self._engine.commit(change)
+
+    # One request, step by step.
+
+    def _next(self) -> None:
+        now = self._settled
+        self._files.submit(lambda: _compared(now, read_again(now.config.path, now.boot)), self._was_read)
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        self._requests.popleft().reply(answer)
+        if self._requests:
+            self._next()
+
+    def _was_read(self, found: _Found | BaseException) -> None:
+        request = self._requests[0]
+        if isinstance(found, ConfigError):
+            self._refuse(request, found)
+        elif isinstance(found, BaseException):
+            self._log.error(f"the configuration cannot be read: {found!r}")
+            self._answer(refused(503, f"The configuration cannot be read: {found}"))
+        elif self._engine.ending:
+            self._answer(refused(503, "The daemon is shutting down"))
+        else:
+            self._plan(request, found)
+
+    def _refuse(self, request: _Request, error: ConfigError) -> None:
+        if not request.dry_run:
+            self._log.error(f"the configuration is not reloaded ({request.by}), that of before stays in force:")
+            for line in str(error).split("\n"):
+                self._log.error(line)
+        count = len(error.problems)
+        problems = "1 problem" if count == 1 else f"{count} problems"
+        errors = [_error(problem) for problem in error.problems]
+        if isinstance(error, CannotChange):
+            self._answer(refused(409, f"The configuration needs a restart of the daemon: {problems}", errors))
+        else:
+            self._answer(refused(422, f"The configuration is not valid: {problems}", errors))
+
+    def _plan(self, request: _Request, read: _Found) -> None:
+        new, difference, texts = read
+        replaces_api = for_the_api(self._settled.boot, new.boot)
+        found = report(difference, self._units, replaces_api=replaces_api)
+        if request.dry_run:
+            self._answer(done(**found))
+            return
+
+        def given_up(error: BaseException) -> bool:
+            self._keep(self._settled, applied=True)
+            self._answer(refused(503, f"The database cannot be written: {error}"))
+            return True
+
+        def store() -> None:
+            change = self._engine.change(given_up)
+            self._store_definitions(new.config, difference, texts, change)
+            # There is something to do in any case, so the effect comes.
+            change.then(lambda: self._bring_into_force(request, new, difference, found))
+            self._engine.commit(change)
+
+        self._keep(new, applied=False, then=store)
+
+    def _keep(self, settled: Settled, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
+        """Have the copy of the configuration in force written, and go on in any case."""
+
+        def kept(error: BaseException | None) -> None:
+            if error is not None:
+                self._log.warning(f"the copy of the configuration cannot be written: {error}")
+            then()
+
+        self._files.submit(partial(last_good.keep, settled.config, settled.boot, applied=applied), kept)
+
+    def applied(self) -> None:
+        """The root has the settings of the configuration in force: the next scheduler leaves them as they are."""
+        self._keep(self._settled, applied=True)
+
+    def _store_definitions(
+        self, config: Config, difference: Difference, texts: dict[tuple[str, str], str], change: Change
+    ) -> None:
+        for (name, kind), text in texts.items():
+            change.write(partial(upsert_task, name=name, kind=kind, definition=text))
+        for changed in difference.changed:
+            if changed.has(Effect.SCHEDULE):
+                self._store_mark(self._units[changed.new.name], change)
+        if difference.removed:
+            names = [*config.tasks, *config.services]
+            change.write(lambda db: forget_missing(db, names))
+        for before, _after in difference.turned:
+            name = before.name
+            change.write(lambda db, name=name: update_task(db, name, paused=False, next_run_at=None))  # type: ignore[misc]
+
+    def _store_mark(self, unit: Unit, change: Change) -> None:
+        """What the new schedule would have had before does not count, whoever goes on with it."""
+        self._timetable.fire_due(unit)
+        mark = max(unit.last_instant or 0, change.now_ms)
+        change.write(lambda db: update_task(db, unit.name, last_instant=mark))
+
+    def _bring_into_force(self, request: _Request, new: Settled, difference: Difference, found: Report) -> None:
+        """First tasks that changed, of which there may be thousands, in slices: nobody waits for all of them."""
+        tasks = [changed for changed in difference.changed if isinstance(changed.new, Task)]
+        slices = iter([tasks[at : at + _SLICE] for at in range(0, len(tasks), _SLICE)] or [[]])
+
+        def go_on(some: list[UnitChange]) -> None:
+            if self._engine.ending:
+                self._answer(refused(503, "The daemon is shutting down"))
+                return
+            change = self._engine.change()
+            for changed in some:
+                self._redefine(self._units[changed.new.name], changed, change)
+            following = next(slices, None)
+            if following is None:
+                self._complete(request, new, difference, found, change)
+            else:
+                self._loop.after(0, lambda: go_on(following))
+                self._engine.commit(change)
+
+        go_on(next(slices))
+
+    def _complete(self, request: _Request, new: Settled, difference: Difference, found: Report, change: Change) -> None:
+        """All that is left to do, as part of a change."""
+        for gone in (*difference.removed, *(before for before, _after in difference.turned)):
+            self._remove(self._units.pop(gone.name), change)
+        for changed in difference.changed:
+            if isinstance(changed.new, Service):
+                self._redefine(self._units[changed.new.name], changed, change)
+        for added in (*difference.added, *(after for _before, after in difference.turned)):
+            self._add(added, change)
+        self._keeper.holding.look_at_all(change)
+        for unit in self._starting(difference):
+            self._keeper.start_needed(unit, change)
+        self._settled = new
+        self._files.follow(new.config)
+        config = new.config
+        self._info.update(
+            config_loaded_at=change.now_ms,
+            config_warnings=[],
+            config_stale=False,
+            timezone=config.daemon.timezone,
+            tasks=len(config.tasks),
+            services=len(config.services),
+            undo_window_ms=config.storage.undo_window_ms,
+        )
+        self._store_info(change)
+        names = {kind: found[kind] for kind in ("added", "removed")}
+        change.announce(
+            "config.reloaded", {**names, "changed": [one["name"] for one in found["changed"]], "by": request.by}
+        )
+        self._log.info(f"the configuration was reloaded ({request.by}): {summary(found)}")
+        change.then(lambda: self._end(new, difference, found))
+        self._engine.commit(change)
+
+    def _starting(self, difference: Difference) -> list[Unit]:
+        """Services that start, or start again."""
+        again = (changed.new for changed in difference.changed if changed.has(Effect.RESTART))
+        new = (*difference.added, *(after for _before, after in difference.turned), *again)
+        units = [self._units[one.name] for one in new if isinstance(one, Service)]
+        return [unit for unit in units if not unit.stopped]
+
+    def _end(self, new: Settled, difference: Difference, found: Report) -> None:
+        self._apply(new, difference)
+        self.applied()
+        self._answer(done(**found))
+
+    def _store_info(self, change: Change) -> None:
+        info = dict(self._info)
+        change.write(lambda db: set_meta(db, INFO, info))
+
+    # Tasks and services.
+
+    def _remove(self, unit: Unit, change: Change) -> None:
+        unit.configured = False
+        if unit.service is not None:
+            self._keeper.remove(unit, change)
+            change.write(lambda db: update_task(db, unit.name, rolling=None, fatal_since=None))
+            return
+        self._timetable.end(unit)
+        waiting: list[LiveRun] = [*unit.queue, *unit.waiting.values()]
+        for run in waiting:
+            self._engine.stop(run, change, by=NOT_CONFIGURED)
+        self._leaving = {name: one for name, one in self._leaving.items() if one.active}
+        if unit.active:
+            self._leaving[unit.name] = unit
+
+    def _redefine(self, unit: Unit, changed: UnitChange, change: Change) -> None:
+        definition = changed.new
+        if isinstance(definition, Service):
+            self._keeper.replace(unit, definition, change)
+            return
+        self._timetable.redefine(unit, definition, change)
+        self._engine.promote(unit, change)
+
+    def _add(self, definition: Task | Service, change: Change) -> None:
+        unit = self._units[definition.name] = Unit(definition)
+        if isinstance(definition, Service):
+            self._keeper.add(unit, change)
+            return
+        leaving = self._leaving.pop(unit.name, None)
+        for run in [] if leaving is None else leaving.active.values():
+            # They count as the task's again, so that it does not run more often than it may.
+            run.unit = unit
+            unit.active[run.id] = run
+        self._timetable.begin([unit])
+
+
+def _compared(now: Settled, new: Settled) -> _Found:
+    difference = diff(now.config, new.config)
+    definitions = (
+        *difference.added,
+        *(changed.new for changed in difference.changed),
+        *(after for _before, after in difference.turned),
+    )
+    return _Found(new, difference, {(one.name, one.kind): definition_text(one) for one in definitions})
+
+
+def _error(problem: Problem) -> dict[str, Any]:
+    text = str(problem)
+    place = problem.file
+    for number in (problem.line, problem.column):
+        if number is not None:
+            place += f":{number}"
+    location = f"{place}: {problem.key}" if problem.key else place
+    return {"location": location, "message": text.removeprefix(f"{location}: "), "value": problem.to_dict()}

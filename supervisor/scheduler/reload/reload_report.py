@@ -1,0 +1,127 @@
+"""What a reload does, in words: for whoever asks, before it is done or after. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from supervisor.config.diff import Changed, Difference, Effect, UnitChange
+from supervisor.config.model import Service
+from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.live_units import Unit
+
+_WORDS = {
+    Effect.AT_ONCE: "applies at once",
+    Effect.NEXT_START: "applies when the daemon starts next",
+    Effect.SCHEDULE: "the schedule counts from now on, nothing is caught up with",
+    Effect.API: "the API server is replaced, streams reconnect",
+    Effect.SCHEDULER: "the scheduler is replaced, runs go on",
+    Effect.DAEMON: "changes nothing now",
+}
+_MOST_NAMES = 20
+"""In one line of the log."""
+_API = "the password or the certificate: the API server is replaced, streams reconnect"
+
+Report = dict[str, Any]
+"""``{added: [name], changed: [{name, reasons: [text]}], removed: [name], warnings: [text]}``."""
+
+
+def report(difference: Difference, units: Mapping[str, Unit], *, replaces_api: bool) -> Report:
+    """The report on a reload that is about to be done.
+
+    Args:
+        difference: between the configurations.
+        units: as they are before it.
+        replaces_api: whether the API server has to be replaced.
+    """
+    changed = [
+        {"name": f"[{name}]", "reasons": list(_grouped(keys, _WORDS))} for name, keys in difference.sections.items()
+    ]
+    if replaces_api and not difference.section_has(Effect.API):
+        changed.append({"name": "[http]", "reasons": [_API]})
+    named = {one.new.name: _reasons(one, units[one.new.name]) for one in difference.changed}
+    named |= {
+        new.name: [f"the {old.kind} became a {new.kind}{_fate(units[old.name], ': {}')}"]
+        for old, new in difference.turned
+    }
+    return {
+        "added": [unit.name for unit in difference.added],
+        "changed": changed + [{"name": name, "reasons": reasons} for name, reasons in sorted(named.items())],
+        "removed": [unit.name for unit in difference.removed],
+        "warnings": [
+            f"{unit.name}{fate}" for unit in difference.removed if (fate := _fate(units[unit.name], " is removed: {}"))
+        ],
+    }
+
+
+def summary(found: Report) -> str:
+    """One line for the daemon's log."""
+    parts = [
+        f"{kind} {_listed(names)}"
+        for kind, names in (
+            ("added", found["added"]),
+            ("changed", [one["name"] for one in found["changed"]]),
+            ("removed", found["removed"]),
+        )
+        if names
+    ]
+    return "; ".join(parts) or "nothing has changed"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MOST_NAMES])} and {more} more"
+
+
+def _reasons(change: UnitChange, unit: Unit) -> list[str]:
+    words = dict(_WORDS)
+    if isinstance(change.new, Service) and isinstance(change.old, Service):
+        words[Effect.NEXT_RUN] = "applies when an instance starts next"
+        words[Effect.RESTART] = _restarted(change.old.instances, change.new.instances, unit)
+        more = change.new.instances - change.old.instances
+        words[Effect.INSTANCES] = f"{more} more {_is(more)} started" if more > 0 else f"{-more} {_is(-more)} stopped"
+    else:
+        words[Effect.NEXT_RUN] = "applies to the next run" + _going_on(len(unit.active))
+    return list(_grouped(change.keys, words))
+
+
+def _going_on(running: int) -> str:
+    if not running:
+        return ""
+    return ", 1 run goes on as it began" if running == 1 else f", {running} runs go on as they began"
+
+
+def _restarted(before: int, after: int, unit: Unit) -> str:
+    kept = min(before, after)
+    if unit.stopped:
+        return "applies when the service is started"
+    return f"{_are(kept)} restarted" + (", one after the other" if kept > 1 else "")
+
+
+def _grouped(keys: Sequence[Changed], words: Mapping[Effect, str]) -> Iterator[str]:
+    by_effect: dict[Effect, list[str]] = {}
+    for changed in keys:
+        by_effect.setdefault(changed.effect, []).append(changed.key)
+    for effect, names in by_effect.items():
+        yield f"{', '.join(names)}: {words[effect]}"
+
+
+def _fate(unit: Unit, template: str) -> str:
+    """What becomes of the runs of a unit that goes; empty when it has none."""
+    if unit.service is not None:
+        alive = len(unit.active)
+        return template.format(f"{_are(alive)} stopped") if alive else ""
+    running = sum(run.state in run_transitions.HELD_BY_ROOT for run in unit.active.values())
+    waiting = len(unit.active) - running + len(unit.queue) + len(unit.waiting)
+    parts = []
+    if running:
+        parts.append("1 run goes on to its end" if running == 1 else f"{running} runs go on to their end")
+    if waiting:
+        parts.append("1 waiting run is stopped" if waiting == 1 else f"{waiting} waiting runs are stopped")
+    return template.format(", ".join(parts)) if parts else ""
+
+
+def _are(number: int) -> str:
+    return f"{number} instance{'' if number == 1 else 's'} {_is(number)}"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"

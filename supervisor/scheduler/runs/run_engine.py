@@ -1,0 +1,497 @@
+"""What happens to runs: created, queued, started, stopped, ended, retried. Tasks and services share it.
+
+Memory is changed at once, the store follows, and what the rest of the world may see (frames to start something,
+answers, events) comes after the store. Only stopping does not wait for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, insert_run, update_run
+from supervisor.config.model import Task
+from supervisor.ipc.log_line import Log, stamp
+from supervisor.ipc.messages import Boot, Exited
+from supervisor.schedule import overlap
+from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.loop.user_lookup import Identity, Lookups
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs import run_transitions, secret_parameters
+from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Line, Verdict, judge
+from supervisor.scheduler.runs.listeners import Launches, Outputs, ServiceListener
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.parameters import Given, take
+from supervisor.scheduler.runs.retry import delay_ms, tried_again
+from supervisor.scheduler.runs.run_observer import Attendant
+from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
+from supervisor.scheduler.runs.spawn_requests import Prospects
+from supervisor.scheduler.runs.superseded_retries import SUPERSEDED_BY, is_superseded, note_success
+
+
+class Engine:
+    """All runs that have not ended, and the transitions of the run table."""
+
+    def __init__(
+        self, loop: Loop, boot: Boot, root: RootLink, committer: Committer, notices: Notices, log: Log
+    ) -> None:
+        self._loop = loop
+        self._boot = boot
+        self._root = root
+        self._committer = committer
+        self._notices = notices
+        self._log = log
+        self.lookups = Lookups(loop)
+        """By which users become numbers."""
+        self._services: ServiceListener | None = None
+        self._outputs: Outputs | None = None
+        self._launches: Launches | None = None
+        self.attendants: list[Attendant] = []
+        """Who else hears of the life of runs."""
+        self._prospects = Prospects(boot, root, committer)
+        self.live: dict[str, LiveRun] = {}
+        """By run id."""
+        self.ending = False
+        """The daemon is being shut down: nothing new starts."""
+        self._stored_ends: list[str] = []
+        """Runs whose ends were stored in this round of the loop."""
+        self._held_back: list[str] | None = None
+        """Runs whose stored ends the root is not to forget yet; None: it may forget all."""
+
+    @property
+    def boot(self) -> Boot:
+        """The settings of the daemon."""
+        return self._boot
+
+    def connect(
+        self, services: ServiceListener, outputs: Outputs | None = None, launches: Launches | None = None
+    ) -> None:
+        """Who listens for the runs of services, who follows output, and who looks after jobs elsewhere."""
+        self._services = services
+        self._outputs = outputs
+        self._launches = launches
+
+    def attend(self, run: LiveRun, started_at: int) -> None:
+        """Follow a run that has a process, since `started_at` (ms since the epoch), and its output."""
+        if self._outputs is not None:
+            self._outputs.watch(run)
+        for one in self.attendants:
+            one.run_goes_on(run, started_at)
+
+    def change(self, on_failed: Callable[[BaseException], bool] | None = None) -> Change:
+        """A new, empty change at this moment."""
+        return Change(self._loop.now_ms(), on_failed)
+
+    @property
+    def storing(self) -> bool:
+        """See :class:`Committer`."""
+        return self._committer.storing
+
+    def commit(self, change: Change, *, can_wait: bool = False) -> None:
+        """Store, announce, act; see :meth:`Committer.commit`."""
+        self._committer.commit(change, can_wait=can_wait)
+
+    # Creating.
+
+    def create_task_run(
+        self,
+        unit: Unit,
+        task: Task,
+        change: Change,
+        *,
+        trigger: str,
+        run_id: str | None = None,
+        by: str | None = None,
+        scheduled_at: int | None = None,
+        coalesce: bool = False,
+        params: Given | None = None,
+    ) -> LiveRun:
+        """A new first attempt: started, queued, or refused by the overlap policy (then it is in the store only).
+
+        Args:
+            unit: the task.
+            task: its definition.
+            change: what to make part of.
+            trigger: why it runs.
+            run_id: its id; None: a new one.
+            by: who asked for it.
+            scheduled_at: the instant that it stands for, milliseconds since the epoch.
+            coalesce: it does not wait where another run waits that stands for an instant.
+            params: what it was given; None: the defaults.
+        """
+        run = LiveRun(
+            unit,
+            task,
+            run_id or new_ulid(change.now_ms),
+            trigger=trigger,
+            created_at=change.now_ms,
+            scheduled_at=scheduled_at,
+            params=take(task, {}) if params is None else params,
+        )
+        admission = overlap.admit(
+            task.on_overlap,
+            running=len(unit.active),
+            queued=len(unit.queue),
+            max_concurrent=task.max_concurrent,
+            queue_max=task.queue_max,
+            another_waits=coalesce and any(one.scheduled_at is not None and not one.attempt for one in unit.queue),
+        )
+        if admission in (overlap.Admission.SKIP, overlap.Admission.FULL):
+            self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change, by=by)
+            return run
+        self._insert(run, pending_row(run, by=by), change)
+        unit.queue.append(run)
+        self.promote(unit, change)
+        if admission is overlap.Admission.TERMINATE:
+            change.then(lambda: self.make_room(unit, task))  # that it is to start may never be stored
+        return run
+
+    def make_room(self, unit: Unit, task: Task) -> None:
+        """Stop the oldest runs, so that the newest ones have their slots."""
+        staying = [
+            one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
+        ]
+        change = self.change()
+        for older in staying[: -task.max_concurrent]:
+            self.stop(older, change, by="on_overlap = terminate")
+        self.commit(change)
+
+    def record_refused(
+        self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
+    ) -> None:
+        """Store a run that ends as it is created."""
+        run.state = run_transitions.State.ENDED
+        stands_for = f", stands for {missed_count} missed instants" if missed_count else ""
+        self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
+        row = refused_row(run, reason, by=by, missed_count=missed_count)
+        change.write(lambda db: insert_run(db, row))
+        self._notices.run_refused(run, reason, change, missed_count)
+        change.announce("run.created", event_body(run, "ended", endReason=reason))
+        change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
+
+    def create_service_run(self, unit: Unit, index: int, trigger: str, change: Change) -> LiveRun:
+        """The next incarnation of a service instance, started as soon as it is stored."""
+        run = LiveRun(
+            unit, unit.definition, new_ulid(change.now_ms), trigger=trigger, created_at=change.now_ms, instance=index
+        )
+        self._insert(run, pending_row(run), change)
+        self.decide(run, change)
+        return run
+
+    def _insert(self, run: LiveRun, row: Run, change: Change) -> None:
+        self.live[run.id] = run
+        if run.params.secret:
+            change.write(lambda _db: self._keep_secrets(run))
+        change.write(lambda db: insert_run(db, row))
+        change.announce("run.created", event_body(run, "pending"))
+
+    def adopt(self, run: LiveRun) -> None:
+        """Take over a run that the store knows, at start."""
+        self.live[run.id] = run
+
+    def forget(self, run: LiveRun) -> None:
+        """Drop a run whose creation could not be stored; no process of it was started."""
+        self.live.pop(run.id, None)
+        self._leave(run)
+        run.state = run_transitions.State.ENDED
+        if self._launches is not None:
+            self._launches.dropped(run)
+        self._loop.after(0, lambda: self._after_forgetting(run))
+
+    def _after_forgetting(self, run: LiveRun) -> None:
+        change = self.change()
+        self._forget_secrets(run, change)
+        self.promote(run.unit, change)
+        self.commit(change)
+
+    def _keep_secrets(self, run: LiveRun) -> None:
+        """Let them survive this scheduler. A retry may do without that: its row must be stored, also on a full disk."""
+        try:
+            secret_parameters.keep(self._boot.data_dir, run.id, run.params.secret)
+        except OSError as err:
+            if not run.attempt:
+                raise
+            self._log.warning(f"{run.unit.name} {run.id}: its secret parameters cannot be kept: {err}")
+
+    def _forget_secrets(self, run: LiveRun, change: Change) -> None:
+        """Remove what is kept of a run that has ended, or was never there, and of which the store knows that."""
+        if run.params.secret:
+            change.write(lambda _db: secret_parameters.forget(self._boot.data_dir, run.id))
+
+    def promote(self, unit: Unit, change: Change) -> None:
+        """Give free slots to those that wait longest."""
+        task = unit.task
+        while task is not None and unit.queue and len(unit.active) < task.max_concurrent and not self.ending:
+            self.decide(unit.queue[0], change)
+
+    def decide(self, run: LiveRun, change: Change) -> None:
+        """Give a run a slot; it starts as soon as that is stored."""
+        self._apply(run, run_transitions.Event.SLOT, change)
+
+    # Events from outside.
+
+    def started(self, run_id: str, at: int, change: Change) -> None:
+        """The root has started the process of a run."""
+        run = self.live.get(run_id)
+        if run is not None:
+            self._apply(run, run_transitions.Event.STARTED, change, at=at)
+
+    def exited(self, exited: Exited, change: Change) -> None:
+        """The root reports an end; acknowledged when it is stored."""
+        run = self.live.get(exited.run)
+        if run is None or self._launches is None or not self._launches.awaits(run, exited, lambda: self._over(exited)):
+            self._search(run, exited, change)
+
+    def _over(self, exited: Exited) -> None:
+        change = self.change()
+        self._search(self.live.get(exited.run), exited, change)
+        self.commit(change)
+
+    def _search(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
+        if run is not None and self._outputs is not None and self._is_asked_for(run, exited):
+            self._outputs.ask(run, lambda line: self._exited_with(run, exited, line))
+            return
+        self._take_end(run, exited, None, change)
+
+    @staticmethod
+    def _is_asked_for(run: LiveRun, exited: Exited) -> bool:
+        """Whether its output may make a failure of what is a success otherwise."""
+        if run.definition.failure_output is None or not exited.lines:
+            return False
+        return judge(exited, (run.unit.service or run.definition).exit_codes).succeeded
+
+    def _exited_with(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
+        change = self.change()
+        self._take_end(run, exited, line, change)
+        self.commit(change)
+
+    def _take_end(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
+        if run is not None:
+            self._apply(run, run_transitions.Event.EXITED, change, exited=exited, line=line)
+        change.then(lambda: self._is_stored(exited.run))
+
+    def _is_stored(self, run_id: str) -> None:
+        self._stored_ends.append(run_id)
+        self._loop.last(self.acknowledge, before_others=True)
+
+    def acknowledge(self) -> None:
+        """Let the root forget the ends that were stored: those of one round together, at its end or before."""
+        ends, self._stored_ends = self._stored_ends, []
+        if self._held_back is not None:
+            self._held_back += ends
+        elif ends:
+            self._root.send({"op": "ack", "runs": ends})
+
+    def hold_acknowledgements(self, hold: bool) -> None:
+        """Whether the root is to keep the ends that are stored, for it is doubtful whether the store will keep them."""
+        held, self._held_back = self._held_back, [] if hold else None
+        if held:
+            self._root.send({"op": "ack", "runs": held})
+
+    def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
+        """The log of a run cannot keep its output, or can again; people hear of that."""
+        run = self.live.get(run_id)
+        if run is None:
+            return
+        name = f"{run.unit.name} {run.id}"
+        if reason is None:
+            self._log.info(f"{name}: its log is complete again from here on")
+        else:
+            fate = "is dropped" if state == "dropping" else "waits"
+            self._log.warning(f"{name}: its output {fate}: {reason}")
+            if state == "dropping":
+                self._notices.log_dropping(run, reason, change)
+        log = {"state": state} if reason is None else {"state": state, "reason": reason}
+        change.announce("run.updated", event_body(run, "running", log=log))
+
+    def lost(self, run: LiveRun, change: Change) -> None:
+        """The root does not know this run."""
+        self._apply(run, run_transitions.Event.LOST, change)
+
+    def stop(
+        self,
+        run: LiveRun,
+        change: Change,
+        *,
+        cause: str = "stop",
+        by: str | None = None,
+        force: bool = False,
+        note: str | None = None,
+    ) -> None:
+        """End a run, whatever it is doing; what the root holds is signalled before anything is stored.
+
+        `note` is a line for its log.
+        """
+        self._apply(run, run_transitions.Event.STOP, change, cause=cause, by=by, force=force, note=note)
+        if force and self._launches is not None:
+            self._launches.give_up(run)
+
+    def retry_due(self, run: LiveRun) -> None:
+        """The retry delay of a run has passed."""
+        change = self.change()
+        self._apply(run, run_transitions.Event.DUE, change)
+        if run.state is run_transitions.State.QUEUED:
+            run.unit.waiting.pop(run.id, None)
+            run.unit.queue.append(run)
+            self.promote(run.unit, change)
+        self.commit(change)
+
+    # The table and its actions.
+
+    def _apply(self, run: LiveRun, event: run_transitions.Event, change: Change, **facts: Any) -> None:
+        before = run.state
+        run.state, actions = run_transitions.step(before, event)
+        for action in actions:
+            if action is run_transitions.Action.TAKE_SLOT:
+                self._take_slot(run)
+                if self._launches is not None:
+                    self._launches.decided(run, change)
+                self._prospects.announce(run)
+                change.then(lambda: self._stored(run))
+            elif action is run_transitions.Action.SPAWN:
+                self._prospects.start(run)
+            elif action is run_transitions.Action.STORE_START:
+                self._store_start(run, change, facts["at"])
+            elif action is run_transitions.Action.SIGNAL:
+                self._root.send({"op": "stop", "run": run.id, **facts})
+            elif action is run_transitions.Action.CANCEL:
+                verdict = Verdict(REASONS[facts["cause"]], UNKNOWN_EXIT_CODE)
+                self._end(run, verdict, change, None, requested=True, by=facts["by"])
+            elif action is run_transitions.Action.END:
+                exited: Exited = facts["exited"]
+                verdict = judge(exited, (run.unit.service or run.definition).exit_codes)
+                if facts["line"] is not None:
+                    verdict = replace(verdict, reason="failed", line=facts["line"])
+                self._end(run, verdict, change, exited, requested=exited.cause in ("stop", "shutdown"))
+            elif action is run_transitions.Action.CRASH:
+                self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
+
+    def _leave(self, run: LiveRun) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
+        unit = run.unit
+        unit.active.pop(run.id, None)
+        unit.waiting.pop(run.id, None)
+        if run in unit.queue:
+            unit.queue.remove(run)
+
+    def _take_slot(self, run: LiveRun) -> None:
+        self._leave(run)
+        run.unit.active[run.id] = run
+
+    def _stored(self, run: LiveRun) -> None:
+        self.lookups.ask(run.definition, lambda identity: self._identified(run, identity))
+
+    def _identified(self, run: LiveRun, identity: Identity) -> None:
+        if not self.ending:  # else it stays pending in the store, for the next start
+            refusal = None if self._launches is None else self._launches.refusal(run)
+            run.identity = identity if refusal is None else Identity(refusal=refusal)
+            self._apply(run, run_transitions.Event.STORED, self.change())
+
+    def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
+        if run.id not in run.unit.active:
+            self._take_slot(run)
+        change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
+        change.announce("run.started", event_body(run, "running", startedAt=stamp(at)))
+        self.attend(run, at)
+        for one in self.attendants:
+            one.run_began(run)
+        if run.unit.service is not None and self._services is not None:
+            self._services.run_started(run, at, change)
+
+    def _end(
+        self,
+        run: LiveRun,
+        verdict: Verdict,
+        change: Change,
+        exited: Exited | None,
+        *,
+        requested: bool,
+        by: str | None = None,
+    ) -> None:
+        unit = run.unit
+        self._leave(run)
+        self.live.pop(run.id, None)
+        if self._outputs is not None:
+            self._outputs.forget(run.id)
+        ran_ms = None
+        if exited is not None:
+            columns = ended_columns(verdict, exited)
+            if exited.started_at is not None:
+                ran_ms = exited.ended_at - exited.started_at
+        else:
+            columns = {
+                "status": "ended",
+                "end_reason": verdict.reason,
+                "exit_code": verdict.exit_code,
+                "ended_at": change.now_ms,
+            }
+            if by is not None:
+                columns["requested_by"] = by
+        change.write(lambda db: update_run(db, run.id, **columns))
+        if run.params.secret:
+            change.then(lambda: self._has_ended(run))
+        change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
+        self._tell(run, verdict, ran_ms)
+        again = not requested and self._retry(run, verdict, change)
+        for one in self.attendants:
+            one.run_over(run, verdict, again=again)
+        if not requested:
+            self._notices.run_ended(run, verdict, change)
+        if unit.service is not None:
+            if self._services is not None:
+                self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
+            return
+        for retry in note_success(run) if verdict.succeeded else ():
+            self.stop(retry, change, cause="superseded", by=SUPERSEDED_BY)
+        self.promote(unit, change)
+        if self._services is not None:
+            self._services.task_ended(run, verdict, change)
+
+    def _has_ended(self, run: LiveRun) -> None:
+        change = self.change()
+        self._forget_secrets(run, change)
+        self.commit(change)
+
+    def _tell(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
+        name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"
+        attempt = f", retry {run.attempt}" if run.attempt else ""
+        took = "" if ran_ms is None else f" after {ran_ms / 1000:.3f} s"
+        self._log.info(f"{name} {run.id} ({run.trigger}{attempt}): {verdict.text}{took}")
+
+    def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> bool:
+        """Try a run again, if its definition says so; returns whether it does."""
+        task = run.definition
+        if not isinstance(task, Task) or run.attempt >= task.retry_attempts:
+            return False
+        if not tried_again(task.retry_on, verdict.reason, verdict.exit_code):
+            return False
+        if not run.unit.configured:
+            return False
+        attempt = run.attempt + 1
+        delay = delay_ms(task.retry_backoff, task.retry_delay_ms, task.retry_max_delay_ms, attempt)
+        again = LiveRun(
+            run.unit,
+            run.unit.definition,
+            new_ulid(change.now_ms),
+            trigger=run.trigger,
+            created_at=change.now_ms,
+            attempt=attempt,
+            retry_of=run.id,
+            scheduled_at=run.scheduled_at,
+            params=run.params,
+        )
+        self._insert(again, pending_row(again, due_at=change.now_ms + delay), change)
+        self.wait_for_retry(again, delay)
+        if is_superseded(again):
+            self.stop(again, change, cause="superseded", by=SUPERSEDED_BY)
+            return False
+        return True
+
+    def wait_for_retry(self, run: LiveRun, delay: int) -> None:
+        """Let a retry wait its delay (milliseconds)."""
+        run.state = run_transitions.State.WAITING
+        run.unit.waiting[run.id] = run
+        run.timer = self._loop.after(delay, lambda: self.retry_due(run))

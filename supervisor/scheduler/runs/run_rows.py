@@ -1,0 +1,111 @@
+"""What the scheduler writes about a run: rows for the store, bodies for events."""
+
+import json
+from typing import Any
+
+from store.runs.writes import Run
+from supervisor.ipc.messages import Exited
+from supervisor.scheduler.runs.end_reason import UNKNOWN_EXIT_CODE, Verdict
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.run_policy import terms_of
+
+_TERMS = "terms"
+
+
+def pending_row(run: LiveRun, *, by: str | None = None, due_at: int | None = None) -> Run:
+    """The row of a new run that has not started."""
+    return _row(run, "pending", None, by=by, due_at=due_at)
+
+
+def refused_row(run: LiveRun, reason: str, *, by: str | None = None, missed_count: int | None = None) -> Run:
+    """The row of a run that ends as it is created: skipped, queue_full, missed."""
+    return _row(run, "ended", reason, by=by, ended_at=run.created_at, missed_count=missed_count)
+
+
+def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **columns: Any) -> Run:
+    return Run(**_columns(run, status, reason), requested_by=by, **columns)
+
+
+def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
+    """What a new run has in its row; without what is as with any other."""
+    columns: dict[str, Any] = {
+        "id": run.id,
+        "task_name": run.unit.name,
+        "kind": run.definition.kind,
+        "status": status,
+        "end_reason": reason,
+        "exit_code": UNKNOWN_EXIT_CODE,
+        "instance_index": run.instance,
+        "retry_attempt": run.attempt,
+        "retry_of_run_id": run.retry_of,
+        "triggered_by": run.trigger,
+        "created_at": run.created_at,
+    }
+    params = run.params.record
+    if run.scheduled_at is not None:
+        columns["scheduled_at"] = run.scheduled_at
+    if params is not None:
+        columns["params"] = params
+    return columns
+
+
+def row_told(run: LiveRun, by: str | None) -> dict[str, Any]:
+    """:func:`pending_row`, for who asked for the run."""
+    return {**_columns(run, "pending", None), "requested_by": by}
+
+
+def origin_of(run: LiveRun) -> dict[str, Any]:
+    """The row of a run that is to start, for the root, and its terms."""
+    origin = _columns(run, "pending", None)
+    terms = terms_of(run.definition)
+    return {**origin, _TERMS: terms} if terms else origin
+
+
+def row_of(origin: dict[str, Any], started_at: int | None) -> Run:
+    """The row of a run that has started, from its :func:`origin_of`."""
+    row = {name: value for name, value in origin.items() if name != _TERMS}
+    return Run(**{**row, "status": "running", "started_at": started_at})
+
+
+def terms_in(origin: dict[str, Any]) -> dict[str, Any]:
+    """The terms of a run that has started (:mod:`.terms`), from its :func:`origin_of`."""
+    terms: dict[str, Any] = origin.get(_TERMS, {})
+    return terms
+
+
+def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
+    """The columns that an exit fills in."""
+    columns: dict[str, Any] = {
+        "status": "ended",
+        "end_reason": verdict.reason,
+        "exit_code": verdict.exit_code,
+        "started_at": exited.started_at,
+        "ended_at": exited.ended_at,
+        "signal": verdict.signal,
+        "core_dumped": verdict.core_dumped,
+        "lines": exited.lines,
+        "user_us": exited.user_us,
+        "system_us": exited.system_us,
+        "max_rss_bytes": exited.max_rss_bytes,
+        "read_bytes": exited.read_bytes,
+        "write_bytes": exited.write_bytes,
+        "oom_kills": exited.oom_kills or None,
+        "failure_line": verdict.line.number if verdict.line is not None else None,
+        "leftovers": json.dumps(exited.leftovers) if exited.leftovers else None,
+    }
+    if exited.by is not None:
+        columns["requested_by"] = exited.by
+    return columns
+
+
+def event_body(run: LiveRun, status: str, **more: Any) -> dict[str, Any]:
+    """The body of an event about a run."""
+    return {
+        "runId": run.id,
+        "taskName": run.unit.name,
+        "instanceIndex": run.instance,
+        "retryAttempt": run.attempt,
+        "triggeredBy": run.trigger,
+        "status": status,
+        **more,
+    }

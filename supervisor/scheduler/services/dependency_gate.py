@@ -1,0 +1,87 @@
+"""Instances that wait for what their service depends on: let go when that is there, and told for what until then."""
+
+from collections.abc import Callable, Mapping
+
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.runs.end_reason import Verdict
+from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.services.dependencies import Dependencies
+from supervisor.scheduler.services.instance_transitions import State
+
+Act = Callable[[Unit, ServiceInstance, Change], None]
+
+
+class Holding:
+    """Those of all services.
+
+    Args:
+        release: starts an instance that was held.
+        report: stores and announces where an instance stands.
+    """
+
+    def __init__(self, engine: Engine, *, release: Act, report: Act) -> None:
+        self._engine = engine
+        self._release = release
+        self._report = report
+        self._dependencies = Dependencies({}, {})
+
+    def know(self, units: Mapping[str, Unit], ended: dict[str, bool]) -> None:
+        """Which units there are; see :class:`Dependencies`."""
+        self._dependencies = Dependencies(units, ended)
+
+    def missing(self, unit: Unit) -> str | None:
+        """What a service waits for, in words for people; None: it may start."""
+        return self._dependencies.missing(unit)
+
+    def down(self, unit: Unit) -> list[Unit]:
+        """Services that are stopped or were given up, and that it, or one that waits for such a one, depends on."""
+        found: dict[Unit, bool] = {}
+        ahead = [unit]
+        while ahead:
+            for other in self._dependencies.of(ahead.pop()):
+                if other.service is None or other in found:
+                    continue
+                states = {one.state for one in other.instances}
+                found[other] = other.stopped or State.FATAL in states
+                if found[other] or State.HELD in states:
+                    ahead.append(other)
+        return [other for other in reversed(found) if found[other]]
+
+    def look(self, unit: Unit, change: Change) -> None:
+        """A unit has come further, or fallen back: perhaps those who wait for it need not any more."""
+        for other in self._dependencies.dependents(unit.name):
+            self._look_at(other, change)
+
+    def look_at_all(self, change: Change) -> None:
+        """Other units are configured, or they depend on others."""
+        self._dependencies.redefined()
+        for unit in list(self._dependencies.units.values()):
+            if self._look_at(unit, change):
+                self.run_needed(unit, change)
+
+    def _look_at(self, unit: Unit, change: Change) -> bool:
+        """Let the instances of a service go, if it may start; returns whether they still wait."""
+        held = [instance for instance in unit.instances if instance.state is State.HELD]
+        missing = self.missing(unit) if held else None
+        for instance in held:
+            if missing is None:
+                self._release(unit, instance, change)
+            elif instance.line != missing:
+                instance.line = missing
+                self._report(unit, instance, change)
+        return missing is not None
+
+    def run_needed(self, unit: Unit, change: Change) -> None:
+        """Run the tasks that it waits for and that have not run since the daemon started."""
+        for other in self._dependencies.of(unit):
+            if other.task is None or other.name in self._dependencies.ended:
+                continue
+            if not (other.active or other.queue or other.waiting):
+                self._engine.create_task_run(other, other.task, change, trigger="service")
+
+    def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        """The run of a task has ended."""
+        if verdict.reason != "crashed":  # with the daemon before, most likely
+            self._dependencies.ended[run.unit.name] = verdict.succeeded
+            self.look(run.unit, change)

@@ -1,0 +1,266 @@
+"""Whether the instances of services do their work: readiness, as it is waited for, and then liveness.
+
+Each run that is looked at has a case here, and a line about how it stands, for people. What the probes
+say comes from the watcher, what the run says of itself from the root.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from logring.paths import log_path, ring_path
+from supervisor.config.model import Probe, Service
+from supervisor.config.value_types.durations import format_duration
+from supervisor.config.value_types.probes import INSTANCE
+from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.loop.user_lookup import Identity
+from supervisor.scheduler.runs.live_units import LiveRun, spawn_of
+from supervisor.scheduler.runs.run_access import RunAccess
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.services.watcher_client import OnWord
+from supervisor.watcher.order import Order
+
+_ATTEMPT_MS = 5000
+"""How long one attempt to find it ready may take."""
+_RETAKEN_MS = 5000
+"""What is left at least of its time when another scheduler takes it up: it may have become ready meanwhile."""
+_TELL_MS = 1000
+"""Between two changes of the line for people."""
+
+
+class Orders(Protocol):
+    """Who carries out orders to watch something."""
+
+    def order(self, order: Order, on_word: OnWord) -> None:
+        """Have something watched."""
+
+    def forget(self, key: str) -> None:
+        """Watch it no more."""
+
+
+class Judge(Protocol):
+    """Who hears of it."""
+
+    def run_ready(self, run: LiveRun, line: str | None) -> None:
+        """It is ready; `line` is how it stands, in words for people."""
+
+    def run_unfit(self, run: LiveRun, why: str) -> None:
+        """It has to end, and why."""
+
+    def run_tells(self, run: LiveRun, line: str | None) -> None:
+        """How it stands, in words for people."""
+
+
+class _Case:
+    def __init__(self, run: LiveRun) -> None:
+        self.run = run
+        self.deadline: Timer | None = None
+        """Until when it has to be ready."""
+        self.watchdog: tuple[Probe, Timer] | None = None
+        """Until when it has to say that it is alive."""
+        self.line: str | None = None
+        self.telling: Timer | None = None
+
+
+class Fitness:
+    """All runs that are looked at."""
+
+    def __init__(self, loop: Loop, engine: Engine, orders: Orders, judge: Judge) -> None:
+        """`engine` has the users looked up whose commands are run."""
+        self._loop = loop
+        self._boot = engine.boot
+        self._engine = engine
+        self._orders = orders
+        self._judge = judge
+        self._cases: dict[str, _Case] = {}
+
+    def await_ready(self, run: LiveRun, probe: Probe, ran_ms: int, *, retaken: bool = False) -> None:
+        """Wait until a run is ready, for as long as it may take; it has been running for `ran_ms` already.
+
+        `retaken` says that a scheduler before waited for it already.
+        """
+        case = self._cases.setdefault(run.id, _Case(run))
+        least = min(_RETAKEN_MS, probe.timeout_ms) if retaken else 0
+        left = max(least, min(probe.timeout_ms, probe.timeout_ms - ran_ms))
+        case.deadline = self._loop.after(left, lambda: self._late(case, probe))
+        if probe.kind == "notify":
+            return
+        self._identified(case, probe, lambda: self._look_for_readiness(case, probe))
+
+    def _look_for_readiness(self, case: _Case, probe: Probe) -> None:
+        if case.deadline is None:  # it took too long to find out who makes the attempts
+            return
+        attempt_ms = min(_ATTEMPT_MS, probe.timeout_ms)
+        order = self._order(case.run, probe, _ready_key(case.run.id), timeout_ms=attempt_ms, times=0)
+        self._orders.order(order, lambda word: self._on_ready_word(case, word))
+
+    def heard(self, run: LiveRun, news: dict[str, Any]) -> None:
+        """What a run said by sd_notify; see ``notified`` in :mod:`supervisor.ipc.messages`."""
+        case = self._cases.setdefault(run.id, _Case(run))
+        if "status" in news:
+            self._tell(case, news["status"])
+        probe = readiness(run)
+        waited_for = case.deadline is not None and probe is not None and probe.kind == "notify"
+        if news.get("ready_at") is not None and waited_for:
+            self._ready(case)
+        if news.get("alive") and case.watchdog is not None:
+            self._feed(case, case.watchdog[0])
+
+    def watch_life(self, run: LiveRun, probe: Probe) -> None:
+        """Look whether a run that is ready stays alive."""
+        case = self._cases.setdefault(run.id, _Case(run))
+        if probe.kind == "notify":
+            self._feed(case, probe)
+            return
+        self._identified(case, probe, lambda: self._look_for_life(case, probe))
+
+    def _look_for_life(self, case: _Case, probe: Probe) -> None:
+        order = self._order(case.run, probe, _live_key(case.run.id), timeout_ms=probe.timeout_ms, times=probe.failures)
+        self._orders.order(order, lambda word: self._on_live_word(case, word))
+
+    def forget(self, run_id: str) -> None:
+        """A run has ended."""
+        case = self._cases.pop(run_id, None)
+        if case is None:
+            return
+        for timer in (case.deadline, case.telling, case.watchdog and case.watchdog[1]):
+            if timer is not None:
+                timer.cancel()
+        self._orders.forget(_ready_key(run_id))
+        self._orders.forget(_live_key(run_id))
+
+    # Readiness.
+
+    def _on_ready_word(self, case: _Case, word: dict[str, Any]) -> None:
+        if word["op"] == "passed":
+            case.line = None
+            self._ready(case)
+        else:
+            self._tell(case, word["why"])
+
+    def _ready(self, case: _Case) -> None:
+        if case.deadline is not None:
+            case.deadline.cancel()
+            case.deadline = None
+        self._judge.run_ready(case.run, case.line)
+
+    def _late(self, case: _Case, probe: Probe) -> None:
+        case.deadline = None
+        self._orders.forget(_ready_key(case.run.id))
+        why = f": {case.line}" if case.line else f": {_MISSED[probe.kind]}"
+        self._judge.run_unfit(case.run, f"not ready within {format_duration(probe.timeout_ms)}{why}")
+
+    # Liveness.
+
+    def _on_live_word(self, case: _Case, word: dict[str, Any]) -> None:
+        if word["op"] == "failed":
+            self._judge.run_unfit(case.run, f"not alive: {word['why']}")
+        else:
+            self._tell(case, word.get("why"))
+
+    def _feed(self, case: _Case, probe: Probe) -> None:
+        if case.watchdog is not None:
+            case.watchdog[1].cancel()
+        patience_ms = probe.every_ms * probe.failures
+        why = f"not alive: no WATCHDOG=1 for {format_duration(patience_ms)}"
+        case.watchdog = probe, self._loop.after(patience_ms, lambda: self._judge.run_unfit(case.run, why))
+
+    # The line for people.
+
+    def _tell(self, case: _Case, line: str | None) -> None:
+        """At once after quiet; of several within a second, the last one."""
+        if line == case.line:
+            return
+        case.line = line
+        if case.telling is None:
+            self._judge.run_tells(case.run, line)
+            case.telling = self._loop.after(_TELL_MS, lambda: self._told(case, line))
+
+    def _told(self, case: _Case, line: str | None) -> None:
+        case.telling = None
+        if case.line != line:
+            latest, case.line = case.line, line
+            self._tell(case, latest)
+
+    # What the watcher is asked.
+
+    def _identified(self, case: _Case, probe: Probe, then: Callable[[], None]) -> None:
+        """Call `then` when it is known who runs a command; another scheduler has to find that out anew."""
+        run = case.run
+
+        def answered(identity: Identity) -> None:
+            if self._cases.get(run.id) is not case:
+                return
+            if identity.refusal is None:
+                run.identity = identity
+                then()
+            else:
+                self._tell(case, identity.refusal)
+                self._loop.after(probe.every_ms, lambda: self._identified(case, probe, then))
+
+        if probe.kind == "exec" and run.identity is None:
+            self._engine.lookups.ask(run.definition, answered)
+        else:
+            then()
+
+    def _order(self, run: LiveRun, probe: Probe, key: str, *, timeout_ms: int, times: int) -> Order:
+        log = log_path(self._boot.data_dir, run.unit.name, run.id)
+        target = probe.target if isinstance(probe.target, str) else ""
+        order: dict[str, Any] = {
+            "key": key,
+            "kind": probe.kind,
+            "every_ms": probe.every_ms,
+            "timeout_ms": timeout_ms,
+            "times": times,
+            "ring": ring_path(self._boot.runtime_dir, run.id),
+            "file": log,
+        }
+        if probe.kind == "exec":
+            return Order(**order, **self._command(run, probe, log))
+        return Order(**order, target=target if probe.kind == "log" else target.replace(INSTANCE, str(run.instance)))
+
+    def _command(self, run: LiveRun, probe: Probe, log: str) -> dict[str, Any]:
+        """A command has the environment, the user and the directory of the run."""
+        spawn = spawn_of(run, self._boot.daemon_id, log, access=RunAccess.of(self._boot))
+        hidden = {*self._boot.private_variables}
+        base = {} if spawn.clean_env else {name: text for name, text in os.environ.items() if name not in hidden}
+        definition = run.definition
+        argv = [definition.shell, "-e", "-c", probe.target] if isinstance(probe.target, str) else list(probe.target)
+        return {
+            "argv": argv,
+            "env": {**base, **spawn.env},
+            "chosen": list(spawn.env),
+            "secrets": spawn.secrets,
+            "cwd": spawn.cwd,
+            "uid": spawn.uid,
+            "gid": spawn.gid,
+            "groups": spawn.groups,
+            "umask": spawn.umask,
+        }
+
+
+_MISSED = {
+    "notify": "no READY=1 came",
+    "log": "no line of its output matched",
+    "http": "no answer came",
+    "tcp": "no connection was made",
+    "exec": "the command did not succeed",
+}
+
+
+def readiness(run: LiveRun) -> Probe | None:
+    """By what a run is found to be ready; None: by having a process."""
+    return run.definition.ready if isinstance(run.definition, Service) else None
+
+
+def liveness(run: LiveRun) -> Probe | None:
+    """By what a run is found to be alive; None: by having a process."""
+    return run.definition.live if isinstance(run.definition, Service) else None
+
+
+def _live_key(run_id: str) -> str:
+    return f"{run_id}/live"
+
+
+def _ready_key(run_id: str) -> str:
+    return f"{run_id}/ready"

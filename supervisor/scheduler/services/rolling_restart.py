@@ -1,0 +1,92 @@
+"""Rolling restarts: one instance after the other, each only when the one before is ready again.
+
+How far one has come is stored with each step, so the next scheduler goes on with it. It ends at the first instance that
+does not become ready; the instances behind it stay as they are.
+"""
+
+import json
+from collections.abc import Callable
+
+from store.tasks import update_task
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.live_units import Roll, ServiceInstance, Unit
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.services.readiness import is_ready
+
+_UNDER_WAY = frozenset({State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING, State.FAILING, State.HELD})
+
+Restart = Callable[[Unit, ServiceInstance, Change], None]
+
+
+class Rolling:
+    """Moves the rolling restarts of all services on."""
+
+    def __init__(self, notices: Notices, log: Log, restart: Restart) -> None:
+        """`restart` restarts one instance."""
+        self._notices = notices
+        self._log = log
+        self._restart = restart
+
+    def begin(self, unit: Unit, end: int, change: Change) -> None:
+        """Restart the first `end` instances; one that is under way already begins again."""
+        self._log.info(f"{unit.name}: rolling restart of {counted(end, 'instance')}")
+        self._go(unit, Roll(0, end), change)
+
+    def look(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        """An instance may have come further."""
+        roll = unit.rolling
+        if roll is None or roll.index != instance.index:
+            return
+        if is_ready(instance):
+            self._go(unit, Roll(roll.index + 1, roll.end), change)
+        elif instance.state not in _UNDER_WAY:
+            self._log.error(
+                f"{unit.name}: the rolling restart ends at instance {roll.index}, which is not ready but"
+                f" {instance.state.shown}; {roll.end - roll.index - 1} instances were not restarted"
+            )
+            self._notices.rolling_failed(unit, instance, roll, change)
+            self._set(unit, None, change)
+
+    def clip(self, unit: Unit, count: int, change: Change) -> None:
+        """There are only `count` instances from now on."""
+        roll = unit.rolling
+        if roll is not None and roll.index >= count:
+            self._done(unit, change)
+        elif roll is not None and roll.end > count:
+            self._set(unit, Roll(roll.index, count), change)
+
+    def cancel(self, unit: Unit, why: str, change: Change) -> None:
+        """Leave the instances that were not restarted yet as they are."""
+        if unit.rolling is not None:
+            self._log.warning(f"{unit.name}: the rolling restart ends at instance {unit.rolling.index}: {why}")
+            self._set(unit, None, change)
+
+    def _go(self, unit: Unit, roll: Roll, change: Change) -> None:
+        if roll.index >= min(roll.end, len(unit.instances)):
+            self._done(unit, change)
+        else:
+            self._set(unit, roll, change)
+            self._restart(unit, unit.instances[roll.index], change)
+
+    def _done(self, unit: Unit, change: Change) -> None:
+        self._log.info(f"{unit.name}: rolling restart done")
+        self._set(unit, None, change)
+
+    @staticmethod
+    def _set(unit: Unit, roll: Roll | None, change: Change) -> None:
+        unit.rolling = roll
+        text = stored_text(roll)
+        change.write(lambda db: update_task(db, unit.name, rolling=text))
+
+
+def stored_roll(text: str | None) -> Roll | None:
+    """What was stored of a rolling restart."""
+    return None if text is None else Roll(*json.loads(text))
+
+
+def stored_text(roll: Roll | None) -> str | None:
+    """What is stored of it."""
+    return None if roll is None else json.dumps([roll.index, roll.end])

@@ -1,0 +1,468 @@
+"""Keeping services up: the service-instance table at work.
+
+What is wanted of a service as a whole stands in ``Unit.stopped`` and is stored; where each instance is stands in its
+state. People change the first, and the table closes the gap.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from store.tasks import Instance, drop_instances, set_instance, update_task
+from supervisor.config.diff import recipe
+from supervisor.config.model import Service
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.notifications.incidents import Incidents
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.end_reason import Verdict
+from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.runs.retry import delay_ms
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.services import instance_transitions
+from supervisor.scheduler.services.dependency_gate import Holding
+from supervisor.scheduler.services.health import Fitness, Orders, liveness, readiness
+from supervisor.scheduler.services.instance_transitions import Action, Event, State
+from supervisor.scheduler.services.readiness import is_ready
+from supervisor.scheduler.services.rolling_restart import Rolling
+
+NOT_CONFIGURED = "no longer configured"
+_RECONFIGURED = "configuration changed"
+_WAITING = frozenset({State.BACKOFF, State.FATAL})
+_ASKED = frozenset({State.STOPPING, State.RESTARTING})
+
+
+class Keeper:
+    """Brings instances up and back; the engine's listener for their runs."""
+
+    def __init__(self, loop: Loop, engine: Engine, orders: Orders, notices: Notices, log: Log, *, first: bool) -> None:
+        """`first`: no scheduler of this daemon was at work before, so first starts are the daemon's start-up."""
+        self._loop = loop
+        self._engine = engine
+        self._log = log
+        self._first = first
+        self._fitness = Fitness(loop, engine, orders, self)
+        self._incidents = Incidents(notices)
+        self._rolling = Rolling(notices, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change))
+        self.holding = Holding(
+            engine,
+            release=lambda unit, one, change: self._apply(unit, one, Event.RELEASED, change),
+            report=self.report,
+        )
+        """Who waits for what the service depends on."""
+        self.leaving: dict[str, Unit] = {}
+        """Services that were removed and have processes that are still ending, by name."""
+        self._untold: set[tuple[Unit, ServiceInstance]] = set()
+        """Of which there is news that could not be stored."""
+
+    # What people want.
+
+    def begin(self, unit: Unit, change: Change) -> None:
+        """Take a service up at the scheduler's start, from where the store and the root say that its instances are."""
+        if unit.stopped:
+            return
+        if self._first:
+            self.start_needed(unit, change)
+        self._rolling.clip(unit, len(unit.instances), change)  # the configuration may have changed since
+        for instance in unit.instances:
+            if instance.run is None and instance.state in instance_transitions.ENDING:
+                instance.state = State.STOPPED
+            if self._first or instance.state is State.STOPPED:
+                self._apply(unit, instance, Event.UP, change)
+            elif instance.state in _WAITING and instance.timer is None:
+                self._wait(unit, instance, change)
+            else:
+                self._rolling.look(unit, instance, change)
+
+    def start(self, unit: Unit, change: Change) -> None:
+        """Want all instances, those that had ended for good too; one that is just stopping comes up afterwards."""
+        self.start_needed(unit, change)
+        self._up(unit, change)
+
+    def start_needed(self, unit: Unit, change: Change) -> None:
+        """Start what it depends on, too."""
+        for other in self.holding.down(unit):
+            self._up(other, change)
+
+    def _up(self, unit: Unit, change: Change) -> None:
+        self._want(unit, change, stopped=False)
+        for instance in unit.instances:
+            self._apply(unit, instance, Event.UP, change)
+
+    def stop(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
+        """Want no instance, until somebody starts the service or the daemon is started again."""
+        self._want(unit, change, stopped=True)
+        self._rolling.cancel(unit, "the service is stopped", change)
+        self._incidents.close(unit, change)
+        for instance in unit.instances:
+            self._apply(unit, instance, Event.DOWN, change, by=by)
+
+    def restart(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
+        """Stop and start all instances at the same time, without their restart delay; what is down starts."""
+        self._want(unit, change, stopped=False)
+        self.start_needed(unit, change)
+        for instance in unit.instances:
+            self._apply(unit, instance, Event.RESTART, change, by=by)
+
+    def roll(self, unit: Unit, change: Change) -> None:
+        """Restart one instance after the other, each when the one before is ready; a stopped service just starts."""
+        if unit.stopped:
+            self.start(unit, change)
+        else:
+            self.start_needed(unit, change)
+            self._rolling.begin(unit, len(unit.instances), change)
+
+    def down(self, unit: Unit, change: Change) -> None:
+        """Let no instance run, because the daemon is being shut down: nothing of that is remembered as wanted."""
+        unit.rolling = None
+        for instance in unit.instances:
+            self._apply(unit, instance, Event.DOWN, change)
+
+    @staticmethod
+    def _want(unit: Unit, change: Change, *, stopped: bool) -> None:
+        unit.stopped = stopped
+        change.write(lambda db: update_task(db, unit.name, stopped=stopped))
+
+    # What the configuration wants. The unit's own row of the store is the caller's.
+
+    def add(self, unit: Unit, change: Change) -> None:
+        """Take up a service that is new in the configuration; processes of one of that name that still end go first."""
+        leaving = self.leaving.pop(unit.name, None)
+        for run in [] if leaving is None else list(leaving.active.values()):
+            run.unit = unit
+            unit.active[run.id] = run
+        self._want(unit, change, stopped=unit.stopped)
+        self._fill(unit, 0, change)
+
+    def replace(self, unit: Unit, definition: Service, change: Change) -> None:
+        """Put another definition into a live service.
+
+        More instances start, surplus ones stop. When the processes have to be started anew for it, they are: one after
+        the other if there are several, and only if they are wanted.
+        """
+        before = unit.service
+        if before is None:
+            return
+        unit.redefine(definition)
+        kept = min(len(unit.instances), definition.instances)
+        self._rolling.clip(unit, kept, change)
+        for instance in unit.instances[kept:]:
+            self._dismiss(unit, instance, change)
+        del unit.instances[kept:]
+        change.write(lambda db: drop_instances(db, unit.name, kept))
+        for instance in unit.instances:
+            if instance.state in _WAITING:
+                self._wait(unit, instance, change)
+            elif instance.state is State.RUNNING and not instance.healthy:
+                self._watch_rest(unit, definition, instance, change)
+        unit.instances += [ServiceInstance(index) for index in range(kept, definition.instances)]
+        self._fill(unit, kept, change)
+        self._incidents.look(unit, change)
+        if unit.stopped or recipe(before) == recipe(definition):
+            return
+        if kept > 1:
+            self._rolling.begin(unit, kept, change)
+        elif kept:
+            self._apply(unit, unit.instances[0], Event.RESTART, change, by=_RECONFIGURED)
+
+    def remove(self, unit: Unit, change: Change) -> None:
+        """Let go of a service that left the configuration: its processes are stopped, their ends are still stored."""
+        unit.stopped = True
+        unit.rolling = None
+        for instance in unit.instances:
+            self._dismiss(unit, instance, change)
+        unit.instances.clear()
+        change.write(lambda db: drop_instances(db, unit.name))
+        if unit.active:
+            self.leaving[unit.name] = unit
+
+    def _dismiss(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        self._apply(unit, instance, Event.DOWN, change, by=NOT_CONFIGURED)
+        self._cancel(instance)
+
+    def _fill(self, unit: Unit, kept: int, change: Change) -> None:
+        """Bring new instances up, each after what still ends in its place."""
+        ending = {run.instance: run for run in unit.active.values()}
+        for instance in unit.instances[kept:]:
+            instance.run = ending.get(instance.index)
+            if instance.run is not None:
+                instance.state = State.STOPPING
+            instance.since = change.now_ms
+            if unit.stopped:
+                self.report(unit, instance, change)
+            else:
+                self._apply(unit, instance, Event.UP, change)
+
+    # What the engine tells.
+
+    def run_started(self, run: LiveRun, at: int, change: Change) -> None:
+        """The run of an instance has a process, since `at` (ms since the epoch)."""
+        instance = self._instance_of(run)
+        if instance is not None:
+            instance.started_at = at
+            self._apply(run.unit, instance, Event.STARTED, change)
+
+    def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
+        """The run of a task has ended."""
+        self.holding.task_ended(run, verdict, change)
+
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
+        """The run of an instance has ended: restart it as its policy says."""
+        self._fitness.forget(run.id)
+        instance = self._instance_of(run)
+        service = run.unit.service
+        if instance is None or service is None:
+            self._forget_leaving(run.unit)
+            return
+        healthy = self._was_healthy(instance, service, ran_ms)
+        instance.run = None
+        self._cancel(instance)
+        # It is no failure of the service when the daemon died under it, or is being shut down with all that runs.
+        asked = requested or instance.state in _ASKED
+        innocent = asked or verdict.reason == "crashed" or self._engine.ending
+        if not innocent:
+            instance.failures = 0 if healthy else instance.failures + 1
+        event = instance_transitions.classify(
+            service.restart,
+            succeeded=verdict.succeeded,
+            requested=innocent,
+            failures=instance.failures,
+            attempts=service.restart_attempts,
+        )
+        ended_at = None if ran_ms is None or instance.started_at is None else instance.started_at + ran_ms
+        self._apply(run.unit, instance, event, change, at=ended_at)
+        if instance.state is State.FATAL:
+            self._incidents.given_up(run.unit, service, instance, run.id, change)
+        if self._engine.ending:
+            self._apply(run.unit, instance, Event.DOWN, change)
+
+    @staticmethod
+    def _was_healthy(instance: ServiceInstance, service: Service, ran_ms: int | None) -> bool:
+        """Whether it did its work for long enough, also when no scheduler watched that."""
+        if instance.healthy or ran_ms is None or instance.run is None or readiness(instance.run) is None:
+            return instance.healthy or (ran_ms is not None and ran_ms >= service.healthy_after_ms)
+        if instance.started_at is None or instance.ready_at is None:
+            return False
+        return instance.started_at + ran_ms - instance.ready_at >= service.healthy_after_ms
+
+    @staticmethod
+    def _instance_of(run: LiveRun) -> ServiceInstance | None:
+        """The instance that `run` belongs to; None when the service has fewer instances now."""
+        instances = run.unit.instances
+        instance = instances[run.instance] if run.instance < len(instances) else None
+        return instance if instance is not None and instance.run is run else None
+
+    def _forget_leaving(self, unit: Unit) -> None:
+        if not unit.active and self.leaving.get(unit.name) is unit:
+            del self.leaving[unit.name]
+
+    # What is found out about it while it runs.
+
+    def resume(self, run: LiveRun, instance: ServiceInstance, started_at: int, change: Change) -> None:
+        """Go on with what the scheduler before did for an instance whose process runs."""
+        instance.started_at = started_at
+        probe, service = readiness(run), run.unit.service
+        if instance.state is State.STARTING and probe is not None:
+            self._fitness.await_ready(run, probe, change.now_ms - started_at, retaken=True)
+        elif instance.state is State.RUNNING and service is not None:
+            if probe is not None:
+                instance.probed = True
+                instance.ready_at = instance.since
+            else:
+                instance.healthy = instance.ready_run == run.id
+            self._watch_life(run)
+            self._watch_rest(run.unit, service, instance, change)
+
+    def _watch_life(self, run: LiveRun) -> None:
+        probe = liveness(run)
+        if probe is not None:
+            self._fitness.watch_life(run, probe)
+
+    def run_notified(self, run: LiveRun, news: dict[str, Any]) -> None:
+        """A run has said something of itself: ``notified`` in :mod:`supervisor.ipc.messages`."""
+        if self._instance_of(run) is not None:
+            self._fitness.heard(run, news)
+
+    def run_ready(self, run: LiveRun, line: str | None) -> None:
+        """The run of an instance was found ready."""
+        self._found(run, Event.READY, line)
+
+    def run_unfit(self, run: LiveRun, why: str) -> None:
+        """The run of an instance has to end."""
+        self._log.warning(f"{run.unit.name}[{run.instance}] {run.id}: {why}")
+        self._found(run, Event.UNFIT, why)
+
+    def run_tells(self, run: LiveRun, line: str | None) -> None:
+        """How the run of an instance stands, in words for people."""
+        instance = self._instance_of(run)
+        if instance is None:
+            return
+        instance.line = line
+        self._untold.add((run.unit, instance))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Report what was told, if that can be stored: however much a service says, only its last word waits."""
+        if not self._untold or not self._engine.storing:
+            return
+        untold, self._untold = self._untold, set()
+        change = self._engine.change()
+        for unit, instance in untold:
+            if instance in unit.instances:
+                self.report(unit, instance, change)
+        self._engine.commit(change)
+
+    def _found(self, run: LiveRun, event: Event, line: str | None) -> None:
+        instance = self._instance_of(run)
+        if instance is not None:
+            change = self._engine.change()
+            instance.line = line
+            self._apply(run.unit, instance, event, change)
+            self._engine.commit(change)
+
+    # The table and its actions.
+
+    @staticmethod
+    def _cancel(instance: ServiceInstance) -> None:
+        if instance.timer is not None:
+            instance.timer.cancel()
+            instance.timer = None
+
+    def _timed(self, unit: Unit, instance: ServiceInstance, event: Event) -> None:
+        instance.timer = None
+        change = self._engine.change()
+        self._apply(unit, instance, event, change)
+        self._engine.commit(change)
+
+    def _apply(
+        self,
+        unit: Unit,
+        instance: ServiceInstance,
+        event: Event,
+        change: Change,
+        *,
+        by: str | None = None,
+        at: int | None = None,
+    ) -> None:
+        """`at`: when it happened, milliseconds since the epoch; None: just now."""
+        if unit.service is None:
+            return
+        before = instance.state
+        after, actions = instance_transitions.step(before, event)
+        instance.state = after
+        if after is not before:
+            instance.since = change.now_ms if at is None else min(at, change.now_ms)
+        if after is State.STOPPED:
+            instance.line = None
+        for action in actions:
+            self._act(action, unit, instance, change, by)
+        if after is not before and instance.state is after:  # else stopping has ended it at once, and told so
+            self.report(unit, instance, change)
+        self._rolling.look(unit, instance, change)
+        self.holding.look(unit, change)
+
+    def _act(self, action: Action, unit: Unit, instance: ServiceInstance, change: Change, by: str | None) -> None:
+        actions: dict[Action, Callable[[], None]] = {
+            Action.START: lambda: self._start(unit, instance, change),
+            Action.STOP: lambda: self._stop(instance, change, by),
+            Action.STOP_UNFIT: lambda: self._stop_unfit(instance, change),
+            Action.AWAIT_READY: lambda: self._await_ready(unit, instance, change),
+            Action.WATCH_HEALTH: lambda: self._watch_ready(unit, instance, change),
+            Action.RESET_FAILURES: lambda: self._reset_failures(instance),
+            Action.MARK_HEALTHY: lambda: self._mark_healthy(unit, instance, change),
+            Action.CANCEL_WAIT: lambda: self._cancel(instance),
+            Action.WAIT: lambda: self._wait(unit, instance, change),
+        }
+        actions[action]()
+
+    @staticmethod
+    def _reset_failures(instance: ServiceInstance) -> None:
+        instance.failures = 0
+
+    def _stop_unfit(self, instance: ServiceInstance, change: Change) -> None:
+        if instance.run is not None:
+            self._engine.stop(instance.run, change, cause="unfit", note=f"{instance.line}: stopping")
+
+    def _watch_ready(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        if instance.run is None or unit.service is None:
+            return
+        instance.probed = readiness(instance.run) is not None
+        instance.ready_at = change.now_ms
+        self._watch_life(instance.run)
+        self.watch_health(unit, instance, unit.service.healthy_after_ms)
+
+    def _await_ready(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        probe = None if instance.run is None else readiness(instance.run)
+        if instance.run is None or probe is None:
+            self._apply(unit, instance, Event.READY, change)
+        else:
+            ran_ms = change.now_ms - (instance.started_at or change.now_ms)
+            self._fitness.await_ready(instance.run, probe, ran_ms)
+
+    def _start(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        instance.line = self.holding.missing(unit)
+        if instance.line is not None:
+            self._apply(unit, instance, Event.HOLD, change)
+            self.holding.run_needed(unit, change)
+            return
+        trigger = "startup" if self._first and not instance.started_once else "service"
+        instance.started_once = True
+        instance.healthy = instance.probed = False
+        instance.started_at = instance.ready_at = instance.line = None
+        instance.run = self._engine.create_service_run(unit, instance.index, trigger, change)
+
+    def _stop(self, instance: ServiceInstance, change: Change, by: str | None) -> None:
+        if instance.run is not None:
+            cause = "shutdown" if self._engine.ending else "stop"
+            self._engine.stop(instance.run, change, cause=cause, by=by)
+
+    def _mark_healthy(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        instance.healthy = True
+        self.report(unit, instance, change)
+        self._incidents.look(unit, change)
+
+    def watch_health(self, unit: Unit, instance: ServiceInstance, delay: int) -> None:
+        """Count the instance as healthy when it still runs after `delay` milliseconds."""
+        self._cancel(instance)
+        instance.timer = self._loop.after(delay, lambda: self._timed(unit, instance, Event.HEALTHY))
+
+    def _watch_rest(self, unit: Unit, service: Service, instance: ServiceInstance, change: Change) -> None:
+        """The same for one that runs already, for what is left of the time."""
+        since = (instance.ready_at if instance.probed else instance.started_at) or change.now_ms
+        # The clock may have been set back meanwhile.
+        left = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
+        self.watch_health(unit, instance, left)
+
+    def _wait(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        """Until it is started again, counted from when it came into its state; a fatal one may wait for ever."""
+        self._cancel(instance)
+        service = unit.service
+        if service is None:
+            return
+        delay: int | None = service.fatal_retry_ms
+        if instance.state is State.BACKOFF:
+            kind, base, most = service.restart_backoff, service.restart_delay_ms, service.restart_max_delay_ms
+            delay = delay_ms(kind, base, most, max(1, instance.failures))
+            if delay == 0 and not self._engine.ending and unit.rolling is None:  # else it has to be seen that it failed
+                self._apply(unit, instance, Event.DELAY_OVER, change)
+                return
+        if delay is not None:
+            # The clock may have been set back meanwhile.
+            left = min(delay, max(0, instance.since + delay - change.now_ms))
+            instance.timer = self._loop.after(left, lambda: self._timed(unit, instance, Event.DELAY_OVER))
+
+    def report(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+        """Store and announce where an instance stands."""
+        state, index, failures = instance.state.shown, instance.index, instance.failures
+        run_id = instance.run.id if instance.run is not None else None
+        ready, line = is_ready(instance), instance.line
+        row = Instance(unit.name, index, state, run_id, instance.since, failures, ready, line)
+        change.write(lambda db: set_instance(db, row))
+        body: dict[str, Any] = {"taskName": unit.name, "instanceIndex": index, "state": state, "ready": ready}
+        if run_id is not None:
+            body["runId"] = run_id
+        if line is not None:
+            body["detail"] = line
+        change.announce("service.state", body)
+        if instance.state is State.FATAL:
+            self._log.error(f"{unit.name}[{index}] is fatal: it ended {failures} times in a row before it was healthy")

@@ -1,0 +1,79 @@
+"""Ending everything: tasks at once, services in the reverse of the order in which they started.
+
+Services of one priority stop together; the next ones are told when these have ended. No level is waited for so long
+that the last one is told later than at half of ``shutdown_timeout``: each may take its share of what is left of that,
+and the root kills what still runs when all of it is over. What is queued or waits for a retry stays for the next start.
+"""
+
+from collections.abc import Iterable
+
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.services.start_order import stop_levels
+
+
+class Shutdown:
+    """The levels that have still to be stopped."""
+
+    def __init__(self, loop: Loop, engine: Engine, keeper: Keeper, timeout_ms: int) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._keeper = keeper
+        self._timeout_ms = timeout_ms
+        self._stopping: list[Unit] = []
+        self._levels: list[list[Unit]] = []
+        self._last_told_s = 0.0
+        """When the last level is told at the latest, on the loop's clock."""
+
+    def configure(self, timeout_ms: int) -> None:
+        """Have another time for it."""
+        self._timeout_ms = timeout_ms
+
+    def begin(self, units: Iterable[Unit], change: Change) -> None:
+        """Nothing new starts from now on; what runs is stopped."""
+        self._engine.ending = True
+        self._levels = stop_levels(units)
+        self._last_told_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
+        later = {unit for level in self._levels for unit in level}
+        for run in list(self._engine.live.values()):
+            if run.unit not in later:
+                self._stop(run, change)
+        self._next(change)
+
+    def go_on(self) -> None:
+        """Ends were stored: perhaps it is the next ones' turn."""
+        if self._levels and not any(unit.active for unit in self._stopping):
+            self._advance()
+
+    def _advance(self) -> None:
+        change = self._engine.change()
+        self._next(change)
+        self._engine.commit(change)
+
+    def _next(self, change: Change) -> None:
+        """Stop the next level that has anything to stop."""
+        while self._levels:
+            level = self._stopping = self._levels.pop(0)
+            for unit in level:
+                self._keeper.down(unit, change)
+                for run in list(unit.active.values()):  # also those that belong to no instance any more
+                    self._stop(run, change)
+            if any(unit.active for unit in level):
+                self._wait_for(level)
+                return
+
+    def _wait_for(self, level: list[Unit]) -> None:
+        def out_of_patience() -> None:
+            if self._stopping is level and self._levels:
+                self._advance()
+
+        left_ms = max(0.0, self._last_told_s - self._loop.now_s()) * 1000
+        self._loop.after(left_ms / max(1, len(self._levels)), out_of_patience)
+
+    def _stop(self, run: LiveRun, change: Change) -> None:
+        if run.state in run_transitions.HELD_BY_ROOT:
+            self._engine.stop(run, change, cause="shutdown")

@@ -1,0 +1,453 @@
+"""Taking up the work: what the store says, what the root says, and closing the gap between the two.
+
+The root is right about what runs, the store about everything else. A run that both know goes on; an exit that the root
+still holds is stored; a run that only the store takes for running has crashed; what was still to be started is started.
+"""
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from logring.errors import LogError
+from logring.logfile.recover import save_leftover_ring
+from logring.paths import log_path
+from store.database import Database
+from store.runs.writes import Run, get_run, newest_successes, update_run
+from store.tasks import Instance, TaskRecord, all_tasks, instances
+from supervisor.config.diff import recipe
+from supervisor.config.model import Config, Service, Task
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot, Exited
+from supervisor.schedule.instants import instants_key, instants_of
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.launchers.jobs import Launching
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.runs import run_transitions, secret_parameters
+from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, judge
+from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_policy import under
+from supervisor.scheduler.runs.run_rows import ended_columns, terms_in
+from supervisor.scheduler.services import instance_transitions
+from supervisor.scheduler.services.health import readiness
+from supervisor.scheduler.services.rolling_restart import stored_roll
+from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, Keeper
+from supervisor.scheduler.startup_shutdown.known_runs import Known, relearn
+
+_RING_SUFFIX = ".ring"
+_UNFIT = "unfit"
+
+_REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
+    name="",
+    run=("false",),
+    shell="/bin/sh",
+    working_dir=None,
+    env={},
+    clean_env=False,
+    env_public=(),
+    secrets={},
+    user=None,
+    umask=None,
+    limits={},
+    stdin="null",
+    may=(),
+    launcher=None,
+    description=None,
+    group=None,
+    tags=(),
+    crons=(),
+    every_ms=None,
+    at_ms=None,
+    timezone="UTC",
+    dst_gap="run",
+    dst_overlap="first",
+    jitter_ms=0,
+    catch_up=0,
+    catch_up_window_ms=0,
+    run_on_start=False,
+    max_concurrent=1,
+    on_overlap="queue",
+    queue_max=0,
+    coalesce=False,
+    timeout_ms=None,
+    stop_signal=15,
+    stop_target="tree",
+    grace_ms=0,
+    leave_leftovers=False,
+    retry_attempts=0,
+    retry_delay_ms=0,
+    retry_backoff="constant",
+    retry_max_delay_ms=0,
+    retry_on=(),
+    retry_superseded=None,
+    exit_codes=(0,),
+    failure_output=None,
+    tty=False,
+    merge_stderr=False,
+    redraw=False,
+    log_max_bytes=0,
+    log_on_full="drop_old",
+    keep_runs=0,
+    keep_for_ms=0,
+    keep_refused=0,
+    api_trigger=False,
+    params=(),
+    notify_on_failure=(),
+    notify_on_success=(),
+    notify_on_missed=(),
+    max_duration_alert_ms=None,
+    silence_alert_ms=None,
+    heartbeat=None,
+)
+"""Stands for a task or service that left the configuration while a run of it was unfinished."""
+
+
+def make_units(
+    db: Database, config: Config, *, first: bool, going_on: Collection[str] = frozenset()
+) -> dict[str, Unit]:
+    """All configured units, with what the store remembers of them; of states only those of this daemon's lifetime.
+
+    (And those of services of which a run goes on although the supervisor of then was killed: their names.)
+    """
+    definitions: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
+    units = {definition.name: Unit(definition) for definition in definitions}
+    for row in all_tasks(db):
+        unit = units.get(row.name)
+        if unit is not None:
+            _recall(unit, row, first=first and row.name not in going_on)
+    for name, at_ms in newest_successes(db).items():
+        if name in units:
+            units[name].newest_success = at_ms
+    for instance in instances(db):
+        unit = units.get(instance.task_name)
+        remembered = not first or instance.task_name in going_on
+        if remembered and unit is not None and instance.instance_index < len(unit.instances):
+            _remember(unit, unit.instances[instance.instance_index], instance)
+    return units
+
+
+def _recall(unit: Unit, row: TaskRecord, *, first: bool) -> None:
+    before = json.loads(row.definition)
+    unit.last_instant = row.last_instant
+    unit.known_at_ms = before.get("at_ms") if row.last_instant is not None else None
+    # A schedule that changed under a daemon that runs has missed nothing, as after a reload.
+    unit.schedule_is_new = not (first or _same_schedule(unit, before))
+    unit.paused = row.paused
+    unit.fatal_since = row.fatal_since
+    unit.last_boot = row.last_boot
+    unit.failures = row.failures
+    unit.failed_attempts = row.failed_attempts
+    if not first:
+        unit.stopped = row.stopped
+        unit.rolling = stored_roll(row.rolling)
+        unit.last_restart = row.last_restart
+
+
+def _same_schedule(unit: Unit, before: Mapping[str, Any]) -> bool:
+    return unit.task is None or instants_key(unit.task) == instants_of(
+        tuple(before.get("cron", ())),
+        *(before.get(name) for name in ("timezone", "every_ms", "at_ms", "dst_gap", "dst_overlap")),
+    )
+
+
+def _remember(unit: Unit, instance: ServiceInstance, row: Instance) -> None:
+    instance.failures = row.failures
+    instance.since = row.since
+    instance.line = row.detail
+    state = instance_transitions.State(row.state)
+    if state is instance_transitions.State.RUNNING:
+        instance.ready_run = row.run_id
+    if state in (
+        instance_transitions.State.EXITED,
+        instance_transitions.State.FATAL,
+        instance_transitions.State.BACKOFF,
+    ):
+        instance.state = state
+    elif state is instance_transitions.State.STOPPING and not unit.stopped:
+        instance.state = instance_transitions.State.RESTARTING
+
+
+def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> None:
+    """Write out what the rings of a crashed root still hold; only while this root has started nothing."""
+    for name in os.listdir(boot.runtime_dir):
+        run_id = name.removesuffix(_RING_SUFFIX)
+        if run_id == name or run_id in known.held:
+            continue
+        run = get_run(db, run_id, include_deleted=True)
+        if run is None:
+            continue
+        path = log_path(boot.data_dir, run.task_name, run_id)
+        try:
+            save_leftover_ring(f"{boot.runtime_dir}/{name}", path)
+        except (OSError, LogError) as err:
+            log.error(f"{run.task_name} {run_id}: the end of its log cannot be saved: {err}")
+
+
+def _removed(row: Run) -> Unit:
+    unit = Unit(replace(_REMOVED, name=row.task_name))
+    unit.configured = False
+    return unit
+
+
+class Startup:
+    """Brings memory, store and root into line, once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        keeper: Keeper,
+        root: RootLink,
+        units: dict[str, Unit],
+        log: Log,
+        launching: Launching | None = None,
+        *,
+        first: bool = False,
+    ) -> None:
+        """`first`: another root is at work than the one before."""
+        self._engine = engine
+        self._keeper = keeper
+        self._root = root
+        self._units = units
+        self._log = log
+        self._launching = launching
+        self._first = first
+        self.outdated: dict[str, set[int]] = {}
+        """Instances by service whose processes were started under another definition: a reload was not completed."""
+        self.leaving: dict[str, Unit] = {}
+        """Tasks that have left the configuration, by name, of which there are runs."""
+
+    def settle(self, known: Known, change: Change) -> None:
+        """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
+        ended = {exited.run: exited for exited in known.exits}
+        followed, origins = known.followed(), known.origins
+        for row in known.unfinished:
+            if row.id in known.relearned:
+                change.write(lambda db, row=row: relearn(db, row))  # type: ignore[misc]
+            if row.id in followed:
+                self._was_followed(row, ended.get(row.id), change)
+                continue
+            instance = known.running.get(row.id)
+            run = self._adopted(row, origins.get(row.id))
+            if instance is not None:
+                self._goes_on(run, row, instance, change)
+            elif row.id in ended:
+                self._has_ended(run, row, ended[row.id], change)
+            else:
+                perhaps = known.again and row.id not in known.waiting
+                self._unknown(run, row, change, again=perhaps or row.id in known.begun)
+        stored = {row.id for row in known.unfinished}
+        secret_parameters.sweep(self._engine.boot.data_dir, stored)
+        if self._launching is not None:
+            self._launching.settled(stored)
+        for run_id in known.running.keys() - stored:
+            self._log.warning(f"stopping {run_id}: the database does not know it")
+            self._root.send({"op": "stop", "run": run_id, "cause": "stop", "by": "unknown run", "force": False})
+        stale = [run_id for run_id in ended if run_id not in stored]
+        if stale:
+            self._root.send({"op": "ack", "runs": stale})
+        for unit in self._units.values():
+            self._engine.promote(unit, change)
+            self._make_room(unit, change)
+            for place in unit.instances:
+                place.since = place.since or change.now_ms
+                self._keeper.report(unit, place, change)
+
+    def _make_room(self, unit: Unit, change: Change) -> None:
+        """Stop what the scheduler before would have stopped for what it had stored."""
+        task = unit.task
+        if task is not None and task.on_overlap == "terminate" and any(not run.attempt for run in unit.queue):
+            change.then(lambda: self._engine.make_room(unit, task))
+
+    def _was_followed(self, row: Run, exited: Exited | None, change: Change) -> None:
+        """Store the end of a run whose instance has gone on since then."""
+        if exited is None:
+            columns = {"end_reason": "crashed", "exit_code": CRASHED_EXIT_CODE, "ended_at": change.now_ms}
+        else:
+            unit = self._units.get(row.task_name)
+            columns = ended_columns(judge(exited, (0,) if unit is None else unit.definition.exit_codes), exited)
+            change.then(lambda: self._root.send({"op": "ack", "runs": [row.id]}))
+        change.write(lambda db: update_run(db, row.id, **{"status": "ended", **columns}))
+        self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; another run of its instance goes on")
+
+    def _adopted(self, row: Run, origin: dict[str, Any] | None) -> LiveRun:
+        """`origin` is the root's; None or empty: nothing was started, so the run follows the present definition."""
+        unit = self._units.get(row.task_name)
+        if unit is None or unit.definition.kind != row.kind:
+            unit = self._removed(row)
+        run = LiveRun(
+            unit,
+            under(unit.definition, terms_in(origin)) if origin else unit.definition,
+            row.id,
+            trigger=row.triggered_by,
+            created_at=row.created_at,
+            instance=row.instance_index,
+            attempt=row.retry_attempt,
+            retry_of=row.retry_of_run_id,
+            scheduled_at=row.scheduled_at,
+            params=secret_parameters.given_to(self._engine.boot.data_dir, row),
+        )
+        self._engine.adopt(run)
+        run.execution_id = row.execution_id
+        if self._launching is not None:
+            self._launching.adopt(run)
+        return run
+
+    def _unknown(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
+        """The root knows nothing of a run: it died with the one before, or was not started."""
+        if row.status == "running" or again:
+            self._was_running(run)
+            self._was_of_another_daemon(run)
+            if self._launching is None or not self._launching.search(run, lambda: self._is_gone(run)):
+                self._lost(run, change)
+        elif not self._perhaps_launched(run, row):
+            self._still_pending(run, row, change)
+
+    def _lost(self, run: LiveRun, change: Change) -> None:
+        self._log.warning(f"{run.unit.name} {run.id} crashed: nobody saw its end")
+        self._engine.lost(run, change)
+
+    def _is_gone(self, run: LiveRun) -> None:
+        """Nothing is left elsewhere of a run that nobody saw ending."""
+        change = self._engine.change()
+        self._lost(run, change)
+        self._engine.commit(change)
+
+    def _perhaps_launched(self, run: LiveRun, row: Run) -> bool:
+        """Whether a pending run has to wait: the root may have been killed just when it had started it elsewhere."""
+
+        def is_gone() -> None:
+            change = self._engine.change()
+            run.unit.active.pop(run.id, None)
+            if run.state is run_transitions.State.QUEUED:  # else somebody stopped it meanwhile
+                self._still_pending(run, row, change)
+                if run in run.unit.queue:
+                    run.unit.queue.rotate(1)  # the last becomes the first: it had its turn before those that wait
+                self._engine.promote(run.unit, change)
+            self._engine.commit(change)
+
+        if not self._first or self._launching is None or not self._launching.search(run, is_gone):
+            return False
+        run.unit.active[run.id] = run  # nothing takes its place
+        self._place(run, instance_transitions.State.STARTING)
+        return True
+
+    def _removed(self, row: Run) -> Unit:
+        if row.kind == "service":
+            return self._keeper.leaving.setdefault(row.task_name, _removed(row))
+        return self.leaving.setdefault(row.task_name, _removed(row))
+
+    def _was_running(self, run: LiveRun) -> None:
+        run.state = run_transitions.State.RUNNING
+        run.unit.active[run.id] = run
+        self._place(run, instance_transitions.State.RUNNING)
+
+    def _was_of_another_daemon(self, run: LiveRun) -> None:
+        """What has ended does not count as the first start of its instance, unless this daemon made it."""
+        if self._first and self._has_place(run):
+            run.unit.instances[run.instance].started_once = False
+
+    def _place(self, run: LiveRun, state: instance_transitions.State) -> None:
+        """Give a service's run back to its instance."""
+        if self._has_place(run):
+            instance = run.unit.instances[run.instance]
+            instance.run = run
+            instance.started_once = True
+            instance.ready_at = instance.since if instance.ready_run == run.id else None
+            if (
+                state is instance_transitions.State.RUNNING
+                and readiness(run) is not None
+                and instance.ready_run != run.id
+            ):
+                state = instance_transitions.State.STARTING
+            if run.unit.stopped:
+                instance.state = instance_transitions.State.STOPPING
+            elif instance.state is not instance_transitions.State.RESTARTING:
+                instance.state = state
+
+    def _goes_on(self, run: LiveRun, row: Run, instance: dict[str, Any], change: Change) -> None:
+        if row.status == "pending":
+            self._began(run, instance["started_at"], change)
+        else:
+            self._was_running(run)
+            if self._has_place(run):
+                self._resume(run, instance, change)
+        if row.status != "pending":  # else that was told to the engine just now
+            self._engine.attend(run, instance["started_at"])
+        if instance.get("heard") is not None:
+            self._keeper.run_notified(run, instance["heard"])
+        if instance["cause"] is not None:
+            run.state = run_transitions.State.STOPPING
+            self._comes_back(run, instance.get("by"))
+            if self._launching is not None:
+                self._launching.stopping(run.id)
+        elif row.kind == "service" and not self._has_place(run):
+            self._engine.stop(run, change, by=NOT_CONFIGURED)
+        elif self._must_end(run):  # the scheduler before died when it had stored that, and the root was not told
+            self._engine.stop(run, change)
+        elif row.kind == "service" and instance["recipe"] != recipe(run.unit.definition):
+            self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
+
+    def _began(self, run: LiveRun, at: int, change: Change) -> None:
+        """Nobody has stored yet that its process was started, nor announced it."""
+        run.state = run_transitions.State.STARTING
+        run.unit.active[run.id] = run
+        self._place(run, instance_transitions.State.STARTING)
+        self._engine.started(run.id, at, change)
+
+    def _has_ended(self, run: LiveRun, row: Run, exited: Exited, change: Change) -> None:
+        if row.status == "pending" and exited.started_at is not None:
+            self._began(run, exited.started_at, change)
+        else:
+            self._was_running(run)
+        self._was_of_another_daemon(run)
+        self._recollect(run, exited)
+        self._engine.exited(exited, change)
+
+    @staticmethod
+    def _has_place(run: LiveRun) -> bool:
+        """True for the run of a service that has such an instance."""
+        return run.instance < len(run.unit.instances)
+
+    def _recollect(self, run: LiveRun, exited: Exited) -> None:
+        """What its end will be judged by."""
+        if not self._has_place(run):
+            return
+        self._comes_back(run, exited.by)
+        place = run.unit.instances[run.instance]
+        place.started_at = exited.started_at
+        if exited.cause == _UNFIT and place.state is instance_transitions.State.RESTARTING:
+            place.state = instance_transitions.State.FAILING
+
+    def _comes_back(self, run: LiveRun, by: str | None) -> None:
+        """A service that had left the configuration is there again: another run follows the one that had to end."""
+        if by == NOT_CONFIGURED and self._has_place(run) and not run.unit.stopped:
+            run.unit.instances[run.instance].state = instance_transitions.State.RESTARTING
+
+    def _must_end(self, run: LiveRun) -> bool:
+        """True for the run of an instance that is being stopped or restarted."""
+        return self._has_place(run) and run.unit.instances[run.instance].state in instance_transitions.ENDING
+
+    def _resume(self, run: LiveRun, instance: dict[str, Any], change: Change) -> None:
+        place = run.unit.instances[run.instance]
+        if instance["cause"] == _UNFIT and place.state is instance_transitions.State.RESTARTING:
+            place.state = instance_transitions.State.FAILING
+        self._keeper.resume(run, place, instance["started_at"], change)
+
+    def _still_pending(self, run: LiveRun, row: Run, change: Change) -> None:
+        configured = run.unit is self._units.get(run.unit.name)
+        if not configured or (row.kind == "service" and not self._has_place(run)):
+            self._log.info(f"{row.task_name} {row.id} will not start: it is no longer configured")
+            self._engine.stop(run, change, by=NOT_CONFIGURED)
+        elif isinstance(run.definition, Service):
+            self._place(run, instance_transitions.State.STARTING)
+            if self._must_end(run):
+                self._engine.stop(run, change)
+            else:
+                self._engine.decide(run, change)
+        elif row.due_at is not None and row.due_at > change.now_ms:
+            # The clock may have been set back meanwhile.
+            self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, run.definition.retry_max_delay_ms))
+        else:
+            run.unit.queue.append(run)
