@@ -23,7 +23,7 @@ PROCESSES = {
     "supervisor.root.assembly": _EVERYTHING | {"logging", "subprocess", "pathlib", "decimal"},
     "supervisor.root.spawner": _EVERYTHING | {"subprocess", "pathlib", "json", "dataclasses", "typing"},
     "supervisor.scheduler.__main__": (_EVERYTHING - _STORE - _CONFIG) | _FOR_OTHERS,
-    "supervisor.janitor.__main__": _EVERYTHING - _STORE - {"compression.zstd", "backports.zstd"},
+    "supervisor.helpers.janitor.__main__": _EVERYTHING - _STORE - {"compression.zstd", "backports.zstd"},
     "api.serve": _EVERYTHING,
     "api.arbiter": _EVERYTHING - _GUNICORNS,
     "api.worker": _EVERYTHING - _WORKERS - _STORE,

@@ -139,7 +139,7 @@ def stopping(tmp_path: Path) -> Iterator[Installation]:
     call = "        done = compress(one.path)\n"
     stop = "        if one.size > 1 << 20:\n"
     stop += "            compress.__globals__['_pages'] = lambda _: os.kill(os.getpid(), 19)\n"
-    one.add("stops", {"supervisor/janitor/work.py": (call, stop + call)})
+    one.add("stops", {"supervisor/helpers/janitor/work.py": (call, stop + call)})
     one.install("stops")
     yield one
     one.clean()

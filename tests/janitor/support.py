@@ -11,12 +11,12 @@ from logring.paths import log_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from store.database import open_writer
-from supervisor.janitor.job import Job, Report
+from supervisor.ipc.janitor_job import Job, Report
 from tests.logring.support import read_all, texts
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_790_000_000_000
-EAGER = "import os, sys; os.nice = lambda _: 0; from supervisor.janitor.__main__ import main; "
+EAGER = "import os, sys; os.nice = lambda _: 0; from supervisor.helpers.janitor.__main__ import main; "
 """It gives way to everybody, and beside other tests it would never come to anything."""
 COMMAND = [sys.executable, "-I", "-c", f"{EAGER}sys.exit(main())"]
 

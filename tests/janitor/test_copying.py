@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from store.recovery.copies import copied_at_ms, copy_path, is_suspect
-from supervisor.janitor.work import work
+from supervisor.helpers.janitor.work import work
 from tests.janitor.support import HOUR_MS, Place
 from tests.janitor.test_work import Said
 

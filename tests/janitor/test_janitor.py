@@ -14,8 +14,8 @@ import pytest
 from logring.layout import KIND_PACKED, Static
 from logring.logfile.compress import SUFFIX
 from logring.paths import frames_path
-from supervisor.janitor.job import Report
-from supervisor.janitor.logs import find_logs
+from supervisor.helpers.janitor.log_files import find_logs
+from supervisor.ipc.janitor_job import Report
 from tests.janitor.support import COMMAND, EAGER, HOUR_MS, NOW_MS, Place, finished, lines_of, occupied, run, start
 from tests.waiting import until
 

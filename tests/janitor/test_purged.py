@@ -7,10 +7,10 @@ import pytest
 
 from logring.paths import frames_path, log_path, ring_path
 from store.database import open_writer
+from supervisor.helpers.janitor import work as module
+from supervisor.helpers.janitor.log_files import remove
+from supervisor.helpers.janitor.work import work
 from supervisor.ipc.log_line import Log
-from supervisor.janitor import work as module
-from supervisor.janitor.logs import remove
-from supervisor.janitor.work import work
 from tests.janitor.support import NOW_MS, Place, run
 
 

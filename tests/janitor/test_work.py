@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from logring.errors import NewerFormat
+from supervisor.helpers.janitor import work as module
+from supervisor.helpers.janitor.log_files import find_logs
+from supervisor.helpers.janitor.work import work
 from supervisor.ipc.log_line import Log
-from supervisor.janitor import work as module
-from supervisor.janitor.logs import find_logs
-from supervisor.janitor.work import work
 from tests.janitor.support import HOUR_MS, NOW_MS, Place
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from logring.layout import STDOUT
 from logring.ring.writer import RingWriter
-from supervisor.notifier.escaping import escaped
-from supervisor.notifier.order import Letter
+from supervisor.helpers.notifier.escaping import escaped
+from supervisor.ipc.delivery_request import Letter
 from tests.notifier.test_work import PATIENT, Process, notifier
 from tests.receivers import web_server
 

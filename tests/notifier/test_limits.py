@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from supervisor.notifier.order import Ping
-from supervisor.notifier.work import Work
+from supervisor.helpers.notifier.work import Work
+from supervisor.ipc.delivery_request import Ping
 from tests.receivers import Web, web_server
 from tests.waiting import until
 

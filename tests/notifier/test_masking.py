@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.notifier.masking import masked
+from supervisor.helpers.notifier.masking import masked
 
 
 @pytest.mark.parametrize(

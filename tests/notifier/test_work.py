@@ -12,9 +12,9 @@ import pytest
 
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.ring.writer import RingWriter
+from supervisor.helpers.notifier.output_tail import last_lines
+from supervisor.ipc.delivery_request import Letter, Ping
 from supervisor.ipc.messages import Decoder, encode, receive_all
-from supervisor.notifier.order import Letter, Ping
-from supervisor.notifier.tail import last_lines
 from tests.ports import free_port
 from tests.receivers import web_server
 
@@ -162,7 +162,7 @@ def test_a_redirect_on_the_same_host(notifier: Process) -> None:
 def test_when_to_come_again() -> None:
     """Dates are in UTC wherever the host is, also in the forms of old that do not say so."""
     dates = ["Mon, 23 Nov 2026 17:00:00 GMT", "Monday, 23-Nov-26 17:00:00 GMT", "Mon Nov 23 17:00:00 2026"]
-    code = "import sys\nfrom supervisor.notifier.delivery import retry_after_ms\n"
+    code = "import sys\nfrom supervisor.helpers.notifier.delivery import retry_after_ms\n"
     code += "print(*(retry_after_ms(date, 1_795_449_600) for date in sys.argv[1:]))"
     argv = [sys.executable, "-I", "-c", code, *dates]
     out = subprocess.run(argv, env={"TZ": "America/New_York"}, capture_output=True, text=True, check=True)
@@ -185,9 +185,9 @@ def test_pings(notifier: Process) -> None:
 
 def test_apprise_is_loaded_late() -> None:
     """A process that only pings does without it, and so does everybody else."""
-    code = "import supervisor.notifier.__main__, supervisor.scheduler.__main__, sys; print(*sys.modules)"
+    code = "import supervisor.helpers.notifier.__main__, supervisor.scheduler.__main__, sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
-    assert "supervisor.notifier.work" in out.stdout.split()
+    assert "supervisor.helpers.notifier.work" in out.stdout.split()
     assert not {"apprise", "requests", "yaml", "markdown"} & set(out.stdout.split())
 
 

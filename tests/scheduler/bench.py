@@ -14,6 +14,7 @@ from store.tasks import upsert_task
 from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, Boot, Exited
+from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.event_log import Announcer
 from supervisor.scheduler.loop.loop import Clock, Loop
@@ -24,7 +25,6 @@ from supervisor.scheduler.runs.run_engine import Engine
 from supervisor.scheduler.services.service_controller import Keeper
 from supervisor.scheduler.services.watcher_client import OnWord
 from supervisor.scheduler.startup_shutdown.take_over import make_units
-from supervisor.watcher.order import Order
 
 Done = Callable[[Any], None]
 

@@ -9,6 +9,7 @@ import pytest
 
 from store.runs.writes import unfinished_runs
 from supervisor.ipc.messages import Exited
+from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.launchers.jobs import Launching
 from supervisor.scheduler.loop.loop import Clock
 from supervisor.scheduler.loop.root_connection import RootLink
@@ -16,7 +17,6 @@ from supervisor.scheduler.loop.wall_timer import Alarm
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.startup_shutdown.known_runs import Known
 from supervisor.scheduler.startup_shutdown.take_over import Startup
-from supervisor.watcher.order import Order
 from tests.scheduler.bench import Bench
 
 TASK = """

@@ -8,7 +8,7 @@ import pytest
 
 from store import deliveries, notifications
 from store.deliveries import Standing
-from supervisor.notifier.order import Letter, Ping, Result
+from supervisor.ipc.delivery_request import Letter, Ping, Result
 from supervisor.scheduler.loop.loop import Clock
 from supervisor.scheduler.notifications.notifier_client import Post
 from supervisor.scheduler.notifications.outbox import Outbox

@@ -20,10 +20,10 @@ import pytest
 from logring.layout import STDOUT
 from logring.paths import ring_path
 from logring.ring.writer import RingWriter
+from supervisor.helpers.watcher.output_lines import Bell
+from supervisor.helpers.watcher.watch import Watch
 from supervisor.ipc.messages import Decoder, encode, receive
-from supervisor.watcher.lines import Bell
-from supervisor.watcher.order import Order
-from supervisor.watcher.watch import Watch
+from supervisor.ipc.probe_request import Order
 from tests.ports import free_port
 from tests.support.paths import PROGRAMS, TLS
 from tests.waiting import until
@@ -51,7 +51,7 @@ def carried_out(scene: Callable[[Desk], Awaitable[None]]) -> None:
             await desk.watch.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("supervisor.watcher.command._REAP_S", 60.0)
+        patch.setattr("supervisor.helpers.watcher.command_probe._REAP_S", 60.0)
         asyncio.run(play())
 
 
@@ -328,8 +328,8 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: st
 
 PATIENT = """
 import sys
-from supervisor.watcher import command
-from supervisor.watcher.__main__ import main
+from supervisor.helpers.watcher import command
+from supervisor.helpers.watcher.__main__ import main
 command._REAP_S = 60.0
 sys.exit(main())
 """
@@ -487,7 +487,7 @@ def test_a_question_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None
         return pipes.pop()
 
     async def scene(desk: Desk) -> None:
-        monkeypatch.setattr("supervisor.watcher.command.os.pipe2", pipe2)
+        monkeypatch.setattr("supervisor.helpers.watcher.command_probe.os.pipe2", pipe2)
         desk.watch.begin(order("ask", argv=["true"]))
         word = await desk.next()
         assert (word["op"], "Too many open files" in word["why"]) == ("failed", True)

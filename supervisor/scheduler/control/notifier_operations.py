@@ -3,7 +3,7 @@
 from typing import Any
 
 from store.deliveries import Standing
-from supervisor.notifier.order import Result
+from supervisor.ipc.delivery_request import Result
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.runs.run_engine import Engine

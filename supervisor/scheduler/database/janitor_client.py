@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from supervisor.config.model import Storage
+from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.janitor.job import Job, Report
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 _SOON_MS = 1000

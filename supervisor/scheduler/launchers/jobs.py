@@ -18,6 +18,7 @@ from store.runs.writes import update_run
 from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited
+from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers import job_records, launcher_commands
 from supervisor.scheduler.launchers.job_records import Launch
@@ -30,7 +31,6 @@ from supervisor.scheduler.runs.run_engine import Engine
 from supervisor.scheduler.runs.run_observer import Attendant
 from supervisor.scheduler.runs.run_rows import event_body
 from supervisor.scheduler.services.health import Orders
-from supervisor.watcher.order import Order
 
 _TIME_MS = 30_000
 """For one command; ``stop`` has ``graceful_stop`` besides."""

@@ -9,8 +9,8 @@ from collections import deque
 from urllib.parse import urlsplit, urlunsplit
 
 from supervisor.config.model import Config
+from supervisor.ipc.delivery_request import Ping, Result
 from supervisor.ipc.log_line import Log
-from supervisor.notifier.order import Ping, Result
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifier_client import Post

@@ -7,9 +7,9 @@ all.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from supervisor.ipc.delivery_request import Letter, Ping, Result
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame
-from supervisor.notifier.order import Letter, Ping, Result
 from supervisor.scheduler.loop.helper_process import Partner
 from supervisor.scheduler.loop.loop import Loop, Timer
 

@@ -14,9 +14,9 @@ from store import deliveries
 from store.deliveries import Delivery, Standing
 from supervisor.config.model import Config
 from supervisor.config.notification_kinds import DELIVERY_FAILED
+from supervisor.ipc.delivery_request import Letter, Result
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.notifier.order import Letter, Result
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import TOO_MANY

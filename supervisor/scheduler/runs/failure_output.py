@@ -10,11 +10,11 @@ from typing import Any
 from logring.paths import log_path, ring_path
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
+from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.runs.end_reason import Line
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.services.health import Orders
-from supervisor.watcher.order import Order
 
 _PATIENCE_MS = 30_000
 """How long a verdict waits for the watcher."""

@@ -12,13 +12,13 @@ from logring.paths import log_path, ring_path
 from supervisor.config.model import Probe, Service
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE
+from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs.live_units import LiveRun, spawn_of
 from supervisor.scheduler.runs.run_access import RunAccess
 from supervisor.scheduler.runs.run_engine import Engine
 from supervisor.scheduler.services.watcher_client import OnWord
-from supervisor.watcher.order import Order
 
 _ATTEMPT_MS = 5000
 """How long one attempt to find it ready may take."""

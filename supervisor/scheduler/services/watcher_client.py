@@ -8,9 +8,9 @@ from typing import Any
 
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
+from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.loop.helper_process import Partner
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.watcher.order import Order
 
 OnWord = Callable[[dict[str, Any]], None]
 

@@ -17,11 +17,11 @@ from store.database import open_reader
 from store.errors import Damaged, StoreError
 from store.recovery.copies import is_suspect, suspect
 from store.runs.bulk import purged_runs
+from supervisor.helpers.janitor.database_copy import copy_database
+from supervisor.helpers.janitor.log_files import LogFile, find_logs, mark_done, remove
 from supervisor.ipc.counted import counted
+from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
-from supervisor.janitor.copying import copy_database
-from supervisor.janitor.job import Job, Report
-from supervisor.janitor.logs import LogFile, find_logs, mark_done, remove
 
 _SHARE = 5
 """Without a budget the logs may have one part in five of the file system."""

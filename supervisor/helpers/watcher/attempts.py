@@ -5,8 +5,8 @@ import os
 import ssl
 from urllib.parse import SplitResult, urlsplit
 
-from supervisor.watcher.names import Names
-from supervisor.watcher.order import Order
+from supervisor.helpers.watcher.name_lookup import Names
+from supervisor.ipc.probe_request import Order
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SUCCESS = range(200, 400)

@@ -1,4 +1,4 @@
-"""``python -m supervisor.notifier --fd N``: started by the scheduler, with which it speaks over the descriptor.
+"""``python -m supervisor.helpers.notifier --fd N``: started by the scheduler, with which it speaks over the descriptor.
 
 Ends when that closes: the scheduler is gone then, or has nothing to deliver any more. What it was doing is done again.
 """
@@ -9,9 +9,9 @@ import signal
 import socket
 import sys
 
+from supervisor.helpers.notifier.work import Work
 from supervisor.host.osport import set_title
 from supervisor.ipc.messages import Decoder, encode
-from supervisor.notifier.work import Work
 
 _NICE = 5
 _STUCK = 1

@@ -1,4 +1,4 @@
-"""``python -m supervisor.janitor``: started by the scheduler with a job on standard input, which stays open.
+"""``python -m supervisor.helpers.janitor``: started by the scheduler with a job on standard input, which stays open.
 
 Does the job, writes a report to standard output, and ends; at once, wherever it is, when standard input closes,
 because the scheduler is gone then. Only one works in a data directory; another one has nothing to do.
@@ -9,10 +9,10 @@ import os
 import sys
 import threading
 
+from supervisor.helpers.janitor.work import work
 from supervisor.host.osport import set_title
+from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
-from supervisor.janitor.job import Job, Report
-from supervisor.janitor.work import work
 
 _BUSY_REST_MS = 60_000
 

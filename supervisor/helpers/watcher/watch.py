@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from supervisor.watcher.attempts import NotYet, http, tcp
-from supervisor.watcher.command import Commands
-from supervisor.watcher.lines import Bell, line
-from supervisor.watcher.names import Names
-from supervisor.watcher.order import Order
+from supervisor.helpers.watcher.attempts import NotYet, http, tcp
+from supervisor.helpers.watcher.command_probe import Commands
+from supervisor.helpers.watcher.name_lookup import Names
+from supervisor.helpers.watcher.output_lines import Bell, line
+from supervisor.ipc.probe_request import Order
 
 _AT_ONCE = 64
 """Attempts at the same time; the others wait for their turn, which does not count as time of theirs."""

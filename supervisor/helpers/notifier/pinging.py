@@ -7,9 +7,9 @@ import urllib.request
 from http.client import HTTPMessage
 from typing import IO
 
-from supervisor.notifier.masking import masked
-from supervisor.notifier.order import Ping, Result
-from supervisor.notifier.redirects import why_not
+from supervisor.helpers.notifier.masking import masked
+from supervisor.helpers.notifier.redirects import why_not
+from supervisor.ipc.delivery_request import Ping, Result
 
 _TIMEOUT_S = 10.0
 _TRIES = 3

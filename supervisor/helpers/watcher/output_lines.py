@@ -7,9 +7,9 @@ from logring.errors import LogError
 from logring.layout import SYSTEM
 from logring.reader import LogReader
 from logring.search import Pattern, search
+from supervisor.helpers.watcher.attempts import NotYet
 from supervisor.ipc.doorbell import DoorbellClient
-from supervisor.watcher.attempts import NotYet
-from supervisor.watcher.order import Order
+from supervisor.ipc.probe_request import Order
 
 _POLL_S = 0.25
 _SHOWN = 200

@@ -1,4 +1,4 @@
-"""``python -m supervisor.watcher --fd N``: started by the scheduler, with which it speaks over the descriptor.
+"""``python -m supervisor.helpers.watcher --fd N``: started by the scheduler, with which it speaks over the descriptor.
 
 Ends when that closes, because the scheduler is gone then, and ends whatever it started itself before.
 """
@@ -9,11 +9,11 @@ import signal
 import socket
 import sys
 
+from supervisor.helpers.watcher.output_lines import Bell
+from supervisor.helpers.watcher.watch import Watch
 from supervisor.host.osport import become_subreaper, set_title
 from supervisor.ipc.messages import Decoder, encode
-from supervisor.watcher.lines import Bell
-from supervisor.watcher.order import Order
-from supervisor.watcher.watch import Watch
+from supervisor.ipc.probe_request import Order
 
 _NICE = 5
 

@@ -20,11 +20,11 @@ import requests.sessions
 from apprise.logger import logger
 from requests.adapters import HTTPAdapter
 
-from supervisor.notifier.escaping import escaped
-from supervisor.notifier.masking import masked
-from supervisor.notifier.order import Letter, Result
-from supervisor.notifier.redirects import why_not
-from supervisor.notifier.tail import last_lines
+from supervisor.helpers.notifier.escaping import escaped
+from supervisor.helpers.notifier.masking import masked
+from supervisor.helpers.notifier.output_tail import last_lines
+from supervisor.helpers.notifier.redirects import why_not
+from supervisor.ipc.delivery_request import Letter, Result
 
 _MAX_ERROR = 300
 _MAX_BODY = 16_000

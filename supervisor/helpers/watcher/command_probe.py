@@ -14,10 +14,10 @@ import signal
 import subprocess
 
 from logring.mask import Mask
+from supervisor.helpers.watcher.attempts import NotYet
+from supervisor.helpers.watcher.probe_leftovers import MARK, Strays
 from supervisor.host import prepared_command
-from supervisor.watcher.attempts import NotYet
-from supervisor.watcher.order import Order
-from supervisor.watcher.strays import MARK, Strays
+from supervisor.ipc.probe_request import Order
 
 _REAP_S = 1.0
 _LOOK_S = (0.01, 1.0)

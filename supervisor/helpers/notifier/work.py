@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from supervisor.notifier.order import Letter, Ping, Result
-from supervisor.notifier.pinging import ping
+from supervisor.helpers.notifier.pinging import ping
+from supervisor.ipc.delivery_request import Letter, Ping, Result
 
 _AT_ONCE = 4
 _LIMIT_S = 60.0
@@ -58,7 +58,7 @@ class Work:
     @staticmethod
     def _deliver(letter: Letter) -> Result:
         try:
-            from supervisor.notifier.delivery import deliver  # Apprise: only when there is a message
+            from supervisor.helpers.notifier.delivery import deliver  # Apprise: only when there is a message
         except ImportError as err:
             return Result(f"Apprise cannot be loaded: {err}")
         return deliver(letter)

@@ -1,0 +1,8 @@
+"""The janitor's entry: running daemons of other versions start ``python -I -m supervisor.janitor``."""
+
+import sys
+
+from supervisor.helpers.janitor.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())
