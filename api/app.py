@@ -8,18 +8,19 @@ from collections import defaultdict
 import falcon
 from falcon.routing import CompiledRouter
 
-from api import body, permission
-from api.auditor import reason_of
-from api.auth import address_of
-from api.context import Context
+from api.auth import permission
+from api.auth.auditor import reason_of
+from api.auth.authentication import address_of
 from api.errors import ApiError, no_memory, on_api_error, on_failure, on_http_error, unavailable
-from api.exposure import Exposure
-from api.guard import Guard
-from api.operation import Call, Operation
-from api.operations import OPERATIONS
-from api.params import parse_path, parse_query, raise_all
-from api.resources.pages import Site
-from api.room import KNOWN, STRANGERS
+from api.operation_table import OPERATIONS
+from api.operations import body
+from api.operations.guard import Guard
+from api.operations.operation import Call, Operation
+from api.operations.parameters import parse_path, parse_query, raise_all
+from api.resources.daemon.pages import Site
+from api.server.body_budget import KNOWN, STRANGERS
+from api.server.client_address import Exposure
+from api.worker_context import Context
 from store.errors import StoreError
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import falcon
 import msgspec
 
-from api.schemas import ErrorDetail, Problem
+from api.schemas.records import ErrorDetail, Problem
 from store.runs.ids import new_ulid
 
 log = logging.getLogger("gunicorn.error")

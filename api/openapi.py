@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from api import answer_headers
-from api.answer_headers import OF_REFUSALS
 from api.errors import MEDIA_TYPE, title
-from api.guard import PROBES
 from api.openapi_components import describe_union_of_namings, either, with_named_enumerations
-from api.operation import Access, Content, Operation
-from api.operations import OPERATIONS
-from api.params import PATH_PARAMS, Param
-from api.schemas import Document, Problem
+from api.operation_table import OPERATIONS
+from api.operations import answer_headers
+from api.operations.answer_headers import OF_REFUSALS
+from api.operations.guard import PROBES
+from api.operations.operation import Access, Content, Operation
+from api.operations.parameters import PATH_PARAMS, Param
+from api.schemas.records import Document, Problem
 
 _REF = "#/components/schemas/{name}"
 _COMMON = (400, 401, 403, 421, 422, 429, 500, 503)

@@ -14,8 +14,8 @@ import docutils.nodes
 import pytest
 
 from api.openapi import document_bytes
-from api.schemas import REASONS, SERVICE_STATES, TRIGGERS
-from api.schemas_informing import KINDS as NOTIFICATION_KINDS
+from api.schemas.daemon_info import KINDS as NOTIFICATION_KINDS
+from api.schemas.records import REASONS, SERVICE_STATES, TRIGGERS
 from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.load import load

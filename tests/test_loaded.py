@@ -25,8 +25,8 @@ PROCESSES = {
     "supervisor.scheduler.__main__": (_EVERYTHING - _STORE - _CONFIG) | _FOR_OTHERS,
     "supervisor.helpers.janitor.__main__": _EVERYTHING - _STORE - {"compression.zstd", "backports.zstd"},
     "api.serve": _EVERYTHING,
-    "api.arbiter": _EVERYTHING - _GUNICORNS,
-    "api.worker": _EVERYTHING - _WORKERS - _STORE,
+    "api.server.arbiter": _EVERYTHING - _GUNICORNS,
+    "api.server.worker": _EVERYTHING - _WORKERS - _STORE,
     "supervisor.cli.commands.up": (_EVERYTHING - {"click"}) | _FOR_OTHERS,
 }
 
@@ -52,7 +52,7 @@ def test_what_is_hardly_used_is_loaded_by_its_use() -> None:
 from api.postponed import HARDLY_USED, postpone
 from supervisor.later import is_later, load, settle
 postpone()
-import api.arbiter, api.worker
+import api.server.arbiter, api.server.worker
 import falcon, gunicorn.config, ssl, store.migrations.runner
 gunicorn.config.Config().set("ssl_context", lambda config, make: None)
 falcon.App(middleware=[]).add_error_handler(ValueError, lambda req, resp, ex, params: None)

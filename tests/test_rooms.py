@@ -128,8 +128,17 @@ UNTIL_MOVED = {
 
 CIRCLES = {
     frozenset({"supervisor.root.output.file_thread", "supervisor.root.output.pump_thread"}),
-    frozenset({"api.auth", "api.context", "api.ends", "api.rawlog", "api.samples", "api.stream"}),
-    frozenset({"api.operations", "api.openapi", "api.resources.meta"}),
+    frozenset(
+        {
+            "api.auth.authentication",
+            "api.worker_context",
+            "api.streams.completion_watch",
+            "api.streams.raw_log",
+            "api.host_info.sample_events",
+            "api.streams.ring_follower",
+        }
+    ),
+    frozenset({"api.operation_table", "api.openapi", "api.resources.daemon.meta"}),
     frozenset({"logring.logfile.packed", "logring.logfile.stored"}),
 }
 FULL_FOLDERS = {

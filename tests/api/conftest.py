@@ -34,7 +34,7 @@ def own(tmp_path: Path) -> Iterator[Daemon]:
 class Lenient(Daemon):
     """A server that gives its workers all the time that they want to end."""
 
-    constants: ClassVar = {**PATIENCE, "api.arbiter": {"_GRACE_S": 300}}
+    constants: ClassVar = {**PATIENCE, "api.server.arbiter": {"_GRACE_S": 300}}
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from api.openapi import document
-from api.times import parse_rfc3339
+from api.schemas.wire_times import parse_rfc3339
 
 if TYPE_CHECKING:
     from tests.api.client import Answer

@@ -1,10 +1,10 @@
 """How the server is started: as it is, or with other constants."""
 
 PATIENCE: dict[str, dict[str, float]] = {
-    "api.context": {"_ASK_S": 60.0, "_FILE_S": 60.0, "_READ_S": 60.0},
-    "api.follow": {"_COMING_S": 60.0},
-    "api.passwords": {"_ASK_S": 60.0},
-    "api.resources.search": {"_CALL_S": 60.0},
+    "api.worker_context": {"_ASK_S": 60.0, "_FILE_S": 60.0, "_READ_S": 60.0},
+    "api.streams.stream_content": {"_COMING_S": 60.0},
+    "api.auth.passwords": {"_ASK_S": 60.0},
+    "api.resources.runs.search": {"_CALL_S": 60.0},
 }
 """So long it waits for others where that is not what a test is about, since the machine of a test may stall."""
 
@@ -12,21 +12,21 @@ _CHANGED = """
 import importlib
 from types import SimpleNamespace
 
-import api.serve
+import api.server.serve
 
 def load(name):
     module = importlib.import_module(name)
     for place, constants in {constants}.items():
-        if (place == "api.arbiter") is (name == "api.arbiter"):
+        if (place == "api.server.arbiter") is (name == "api.server.arbiter"):
             vars(importlib.import_module(place)).update(constants)
     return module
 
-def postpone(plain=api.serve.postpone):
+def postpone(plain=api.server.serve.postpone):
     plain()
-    load("api.arbiter").importlib = SimpleNamespace(import_module=load)  # with which it loads the worker
+    load("api.server.arbiter").importlib = SimpleNamespace(import_module=load)  # with which it loads the worker
 
-api.serve.postpone = postpone
-api.serve.main()
+api.server.serve.postpone = postpone
+api.server.serve.main()
 """
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api.audit_spool import Entries, Spool
+from api.auth.audit_spool import Entries, Spool
 
 ONE: Entries = {"a": [1, "x", "", "stopRun", "", 204, "", False]}
 TWO: Entries = {"b": [2, "y", "", "stopRun", "", 204, "", False]}

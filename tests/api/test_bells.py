@@ -10,7 +10,7 @@ from gevent import monkey
 monkey.patch_all(os=False, signal=False, subprocess=False)
 import sys
 import gevent
-from api.stream import Bell
+from api.streams.ring_follower import Bell
 
 COUNT = 600  # more than fit into the buffer of a socket
 hear, hearing = Bell._hear, gevent.event.Event()
@@ -38,7 +38,7 @@ monkey.patch_all(os=False, signal=False, subprocess=False)
 import sys
 from types import SimpleNamespace
 import gevent
-from api.stream import Hub
+from api.streams.ring_follower import Hub
 
 path, folder = sys.argv[1], sys.argv[1].rpartition("/")[0]
 boot = SimpleNamespace(root_bell=path, scheduler_bell=path, token="token", runtime_dir=folder, data_dir=folder)

@@ -10,9 +10,9 @@ from typing import Any, cast
 import gevent
 import pytest
 
-from api.context import Context
-from api.operation import Call
-from api.resources import bulk
+from api.operations.operation import Call
+from api.resources.runs import bulk
+from api.worker_context import Context
 from store.meta import set_meta
 from store.runs.ids import is_ulid, new_ulid
 from tests.api.credentials import bearer, make_token
@@ -189,7 +189,7 @@ def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, A
 def test_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a million ids take a second to go through: that is not done on the loop that all streams share."""
     went_on = threading.Event()
-    monkeypatch.setattr("api.selector.arguments_of", lambda *_: {"went_on": went_on.wait(30)})
+    monkeypatch.setattr("api.operations.run_selector.arguments_of", lambda *_: {"went_on": went_on.wait(30)})
     context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **found: found))
     call = SimpleNamespace(by="", body=None, tasks=None)
     gevent.spawn(went_on.set)

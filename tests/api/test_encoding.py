@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from api.encoding import choose
+from api.operations.encoding import choose
 from store.tasks import update_task, upsert_task
 from tests.api.harness import Daemon
 from tests.api.records import make_run, now_ms

@@ -15,8 +15,8 @@ import pytest
 
 from api.app import Route
 from api.errors import ApiError
-from api.operations import OPERATIONS
-from api.stream import unreadable
+from api.operation_table import OPERATIONS
+from api.streams.ring_follower import unreadable
 from tests.api.client import DEADLINE_S, Answer
 from tests.api.harness import Daemon
 from tests.api.records import make_run

@@ -10,8 +10,8 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from api import sse
-from api.feed import LIVE_BYTES, Feed
+from api.streams import sse_encoding
+from api.streams.shared_feed import LIVE_BYTES, Feed
 from logring.errors import Corrupt
 from logring.layout import STDOUT
 from logring.reader import Head
@@ -31,13 +31,13 @@ def ring(tmp_path: Path) -> Iterator[RingWriter]:
 @pytest.fixture
 def feed(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
     """It follows the ring; its clock stands still, so whatever comes after a bell comes too early for another one."""
-    monkeypatch.setattr("api.feed.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=lambda: 1000.0))
     made = Feed(RUN, ring.path, alone=True)
     yield made
     made.close()
 
 
-def catch_up(feed: Feed, position: int, render: sse.Render) -> tuple[bytes, int]:
+def catch_up(feed: Feed, position: int, render: sse_encoding.Render) -> tuple[bytes, int]:
     """What a follower that stands at `position` sends, and where it stands then."""
     sent = b""
     while position < feed.head().lines:
@@ -54,7 +54,7 @@ def test_each_line_is_rendered_once(ring: RingWriter, feed: Feed) -> None:
 
     def render(record: Any) -> bytes:
         rendered[record.n] += 1
-        return sse.log_line(record)
+        return sse_encoding.log_line(record)
 
     followers = [0] * 200
     sent = [b""] * 200
@@ -97,7 +97,7 @@ class Standing:
         self.taken += 1
         if self.error is not None:
             raise self.error
-        _sent, self.position = catch_up(feed, self.position, sse.log_line)
+        _sent, self.position = catch_up(feed, self.position, sse_encoding.log_line)
         return self.position == head.lines
 
 
@@ -179,7 +179,7 @@ def test_what_is_kept_is_bounded(ring: RingWriter, feed: Feed) -> None:
     ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(8000)), 1000)
     feed.rang()
     for start in range(0, 8000, 100):
-        data, position = catch_up(feed, start, sse.log_line)
+        data, position = catch_up(feed, start, sse_encoding.log_line)
         assert position == 8000
         assert data.count(b"event: line\n") == 8000 - start
     kept = [data for data, _following in feed._chunks.values()]
@@ -194,7 +194,7 @@ def test_one_that_is_too_slow(ring: RingWriter, feed: Feed) -> None:
     feed.rang()
     first = feed.head().first_available
     assert first > 10_000
-    data, position = catch_up(feed, 5, sse.log_line)
+    data, position = catch_up(feed, 5, sse_encoding.log_line)
     assert position == 60_000
-    assert data.startswith(sse.dropped(4, first - 5) + b"id: %d\n" % first)
+    assert data.startswith(sse_encoding.dropped(4, first - 5) + b"id: %d\n" % first)
     assert data.count(b"event: line\n") == 60_000 - first

@@ -6,10 +6,10 @@ import falcon.testing
 import gevent
 import pytest
 
-from api import body
 from api.errors import ApiError
-from api.room import Room
-from api.schemas_tokens import NewToken
+from api.operations import body
+from api.schemas.tokens import NewToken
+from api.server.body_budget import Room
 from tests.waiting import until
 
 

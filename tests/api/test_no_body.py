@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.operations import OPERATIONS
+from api.operation_table import OPERATIONS
 from tests.api.attacks.test_privilege_escalation import path_of
 from tests.api.harness import Daemon
 from tests.api.test_errors import JSON, assert_problem

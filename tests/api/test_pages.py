@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from api.resources.pages import Site
+from api.resources.daemon.pages import Site
 from tests.api.harness import Daemon
 
 PAGES = ("/", "/docs")

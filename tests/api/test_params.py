@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from api.params import (
+from api.operations.parameters import (
     INT64_MAX,
     INT64_MIN,
     RUN_ID,
@@ -18,7 +18,7 @@ from api.params import (
     statuses,
     text,
 )
-from api.times import parse_rfc3339, rfc3339
+from api.schemas.wire_times import parse_rfc3339, rfc3339
 
 PARAMS = (
     integer("limit", "", 50, minimum=1, maximum=1000),

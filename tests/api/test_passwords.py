@@ -5,7 +5,7 @@ from typing import Any, cast
 import gevent
 import pytest
 
-from api.passwords import Passwords, WrongPassword
+from api.auth.passwords import Passwords, WrongPassword
 from supervisor.ipc.control_client import ControlClient
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.exposure import Exposure, parse_address
-from api.passwords import client_key
+from api.auth.passwords import client_key
+from api.server.client_address import Exposure, parse_address
 from store.audit import Entry
 from tests.api.credentials import basic, cookie, login
 from tests.api.harness import PASSWORD, Daemon
@@ -150,8 +150,8 @@ def test_what_is_no_address(text: str) -> None:
 
 _STRANGER = """
 import json, socket, sys
-from api.worker import Worker
-from api.exposure import Exposure
+from api.server.worker import Worker
+from api.server.client_address import Exposure
 from supervisor.ipc.messages import Boot
 
 server = socket.create_server(("127.0.0.1", 0))

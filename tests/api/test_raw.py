@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from api import rawlog
-from api.context import Files
+from api.streams import raw_log
+from api.worker_context import Files
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.paths import log_path, ring_path
 from logring.reader import Extent, LogReader
@@ -224,12 +224,12 @@ def test_a_layout_is_remembered(daemon: Daemon, long: Run) -> None:
     """A log is gone through once, and a part of it is read from the nearest mark on."""
     paths = ring_path(daemon.boot.runtime_dir, long.id), log_path(daemon.boot.data_dir, long.task_name, long.id)
     reader = LogReader(*paths)
-    layouts = rawlog.Layouts(Files())
+    layouts = raw_log.Layouts(Files())
     streams = (STDOUT, STDERR)
     found = layouts.of(long.id, reader, reader.head(), streams)
     assert found is not None
     assert found.size == len(TEXT)
     assert layouts.of(long.id, reader, reader.head(), streams) is found
     begin = len(TEXT) - 100
-    assert b"".join(rawlog.part(reader, streams, found, begin, begin + 50)) == TEXT[begin : begin + 50]
+    assert b"".join(raw_log.part(reader, streams, found, begin, begin + 50)) == TEXT[begin : begin + 50]
     reader.close()

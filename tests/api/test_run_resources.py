@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api.times import rfc3339
+from api.schemas.wire_times import rfc3339
 from store.runs import samples as run_samples
 from store.runs.samples import STEP_MS, Reading
 from tests.api.harness import Daemon

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from gunicorn.config import Config
 
-from api.sending import PIECE_BYTES, Response, write
+from api.server.sending import PIECE_BYTES, Response, write
 
 
 class Socket:

@@ -189,7 +189,7 @@ def test_requests_that_are_none_do_not_fill_the_log(own: Daemon) -> None:
 class Mindful(Daemon):
     """A server that knows for long what the scheduler has told it."""
 
-    constants: ClassVar = {**PATIENCE, "api.context": {**PATIENCE["api.context"], "_KEEP_S": 300.0}}
+    constants: ClassVar = {**PATIENCE, "api.worker_context": {**PATIENCE["api.worker_context"], "_KEEP_S": 300.0}}
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from msgspec import UNSET
 
-from api import hostfacts
 from api.errors import ApiError
-from api.hostfacts import Rates, System
-from api.times import rfc3339
+from api.host_info import host_facts
+from api.host_info.host_facts import Rates, System
+from api.schemas.wire_times import rfc3339
 from store import metrics
 from store.metrics import FINE_MS, Sample
 from tests.api.harness import Daemon
@@ -50,7 +50,7 @@ def test_now(daemon: Daemon) -> None:
 def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are of the time since the look before; nothing of what was not there then, and never below zero."""
     clock = iter((0.0, 10.0, 12.0))
-    monkeypatch.setattr(hostfacts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(host_facts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     rates = Rates()
     rates.look({"sda": (1000, 50), "sdb": (500, 500)})
     assert rates.of("sda") == (UNSET, UNSET)
@@ -60,7 +60,7 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_system_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits longer than for one look at it, however many wait already."""
-    monkeypatch.setattr(hostfacts, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(host_facts, "_PATIENCE_S", 0.05)
     system = System()
     with system._asking, pytest.raises(ApiError, match="hangs"):  # somebody else asks
         system(1, None)

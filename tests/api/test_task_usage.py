@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import urlencode
 
-from api.times import rfc3339
+from api.schemas.wire_times import rfc3339
 from store.runs import samples as run_samples
 from store.runs.samples import Reading
 from store.tasks import upsert_task

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.identity import hash_secret
+from api.auth.identity import hash_secret
 from tests.api.credentials import JSON, basic, bearer, make_token
 from tests.api.fake_scheduler import Refusal
 from tests.api.harness import Daemon

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.resources.trigger import IDEMPOTENCY_KEY
+from api.resources.runs.trigger import IDEMPOTENCY_KEY
 from store.runs.ids import is_ulid
 from tests.api.credentials import bearer, make_token
 from tests.api.fake_scheduler import Refusal

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.operations import OPERATIONS
+from api.operation_table import OPERATIONS
 from tests.e2e.daemon import Daemon
 
 SCHEMATHESIS = str(Path(sys.executable).parent / "schemathesis")

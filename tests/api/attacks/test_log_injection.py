@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from api.auditor import Auditor
-from api.context import Reads
-from api.logformat import Bounded
+from api.auth.auditor import Auditor
+from api.server.log_format import Bounded
+from api.worker_context import Reads
 from logring.paths import log_path
 from store.audit import Entry
 from store.errors import Away
@@ -135,7 +135,7 @@ def test_a_log_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
 def test_what_was_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said how often, as soon as there is more of the kind to tell; other kinds, and news, are told meanwhile."""
     now_s = 0.0
-    monkeypatch.setattr("api.logformat.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("api.server.log_format.time", SimpleNamespace(monotonic=lambda: now_s))
     bounded = Bounded()
 
     def told(text: str, level: int = logging.WARNING) -> str | None:

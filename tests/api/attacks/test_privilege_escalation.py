@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from api.identity import TOKEN_ROLES, Role
-from api.operation import Access, Operation
-from api.operations import OPERATIONS
-from api.permission import UNSAFE
+from api.auth.identity import TOKEN_ROLES, Role
+from api.auth.permission import UNSAFE
+from api.operation_table import OPERATIONS
+from api.operations.operation import Access, Operation
 from tests.api.credentials import basic, bearer, make_token
 from tests.api.harness import PASSWORD, Daemon
 from tests.api.records import make_run

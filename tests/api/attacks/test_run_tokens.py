@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.operation import Access, Operation
-from api.operations import OPERATIONS
+from api.operation_table import OPERATIONS
+from api.operations.operation import Access, Operation
 from store.database import open_writer
 from store.tasks import upsert_task
 from supervisor.ipc import run_token

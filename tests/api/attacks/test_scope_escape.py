@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from api.operation import Access, Operation
-from api.operations import OPERATIONS
+from api.operation_table import OPERATIONS
+from api.operations.operation import Access, Operation
 from store.tasks import upsert_task
 from tests.api.attacks.test_privilege_escalation import GUARDED, ids, path_of
 from tests.api.credentials import bearer, make_token

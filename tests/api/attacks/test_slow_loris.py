@@ -18,10 +18,10 @@ from tests.waiting import until
 
 TURNS = """
 import gevent
-from api.worker import gunicorn  # which patches first
+from api.server.worker import gunicorn  # which patches first
 from gunicorn.http.body import Body
 from gunicorn.http.unreader import IterUnreader
-from api.worker import FairChunkedReader
+from api.server.worker import FairChunkedReader
 
 turns = 0
 
@@ -40,7 +40,7 @@ print(turns)
 ROOM = """
 import sys
 import gevent
-from api.worker import FairUnreader, Pool, Worker  # which patches first
+from api.server.worker import FairUnreader, Pool, Worker  # which patches first
 import socket
 
 ours, theirs = socket.socketpair()
@@ -77,7 +77,7 @@ PLACES = 20
 class Narrow(Daemon):
     """It serves few connections at a time."""
 
-    constants: ClassVar = {**PATIENCE, "api.arbiter": {"_CONNECTIONS": PLACES}}
+    constants: ClassVar = {**PATIENCE, "api.server.arbiter": {"_CONNECTIONS": PLACES}}
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from api.identity import hash_secret
-from api.passwords import Passwords, WrongPassword
+from api.auth.identity import hash_secret
+from api.auth.passwords import Passwords, WrongPassword
 from supervisor.ipc.control_client import ControlClient
 
 PASSWORD = "correct horse battery"

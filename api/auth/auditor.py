@@ -1,0 +1,119 @@
+"""Tells the scheduler who did what, which stores it.
+
+Entries wait in a queue that one greenlet empties, so that nobody's answer waits for the audit, nor a run for an entry
+about its trigger: they gather for a moment. Meanwhile they are in a file, too, from before the answer: a worker that is
+killed loses none. Each has a key of its own, so that one that is sent again is stored once. A worker that is to end
+sends what waits first. Nothing in an entry is as a
+client sent it: names and ids have passed their patterns, addresses were parsed, reasons are ours; and whatever is no
+printable character is replaced, so that an entry is one line wherever it is shown.
+"""
+
+import itertools
+import logging
+import time
+
+import gevent
+from gevent.event import Event
+
+from api.auth.audit_spool import Entries, Spool
+from api.errors import ApiError
+from store.runs.ids import new_ulid
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+
+log = logging.getLogger("gunicorn.error")
+
+_MAX_WAITING = 10_000
+_TOGETHER = 500
+_LONGEST = 300
+_GATHER_S = 0.05
+_RETRY_S = 1.0
+_FLUSH_S = 0.4
+
+
+def _harmless(text: str) -> str:
+    text = text[:_LONGEST]
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def reason_of(error: ApiError) -> str:
+    """Why a request was refused. What is wrong with a field is left out: it could be named by a secret."""
+    return "invalid parameters" if error.status == 422 else error.detail
+
+
+class Auditor:
+    """The queue of one worker.
+
+    Args:
+        control: To the scheduler.
+        directory: Where the files of all workers are, and nothing else.
+    """
+
+    def __init__(self, control: ControlClient, directory: str) -> None:
+        self._control = control
+        self._name = new_ulid()
+        self._numbers = itertools.count()
+        self._spool = Spool(directory, self._name)
+        self._waiting: Entries = {}
+        self._lost = 0
+        self._news = Event()
+        self._hurry = Event()
+        self._empty = Event()
+        self._empty.set()
+        self._started = False
+
+    def record(
+        self, operation: str, *, who: str, address: str, status: int, target: str = "", reason: str = ""
+    ) -> None:
+        """Have an entry stored."""
+        failed_login = operation == "login" and status == 401
+        at = time.time_ns() // 1_000_000
+        entry = [at, _harmless(who), _harmless(address), operation, _harmless(target), status, _harmless(reason)]
+        if len(self._waiting) >= _MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+            self._lost += 1
+        new: Entries = {f"{self._name}-{next(self._numbers)}": [*entry, failed_login]}
+        self._spool.add(new)
+        self._wait(new)
+
+    def take_over(self) -> None:
+        """Have stored what workers could not that were killed."""
+        left = self._spool.take_over()
+        if left:
+            self._wait(left)
+
+    def flush(self) -> None:
+        """Wait a moment for what waits: the worker is to end. What is not stored then is left to the next one."""
+        self._hurry.set()
+        self._empty.wait(_FLUSH_S)
+
+    def _wait(self, entries: Entries) -> None:
+        self._waiting |= entries
+        self._empty.clear()
+        self._news.set()
+        if not self._started:
+            self._started = True
+            gevent.spawn(self._send)
+
+    def _send(self) -> None:
+        while True:
+            self._news.wait()
+            self._hurry.wait(_GATHER_S)
+            entries = dict(itertools.islice(self._waiting.items(), _TOGETHER))
+            try:
+                self._control.call("audit", entries=entries)
+            except Unavailable:
+                gevent.sleep(_RETRY_S)
+                continue
+            except Refused as err:
+                log.error("%d entries of the audit were refused: %s", len(entries), err)
+            for key in entries:
+                self._waiting.pop(key, None)
+            self._spool.keep(self._waiting)
+            if self._lost:
+                log.error("%d entries of the audit were lost while the scheduler was away", self._lost)
+                self._lost = 0
+            if not self._waiting:
+                self._news.clear()
+                self._empty.set()

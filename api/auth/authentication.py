@@ -1,0 +1,314 @@
+"""Who is asking.
+
+A request is authenticated by one of: a session cookie, a token (``Authorization: Bearer``, or HTTP Basic with the token
+in place of the password), HTTP Basic with the password (any user name), or its peer on the Unix socket when it has no
+``Authorization``. A run whose definition has ``may`` has a token of its own, valid until the run ends. A trusted peer
+is root or the daemon's own user by SO_PEERCRED (unix(7)); never the overflow uid, which stands for everybody that a
+user namespace cannot name; and never when a header shows that a proxy or a browser speaks for somebody else. On the
+socket for proxies no peer is trusted.
+
+Sessions and tokens are looked up by the hash of their secret with every request, so a revoked one is none at once.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import falcon
+import gevent
+
+from api.auth.auditor import Auditor
+from api.auth.identity import TOKEN_ROLES, Credential, Identity, Role, hash_secret
+from api.auth.passwords import Passwords, WrongPassword, client_key
+from api.errors import ApiError, unavailable
+from api.operations.intermediaries import from_browser, speaks_for_others
+from api.schemas.records import ErrorDetail
+from api.server.client_address import is_local_socket
+from api.server.thread_pool import Threads
+from api.worker_context import Reads
+from store import sessions, tokens
+from store.runs.writes import Run, get_run
+from store.tasks import get_task
+from store.tokens import Token
+from supervisor.ipc import run_token
+from supervisor.ipc.control_client import CannotNow, ControlClient, Refused, Unavailable
+from supervisor.ipc.messages import Boot
+
+log = logging.getLogger("gunicorn.error")
+T = TypeVar("T")
+
+TOKEN_PREFIX = "rw_"  # noqa: S105 - what makes a token known as one
+_TOKEN = re.compile(r"rw_[A-Za-z0-9_-]{43}")
+_TOUCH_MS = 10 * 60 * 1000
+_COOKIES = 4
+_TAG_ROUNDS = 200_000
+_REMEMBERED = 10_000
+
+
+def new_secret() -> str:
+    """256 random bits as text."""
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+
+
+def _overflow_uid() -> int:
+    try:
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 65534
+
+
+def address_of(req: falcon.Request) -> str:
+    """Where the request comes from, for records."""
+    return "unix" if is_local_socket(req.env) else str(req.remote_addr)
+
+
+class Authenticator:
+    """Checks credentials; one per worker."""
+
+    def __init__(self, boot: Boot, reads: Reads, aside: Threads, control: ControlClient, auditor: Auditor) -> None:
+        self._boot = boot
+        self._reads = reads
+        self._aside = aside
+        self._control = control
+        self._auditor = auditor
+        self._passwords = Passwords(boot.password, control)
+        self._tag: str | None = None
+        self._overflow_uid = _overflow_uid()
+        # When we are another user than the daemon, that one is root.
+        self._trusted_uids = {0} if boot.api_account else {0, os.geteuid()}
+        self._proven: WeakKeyDictionary[Any, tuple[str | None, str, Identity]] = WeakKeyDictionary()
+        """By connection: what proved the password, and for whom. It need not be proven again with each request."""
+        self._touched_ms: dict[str, int] = {}
+        self.cookie = f"ringward_{boot.daemon_id.lower()}"
+
+    def identify(self, req: falcon.Request) -> Identity | None:
+        """Who asks; None: nobody that we know.
+
+        Raises:
+            ApiError: 401 a wrong password; 429 too many of them.
+        """
+        if req.auth is None and self.trusted_peer(req):
+            return Identity("peer", f"uid {self._peer_uid(req)}")
+        for digest in self._cookies(req):
+            if self._session_valid(digest):
+                return Identity("session", "web", credential=Credential("session", digest), by_browser=True)
+        sock = req.env["gunicorn.socket"]
+        proven = self._proven.get(sock)
+        if proven is not None and proven[:2] == (req.auth, req.remote_addr):
+            return proven[2]
+        bearer = _bearer(req)
+        if bearer is not None:
+            return self._by_token(bearer, by_browser=False)
+        password = _basic_password(req)
+        if password is None:
+            return None
+        found = self._by_token(password, by_browser=True)
+        if found is not None:
+            return found
+        self.check_password(req, password)
+        found = Identity("password", f"password from {req.remote_addr or 'the Unix socket'}", by_browser=True)
+        self._proven[sock] = (req.auth, req.remote_addr, found)
+        return found
+
+    def _cookies(self, req: falcon.Request) -> list[str]:
+        """Hashes of the sessions that the request names: one, or a few, never as many as somebody cares to send."""
+        return [hash_secret(secret) for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]]
+
+    def trusted_peer(self, req: falcon.Request) -> bool:
+        """Whether the peer's uid alone is proof enough."""
+        if not is_local_socket(req.env) or speaks_for_others(req):
+            return False
+        uid = self._peer_uid(req)
+        return uid != self._overflow_uid and uid in self._trusted_uids
+
+    def _peer_uid(self, req: falcon.Request) -> int:
+        raw = req.env["gunicorn.socket"].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        _pid, uid, _gid = struct.unpack("3i", raw)
+        return int(uid)
+
+    def check_password(self, req: falcon.Request, password: str) -> None:
+        """Return when it is the password.
+
+        Raises:
+            ApiError: 401 it is not; 429 this client was wrong too often in the last minute.
+        """
+        try:
+            self._passwords.check(password, None if is_local_socket(req.env) else client_key(req.remote_addr))
+        except WrongPassword as err:
+            refusal = self.refusal(req, "The password is wrong")
+            self._auditor.record("login", who="", address=address_of(req), status=401, reason=refusal.detail)
+            raise refusal from err
+
+    def refusal(self, req: falcon.Request, detail: str) -> ApiError:
+        """The 401; it invites a client that is no browser page to send the password."""
+        headers = {} if from_browser(req) else {"WWW-Authenticate": 'Basic realm="ringward", charset="UTF-8"'}
+        return ApiError(401, detail, headers=headers)
+
+    def valid(self, credential: Credential) -> bool:
+        """Whether what a stream was opened with still holds.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        if credential.kind == "session":
+            return self._session_valid(credential.hash)
+        if credential.kind == "run":
+            return self._active_run(credential.hash) is not None
+        return self._token(credential.hash) is not None
+
+    # Tokens
+
+    def _by_token(self, secret: str, *, by_browser: bool) -> Identity | None:
+        if run_id := run_token.run_of(self._boot.run_token_key, secret):
+            return self._by_run(run_id, by_browser=by_browser)
+        if not _TOKEN.fullmatch(secret):
+            return None
+        digest = hash_secret(secret)
+        token = self._token(digest)
+        if token is None or token.role not in TOKEN_ROLES:
+            return None
+        self._touch_token(token)
+        return Identity(
+            "token",
+            f"token {token.name}",
+            role=TOKEN_ROLES[token.role],
+            role_name=token.role,
+            tasks=token.tasks,
+            credential=Credential("token", digest),
+            by_browser=by_browser,
+            key=digest,
+        )
+
+    def _by_run(self, run_id: str, *, by_browser: bool) -> Identity | None:
+        """Return who asks with the token of a run; None when the run has ended."""
+        run = self._active_run(run_id)
+        unit = None if run is None else self._reads(get_task, run.task_name)
+        if run is None or unit is None:
+            return None
+        return Identity(
+            "run",
+            f"run {run_id} of {run.task_name}",
+            role=Role.OPERATOR,
+            role_name="run",
+            tasks="",
+            may=tuple(json.loads(unit.definition).get("may", ())) if unit.configured else (),
+            credential=Credential("run", run_id),
+            by_browser=by_browser,
+            key=run_id,
+        )
+
+    def _active_run(self, run_id: str) -> Run | None:
+        run = self._reads(get_run, run_id)
+        return None if run is None or run.status == "ended" else run
+
+    def _token(self, digest: str) -> Token | None:
+        token = self._reads(tokens.find, digest, time.time_ns() // 1_000_000)
+        return token if token is not None and hmac.compare_digest(token.hash, digest) else None
+
+    def _touch_token(self, token: Token) -> None:
+        """Note the use, unless the last one that was noted is less than a minute ago."""
+        now_ms = time.time_ns() // 1_000_000
+        noted = (token.last_used_at or 0, self._touched_ms.get(token.hash, 0))
+        if any(0 <= now_ms - noted_ms < tokens.TOUCH_MS for noted_ms in noted):
+            return
+        if len(self._touched_ms) >= _REMEMBERED:
+            self._touched_ms.clear()
+        self._touched_ms[token.hash] = now_ms
+        gevent.spawn(self._touch, "token_touch", token.hash)
+
+    # Sessions
+
+    def password_tag(self) -> str:
+        """Ties a session to the password: another password, another tag. Slow on purpose, so made only once."""
+        if self._tag is None:
+            digest = self._aside(
+                hashlib.pbkdf2_hmac, "sha256", self._boot.password.encode(), self._boot.daemon_id.encode(), _TAG_ROUNDS
+            )
+            self._tag = digest.hex()[:32]
+        return self._tag
+
+    def open_session(self) -> str:
+        """Make a session and return its secret, which never is one that a client brought.
+
+        Raises:
+            ApiError: 503 the scheduler, which stores it, is away.
+        """
+        secret = new_secret()
+        arguments = {"hash": hash_secret(secret), "password_tag": self.password_tag()}
+        asked(lambda: self._control.call("session_create", **arguments))
+        return secret
+
+    def close_sessions(self, req: falcon.Request) -> int:
+        """End the sessions whose cookies the request has; returns how many.
+
+        Raises:
+            ApiError: 503 the scheduler is away.
+        """
+        valid = [digest for digest in self._cookies(req) if self._session_valid(digest)]
+        for digest in valid:
+            asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
+        return len(valid)
+
+    def _session_valid(self, digest: str) -> bool:
+        """Whether the session is alive; notes that it was used."""
+        now_ms = time.time_ns() // 1_000_000
+        session = self._reads(sessions.get, digest, now_ms)
+        if session is None or not hmac.compare_digest(session.password_tag, self.password_tag()):
+            return False
+        if now_ms - session.last_used_at > _TOUCH_MS:
+            gevent.spawn(self._touch, "session_touch", digest)
+        return True
+
+    def _touch(self, op: str, digest: str) -> None:
+        try:
+            self._control.call(op, hash=digest)
+        except (Unavailable, Refused) as err:
+            log.debug("%s could not be carried out: %s", op, err)
+
+
+def asked(command: Callable[[], T]) -> T:
+    """Carry out a command of the scheduler.
+
+    Raises:
+        ApiError: what the scheduler refuses, with its status; 503 when it is away and nothing was done.
+    """
+    try:
+        return command()
+    except Refused as err:
+        details = [ErrorDetail(**item) for item in err.errors]
+        headers = {} if err.retry_after_s is None else {"Retry-After": str(err.retry_after_s)}
+        raise ApiError(err.status, err.detail, details, headers) from err
+    except CannotNow as err:
+        why = str(err).partition(":")[0]  # behind it are paths
+        raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was done") from err
+    except Unavailable as err:
+        raise unavailable("The scheduler is away; nothing was done") from err
+
+
+def _bearer(req: falcon.Request) -> str | None:
+    scheme, _, secret = (req.auth or "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None
+
+
+def _basic_password(req: falcon.Request) -> str | None:
+    scheme, _, encoded = (req.auth or "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        return None
+    _, colon, password = text.partition(":")
+    return password if colon else None

@@ -1,0 +1,146 @@
+"""Checking the password: in constant time, and not too often.
+
+Wrong ones are counted by the scheduler, which all workers share; a worker counts its own as well, for while the
+scheduler is away. Over the Unix socket nobody is counted: there is no address to count by.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import ipaddress
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+from gevent.lock import BoundedSemaphore
+
+from api.errors import ApiError
+from api.server.client_address import parse_address
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+
+log = logging.getLogger("gunicorn.error")
+
+_FAILURES = 10
+_WINDOW_S = 60.0
+_CLIENTS = 10_000
+_ASK_S = 1.0
+"""How long a log-in waits for a scheduler that does not answer, and how long it is not asked then."""
+
+
+class WrongPassword(Exception):
+    """It is not the password."""
+
+
+def client_key(address: str) -> str:
+    """What failed log-ins are counted by: an IPv4 address, or an IPv6 network of 64 bits.
+
+    All of 127.0.0.0/8 is this host: who is on it can use each of these addresses.
+    """
+    ip = parse_address(address)
+    if ip is None:
+        return address
+    if ip.is_loopback:
+        return "127.0.0.1"
+    if isinstance(ip, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((ip, 64), strict=False))
+    return str(ip)
+
+
+class _Turns:
+    """Those of one client who wait for each other."""
+
+    def __init__(self) -> None:
+        self.lock = BoundedSemaphore()
+        self.wanted = 0
+
+
+class Passwords:
+    """The password of one daemon, as one worker checks it."""
+
+    def __init__(self, password: str, control: ControlClient) -> None:
+        self._digest = hashlib.sha256(password.encode()).digest()
+        self._control = control
+        self._failures: dict[str, deque[float]] = {}
+        self._turns: dict[str, _Turns] = {}
+        """Of the clients that are being checked at this moment."""
+        self._away_until_s = 0.0
+
+    def check(self, password: str, client: str | None) -> None:
+        """Return when it is the password; `client` is what to count by, None: do not count.
+
+        Raises:
+            WrongPassword: it is not.
+            ApiError: 429 this client was wrong too often in the last minute.
+        """
+        if client is None:
+            if not self._matches(password):
+                raise WrongPassword
+            return
+        # One at a time per client, so that guesses sent at once are counted one after another.
+        with self._turn(client):
+            self._check_limit(client)
+            if self._matches(password):
+                return
+            self._count_failure(client)
+        raise WrongPassword
+
+    @contextlib.contextmanager
+    def _turn(self, client: str) -> Iterator[None]:
+        turns = self._turns.setdefault(client, _Turns())
+        turns.wanted += 1
+        try:
+            with turns.lock:
+                yield
+        finally:
+            turns.wanted -= 1
+            if not turns.wanted:
+                del self._turns[client]
+
+    def _matches(self, password: str) -> bool:
+        return hmac.compare_digest(hashlib.sha256(password.encode("utf-8", "surrogateescape")).digest(), self._digest)
+
+    def _check_limit(self, client: str) -> None:
+        failures = self._failures.get(client, deque())
+        now = time.monotonic()
+        while failures and failures[0] <= now - _WINDOW_S:
+            failures.popleft()
+        if len(failures) >= _FAILURES:
+            wait_s = int(failures[0] + _WINDOW_S - now) + 1
+        else:
+            result = self._ask_scheduler("login_attempt", client)
+            if result is None or result["allowed"]:
+                return
+            wait_s = max(1, int(result["retry_after_s"]))
+        raise ApiError(429, "Too many wrong passwords; try again later", headers={"Retry-After": str(wait_s)})
+
+    def _count_failure(self, client: str) -> None:
+        if len(self._failures) > _CLIENTS:
+            self._failures.clear()
+        self._failures.setdefault(client, deque(maxlen=_FAILURES)).append(time.monotonic())
+        if self._ask_scheduler("login_failed", client) is None:
+            log.debug("a wrong password from %s could not be reported", client)
+
+    def _ask_scheduler(self, op: str, client: str) -> dict[str, Any] | None:
+        """Its answer; None when it is away, after a second at most: nobody who logs in waits in line for that."""
+        if time.monotonic() < self._away_until_s:
+            return None
+        # In a greenlet of its own: a stream that is asked for with a password would keep, as long as it is open, what
+        # memory these calls need at their deepest.
+        asking = gevent.spawn(self._answer, op, client)
+        try:
+            answer: dict[str, Any] | None = asking.get(timeout=_ASK_S)
+        except gevent.Timeout:
+            answer = None
+        finally:
+            asking.kill(block=False)
+        if answer is None:
+            self._away_until_s = time.monotonic() + _ASK_S
+        return answer
+
+    def _answer(self, op: str, client: str) -> dict[str, Any] | None:
+        with contextlib.suppress(Unavailable, Refused):
+            return self._control.call(op, client=client)
+        return None

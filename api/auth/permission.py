@@ -1,0 +1,96 @@
+"""Whether a request may be carried out: who asks, from which page, with which role, about which task."""
+
+from dataclasses import replace
+
+from api.auth.identity import Identity, Role
+from api.errors import ApiError
+from api.operations.guard import check_origin
+from api.operations.operation import Access, Call, Operation
+from api.server.fair_semaphore import asking
+from api.worker_context import Context
+from store.runs import writes as store_runs
+from supervisor.ipc import run_token
+
+_VERBS = {
+    "runTask": "run",
+    "startService": "start",
+    "stopService": "stop",
+    "stopRun": "stop",
+    "restartService": "restart",
+    "pauseTask": "pause",
+    "resumeTask": "resume",
+}
+"""What a run has to be permitted for an operation, by the id of that."""
+
+UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+def admit(context: Context, operation: Operation, call: Call) -> None:
+    """Find out who asks, and refuse who may not.
+
+    Raises:
+        ApiError: 401 not authenticated; 403 not permitted; 429 too many wrong passwords.
+    """
+    auth, req = context.auth, call.req
+    if operation.access in (Access.PUBLIC, Access.PROBE):
+        return
+    if operation.access is Access.METRICS and context.boot.metrics_open:
+        return
+    if operation.access is Access.LOGIN:
+        check_origin(req)
+        return
+    if operation.access is Access.LOCAL and not auth.trusted_peer(req):
+        raise ApiError(403, "Only for the daemon's own user, over the Unix socket")
+    asking.set(req.auth or req.get_header("Cookie"))  # who is not known yet waits for nobody else, either
+    identity = call.identity = auth.identify(req)
+    if identity is None:
+        raise auth.refusal(req, "Not authenticated")
+    asking.set(identity.credential or identity.name)
+    if req.method in UNSAFE and identity.by_browser:
+        check_origin(req)
+    if identity.role < operation.role:
+        raise ApiError(403, f"The role {identity.role_name} does not permit this")
+
+
+def check_scope(context: Context, operation: Operation, call: Call) -> None:
+    """Refuse a token that is limited to some tasks what is about others: for it there are none.
+
+    Raises:
+        ApiError: 404 about another task; 403 about the daemon.
+    """
+    identity = call.identity
+    if identity is not None and identity.may is not None:
+        call.identity = _of_a_run(context, operation, call, identity, identity.may)
+        return
+    if identity is None or identity.tasks is None:
+        return
+    name, run_id = call.path.get("taskName"), call.path.get("runId")
+    if name is not None:
+        if not identity.sees(name):
+            raise ApiError(404, f"There is no task {name}")
+    elif run_id is not None:
+        run = context.reads(store_runs.get_run, run_id, include_deleted=True)
+        if run is None or not identity.sees(run.task_name):
+            raise ApiError(404, f"There is no run {run_id}")
+    elif not operation.scoped:
+        raise ApiError(403, f"This token is limited to the tasks {identity.tasks}")
+
+
+def _of_a_run(context: Context, operation: Operation, call: Call, identity: Identity, may: tuple[str, ...]) -> Identity:
+    """Return the identity of a run that asks, limited to the one task or service that the request is about.
+
+    Raises:
+        ApiError: 403 it is not permitted; 404 there is no such run.
+    """
+    name, run_id = call.path.get("taskName"), call.path.get("runId")
+    if name is None and run_id is not None:
+        run = context.reads(store_runs.get_run, run_id, include_deleted=True)
+        if run is None or not run_token.concerns(may, run.task_name):
+            raise ApiError(404, f"There is no run {run_id}")
+        name = run.task_name
+    verb = _VERBS.get(operation.id)
+    reads = operation.role <= Role.VIEWER and operation.method == "GET"
+    if name is None or not (run_token.permits(may, verb, name) if verb else reads and run_token.concerns(may, name)):
+        wanted = f'add "{verb}:{name}" to its may' if verb and name else "runs may only ask what their may lists"
+        raise ApiError(403, f"This run is not permitted to do that: {wanted}")
+    return replace(identity, tasks=name)

@@ -1,0 +1,86 @@
+"""Samples of the host as the API shows them, and as an event for all streams that want them."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
+
+from api.schemas.daemon_info import Sample
+from api.schemas.wire_times import rfc3339
+from api.streams import sse_encoding
+from store import metrics
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from api.worker_context import Reads
+
+_PERIOD_S = metrics.FINE_MS / 1000
+_MARGIN_S = 0.1
+"""After the end of an interval its sample has to be stored."""
+
+
+_NAMES = (
+    "cpu_percent",
+    "load1",
+    "memory_used_bytes",
+    "swap_used_bytes",
+    "disk_used_bytes",
+    "disk_read_bytes_per_second",
+    "disk_written_bytes_per_second",
+    "received_bytes_per_second",
+    "sent_bytes_per_second",
+    "cpu_pressure_percent",
+    "memory_pressure_percent",
+    "io_pressure_percent",
+    "running_runs",
+    "scheduler_lag_ms",
+)
+
+
+def shown(sample: metrics.Sample) -> Sample:
+    """A stored sample, with two decimal places; none of its values is negative."""
+    values: dict[str, Any] = {
+        name: int(value * 100 + 0.5) / 100 if type(value) is float else value
+        for name, value in zip(_NAMES, sample[1:], strict=True)
+        if value is not None
+    }
+    return Sample(t=rfc3339(sample.at), **values)
+
+
+class Samples:
+    """The newest sample, looked for while there is somebody who waits for it."""
+
+    def __init__(self, reads: "Reads") -> None:
+        self._reads = reads
+        self._waiters: set[Event] = set()
+        self._looking = False
+        self.at = 0
+        """Of which time the newest one is, ms since the epoch."""
+        self.event = b""
+        """The newest one as an event."""
+
+    def enter(self, woken: Event) -> None:
+        """Set `woken` whenever there is a new one."""
+        self._waiters.add(woken)
+        if not self._looking:
+            self._looking = True
+            gevent.spawn(self._look)
+
+    def leave(self, woken: Event) -> None:
+        """Set it no more."""
+        self._waiters.discard(woken)
+
+    def _look(self) -> None:
+        while self._waiters:
+            try:
+                sample = self._reads(metrics.newest)
+            except StoreError as err:
+                self._reads.tell("the newest sample", err)
+                sample = None
+            if sample is not None and sample.at != self.at:  # earlier: the clock was set back
+                self.at, self.event = sample.at, sse_encoding.event("system", shown(sample))
+                for woken in self._waiters:
+                    woken.set()
+            gevent.sleep(_PERIOD_S - time.time() % _PERIOD_S + _MARGIN_S)
+        self._looking = False

@@ -1,0 +1,299 @@
+"""Request bodies: bounded, in time and in size, each and all together, then every field checked.
+
+Falcon sees no body without Content-Length, so chunked bodies are read here from gunicorn's own reader. One that is
+too large is drained up to a bound before it is refused: closing a connection with unread data resets it, and the
+client would never see the answer.
+"""
+
+import functools
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
+
+import falcon
+import gevent
+import msgspec
+from gunicorn.http.errors import NoMoreData, ParseException
+from msgspec import UNSET
+
+from api.errors import ApiError, invalid, unavailable
+from api.operations.parameters import IGNORED
+from api.operations.unusable_json import unusable_values
+from api.schemas.records import ErrorDetail
+from api.server.thread_pool import Threads
+
+_DRAIN_BYTES = 64 << 20
+_TIME_S = 30.0
+_STEP_BYTES = 65536
+_SECRET = frozenset({"password", "params"})
+_MAX_ITEMS = 100
+"""Of one object, how many are told that are wrong."""
+_MAX_ERRORS = 10_000
+"""Of one body: a million unknown fields would make an answer of many times its size."""
+_LARGE_BYTES = 128 << 10
+"""What is larger is looked at in a thread: half a second for a million fields."""
+_MOST_INSIDE = 1000
+"""Objects and arrays in a body, of which those that mean something have a few: to make millions takes seconds, in which
+Python does nothing else, whatever thread it is in."""
+_STRINGS_OR_BEGIN = re.compile(rb'(?:[^"\[{]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"?+){1,1000}+|[\[{]', re.DOTALL)
+_PART = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+_URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:(?://\[[0-9A-Fa-f:.]+\])?{_PART}(?:#{_PART})?")
+"""RFC 3986, 3, without what only names of users, and addresses of the future, would need."""
+_EXACT = 1 << 53
+"""Up to here every whole number has a float of its own."""
+
+
+def _number(text: str) -> int | float:
+    """What JSON writes with a point or an exponent; 4.0 is the integer 4 to JSON Schema."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("Number out of range")
+    return int(value) if value.is_integer() and abs(value) <= _EXACT else value
+
+
+def _check_uri(text: str) -> None:
+    if not _URI.fullmatch(text):
+        raise ValueError("is no URI")
+
+
+_CHECKS = {"schema_link": _check_uri}
+"""Of every schema."""
+_TWICE = object()
+_DECODER = msgspec.json.Decoder(float_hook=_number)
+
+
+def _give_up(req: falcon.Request) -> None:
+    # gunicorn's parser takes no further request from a connection whose body reader has failed.
+    req.env["wsgi.input"].failed = True
+
+
+def read(req: falcon.Request, limit_bytes: int, take: Callable[[int], bool]) -> bytes:
+    """The whole body, for which `take` finds room.
+
+    Raises:
+        ApiError: 400 it ends early; 413 over `limit_bytes`; 408 when it does not arrive in 30 s; 503 there is no room.
+    """
+    if not req.content_length and "HTTP_TRANSFER_ENCODING" not in req.env:
+        return b""
+    stream = req.env["wsgi.input"]
+    parts: list[bytes] = []
+    size, fits = 0, True
+    try:
+        with gevent.Timeout(_TIME_S):
+            while data := stream.read(_STEP_BYTES):
+                size += len(data)
+                fits = fits and (size > limit_bytes or take(len(data)))
+                if size <= limit_bytes and fits:
+                    parts.append(data)
+                    continue
+                parts.clear()
+                if size > _DRAIN_BYTES:
+                    _give_up(req)
+                    break
+    except (gevent.Timeout, TimeoutError) as err:
+        _give_up(req)
+        raise ApiError(408, "The body did not arrive in time") from err
+    except (ParseException, NoMoreData) as err:
+        raise ApiError(400, "The body is not framed as HTTP wants it") from err
+    except OSError as err:  # ECONNRESET: nobody will read the answer, and it is no failure of ours
+        _give_up(req)
+        raise ApiError(400, "The client hung up") from err
+    if size > limit_bytes:
+        raise ApiError(413, f"A body may have {limit_bytes} bytes")
+    if size < (req.content_length or 0):
+        # Half a request is none: whoever was cut off in the middle did not ask for what the half happens to say.
+        _give_up(req)
+        raise ApiError(400, "The body ends before its Content-Length")
+    if not fits:
+        raise unavailable("Too many large bodies come at once; nothing was done")
+    return b"".join(parts)
+
+
+def decode(
+    req: falcon.Request,
+    schema: type[msgspec.Struct],
+    *,
+    required: bool,
+    limit_bytes: int,
+    take: Callable[[int], bool],
+    thread: Threads,
+) -> msgspec.Struct:
+    """The body, for which `take` finds room, as `schema`; an empty one, or null, as ``{}`` unless it is required.
+
+    A large one is looked at in `thread`.
+
+    Raises:
+        ApiError: 400 no JSON; 413; 415 another media type, or compressed; 422 naming every invalid field; 503 no room.
+    """
+    raw = read(req, limit_bytes, take)
+    if not raw:
+        if required:
+            raise ApiError(400, "The body is missing")
+        raw = b"{}"
+    elif not _is_json(req.content_type):
+        raise ApiError(415, "The body must be application/json")
+    elif (req.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
+        raise ApiError(415, "The body must not be compressed", headers={"Accept-Encoding": "identity"})
+    if len(raw) > _LARGE_BYTES:
+        return thread(_decoded, raw, schema, required)
+    return _decoded(raw, schema, required)
+
+
+def _decoded(raw: bytes, schema: type[msgspec.Struct], required: bool) -> msgspec.Struct:
+    if _holds_many(raw):
+        raise ApiError(400, f"The body has more than {_MOST_INSIDE} objects and arrays")
+    try:
+        data, errors = _parsed(raw)
+    except RecursionError as err:
+        raise ApiError(400, "The body is nested too deeply") from err
+    if data is None and not required and not errors:
+        data = {}  # which is how clients that were generated for Go write a body that they do not have
+    values: dict[str, Any] = {}
+    if not errors:
+        values, errors = _convert(data, schema)
+    if errors:
+        if _SECRET.intersection(schema.__struct_fields__):
+            # The secret may stand anywhere in what is not as it should be: under a misspelt name, or bare.
+            errors = [ErrorDetail(error.location, error.message) for error in errors]
+        raise invalid(errors)
+    return schema(**values)
+
+
+def _parsed(raw: bytes) -> tuple[Any, list[ErrorDetail]]:
+    """The value that a JSON text has, and what is wrong with the text as a whole.
+
+    Raises:
+        ApiError: 400 it is no JSON.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        data = _DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        errors = unusable_values(raw)
+        if not errors:
+            raise ApiError(400, f"The body is no JSON: {err}") from err
+        return None, errors
+    return data, _given_twice(raw, data)
+
+
+def _holds_many(raw: bytes) -> bool:
+    """Whether there are too many objects and arrays in what should be JSON; brackets in its strings are none."""
+    if raw.count(b"[") + raw.count(b"{") <= _MOST_INSIDE:
+        return False
+    begins = (1 for found in _STRINGS_OR_BEGIN.finditer(raw) if found[0] in (b"[", b"{"))
+    return next(itertools.islice(begins, _MOST_INSIDE, None), None) is not None
+
+
+def _is_json(content_type: str | None) -> bool:
+    media_type = (content_type or "").split(";")[0].strip().lower()
+    return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
+
+
+def _given_twice(raw: bytes, data: Any) -> list[ErrorDetail]:
+    """Fields that `raw` has with different values, of which `data` has the last; two levels deep, as schemas are."""
+    if not isinstance(data, dict):
+        return []
+    inner = {name: value for name, value in data.items() if isinstance(value, dict)}
+    if raw.count(b":") == len(data) + sum(map(len, inner.values())):
+        return []  # each colon is one of a field that we have
+    found = json.loads(raw, object_pairs_hook=_unlike, parse_int=str, parse_float=str)
+    twice = [name for name, value in found.items() if value is _TWICE]
+    twice += [
+        f"{place}.{name}"
+        for place in inner.keys() - set(twice)
+        for name, value in found[place].items()
+        if value is _TWICE
+    ]
+    return [ErrorDetail(f"body.{name}", "is given twice") for name in twice]
+
+
+def _unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, in which `_TWICE` stands for what has more than one value."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        same = name not in found or (type(found[name]) is type(value) and found[name] == value)
+        found[name] = value if same else _TWICE
+    return found
+
+
+def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tuple[dict[str, Any], list[ErrorDetail]]:
+    """Values by field, and everything that is wrong: msgspec names only the first error, so each field is converted.
+
+    A schema may have `checks`: by field, what raises ValueError for a value of the right type that is wrong.
+    """
+    if not isinstance(data, dict):
+        return {}, [ErrorDetail(place, "must be an object", UNSET if data is None else data)]
+    checks = {**_CHECKS, **getattr(schema, "checks", {})}
+    errors: list[ErrorDetail] = []
+    values: dict[str, Any] = {}
+    fields = _fields(schema)
+    for name, value in data.items():
+        field = fields.get(name)
+        if field is None and name in IGNORED:
+            continue
+        if field is None:
+            errors.append(ErrorDetail(f"{place}.{name}", "is no field of this body", value))
+            if len(errors) == _MAX_ERRORS:
+                return {}, errors
+            continue
+        inner = _struct_in(field.type)
+        if inner is not None and isinstance(value, dict):
+            inner_values, inner_errors = _convert(value, inner, f"{place}.{name}")
+            errors += inner_errors
+            if not inner_errors:
+                values[field.name] = inner(**inner_values)
+            continue
+        try:
+            values[field.name] = msgspec.convert(value, field.type)
+            if field.name in checks:
+                checks[field.name](values[field.name])
+        except ValueError as err:  # msgspec's ValidationError is one
+            wrong = ErrorDetail(f"{place}.{name}", str(err), UNSET if value is None else value)
+            errors += _wrong_items(value, field.type, wrong.location) or [wrong]
+    errors += [
+        ErrorDetail(f"{place}.{name}", "is required")
+        for name, field in fields.items()
+        if field.required and name not in data
+    ]
+    return values, errors
+
+
+def _wrong_items(value: Any, kind: Any, place: str) -> list[ErrorDetail]:
+    """What is wrong with the items of an object that has values of one type; none when it is something else."""
+    found = _mapping_in(kind)
+    if found is None or not isinstance(value, dict):
+        return []
+    errors: list[ErrorDetail] = []
+    for name, item in value.items():
+        try:
+            msgspec.convert(item, found)
+        except ValueError as err:
+            errors.append(ErrorDetail(f"{place}.{name}", str(err), UNSET if item is None else item))
+        if len(errors) == _MAX_ITEMS:
+            break
+    return errors
+
+
+@functools.cache
+def _mapping_in(kind: Any) -> Any:
+    """The type of the values of the object that a field's type is or allows; None: it allows none."""
+    if get_origin(kind) is dict:
+        return get_args(kind)[1]
+    return next((found for one in get_args(kind) if (found := _mapping_in(one)) is not None), None)
+
+
+@functools.cache
+def _fields(schema: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a schema by the name that they have in JSON; finding their types out takes a tenth of a ms."""
+    return {field.encode_name: field for field in msgspec.structs.fields(schema)}
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The Struct that a field's type is or allows."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            return one
+    return None

@@ -1,0 +1,131 @@
+"""What holds for every request and response: the Host, the origin, the method, the headers that protect.
+
+A page of some other site can make a browser send requests here, even by making its own name point to this machine
+(DNS rebinding); so a Host that is not ours is refused, and so is an unsafe request with a browser's credentials
+that does not come from our own pages.
+"""
+
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import falcon
+from falcon.routing import CompiledRouter
+
+from api.errors import HOST, ApiError, origin_of
+from api.operations.encoding import finish
+from api.server.client_address import Exposure, is_local_socket
+
+PROBES = ("/healthz", "/readyz")
+HTML_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+_OTHER_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+_METHODS = frozenset(falcon.COMBINED_METHODS) - {"WEBSOCKET"}
+_ABSOLUTE = re.compile("[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
+_ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
+_END_OF_PATH = re.compile("[?#]")
+
+
+def check_origin(req: falcon.Request) -> None:
+    """Refuse what a browser sends on behalf of a page that is not ours.
+
+    Raises:
+        ApiError: 403.
+    """
+    site = req.get_header("Sec-Fetch-Site")
+    origin = req.get_header("Origin")
+    ours = {origin_of(req.env).lower()}
+    external = req.env.get("ringward.external_url")
+    if external:
+        parts = urlsplit(external)
+        ours.add(f"{parts.scheme}://{parts.netloc}".lower())
+    ours = {_without_default_port(one) for one in ours}
+    if site not in (None, "same-origin", "none") or (origin is not None and origin.lower() not in ours):
+        raise ApiError(403, "This request comes from a page of another origin")
+
+
+def _without_default_port(origin: str) -> str:
+    """As browsers write it (RFC 6454, 6.2): who else names one may name the port that the scheme has anyway."""
+    return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
+
+
+class Guard:
+    """Falcon middleware."""
+
+    def __init__(self, hosts: list[str], exposure: Exposure, router: CompiledRouter) -> None:
+        self._hosts = frozenset(("localhost", *(host.lower() for host in hosts)))
+        self._exposure = exposure
+        self._router = router
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Settle where the request comes from, check the Host, and methods that Falcon does not know.
+
+        Raises:
+            ApiError: 400, 405, 421; 501 for bodies that are encoded for their way in another form than in chunks.
+            falcon.HTTPPermanentRedirect: to the page below the base path, whose links are relative.
+            falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies take for another path.
+        """
+        if req.env.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
+            # gunicorn would give us the body as it is, for what it says when it is unpacked (RFC 9112, 6.1).
+            raise ApiError(501, "Of the transfer codings there is only chunked")
+        uri = req.env["RAW_URI"]
+        target = _ABSOLUTE.match(uri)
+        if target is not None:
+            # RFC 9112, 3.2.2: then this is the host, whatever the header says.
+            req.env["HTTP_HOST"] = target.group(1)
+            uri = uri[target.end() :]
+        if _ENCODED_SLASH.search(uri):
+            # It is part of a name (RFC 3986, 2.2), and stands for itself: proxies would take it for another path, too.
+            req.path = unquote(_ENCODED_SLASH.sub("%252F", _END_OF_PATH.split(uri, maxsplit=1)[0]))
+        self._exposure.settle(req.env)
+        path = self._exposure.below_base(req.path)
+        req.path = path or "/"
+        if not is_local_socket(req.env):
+            self._check_host(req)
+        if not path:
+            plain = {"Content-Type": "text/plain; charset=utf-8"}
+            raise falcon.HTTPPermanentRedirect(f"{req.env['SCRIPT_NAME']}/", headers=plain)
+        if req.path.startswith("//"):
+            raise falcon.HTTPNotFound
+        if req.method not in _METHODS:
+            found = self._router.find(req.path, req=req)
+            if found is None:
+                raise falcon.HTTPNotFound
+            raise falcon.HTTPMethodNotAllowed(found[0].allow)  # type: ignore[attr-defined]  # api.app.Route
+
+    def _check_host(self, req: falcon.Request) -> None:
+        host = req.env.get("HTTP_HOST", "")
+        match = HOST.fullmatch(host)
+        name = match.group(1).strip("[]").lower() if match else ""
+        if name in self._hosts or f"*.{name.partition('.')[2]}" in self._hosts:
+            return
+        here = req.env["gunicorn.socket"].getsockname()
+        if isinstance(here, tuple):
+            address, port = here[:2]
+            if name == address:
+                return
+            # Links in the answer lead to where it comes from, not to where a stranger says.
+            req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        else:
+            req.env["HTTP_HOST"] = "localhost"
+        if req.path in PROBES:
+            return
+        if match is None:
+            raise ApiError(400, "The Host header is not valid" if host else "The Host header is missing")
+        raise ApiError(421, "This host name is not one of this daemon's")
+
+    def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
+        """Add what every response has."""
+        if req.method == "HEAD":
+            # Falcon sends none of a stream, and forgets it as it is.
+            getattr(resp.stream, "close", lambda: None)()
+        finish(req, resp)
+        resp.set_header("X-Content-Type-Options", "nosniff")
+        resp.set_header("Referrer-Policy", "same-origin")
+        resp.set_header("Cross-Origin-Resource-Policy", "same-origin")
+        if resp.get_header("Content-Security-Policy") is None:
+            resp.set_header("Content-Security-Policy", _OTHER_POLICY)
+        if resp.get_header("Cache-Control") is None:
+            resp.set_header("Cache-Control", "no-store")

@@ -1,0 +1,283 @@
+"""Parameters: declared once, then validated, collected and documented from the declaration.
+
+A query parameter that nobody declared is an error, so that a typing error never selects more than was meant; so is
+each invalid one, all of them named in one answer. An empty parameter is an absent one.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from api.errors import invalid
+from api.schemas.records import PHASES, REASONS, REASONS_FOLDED, ErrorDetail
+from api.schemas.wire_times import parse_rfc3339
+from supervisor.dataclass import dataclass
+
+IGNORED = frozenset({"$schema", "_", "lastEventId"})
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+_INTEGER = re.compile(r"-?[0-9]{1,400}")
+_BLANKS = " \t"
+_STATUSES = tuple(dict.fromkeys((*PHASES, *REASONS, *REASONS_FOLDED)))
+STATUSES = "^[, \\t]*(({words})([ \\t]*,[, \\t]*({words}))*[, \\t]*)?$".format(words="|".join(_STATUSES))
+"""What a list of phases and end reasons looks like, for the OpenAPI document."""
+_MAX_PARAMETERS = 200
+
+
+@dataclass(frozen=True)
+class Param:
+    """One query parameter.
+
+    Attributes:
+        name: As documented; the key of the parsed value.
+        parse: Text to value; raises ValueError whose text completes "limit ...".
+        schema: JSON Schema for the OpenAPI document.
+        default: When it is absent.
+        description: For the OpenAPI document.
+        aliases: Other names that are understood.
+        required: Whether its absence is an error.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    schema: dict[str, Any]
+    default: Any = None
+    description: str = ""
+    aliases: tuple[str, ...] = field(default=())
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class PathParam:
+    """One path parameter: its pattern and its longest length."""
+
+    name: str
+    pattern: re.Pattern[str]
+    min_length: int
+    max_length: int
+    description: str
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema for the OpenAPI document."""
+        return {
+            "type": "string",
+            "minLength": self.min_length,
+            "maxLength": self.max_length,
+            "pattern": self.pattern.pattern,
+        }
+
+    def check(self, value: str) -> ErrorDetail | None:
+        """What is wrong with `value`."""
+        if self.min_length <= len(value) <= self.max_length and self.pattern.fullmatch(value):
+            return None
+        return ErrorDetail(
+            f"path.{self.name}",
+            f"must have {self.min_length} to {self.max_length} characters and match {self.pattern.pattern}",
+            value,
+        )
+
+
+TASK_NAME = PathParam("taskName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the task or service.")
+RUN_ID = PathParam("runId", re.compile(r"^[0-9A-HJKMNP-TV-Z]{26}$"), 26, 26, "ULID of the run.")
+LINE_NUMBER = PathParam("lineNumber", re.compile(r"^[0-9]+$"), 1, 19, "Absolute number of the line, from 0.")
+SCHEMA_NAME = PathParam("schemaName", re.compile(r"^[A-Za-z]+\.json$"), 1, 100, "Name of the schema.")
+NOTIFIER_NAME = PathParam("notifierName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the notifier.")
+TOKEN_NAME = PathParam("tokenName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the token.")
+NOTIFICATION_ID = PathParam("notificationId", RUN_ID.pattern, 26, 26, "ULID of the notification.")
+PATH_PARAMS = {
+    param.name: param
+    for param in (TASK_NAME, TOKEN_NAME, NOTIFIER_NAME, RUN_ID, LINE_NUMBER, SCHEMA_NAME, NOTIFICATION_ID)
+}
+
+
+def integer(
+    name: str,
+    description: str,
+    default: int | None = None,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    aliases: tuple[str, ...] = (),
+) -> Param:
+    """An int64 between `minimum` and `maximum`."""
+    low = INT64_MIN if minimum is None else minimum
+    high = INT64_MAX if maximum is None else maximum
+
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError("is no integer")
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"must be between {low} and {high}")
+        return value
+
+    schema: dict[str, Any] = {"type": "integer", "format": "int64"}
+    if default is not None:
+        schema["default"] = default
+    if minimum is not None:
+        schema["minimum"] = minimum
+    if maximum is not None:
+        schema["maximum"] = maximum
+    return Param(name, parse, schema, default, description, aliases)
+
+
+def clamped(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
+    """An integer of any size, documented as text; beyond int64 it is the nearest int64."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch("-?[0-9]+", text):
+            raise ValueError("must match ^-?[0-9]+$")
+        negative = text.startswith("-")
+        # Python reads no more than 4300 digits, leading zeros included.
+        digits = text.lstrip("-").lstrip("0") or "0"
+        if len(digits) > 19:
+            return INT64_MIN if negative else INT64_MAX
+        return max(INT64_MIN, min(INT64_MAX, -int(digits) if negative else int(digits)))
+
+    return Param(name, parse, {"type": "string", "pattern": "^-?[0-9]+$"}, None, description, aliases)
+
+
+def flag(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
+    """true, false, 1 or 0."""
+
+    def parse(text: str) -> bool:
+        if text not in ("true", "false", "1", "0"):
+            raise ValueError("must be true or false")
+        return text in ("true", "1")
+
+    return Param(name, parse, {"type": "boolean"}, None, description, aliases)
+
+
+def choice(
+    name: str,
+    description: str,
+    values: tuple[str, ...],
+    *,
+    others: tuple[str, ...] = (),
+    or_empty: bool = False,
+    aliases: tuple[str, ...] = (),
+) -> Param:
+    """One of `values`; `others` are understood, too."""
+
+    def parse(text: str) -> str:
+        if text not in values and text not in others:
+            raise ValueError(f"must be one of {', '.join(values)}")
+        return text
+
+    schema = {"type": "string", "enum": [*values, *([""] if or_empty else [])]}
+    return Param(name, parse, schema, None, description, aliases)
+
+
+def text(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
+    """Any text."""
+    return Param(name, str, {"type": "string"}, None, description, aliases)
+
+
+def shaped(name: str, description: str, shape: PathParam) -> Param:
+    """Text of the shape that a parameter of a path has."""
+
+    def parse(value: str) -> str:
+        error = shape.check(value)
+        if error is not None:
+            raise ValueError(error.message)
+        return value
+
+    return Param(name, parse, shape.schema, None, description)
+
+
+def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] = ()) -> Param:
+    """An RFC 3339 date-time, as milliseconds since the epoch; finer digits round `up` or down."""
+
+    def parse(value: str) -> int:
+        return max(INT64_MIN, min(INT64_MAX, parse_rfc3339(value, up=up)))
+
+    return Param(name, parse, {"type": "string", "format": "date-time"}, None, description, aliases)
+
+
+def statuses(name: str, description: str) -> Param:
+    """A comma-separated list of phases and end reasons; blanks and empty parts do not count."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        words = _split(value)
+        unknown = [word for word in words if word not in _STATUSES]
+        if unknown:
+            raise ValueError(f"has words that are no status: {', '.join(unknown)}")
+        return words
+
+    return Param(name, parse, {"type": "string", "pattern": STATUSES}, (), description)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list, each once."""
+    return tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip(_BLANKS))))
+
+
+def words(name: str, description: str, values: tuple[str, ...]) -> Param:
+    """A comma-separated list of some of `values`; blanks and empty parts do not count."""
+    known = frozenset(values)
+
+    def parse(text: str) -> tuple[str, ...]:
+        given = _split(text)
+        unknown = [word for word in given if word not in known]
+        if unknown:
+            raise ValueError(f"has unknown words: {', '.join(unknown)}; there are: {', '.join(values)}")
+        return given
+
+    return Param(name, parse, {"type": "array", "items": {"type": "string", "enum": [*values]}}, (), description)
+
+
+def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, Any], list[ErrorDetail]]:
+    """Values by documented name, and everything that is wrong."""
+    by_name: dict[str, Param] = {}
+    values: dict[str, Any] = {}
+    for param in params:
+        values[param.name] = param.default
+        for name in (param.name, *param.aliases):
+            by_name[name] = param
+    errors: list[ErrorDetail] = []
+    given: dict[str, tuple[str, str]] = {}
+    try:
+        pairs = parse_qsl(query_string, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+    except ValueError:
+        return values, [ErrorDetail("query", f"more than {_MAX_PARAMETERS} parameters")]
+    for name, value in pairs:
+        found = by_name.get(name)
+        if found is None:
+            if name not in IGNORED:
+                errors.append(ErrorDetail(f"query.{name}", "is no parameter of this operation", value))
+        elif value:
+            first = given.setdefault(found.name, (name, value))
+            if first[1] != value:
+                errors.append(ErrorDetail(f"query.{name}", f"is given twice, as {first[1]!r} too", value))
+    errors += [
+        ErrorDetail(f"query.{one.name}", "is missing")
+        for one in by_name.values()
+        if one.required and one.name not in given
+    ]
+    for canonical, (name, value) in given.items():
+        try:
+            values[canonical] = by_name[name].parse(value)
+        except ValueError as err:
+            errors.append(ErrorDetail(f"query.{name}", str(err), value))
+    return values, errors
+
+
+def parse_path(values: dict[str, str]) -> list[ErrorDetail]:
+    """Everything that is wrong with the path's parameters."""
+    return [error for name, value in values.items() if (error := PATH_PARAMS[name].check(value)) is not None]
+
+
+def raise_all(errors: list[ErrorDetail]) -> None:
+    """Refuse when there is anything wrong: one entry per location.
+
+    Raises:
+        ApiError: 422.
+    """
+    if errors:
+        unique: dict[str, ErrorDetail] = {}
+        for error in errors:
+            unique.setdefault(error.location, error)
+        raise invalid(list(unique.values()))

@@ -1,0 +1,61 @@
+"""The stream of what happens to runs and services."""
+
+from typing import Any
+
+from api.auth.identity import Role
+from api.operations.operation import Call, Content, Operation
+from api.operations.parameters import words
+from api.resources.daemon import notifications
+from api.resources.runs.log_streams import LAST_EVENT_ID, send_events
+from api.schemas.daemon_info import Sample
+from api.schemas.records import Dropped
+from api.streams.stream_content import EventsStream
+from api.worker_context import Context
+
+_BODY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"seq": {"type": "integer", "format": "int64"}, "kind": {"type": "string"}},
+    "required": ["seq", "kind"],
+}
+_KINDS = (
+    "run.created",
+    "run.started",
+    "run.updated",
+    "run.ended",
+    "run.deleted",
+    "run.restored",
+    "service.state",
+    "config.reloaded",
+    "config.stale",
+)
+_EVENTS: dict[str, Any] = {
+    **dict.fromkeys(_KINDS, _BODY),
+    **notifications.EVENTS,
+    "system": Sample,
+    "ping": {"type": "object"},
+    "dropped": Dropped,
+}
+
+
+def stream_events(context: Context, call: Call) -> None:
+    """Events from now on, or after Last-Event-ID."""
+    types = frozenset(call.query["types"])
+    send_events(call, lambda: EventsStream(context, call, types))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/events/stream",
+        id="streamEvents",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="Stream live application events; each is named by its kind.",
+        handler=stream_events,
+        query=(words("types", "Comma-separated kinds; all when absent. dropped always comes.", tuple(_EVENTS)),),
+        headers=(LAST_EVENT_ID,),
+        answers={200: Content("text/event-stream", _EVENTS)},
+        refusals=(422,),
+        tag="daemon",
+    ),
+)

@@ -1,0 +1,63 @@
+"""The interface describing itself."""
+
+from api.auth.identity import Role
+from api.errors import ApiError, base_url
+from api.operations.conditional import CONDITION
+from api.operations.operation import Access, Call, Content, Operation
+from api.worker_context import Context
+
+_FREE = {"type": "object"}
+
+
+def openapi(_context: Context, call: Call) -> None:
+    """The OpenAPI document."""
+    from api.openapi import served_bytes
+
+    call.resp.content_type = "application/json"
+    call.resp.set_header("Cache-Control", "no-cache")
+    call.resp.data = served_bytes(base_url(call.req.env))
+    call.tagged()
+
+
+def schema(_context: Context, call: Call) -> None:
+    """The JSON Schema of one kind of document."""
+    from api.openapi import schema_bytes
+
+    found = schema_bytes(call.path["schemaName"].removesuffix(".json"))
+    if found is None:
+        raise ApiError(404, f"There is no schema {call.path['schemaName']}")
+    call.resp.content_type = "application/schema+json"
+    call.resp.set_header("Cache-Control", "no-cache")
+    call.resp.data = found
+    call.tagged()
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        id="getOpenapi",
+        role=Role.ANYBODY,
+        summary="This document.",
+        handler=openapi,
+        headers=(CONDITION,),
+        answers={200: Content("application/json", _FREE), 304: None},
+        sends={200: ("ETag",), 304: ("ETag",)},
+        access=Access.PUBLIC,
+        tag="interface",
+    ),
+    Operation(
+        method="GET",
+        path="/schemas/{schemaName}",
+        id="getSchema",
+        role=Role.ANYBODY,
+        summary="The JSON Schema of a document, where its $schema link points.",
+        handler=schema,
+        headers=(CONDITION,),
+        answers={200: Content("application/schema+json", _FREE), 304: None},
+        sends={200: ("ETag",), 304: ("ETag",)},
+        refusals=(404, 422),
+        access=Access.PUBLIC,
+        tag="interface",
+    ),
+)

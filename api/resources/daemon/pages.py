@@ -1,0 +1,75 @@
+"""The static pages, which everybody may load: they show nothing before somebody logs in."""
+
+import os
+from typing import NamedTuple
+
+import falcon
+
+from api.operations.conditional import tag_of
+from api.operations.guard import HTML_POLICY
+
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+class _File(NamedTuple):
+    data: bytes
+    media_type: str
+    tag: str
+
+
+def _paths() -> dict[str, str]:
+    """Where each file is, by its path in the URL: pages stand at the top, without their suffix."""
+    found = {}
+    for folder, _, names in os.walk(_FOLDER):
+        for name in names:
+            file = os.path.join(folder, name)
+            stem, suffix = os.path.splitext(os.path.relpath(file, _FOLDER))
+            if suffix == ".html":
+                found["/" if stem == "index" else f"/{stem}"] = file
+            elif suffix in _TYPES:
+                found[f"/static/{stem}{suffix}"] = file
+    return found
+
+
+class Site:
+    """Serves the files that were there at the start, each read when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.allow = ["GET", "HEAD", "OPTIONS"]
+        self._names = _paths()
+        self.paths = tuple(self._names)
+        self._files: dict[str, _File] = {}
+
+    def _file(self, path: str) -> _File:
+        file = self._files.get(path)
+        if file is None:
+            name = self._names[path]
+            with open(name, "rb") as source:
+                data = source.read()
+            file = self._files[path] = _File(data, _TYPES[os.path.splitext(name)[1]], tag_of(data))
+        return file
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """A file, with its entity tag."""
+        file = self._file(req.path)
+        resp.set_header("ETag", file.tag)
+        resp.set_header("Cache-Control", "no-cache")
+        resp.set_header("Content-Security-Policy", HTML_POLICY)
+        resp.content_type = file.media_type
+        resp.data = file.data
+
+    def on_options(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """What can be done here."""
+        resp.status = 204
+        resp.set_header("Allow", ", ".join(self.allow))
+
+    def on_head(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """As GET, without the body."""
+        self.on_get(req, resp)

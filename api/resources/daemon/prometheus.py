@@ -1,0 +1,237 @@
+"""``/metrics``: what there is to watch, for Prometheus."""
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from api.auth.identity import Role
+from api.host_info.own_processes import named_pids, resident_bytes
+from api.host_info.prometheus_text import MEDIA_TYPE, Text
+from api.operations.operation import Access, Call, Content, Operation
+from api.schemas.records import SERVICE_STATES
+from api.worker_context import Context
+from logring.errors import LogError
+from logring.paths import ring_path
+from logring.reader import LogReader
+from store import metrics, notifications, tasks, usage
+from store.database import Database
+from store.runs import daily_outcomes
+from store.runs import writes as runs
+from store.usage_counts import Used
+from supervisor.version import VERSION
+
+_BLOCK_BYTES = 512
+"""Of st_blocks, stat(2)."""
+
+
+class _Stored(NamedTuple):
+    records: list[tasks.TaskRecord]
+    totals: list[daily_outcomes.Total]
+    used: dict[str, Used]
+    """By task."""
+    active: dict[str, tuple[int, int]]
+    instances: list[tasks.Instance]
+    running: list[tuple[str, str]]
+    """Task and id of the runs that are running."""
+    unread: int
+    newest: metrics.Sample | None
+
+
+def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
+    records = [record for record in tasks.all_tasks(db) if sees(record.name)]
+    names = {record.name for record in records}
+    return _Stored(
+        records=records,
+        totals=[total for total in daily_outcomes.totals(db) if total.task_name in names],
+        used={name: used for name, used in usage.ever(db).items() if name in names},
+        active=tasks.active_counts(db),
+        instances=[instance for instance in tasks.instances(db) if instance.task_name in names],
+        running=[
+            (run.task_name, run.id)
+            for run in runs.unfinished_runs(db)
+            if run.status == "running" and run.task_name in names
+        ],
+        unread=notifications.unread_count(db),
+        newest=metrics.newest(db),
+    )
+
+
+def _of_tasks(db: Database, sees: Callable[[str], bool]) -> tuple[_Stored, Text]:
+    """What is stored, and what is told of it: in the thread that reads, since of many tasks that is much."""
+    stored, text = _stored(db, sees), Text()
+    _runs(text, stored)
+    _tasks(text, stored)
+    return stored, text
+
+
+class _Rings(NamedTuple):
+    number: int
+    size: int
+    """Bytes of shared memory."""
+    dropped: Counter[str]
+    """Lines that were not kept, by task."""
+
+
+def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
+    number = size = 0
+    with contextlib.ExitStack() as stack:
+        entries: Iterable[os.DirEntry[str]] = ()
+        with contextlib.suppress(OSError):  # somebody removed the directory; the root makes it again
+            entries = stack.enter_context(os.scandir(folder))
+        for entry in entries:
+            if entry.name.endswith(".ring"):
+                with contextlib.suppress(FileNotFoundError):  # its run has ended since
+                    size += entry.stat().st_blocks * _BLOCK_BYTES
+                    number += 1
+    dropped: Counter[str] = Counter()
+    for task, run_id in running:
+        reader = LogReader(ring_path(folder, run_id), None)
+        try:
+            dropped[task] += reader.head().dropped
+        except (LogError, OSError):
+            continue
+        finally:
+            reader.close()
+    return _Rings(number, size, dropped)
+
+
+def get_metrics(context: Context, call: Call) -> None:
+    """Everything, of the tasks that the caller may see."""
+    info = context.scheduler.info(context)
+    sees = call.identity.sees if call.identity is not None else lambda _name: True
+    stored, text = context.reads(_of_tasks, sees)
+    rings = context.aside(_rings, context.boot.runtime_dir, stored.running)
+    _daemon(text, context, scheduler_up=info is not None)
+    _logs(text, rings)
+    if call.tasks is None:
+        _of_all(text, rings, stored.unread)
+    _processes(text, context, stored, None if info is None else info.get("pid"))
+    call.resp.content_type = MEDIA_TYPE
+    call.resp.data = text.encode()
+
+
+def _daemon(text: Text, context: Context, *, scheduler_up: bool) -> None:
+    text.family("ringward_build_info", "gauge", "Always 1; the label tells the version.")
+    text.sample(1, version=VERSION)
+    text.family("ringward_start_time_seconds", "gauge", "When the daemon started, Unix time.")
+    text.sample(context.boot.started_at / 1000)
+    text.family("ringward_scheduler_up", "gauge", "1 when the scheduler answers.")
+    text.sample(int(scheduler_up))
+
+
+def _runs(text: Text, stored: _Stored) -> None:
+    text.family("ringward_runs_total", "counter", "Runs that have ended, by task and end reason.")
+    for total in stored.totals:
+        text.sample(total.n, task=total.task_name, reason=total.reason)
+    by_task = [(name, [*totals]) for name, totals in groupby(stored.totals, key=lambda total: total.task_name)]
+    text.family("ringward_run_duration_seconds", "histogram", "How long ended runs ran.")
+    for name, totals in by_task:
+        within = _within(daily_outcomes.LASTED_MS, [total.lasted for total in totals])
+        text.histogram(
+            within, sum(total.timed for total in totals), sum(total.duration for total in totals) / 1000, task=name
+        )
+    text.family(
+        "ringward_run_start_delay_seconds",
+        "histogram",
+        "How long ended runs had waited for their start: since their schedule's time, else since they were asked for.",
+    )
+    for name, totals in by_task:
+        within = _within(daily_outcomes.WAITED_MS, [total.waited_within for total in totals])
+        text.histogram(
+            within, sum(total.timed for total in totals), sum(total.waited for total in totals) / 1000, task=name
+        )
+    _used(text, stored)
+    for index, state, help_text in (
+        (1, "running", "Runs that are running."),
+        (0, "pending", "Runs that are queued, or wait for their retry."),
+    ):
+        text.family(f"ringward_runs_{state}", "gauge", help_text)
+        for record in stored.records:
+            text.sample(stored.active.get(record.name, (0, 0))[index], task=record.name)
+
+
+def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterator[tuple[float, int]]:
+    """Bounds in seconds, each with the sum of the counts."""
+    return ((bound / 1000, sum(found)) for bound, found in zip(bounds_ms, zip(*counts, strict=True), strict=True))
+
+
+def _used(text: Text, stored: _Stored) -> None:
+    text.family("ringward_task_cpu_seconds_total", "counter", "Processor time that the runs of the task took.")
+    for name, used in stored.used.items():
+        text.sample(used.user_us / 1_000_000, task=name, mode="user")
+        text.sample(used.system_us / 1_000_000, task=name, mode="system")
+    for what, help_text in (("read", "read from disks"), ("write", "wrote to disks")):
+        text.family(f"ringward_task_{what}_bytes_total", "counter", f"Bytes that the runs of the task {help_text}.")
+        for name, used in stored.used.items():
+            value = used.read_bytes if what == "read" else used.write_bytes
+            if value is not None:
+                text.sample(value, task=name)
+
+
+def _tasks(text: Text, stored: _Stored) -> None:
+    text.family("ringward_task_next_run_timestamp_seconds", "gauge", "When the schedule runs the task next, Unix time.")
+    for record in stored.records:
+        if record.next_run_at is not None:
+            text.sample(record.next_run_at / 1000, task=record.name)
+    text.family("ringward_task_last_success_age_seconds", "gauge", "How long ago a run of the task succeeded last.")
+    now_ms = time.time_ns() // 1_000_000
+    for total in stored.totals:
+        if total.reason == "succeeded":
+            text.sample(max(0, now_ms - total.last_at) / 1000, task=total.task_name)
+    text.family("ringward_service_instances", "gauge", "Instances of the service in each state.")
+    counts = Counter((instance.task_name, instance.state) for instance in stored.instances)
+    for record in stored.records:
+        if record.kind == "service":
+            for state in SERVICE_STATES:
+                text.sample(counts[record.name, state], service=record.name, state=state)
+
+
+def _logs(text: Text, rings: _Rings) -> None:
+    text.family("ringward_log_dropped_lines", "gauge", "Lines that the logs of the runs that are running did not keep.")
+    for task, count in sorted(rings.dropped.items()):
+        text.sample(count, task=task)
+
+
+def _of_all(text: Text, rings: _Rings, unread: int) -> None:
+    """What is added up over all tasks: not for those who may see only some."""
+    text.family("ringward_rings", "gauge", "Rings in shared memory: of runs, and the daemon's own.")
+    text.sample(rings.number)
+    text.family("ringward_ring_bytes", "gauge", "Shared memory that they occupy.")
+    text.sample(rings.size)
+    text.family("ringward_notifications_unread", "gauge", "Notifications that nobody has read.")
+    text.sample(unread)
+
+
+def _processes(text: Text, context: Context, stored: _Stored, scheduler_pid: int | None) -> None:
+    text.family("ringward_sse_clients", "gauge", "Open streams of the API worker that answers this.")
+    text.sample(len(context.hub.streams))
+    text.family("ringward_loop_lag_seconds", "gauge", "How late the loop of a process was when it was looked at last.")
+    text.sample(round(context.lag_s, 6), process="worker")
+    if stored.newest is not None and stored.newest.lag is not None:
+        text.sample(round(stored.newest.lag / 1000, 6), process="scheduler")
+    text.family("ringward_process_resident_memory_bytes", "gauge", "Memory of the daemon's own processes, by kind.")
+    resident: Counter[str] = Counter()
+    for name, pid in named_pids(context.daemon_pid, scheduler_pid):
+        resident[name] += resident_bytes(pid) or 0
+    for name, size in resident.items():
+        text.sample(size, process=name)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/metrics",
+        id="getMetrics",
+        summary="Metrics for Prometheus.",
+        handler=get_metrics,
+        answers={200: Content("text/plain", {"type": "string"})},
+        access=Access.METRICS,
+        role=Role.VIEWER,
+        scoped=True,
+        tag="system",
+    ),
+)

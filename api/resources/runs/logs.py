@@ -1,0 +1,262 @@
+"""Logs of runs: pages, and the whole text."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from api.auth.identity import Role
+from api.errors import ApiError, base_url
+from api.operations.conditional import RANGE, Span, is_known, span
+from api.operations.operation import Call, Content, Operation, json_of
+from api.operations.parameters import choice, instant, integer
+from api.resources.runs.runs import the_run
+from api.schemas import records as schemas
+from api.streams import sse_encoding
+from api.streams.raw_log import Layout, Pieces, part
+from api.streams.ring_follower import unreadable
+from api.streams.shared_feed import read_page
+from api.worker_context import Context
+from logring.errors import LogError
+from logring.layout import STDERR, STDOUT, STREAM_NAMES
+from logring.reader import Head, LogReader
+from store.runs.writes import Run
+
+log = logging.getLogger("gunicorn.error")
+
+_PAGE_BYTES = 1 << 20
+_PAGE_LINES = 10_000
+_LAST = -1000
+
+_TEXT = Content("text/plain", {"type": "string"})
+_STREAM = choice("stream", "Only lines of this stream.", STREAM_NAMES)
+
+
+def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
+    """The run's log.
+
+    Raises:
+        ApiError: 500 it cannot be read.
+    """
+
+    def opened() -> tuple[LogReader, Head]:
+        reader = LogReader(*context.hub.paths(run))
+        return reader, reader.head()
+
+    try:
+        return context.files(opened)
+    except (LogError, OSError) as err:
+        raise unreadable(run.id, err) from err
+
+
+class _Body:
+    """A response that is made while it is sent; closes the log in the end.
+
+    When the log cannot be read any further the connection is closed, so that the client knows that there is more.
+    """
+
+    def __init__(self, run_id: str, parts: Iterable[bytes], reader: LogReader) -> None:
+        self._run_id = run_id
+        self._parts = parts
+        self._reader = reader
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._parts
+        except (LogError, OSError) as err:
+            log.error("the log of %s was sent only in part: %s", self._run_id, err)
+            raise ConnectionAbortedError from err
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def get_log(context: Context, call: Call) -> None:
+    """A page of lines. Most fit into one read; what does not is sent as it is read, so that none is too large."""
+    at: int | None = call.query["at"]
+    run = the_run(context, call.path["runId"])
+    reader, head = _open(context, run)
+    lines = max(head.lines, run.lines if run.status == "ended" else 0)
+    first = head.first_available if head.lines else lines
+    try:
+        start = _from(call.query["from"], lines) if at is None else context.files(reader.line_at, at)
+    except (LogError, OSError) as err:
+        reader.close()
+        raise unreadable(run.id, err) from err
+    start = min(max(first, start), head.lines)
+    document = schemas.LogPage(
+        first_available=first,
+        total_lines=lines,
+        truncated=first > 0 or head.dropped > 0,
+        finalized=head.sealed or run.status == "ended",
+        lines=[],
+    )
+    document.schema_link = f"{base_url(call.req.env)}/schemas/LogPage.json"
+    parts = _page_parts(context, reader, document, start, head.lines, call.query)
+    # The first part is read before the answer begins, so that a log that cannot be read is answered as that.
+    try:
+        first_part = next(parts)
+        second_part = next(parts)
+    except (LogError, OSError) as err:
+        reader.close()
+        raise unreadable(run.id, err) from err
+    call.resp.content_type = "application/json"
+    if second_part == _END:
+        reader.close()
+        call.resp.data = first_part + _END
+        return
+
+    def rest() -> Iterator[bytes]:
+        yield first_part
+        yield second_part
+        yield from parts
+
+    call.resp.stream = _Body(run.id, rest(), reader)
+
+
+_END = b"]}"
+
+
+def _from(anchor: int, lines: int) -> int:
+    return anchor if anchor >= 0 else lines + anchor
+
+
+def _page_parts(
+    context: Context, reader: LogReader, document: schemas.LogPage, start: int, end: int, query: dict[str, Any]
+) -> Iterator[bytes]:
+    wanted = STREAM_NAMES.index(query["stream"]) if query["stream"] else None
+    left: int = query["limit"]
+    part = msgspec.json.encode(document).removesuffix(_END)
+    separator = b""
+    position = start
+    while left and position < end:
+        position, records = context.files(_lines, reader, position, min(end - position, _PAGE_LINES), wanted, left)
+        left -= len(records)
+        if records:
+            part += separator + msgspec.json.encode(records)[1:-1]
+            separator = b","
+        if part:
+            yield part
+            part = b""
+    if part:
+        yield part
+    yield _END
+
+
+def _lines(
+    reader: LogReader, position: int, limit: int, stream: int | None, most: int
+) -> tuple[int, list[schemas.Line]]:
+    """Some lines from `position` on, at most `most`, and where to go on."""
+    if stream is None:
+        limit = min(limit, most)
+    page = read_page(reader, position, limit, _PAGE_BYTES)
+    found = [record for record in page.lines if stream is None or record.stream == stream]
+    following = page.next
+    if len(found) > most:
+        following = found[most].n
+        found = found[:most]
+    return max(following, position + 1), [sse_encoding.line(record) for record in found]
+
+
+def get_raw_log(context: Context, call: Call) -> None:
+    """The stored bytes of stdout and stderr in the order of their arrival.
+
+    What stands before damage is sent, and then the connection is closed; damage at the beginning is answered as that.
+    """
+    run = the_run(context, call.path["runId"])
+    reader, head = _open(context, run)
+    stream = call.query["stream"]
+    streams = (STDOUT, STDERR) if stream is None else (STREAM_NAMES.index(stream),)
+    wanted: Span | None = None
+    try:
+        # What never printed has no log that could say that it is complete.
+        complete = run.status == "ended" and (head.sealed or not head.lines)
+        layout = context.layouts.of(run.id, reader, head, streams) if complete else None
+        if layout is None:
+            chunks = reader.raw(streams)
+        else:
+            tag = _tag(run, layout, streams)
+            if is_known(call.req, tag):
+                reader.close()
+                call.resp.set_header("ETag", tag)
+                call.resp.status = 304
+                return
+            wanted = span(call.req, layout.size, tag)
+            chunks = part(reader, streams, layout, *(wanted or (0, layout.size)))
+        pieces = Pieces(chunks)
+        first = context.files(pieces.next)
+    except (LogError, OSError) as err:
+        reader.close()
+        raise unreadable(run.id, err) from err
+    except ApiError:
+        reader.close()
+        raise
+    call.resp.content_type = "text/plain; charset=utf-8"
+    name = "-".join(part for part in (run.task_name.replace(":", "_"), run.id, stream) if part)
+    call.resp.set_header("Content-Disposition", f'attachment; filename="{name}.log"')
+    call.resp.set_header("X-Accel-Buffering", "no")
+    if layout is not None:
+        _describe(call, layout, wanted, _tag(run, layout, streams))
+
+    def parts() -> Iterator[bytes]:
+        data = first
+        while data:
+            yield data
+            data = context.files(pieces.next)
+
+    call.resp.stream = _Body(run.id, parts(), reader)
+
+
+def _tag(run: Run, layout: Layout, streams: tuple[int, ...]) -> str:
+    return f'"{run.id}-{layout.size}-{"".join(map(str, streams))}"'
+
+
+def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None:
+    """Tell the client what it gets of a text of known size."""
+    call.resp.set_header("ETag", tag)
+    call.resp.set_header("Accept-Ranges", "bytes")
+    begin, end = wanted or (0, layout.size)
+    if wanted is not None:
+        call.resp.status = 206
+        call.resp.set_header("Content-Range", f"bytes {begin}-{end - 1}/{layout.size}")
+    call.resp.content_length = end - begin
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/runs/{runId}/log",
+        id="readRunLog",
+        role=Role.VIEWER,
+        summary="Get a page of log lines.",
+        handler=get_log,
+        query=(
+            integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", _LAST),
+            instant("at", "Begin with the first line read at this time or later, whatever `from` says.", up=True),
+            integer("limit", "Most lines to return.", 1000, minimum=1, maximum=10_000),
+            _STREAM,
+        ),
+        answers={200: json_of(schemas.LogPage)},
+        refusals=(404, 422),
+        tag="logs",
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/{runId}/log/raw",
+        id="downloadRunLog",
+        role=Role.VIEWER,
+        summary="Download the run's full log: stdout and stderr as they arrived.",
+        handler=get_raw_log,
+        query=(_STREAM,),
+        headers=RANGE,
+        answers={200: _TEXT, 206: _TEXT, 304: None},
+        sends={
+            200: ("Content-Disposition", "ETag", "Accept-Ranges"),
+            206: ("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"),
+            304: ("ETag",),
+        },
+        refusals=(404, 416, 422),
+        tag="logs",
+    ),
+)

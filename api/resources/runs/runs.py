@@ -1,0 +1,288 @@
+"""Runs: the two lists, one run, stopping it."""
+
+import contextlib
+import time
+from typing import Any
+
+from msgspec import UNSET
+
+from api.auth.authentication import asked
+from api.auth.identity import Role
+from api.errors import ApiError
+from api.operations.operation import Call, Operation, json_of
+from api.operations.parameters import Param, choice, clamped, flag, instant, integer, statuses, text
+from api.schemas import records as schemas
+from api.schemas import run_view
+from api.worker_context import Context
+from store import tasks as store_tasks
+from store.database import Database
+from store.errors import StoreError
+from store.runs import summary as run_summary
+from store.runs import writes as store_runs
+from store.runs.pages import SortField
+from store.runs.writes import Run, RunFilter
+
+NAMING_OF_ONE = choice(
+    "naming",
+    "camel leaves out the snake_case names, which the answer has by default. Also understood is snake, which leaves out"
+    " the camelCase names: the answer then is a RunSnakeWithParams.",
+    ("camel",),
+    others=("snake",),
+)
+NAMING = choice("naming", "Which naming the runs have; by default as documented here.", ("camel", "snake"))
+
+# Documented name in convention A, in convention B, and what it is in the store.
+_SORTS: tuple[tuple[str, str, SortField], ...] = (
+    ("taskName", "task_name", "task_name"),
+    ("status", "status", "status"),
+    ("startedAt", "start_at", "start_at"),
+    ("exitCode", "exit_code", "exit_code"),
+    ("duration", "duration", "duration"),
+    ("createdAt", "created_at", "created_at"),
+)
+_SORT_COLUMN: dict[str, SortField] = {name: column for camel, snake, column in _SORTS for name in (camel, snake)}
+
+
+def list_params(*, camel: bool) -> tuple[Param, ...]:
+    """What lists of runs take: how much of it, filters, sort, and naming; names of convention A or B."""
+
+    def names(in_camel: str, in_snake: str) -> dict[str, Any]:
+        return (
+            {"name": in_camel, "aliases": (in_snake,)} if camel else {"name": in_snake, "aliases": (in_camel,)}
+        )  # fmt: skip
+
+    sorts = (tuple(sort[0] for sort in _SORTS), tuple(sort[1] for sort in _SORTS))
+    return (
+        integer("limit", "Page size.", 50, minimum=1, maximum=1000),
+        integer("offset", "How many matching runs to skip.", 0, minimum=0),
+        statuses("status", "Comma-separated phases and end reasons; a run matches any of them."),
+        text(**names("taskName", "task_name"), description="Only this task's runs."),
+        choice(
+            **names("triggeredBy", "triggered_by"),
+            description="Only runs with this trigger.",
+            values=schemas.TRIGGERS,
+            or_empty=True,
+        ),
+        instant(**names("createdAfter", "created_after"), description="Created at this time or after.", up=True),
+        instant(**names("createdBefore", "created_before"), description="Created at this time or before.", up=False),
+        clamped(**names("exitCodeMin", "exit_code_min"), description="Exit code at least this."),
+        clamped(**names("exitCodeMax", "exit_code_max"), description="Exit code at most this."),
+        flag(**names("retriesOnly", "retries_only"), description="Only retries."),
+        choice(
+            **names("sortField", "sort_field"),
+            description="What to sort by; createdAt when absent.",
+            values=sorts[0] if camel else sorts[1],
+            others=sorts[1] if camel else sorts[0],
+            or_empty=True,
+        ),
+        choice(
+            **names("sortDirection", "sort_direction"),
+            description="Which way; desc when absent.",
+            values=("asc", "desc"),
+            or_empty=True,
+        ),
+        text("search", "Part of the task's name or of the run's id, in any case."),
+        NAMING,
+    )
+
+
+def filter_of(call: Call, *, camel: bool, folded: bool, task: str | None) -> RunFilter:
+    """The filter of a list; `folded`: values select what is shown with them; `task`: only of that one."""
+    query = call.query
+
+    def value(in_camel: str, in_snake: str) -> Any:
+        return query[in_camel if camel else in_snake]
+
+    phases, reasons = run_view.split_status(query["status"], folded=folded)
+    return RunFilter(
+        tasks=call.tasks,
+        task=task,
+        task_name=value("taskName", "task_name"),
+        phases=phases,
+        reasons=reasons,
+        triggers=run_view.split_trigger(value("triggeredBy", "triggered_by"), folded=folded),
+        created_after=value("createdAfter", "created_after"),
+        created_before=value("createdBefore", "created_before"),
+        exit_code_min=value("exitCodeMin", "exit_code_min"),
+        exit_code_max=value("exitCodeMax", "exit_code_max"),
+        retries_only=bool(value("retriesOnly", "retries_only")),
+        search=query["search"] or "",
+    )
+
+
+def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str | None) -> tuple[list[Run], int]:
+    query = call.query
+    sort = query["sortField" if camel else "sort_field"]
+    snake = (query["naming"] or ("camel" if camel else "snake")) == "snake"
+    return context.pages(
+        store_runs.list_runs,
+        filter_of(call, camel=camel, folded=folded, task=task),
+        _SORT_COLUMN[sort or "createdAt"],
+        query["sortDirection" if camel else "sort_direction"] or "desc",
+        query["limit"],
+        query["offset"],
+        now_ms=time.time_ns() // 1_000_000,
+        alike=run_view.SHOWN_ALIKE if snake else {},
+    )
+
+
+def list_runs(context: Context, call: Call) -> None:
+    """All runs."""
+    camel = call.query["naming"] == "camel"
+    found, total = _page(context, call, camel=False, folded=not camel, task=None)
+    if camel:
+        call.answer(schemas.RunsCamel(runs=[run_view.camel(run) for run in found], total=total))
+    else:
+        call.answer(schemas.Runs(runs=[run_view.snake(run) for run in found], total=total))
+
+
+def list_task_runs(context: Context, call: Call) -> None:
+    """A task's runs; exact in either naming."""
+    name = call.path["taskName"]
+    found, total = _page(context, call, camel=True, folded=False, task=name)
+    if not total and not context.reads(known, name):
+        raise ApiError(404, f"There is no task {name}, and no run of one")
+    if call.query["naming"] == "snake":
+        items = [run_view.snake_with_params(run) for run in found]
+        call.answer(schemas.TaskRunsSnake(items=items, total=total))
+    else:
+        call.answer(schemas.TaskRuns(items=[run_view.camel(run) for run in found], total=total))
+
+
+def known(db: Database, name: str) -> bool:
+    """Whether a task is configured or has visible runs."""
+    record = store_tasks.get_task(db, name)
+    return (record is not None and record.configured) or store_runs.has_runs(db, name)
+
+
+def the_run(context: Context, run_id: str) -> Run:
+    """The run.
+
+    Raises:
+        ApiError: 404 there is none, or it is deleted.
+    """
+    run = context.reads(store_runs.get_run, run_id)
+    if run is None:
+        raise ApiError(404, f"There is no run {run_id}")
+    return run
+
+
+def get_run(context: Context, call: Call) -> None:
+    """One run."""
+    run = the_run(context, call.path["runId"])
+    naming = call.query["naming"]
+    if naming == "camel":
+        call.answer(run_view.camel(run))
+    elif naming == "snake":
+        call.answer(run_view.snake_with_params(run))
+    else:
+        call.answer(run_view.both(run))
+
+
+def stop_run(context: Context, call: Call) -> None:
+    """Stop a run; nothing to do when it has ended. The scheduler can do it while the database cannot be read."""
+    run_id = call.path["runId"]
+    ended = False
+    with contextlib.suppress(StoreError):
+        ended = the_run(context, run_id).status == "ended"
+    if not ended:
+        force = bool(call.query["force"])
+        asked(lambda: context.control.call("stop", run=run_id, force=force, by=call.by))
+    call.no_content()
+
+
+def delete_run(context: Context, call: Call) -> None:
+    """Delete a run; within the undo window it can be restored."""
+    run = the_run(context, call.path["runId"])
+    asked(lambda: context.control.call("run_delete", run=run.id, by=call.by))
+    call.no_content()
+
+
+def summarize(context: Context, call: Call) -> None:
+    """Runs in a few numbers."""
+    wanted = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
+    found = context.pages(run_summary.summarize, wanted)
+    last = found.last_failure
+    call.answer(
+        schemas.Summary(
+            total=found.total,
+            success=found.success,
+            failed=found.failed,
+            missed=found.missed,
+            last_failure=UNSET if last is None else run_view.camel(last),
+        )
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/runs",
+        id="listRuns",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="List all runs.",
+        handler=list_runs,
+        query=list_params(camel=False),
+        answers={200: json_of((schemas.Runs, schemas.RunsCamel))},
+        refusals=(422,),
+    ),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/runs",
+        id="listTaskRuns",
+        role=Role.VIEWER,
+        summary="List the runs of a task.",
+        handler=list_task_runs,
+        query=list_params(camel=True),
+        answers={200: json_of((schemas.TaskRuns, schemas.TaskRunsSnake))},
+        refusals=(404, 422),
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/summary",
+        id="summarizeRuns",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="Get aggregate run statistics.",
+        handler=summarize,
+        query=(
+            text("task_name", "Only this task's runs.", aliases=("taskName",)),
+            instant("since", "Only runs created at this time or after.", up=True),
+        ),
+        answers={200: json_of(schemas.Summary)},
+        refusals=(422,),
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/{runId}",
+        id="getRun",
+        role=Role.VIEWER,
+        summary="Get one run.",
+        handler=get_run,
+        query=(NAMING_OF_ONE,),
+        answers={200: json_of(schemas.Run)},
+        refusals=(404, 422),
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/runs/{runId}",
+        id="deleteRun",
+        role=Role.OPERATOR,
+        summary="Delete a run; one that waits ends first.",
+        handler=delete_run,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+    ),
+    Operation(
+        method="POST",
+        path="/api/runs/{runId}/stop",
+        id="stopRun",
+        role=Role.OPERATOR,
+        summary="Stop a run; a service comes back after its restart delay.",
+        handler=stop_run,
+        query=(flag("force", "Hurry: kill what does not end."),),
+        answers={204: None},
+        refusals=(404, 422, 503),
+    ),
+)

@@ -1,0 +1,305 @@
+"""Searching the logs of a task's runs.
+
+A search goes through the runs from the newest on, each log from its first line on. An answer has what was found when
+the limit, the time or the bytes for one call were used up, and a cursor to go on with. The cursor says where to go on
+and is good for the same search only; it holds everything, so that it outlives the server, and a run that is deleted
+meanwhile is passed over. Runs that begin after the first call are not in its way: they are newer.
+
+    cursor = base64url(version u8 | creation of the run, ms i64 | run id 26s | line u64 | check 8s)
+
+Scanning happens in a thread that does nothing else, in turns: several searches take turns in it.
+"""
+
+import base64
+import binascii
+import hashlib
+import logging
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from api.auth.identity import Role
+from api.errors import ApiError, invalid
+from api.operations.operation import Call, Operation, json_of
+from api.operations.parameters import INT64_MAX, RUN_ID, Param, choice, flag, integer, shaped
+from api.resources.runs.runs import known
+from api.schemas import records as schemas
+from api.worker_context import Context
+from logring.errors import LogError
+from logring.layout import STREAM_NAMES
+from logring.reader import LogReader
+from logring.search import BadPattern, Found, Hit, Pattern, Wanted
+from logring.search import search as search_log
+from store.runs import writes as store_runs
+from store.runs.writes import Run
+
+log = logging.getLogger("gunicorn.error")
+
+_CALL_S = 1.0
+_CALL_BYTES = 1 << 30
+_TURN_S = 0.05
+_STEP_BYTES = 1 << 20
+"""Passed between two looks at what was found."""
+_ANSWER_BYTES = 4 << 20
+"""Text of hits with which an answer is full; lines can have 16 KiB."""
+_RUNS = 100
+_MAX_PATTERN = 1000
+
+_CURSOR = struct.Struct("<Bq26sQ8s")
+_CURSOR_VERSION = 1
+_CURSOR_CHARACTERS = 68
+_CHECK_KEY = b"ringward search"
+
+
+class Place(NamedTuple):
+    """Where a search goes on: at this line of this run, or with the next older run when that is gone."""
+
+    created_at: int
+    run_id: str
+    line: int
+
+
+_NEWEST = Place(INT64_MAX, "~", 0)  # behind every id
+
+
+def _check(search: tuple[Any, ...], packed: bytes) -> bytes:
+    return hashlib.blake2b(msgspec.json.encode(search) + packed, digest_size=8, key=_CHECK_KEY).digest()
+
+
+def _to_cursor(search: tuple[Any, ...], place: Place) -> str:
+    packed = _CURSOR.pack(_CURSOR_VERSION, place.created_at, place.run_id.encode(), place.line, bytes(8))[:-8]
+    return base64.urlsafe_b64encode(packed + _check(search, packed)).decode()
+
+
+def _from_cursor(search: tuple[Any, ...], text: str) -> Place:
+    """The place that a cursor of this very search names.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if len(text) != _CURSOR_CHARACTERS:
+        raise ValueError("is no cursor")
+    try:
+        packed = base64.b64decode(text.encode(), b"-_", validate=True)
+    except (UnicodeEncodeError, binascii.Error) as err:
+        raise ValueError("is no cursor") from err
+    version, created_at, run_id, line, check = _CURSOR.unpack(packed)
+    if version != _CURSOR_VERSION or check != _check(search, packed[:-8]):
+        raise ValueError("is no cursor of this search")
+    return Place(created_at, run_id.decode(), line)
+
+
+class _Scan:
+    """One call: the runs that wait, what was found, what was passed. `turn` runs in the thread."""
+
+    def __init__(
+        self, pattern: Pattern, wanted: Wanted, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
+    ) -> None:
+        self.waiting: deque[Run] = deque()
+        self.hits: list[tuple[str, Hit]] = []
+        self.line = line
+        self.runs = self.bytes = 0
+        self._pattern = pattern
+        self._wanted = wanted
+        self._limit = limit
+        self._paths = paths
+        self._text_bytes = 0
+        self._reader: LogReader | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the answer is."""
+        return len(self.hits) >= self._limit or self._text_bytes >= _ANSWER_BYTES or self.bytes >= _CALL_BYTES
+
+    def turn(self) -> None:
+        """Go on for a moment."""
+        until_s = time.monotonic() + _TURN_S
+        while self.waiting and not self.full and time.monotonic() < until_s:
+            self._step(until_s)
+
+    def _step(self, until_s: float) -> None:
+        """Some of the first waiting run's log."""
+        run = self.waiting[0]
+        if self._reader is None:
+            self._reader = LogReader(*self._paths(run))
+            self.runs += 1
+        try:
+            found = search_log(
+                self._reader,
+                self._pattern,
+                self.line,
+                limit=self._limit - len(self.hits),
+                max_bytes=_STEP_BYTES,
+                wanted=self._wanted,
+                until_s=until_s,
+            )
+        except (LogError, OSError) as err:
+            log.warning("a search passes over the log of %s, which cannot be read: %s", run.id, err)
+            found = Found([], self.line, exhausted=True, scanned=0, damaged=0)
+        if found.damaged:
+            log.warning("a search passes over %d damaged blocks of the log of %s", found.damaged, run.id)
+        self.hits += [(run.id, hit) for hit in found.hits]
+        self._text_bytes += sum(len(hit.text) for hit in found.hits)
+        self.bytes += found.scanned
+        self.line = found.next
+        if found.exhausted:
+            self.close()
+            self.waiting.popleft()
+            self.line = 0
+
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+class _Runs:
+    """The runs to search, in order, in batches."""
+
+    def __init__(self, context: Context, task: str, run_id: str | None, place: Place) -> None:
+        self._context = context
+        self._task = task
+        self._run_id = run_id
+        self._place = place
+        self._ended = False
+        self._seen = ""
+
+    def next_batch(self) -> list[Run]:
+        """The next ones; empty at the end.
+
+        Raises:
+            ApiError: 404 there is no such run of the task.
+        """
+        if self._ended:
+            return []
+        if self._run_id is not None:
+            self._ended = True
+            run = self._context.reads(store_runs.get_run, self._run_id)
+            if run is None or run.task_name != self._task:
+                raise ApiError(404, f"There is no run {self._run_id} of {self._task}")
+            return [run]
+        created_at, run_id, _ = self._place
+        found = self._context.reads(store_runs.runs_from, self._task, created_at, run_id, _RUNS)
+        self._ended = len(found) < _RUNS
+        if found:
+            self._place = Place(found[-1].created_at, found[-1].id, 0)
+        if found and found[0].id == self._seen:
+            del found[0]
+        self._seen = self._place.run_id
+        return found
+
+
+def search(context: Context, call: Call) -> None:
+    """Search."""
+    task, query = call.path["taskName"], call.query
+    run_id: str | None = query["runId"]
+    same = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
+    place = _place(same, query["cursor"])
+    runs = _Runs(context, task, run_id, place)
+    with context.searches.place():
+        pattern = context.searches(_pattern, query)
+        wanted = Wanted(STREAM_NAMES.index(query["stream"]) if query["stream"] else None)
+        scan = _Scan(pattern, wanted, query["limit"], context.hub.paths, place.line)
+        batch = runs.next_batch()
+        if not batch and not context.reads(known, task):
+            raise ApiError(404, f"There is no task {task}, and no run of one")
+        if batch and batch[0].id != place.run_id:
+            scan.line = 0  # the run that the cursor names is gone
+        scan.waiting.extend(batch)
+        until_s = time.monotonic() + _CALL_S
+        try:
+            while scan.waiting:
+                context.searches(scan.turn)
+                if not scan.waiting:
+                    scan.waiting.extend(runs.next_batch())
+                if scan.full or time.monotonic() >= until_s or context.stopping.is_set():
+                    break
+        finally:
+            scan.close()
+    call.answer(_page(scan, same))
+
+
+def _place(same: tuple[Any, ...], cursor: str | None) -> Place:
+    if cursor is None:
+        return _NEWEST
+    try:
+        return _from_cursor(same, cursor)
+    except ValueError as err:
+        raise invalid([schemas.ErrorDetail("query.cursor", str(err), cursor)]) from err
+
+
+def _pattern(query: dict[str, Any]) -> Pattern:
+    try:
+        return Pattern(query["q"], regex=bool(query["regex"]), ignore_case=not query["case"])
+    except BadPattern as err:
+        raise invalid([schemas.ErrorDetail("query.q", str(err), query["q"])]) from err
+
+
+def _page(scan: _Scan, same: tuple[Any, ...]) -> schemas.SearchPage:
+    cursor = None
+    if scan.waiting:
+        run = scan.waiting[0]
+        cursor = _to_cursor(same, Place(run.created_at, run.id, scan.line))
+    return schemas.SearchPage(
+        items=[
+            schemas.SearchHit(
+                run_id=run_id,
+                n=hit.n,
+                ts=hit.ts,
+                stream=STREAM_NAMES[hit.stream],
+                text=hit.text.decode("utf-8", "replace"),
+            )
+            for run_id, hit in scan.hits
+        ],
+        next_cursor=UNSET if cursor is None else cursor,
+        exhausted=cursor is None,
+        scanned_runs=scan.runs,
+        scanned_bytes=scan.bytes,
+    )
+
+
+def _query_text(value: str) -> str:
+    if len(value) > _MAX_PATTERN:
+        raise ValueError(f"has more than {_MAX_PATTERN} characters")
+    return value
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/log/search",
+        id="searchTaskLog",
+        role=Role.VIEWER,
+        summary="Search log lines across the runs of a task, from the newest run on.",
+        handler=search,
+        query=(
+            Param(
+                "q",
+                _query_text,
+                {"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN},
+                description="What to search for, within single lines.",
+                required=True,
+            ),
+            flag("regex", "Whether q is a regular expression, in RE2's syntax; false when absent."),
+            flag("case", "Whether upper and lower case differ; false when absent."),
+            choice("stream", "Only lines of this stream.", STREAM_NAMES),
+            shaped("runId", "Only this run.", RUN_ID),
+            integer("limit", "Most lines to return.", 200, minimum=1, maximum=1000),
+            Param(
+                "cursor",
+                str,
+                {"type": "string", "maxLength": _CURSOR_CHARACTERS},
+                description="The nextCursor of the answer before, to go on with the same search.",
+            ),
+        ),
+        answers={200: json_of(schemas.SearchPage)},
+        refusals=(404, 422),
+        tag="logs",
+    ),
+)

@@ -1,0 +1,153 @@
+"""Triggering a run."""
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import logging
+import re
+from typing import Any
+
+import gevent
+import msgspec
+
+from api.auth.authentication import asked
+from api.auth.identity import Role
+from api.errors import ApiError, invalid
+from api.operations.operation import Call, Operation, json_of
+from api.operations.parameters import integer
+from api.resources.runs.runs import NAMING
+from api.schemas import records as schemas
+from api.schemas import run_view
+from api.schemas.records import ErrorDetail
+from api.server.disconnect_watch import Departure
+from api.worker_context import Context
+from store.errors import StoreError
+from store.runs import writes as store_runs
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
+from supervisor.ipc.control_client import CannotNow, NotSent
+
+log = logging.getLogger("gunicorn.error")
+
+_MAX_WAIT_S = 240
+_KEY = re.compile("[!-~]([ -~]{0,253}[!-~])?")
+IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": f"^{_KEY.pattern}$"},
+    "For 24 hours the same key gives the same run; with another task or other parameters it is an error.",
+)
+
+
+def run_task(context: Context, call: Call) -> None:
+    """Start a run, or queue it, or skip it: as the task's definition says."""
+    params: dict[str, str] = call.body.params or {}
+    wait_s = call.query["wait"]
+    run_id, run = _trigger(context, call, params)
+    if wait_s:
+        call.on_done(201)  # there may be no worker to tell of it when the run has ended
+        with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False) as limit:
+            watch.seen = True
+            # Nobody is left for whom to wait: the rest goes on as if the time were over.
+            end = functools.partial(gevent.getcurrent().throw, limit)
+            with contextlib.closing(Departure(call.req.env["gunicorn.socket"], end)):
+                watch.wait(context.stopping)
+    if run is None or wait_s:
+        run = _stored(context, run_id, run)
+    call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
+    call.answer(run_view.camel(run) if call.query["naming"] == "camel" else run_view.snake(run), 201)
+
+
+def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str, Run | None]:
+    """Have the run made, and return its id, that of an earlier one when its key was used before; and how it was stored.
+
+    The latter is None where it has to be read: it may have been another request that made it.
+    """
+    run_id, task = new_ulid(), call.path["taskName"]
+    arguments: dict[str, Any] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
+    if params:
+        arguments["params"] = params
+    if call.identity is not None:
+        arguments["triggered_by"] = call.identity.trigger
+        arguments["credential"] = call.identity.counted_as
+    key = _key(call)
+    if key is not None:
+        arguments["key"] = key
+        # Parameters may be secret: without the key, which is not stored, nobody can try what makes this hash.
+        asked_for = msgspec.json.encode([task, params], order="sorted")
+        arguments["request"] = hmac.digest(
+            (call.req.get_header("Idempotency-Key") or "").encode(), asked_for, "sha256"
+        ).hex()
+    try:
+        result = asked(lambda: context.control.call("trigger", **arguments))
+    except ApiError as err:
+        # A scheduler that stored the run and died before it could answer: the run will come.
+        if err.status != 503 or isinstance(err.__cause__, CannotNow | NotSent) or not _came(context, run_id):
+            raise
+        return run_id, None
+    row = result.get("row")
+    return result.get("run", run_id), None if row is None else Run(**row)
+
+
+def _key(call: Call) -> str | None:
+    """What the key of the request is stored as; clients with different credentials do not share keys.
+
+    Raises:
+        ApiError: 422 it is no key.
+    """
+    text = call.req.get_header("Idempotency-Key")
+    if text is None:
+        return None
+    if not _KEY.fullmatch(text):
+        raise invalid([ErrorDetail("header.Idempotency-Key", "must have 1 to 255 printable ASCII characters")])
+    own = call.identity.key if call.identity else ""
+    return hashlib.sha256(f"{own}\0{text}".encode()).hexdigest()
+
+
+def _stored(context: Context, run_id: str, before: Run | None) -> Run:
+    """What has become of a run; while that cannot be read, how it was stored `before`."""
+    try:
+        run = context.reads(store_runs.get_run, run_id)
+    except StoreError as err:
+        log.error("the run %s, which was triggered, could not be read: %s", run_id, err)
+        if before is not None:
+            return before
+        # No 503, which would invite to trigger it again.
+        raise ApiError(500, f"The run {run_id} was triggered, but the database could not be read") from err
+    if run is None:
+        raise ApiError(404, f"The run {run_id} was deleted")
+    return run
+
+
+def _came(context: Context, run_id: str) -> bool:
+    """Whether a run was stored whose scheduler did not answer."""
+    try:
+        return context.reads(store_runs.get_run, run_id) is not None
+    except StoreError as err:
+        log.error("whether the run %s was triggered could not be read: %s", run_id, err)
+        # No 503, which would say that it was not.
+        why = f"The scheduler went away and the database could not be read: perhaps the run {run_id} was triggered"
+        raise ApiError(500, why) from err
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/api/tasks/{taskName}/run",
+        id="runTask",
+        role=Role.OPERATOR,
+        summary="Trigger a new run of the task, with values for its parameters.",
+        handler=run_task,
+        query=(
+            integer(
+                "wait", "Answer when the run has ended, or after this many seconds.", minimum=0, maximum=_MAX_WAIT_S
+            ),
+            NAMING,
+        ),
+        headers=(IDEMPOTENCY_KEY,),
+        body=schemas.TriggerBody,
+        answers={201: json_of((schemas.RunSnake, schemas.RunCamel))},
+        sends={201: ("Location",)},
+        refusals=(400, 403, 404, 409, 413, 415, 422, 503),
+    ),
+)

@@ -1,0 +1,303 @@
+"""Records of the API about the host, days, schedules and notifications."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.schemas.records import DateTime, Document, Int64, Ulid
+
+SEVERITIES = ("info", "warn", "error")
+KINDS = (
+    "run.failed",
+    "run.timeout",
+    "run.crashed",
+    "run.missed",
+    "run.succeeded",
+    "run.recovered",
+    "run.slow",
+    "run.silent",
+    "service.fatal",
+    "service.recovered",
+    "service.rolling",
+    "log.disk_pressure",
+    "config.stale",
+    "database.failing",
+    "database.restored",
+    "disk.full",
+    "disk.recovered",
+    "memory.short",
+    "memory.recovered",
+    "clock.set_back",
+    "clock.doubted",
+    "daemon.restarted",
+    "notify.delivery_failed",
+)
+PROCESSES = ("supervisor", "spawner", "spare", "scheduler", "gunicorn", "worker", "janitor", "watcher", "notifier")
+
+Severity = Annotated[str, Meta(title="Severity", extra_json_schema={"enum": list(SEVERITIES)})]
+Kind = Annotated[str, Meta(title="NotificationKind", extra_json_schema={"enum": list(KINDS)})]
+
+
+class Notification(Struct, kw_only=True, rename="camel"):
+    """Something that people should hear of."""
+
+    id: Ulid
+    kind: Kind
+    severity: Severity
+    title: str
+    body: str
+    task_name: str | UnsetType = UNSET
+    run_id: Annotated[Ulid, Meta(description="The run that it occurred with last.")] | UnsetType = UNSET
+    count: Annotated[Int64, Meta(description="How often it occurred.")]
+    created_at: DateTime
+    last_occurred_at: DateTime
+    read_at: Annotated[DateTime, Meta(description="Absent: unread.")] | UnsetType = UNSET
+
+
+class Notifications(Document, kw_only=True, rename="camel"):
+    """Notifications, newest first."""
+
+    items: list[Notification]
+    next_cursor: Annotated[str, Meta(description="Value of `before` for older ones; absent when there are none.")] | (
+        UnsetType
+    ) = UNSET
+
+
+class UnreadCount(Document, kw_only=True):
+    """How many notifications nobody has read."""
+
+    count: Int64
+
+
+class Notifier(Struct, kw_only=True, rename="camel"):
+    """A way to tell people; what is secret about it is not here."""
+
+    name: str
+    waiting: Annotated[Int64, Meta(description="Messages that have still to be delivered.")]
+    given_up: Annotated[Int64, Meta(description="Messages that were never delivered.")]
+    delivered_at: Annotated[DateTime, Meta(description="When the last one was.")] | UnsetType = UNSET
+    failed_at: Annotated[DateTime, Meta(description="When an attempt failed last.")] | UnsetType = UNSET
+    error: Annotated[str, Meta(description="Why it did.")] | UnsetType = UNSET
+
+
+class Notifiers(Document, kw_only=True):
+    """The configured notifiers, by name."""
+
+    items: list[Notifier]
+
+
+class Tried(Document, kw_only=True):
+    """What became of a message that tried a notifier."""
+
+    delivered: bool
+    error: Annotated[str, Meta(description="Why it was not.")] | UnsetType = UNSET
+
+
+class NotificationEvent(Struct, kw_only=True):
+    """A notification is new, occurred again, or was marked."""
+
+    seq: Int64
+    kind: str
+    notification: Notification
+
+
+class UnreadCountEvent(Struct, kw_only=True):
+    """There are more or fewer unread notifications."""
+
+    seq: Int64
+    kind: str
+    count: Int64
+
+
+class Sample(Struct, kw_only=True, rename="camel"):
+    """What was measured in an interval; what this host does not tell is absent."""
+
+    t: Annotated[DateTime, Meta(description="Beginning of the interval.")]
+    cpu_percent: Annotated[float, Meta(description="All cores together: 0 to 100.")] | UnsetType = UNSET
+    load1: float | UnsetType = UNSET
+    memory_used_bytes: Int64 | UnsetType = UNSET
+    swap_used_bytes: Int64 | UnsetType = UNSET
+    disk_used_bytes: Annotated[Int64, Meta(description="File system of the data directory.")] | UnsetType = UNSET
+    disk_read_bytes_per_second: float | UnsetType = UNSET
+    disk_written_bytes_per_second: float | UnsetType = UNSET
+    received_bytes_per_second: Annotated[float, Meta(description="All networks but loopback.")] | UnsetType = UNSET
+    sent_bytes_per_second: float | UnsetType = UNSET
+    cpu_pressure_percent: (
+        Annotated[float, Meta(description="Share of the last 10 s in which some process waited for it.")] | UnsetType
+    ) = UNSET
+    memory_pressure_percent: float | UnsetType = UNSET
+    io_pressure_percent: float | UnsetType = UNSET
+    running_runs: float | UnsetType = UNSET
+    scheduler_lag_ms: Annotated[float, Meta(description="How late the scheduler's loop was.")] | UnsetType = UNSET
+
+
+class SystemMetrics(Document, kw_only=True):
+    """Samples, oldest first; where nothing was measured there is none."""
+
+    items: list[Sample]
+    step: Annotated[Int64, Meta(description="Seconds between two samples.")]
+
+
+class Cpu(Struct, kw_only=True, rename="camel"):
+    """The processor."""
+
+    cores: Int64
+    percent: Annotated[float, Meta(description="All cores together: 0 to 100.")]
+    per_core: Annotated[list[float], Meta(description="Percent of each core.")]
+    load: Annotated[list[float], Meta(description="Load averages of the last 1, 5 and 15 minutes.")]
+
+
+class Memory(Struct, kw_only=True, rename="camel"):
+    """Main memory."""
+
+    total_bytes: Int64
+    used_bytes: Annotated[Int64, Meta(description="What could be had at once does not count.")]
+    available_bytes: Int64
+
+
+class Swap(Struct, kw_only=True, rename="camel"):
+    """Swap space."""
+
+    total_bytes: Int64
+    used_bytes: Int64
+
+
+class Disk(Struct, kw_only=True, rename="camel"):
+    """A mounted file system; rates are since somebody asked last."""
+
+    mount_point: str
+    device: str
+    file_system: str
+    total_bytes: Int64
+    used_bytes: Int64
+    free_bytes: Annotated[Int64, Meta(description="For ordinary users.")]
+    read_bytes_per_second: Annotated[float, Meta(description="Of its device; absent when that is not known.")] | (
+        UnsetType
+    ) = UNSET
+    written_bytes_per_second: float | UnsetType = UNSET
+
+
+class Network(Struct, kw_only=True, rename="camel"):
+    """A network interface: since it is there, and since somebody asked last."""
+
+    name: str
+    received_bytes: Int64
+    sent_bytes: Int64
+    received_bytes_per_second: float | UnsetType = UNSET
+    sent_bytes_per_second: float | UnsetType = UNSET
+    up: bool
+
+
+class Temperature(Struct, kw_only=True):
+    """A sensor."""
+
+    sensor: str
+    celsius: float
+
+
+class Pressure(Struct, kw_only=True):
+    """Percent of the last 10 s, minute and 5 minutes in which some, or all, processes waited."""
+
+    some: list[float]
+    full: list[float] | UnsetType = UNSET
+
+
+class Pressures(Struct, kw_only=True):
+    """Pressure stall information; absent where the kernel tells none."""
+
+    cpu: Pressure | UnsetType = UNSET
+    memory: Pressure | UnsetType = UNSET
+    io: Pressure | UnsetType = UNSET
+
+
+class Process(Struct, kw_only=True, rename="camel"):
+    """A process of the daemon itself."""
+
+    name: Annotated[str, Meta(title="ProcessName", extra_json_schema={"enum": list(PROCESSES)})]
+    pid: Int64
+    cpu_ms: Annotated[Int64, Meta(description="Processor time since its start.")]
+    cpu_percent: Annotated[float, Meta(description="Of one core.")]
+    rss_bytes: Int64
+    pss_bytes: Annotated[Int64, Meta(description="Shared pages divided among those who share them.")] | UnsetType = (
+        UNSET
+    )
+
+
+class System(Document, kw_only=True, rename="camel"):
+    """The host, and what the daemon itself takes of it."""
+
+    hostname: str
+    os: str
+    kernel: str
+    arch: str
+    booted_at: DateTime
+    cpu: Cpu
+    memory: Memory
+    swap: Swap
+    disks: list[Disk]
+    network: list[Network]
+    temperatures: list[Temperature]
+    pressure: Pressures
+    processes: list[Process]
+
+
+class Counts(Struct, kw_only=True):
+    """Numbers of runs by end reason; those that did not occur are absent."""
+
+    succeeded: Int64 | UnsetType = UNSET
+    failed: Int64 | UnsetType = UNSET
+    stopped: Int64 | UnsetType = UNSET
+    timeout: Int64 | UnsetType = UNSET
+    crashed: Int64 | UnsetType = UNSET
+    skipped: Int64 | UnsetType = UNSET
+    log_overflow: Int64 | UnsetType = UNSET
+    queue_full: Int64 | UnsetType = UNSET
+    dst_skipped: Int64 | UnsetType = UNSET
+    daemon_stopped: Int64 | UnsetType = UNSET
+    missed: Int64 | UnsetType = UNSET
+    start_failed: Int64 | UnsetType = UNSET
+
+
+class TaskDay(Struct, kw_only=True, rename="camel"):
+    """What became of a task's runs on a day."""
+
+    day: Annotated[str, Meta(description="The UTC day on which they ended.", examples=["2026-11-21"])]
+    total: Int64
+    counts: Counts
+    duration_ms: Annotated[Int64, Meta(description="Sum of the durations of those that ran.")]
+    mean_ms: Annotated[Int64, Meta(description="Absent when none ran.")] | UnsetType = UNSET
+    longest_ms: Int64 | UnsetType = UNSET
+
+
+class TaskDays(Document, kw_only=True):
+    """Days on which runs of the task ended, oldest first."""
+
+    items: list[TaskDay]
+
+
+class Instant(Struct, kw_only=True, rename="camel"):
+    """When a task will run."""
+
+    at: DateTime
+    local: Annotated[str, Meta(description="On the clocks of the task's time zone.")]
+    note: (
+        Annotated[
+            str,
+            Meta(
+                title="InstantNote",
+                description="gap: its time does not exist, so it runs at the gap's end; repeated: the clocks show its"
+                " time twice.",
+                extra_json_schema={"enum": ["gap", "repeated"]},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    starts_at: Annotated[DateTime, Meta(description="When its run starts, where jitter moves that.")] | UnsetType = (
+        UNSET
+    )
+
+
+class Schedule(Document, kw_only=True):
+    """The next instants of a task."""
+
+    items: list[Instant]

@@ -1,0 +1,69 @@
+"""The list of all tasks and services, each encoded anew only when what it shows has changed.
+
+Whether it has is found out by reading, from the database, everything that can change: there is nothing that would have
+to be told, so nothing that could be forgotten. All of it happens in a thread that reads the database, since there may
+be ten thousand.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+import msgspec
+
+from api.auth.identity import Identity
+from api.schemas.task_view import Basis, bases, shown
+from store import tasks as store_tasks
+from store.connection import Connection
+from store.database import Database
+from store.runs.writes import Run
+
+_SINGLY = 50
+"""Up to so many last runs are read one by one, beyond that all at once."""
+_DIGEST_BYTES = 16
+
+
+class _Item(NamedTuple):
+    basis: Basis
+    body: bytes
+    """JSON."""
+    digest: bytes
+
+
+class TaskList:
+    """What is known from the last time; one per worker, used by any of its threads."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, _Item] = {}
+
+    def read(self, db: Database) -> dict[str, _Item]:
+        """All of them by name, in the order of names."""
+        with db.snapshot() as view:
+            return view.remember(TaskList, lambda: self._read(view))
+
+    def _read(self, view: Connection) -> dict[str, _Item]:
+        known, found = self._items, bases(view)
+        changed = [basis for basis in found if _differs(known.get(basis.standing.name), basis)]
+        if len(changed) > _SINGLY:
+            last = store_tasks.last_runs(view)
+        else:
+            names = [basis.standing.name for basis in changed]
+            last = {name: run for one in names for name, run in store_tasks.last_runs(view, one).items()}
+        made = {basis.standing.name: _item(basis, last) for basis in changed}
+        names = [basis.standing.name for basis in found]
+        items = self._items = {name: made[name] if name in made else known[name] for name in names}
+        return items
+
+
+def listed(db: Database, tasks: TaskList, identity: Identity | None) -> tuple[bytes, bytes]:
+    """What somebody sees of the list, as the inside of a JSON array; and what changes when that does."""
+    items = [item for name, item in tasks.read(db).items() if identity is None or identity.sees(name)]
+    return b",".join([item.body for item in items]), b"".join([item.digest for item in items])
+
+
+def _differs(known: _Item | None, basis: Basis) -> bool:
+    return known is None or known.basis != basis
+
+
+def _item(basis: Basis, last: dict[str, Run]) -> _Item:
+    body = msgspec.json.encode(shown(basis, last.get(basis.standing.name)))
+    return _Item(basis, body, hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest())

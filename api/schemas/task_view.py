@@ -1,0 +1,108 @@
+"""A task or service as the API shows it."""
+
+import functools
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from api.schemas import records as schemas
+from api.schemas import run_view
+from api.schemas.known import known_rfc3339
+from store import tasks as store_tasks
+from store.connection import Connection
+from store.database import Database
+from store.runs.writes import Run
+from store.tasks import Instance, Standing
+
+_SHOWN_APART = frozenset({"name", "kind", "description", "group", "tags", "cron", "timezone"})
+_PROBES = frozenset({"ready", "live"})
+_URGENCY = ("fatal", "backoff", "stopping", "starting", "running", "exited", "stopped")
+
+
+@functools.cache  # there are as many names as keys of the configuration
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z0-9])", lambda match: match.group(1).upper(), name)
+
+
+class Basis(NamedTuple):
+    """What is shown depends on this alone, but for those facts about the last run that never change."""
+
+    standing: Standing
+    active: tuple[int, int]
+    """Pending and running runs."""
+    instances: tuple[Instance, ...]
+
+
+def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
+    """Of all that is configured, by name, or of one."""
+    active = store_tasks.active_counts(db)
+    instances: dict[str, list[Instance]] = {}
+    for instance in store_tasks.instances(db, name):
+        instances.setdefault(instance.task_name, []).append(instance)
+    return [
+        Basis(standing, active.get(standing.name, (0, 0)), tuple(instances.get(standing.name, ())))
+        for standing in store_tasks.standings(db, name)
+    ]
+
+
+def one(db: Database, name: str) -> schemas.Task | None:
+    """A configured task or service; None: there is none of that name."""
+    with db.snapshot() as view:
+        found = bases(view, name)
+        return shown(found[0], store_tasks.last_runs(view, name).get(name)) if found else None
+
+
+def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
+    """All that is told of it."""
+    standing = basis.standing
+    definition: dict[str, Any] = msgspec.json.decode(standing.definition)
+    service = standing.kind == "service"
+    pending, running = basis.active
+    return schemas.Task(
+        name=standing.name,
+        kind=standing.kind,
+        description=definition.get("description") or UNSET,
+        group=definition.get("group") or UNSET,
+        tags=list(definition.get("tags") or ()),
+        cron=list(definition.get("cron") or ()),
+        timezone=definition.get("timezone") or UNSET,
+        next_run_at=known_rfc3339(standing.next_run_at),
+        last_run=UNSET if last_run is None else run_view.camel(last_run),
+        active=schemas.Active(running=running, pending=pending),
+        state=_worst(basis.instances) if service else UNSET,
+        instances=[_instance(instance) for instance in basis.instances] if service else UNSET,
+        rolling=_rolling(standing.rolling),
+        paused=bool(standing.paused),
+        definition={_camel(key): _inside(key, value) for key, value in definition.items() if key not in _SHOWN_APART},
+    )
+
+
+def _inside(key: str, value: Any) -> Any:
+    """A table of the configuration: of probes the keys are ours, of others names of variables and of limits."""
+    return {_camel(name): inner for name, inner in value.items()} if key in _PROBES else value
+
+
+def _worst(instances: tuple[Instance, ...]) -> str:
+    """A service's state: that of the instance which most needs attention."""
+    return min((instance.state for instance in instances), key=_URGENCY.index, default="stopped")
+
+
+def _rolling(stored: str | None) -> schemas.Rolling | UnsetType:
+    if stored is None:
+        return UNSET
+    done, total = msgspec.json.decode(stored, type=tuple[int, int])
+    return schemas.Rolling(done=done, total=total)
+
+
+def _instance(instance: Instance) -> schemas.Instance:
+    return schemas.Instance(
+        index=instance.instance_index,
+        state=instance.state,
+        run_id=instance.run_id or UNSET,
+        since=known_rfc3339(instance.since),
+        failures=instance.failures,
+        ready=instance.ready,
+        detail=instance.detail or UNSET,
+    )

@@ -1,0 +1,104 @@
+"""Gunicorn's log in the form that all our processes use: ``2026-11-21T03:04:05.678Z INFO api: text``."""
+
+import logging
+import re
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from gunicorn.glogging import Logger
+
+from api.schemas.wire_times import rfc3339
+
+_MOST = 10
+_KINDS = 1000
+_MINUTE_S = 60.0
+_QUOTED = re.compile("b?['\"]")
+"""Here begins what the client sent: perhaps a body that has lost its head, with a password in it."""
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
+
+
+class Formatter(logging.Formatter):
+    """One line per line: a traceback's lines carry the same beginning, control characters are escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's lines."""
+        head = f"{rfc3339(int(record.created * 1000))} {record.levelname} api: "
+        # Only the message is ours and has no line breaks of its own; those in it came from outside.
+        lines = [record.getMessage().translate(_ESCAPES)]
+        if record.exc_info:
+            lines += [line.translate(_ESCAPES) for line in self.formatException(record.exc_info).split("\n")]
+        return "\n".join(head + line for line in lines)
+
+
+class Seldom:
+    """When to tell of what anybody can cause as often as they like: so many times a minute, or older lines would go."""
+
+    def __init__(self, most: int) -> None:
+        self._told: deque[float] = deque(maxlen=most)
+        self._untold = 0
+
+    def turn(self) -> int | None:
+        """How many times nothing was told since the last time; None: say nothing now."""
+        now_s = time.monotonic()
+        if len(self._told) == self._told.maxlen and now_s - self._told[0] < _MINUTE_S:
+            self._untold += 1
+            return None
+        self._told.append(now_s)
+        untold, self._untold = self._untold, 0
+        return untold
+
+
+class Bounded(logging.Filter):
+    """Lets warnings and errors of each kind pass as seldom as that, and says of how many nothing was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[str, Seldom] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to tell of it now; of a kind is what is written with the same text, whatever stands in it."""
+        if record.levelno < logging.WARNING:
+            return True
+        if len(self._kinds) >= _KINDS:
+            self._kinds.clear()
+        untold = self._kinds.setdefault(str(record.msg), Seldom(_MOST)).turn()
+        if untold:
+            record.msg, record.args = f"{record.getMessage()} (and {untold} more before, not told)", None
+        return untold is not None
+
+
+class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """Gunicorn's logger, quieter: what a client does to its own connection is not worth a traceback."""
+
+    def setup(self, cfg: Any) -> None:
+        """Set level and form."""
+        super().setup(cfg)
+        for handler in self.error_log.handlers:
+            handler.setFormatter(Formatter())
+            handler.addFilter(Bounded())
+
+    def info(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """Gunicorn's own news are of use only when something is wrong."""
+        super().debug(msg, *args, **kwargs)
+
+    def warning(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """Of requests that are none, without what was sent."""
+        if str(msg).startswith("Invalid request"):
+            msg, args = "%.500s", (_QUOTED.split(str(msg), maxsplit=1)[0].rstrip(": "),)
+        super().warning(msg, *args, **kwargs)
+
+    def debug(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """Of who hangs up in the middle of a request gunicorn would log what came of it, credentials among that."""
+        if str(msg).startswith("Ignored premature client disconnection"):
+            msg, args = "a client has hung up in the middle of a request", ()
+        super().debug(msg, *args, **kwargs)
+
+    def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """A client that takes nothing for too long ends in a time-out, which gunicorn calls an error."""
+        error = sys.exc_info()[1]
+        if isinstance(error, TimeoutError | ConnectionError):
+            super().debug("a client is gone: %s", error)
+        else:
+            super().exception(msg, *args, **kwargs)

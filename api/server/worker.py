@@ -1,0 +1,395 @@
+"""One API worker: gevent, and the application; loaded by the worker itself, after the fork.
+
+What differs from gunicorn's own gevent worker:
+
+* it ends promptly: streams are told, idle connections closed, and only requests that are being answered get time;
+* a worker that hangs is ended by SIGABRT for good. Gunicorn's handler raises SystemExit in whatever greenlet
+  runs, after which the worker lives on without accepting and is not replaced while a stream is open;
+* what a connection does has a time limit in both directions, not only the headers;
+* when all places are taken, whoever has kept us waiting longest for a request, or for more of one, has to go, else who
+  takes nothing of an answer, else a stream: silent clients, of which one host can have thousands, would keep everybody
+  else out;
+* a client that sends as fast as we read does not hold up the others: they have a turn before each read of the socket
+  and after each request; and what nobody read of a request's body is passed over within bounds;
+* gevent's own web server, which gunicorn's gevent worker loads for those who want that, stays out of memory.
+"""
+
+import contextlib
+import faulthandler
+import functools
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, ClassVar
+
+import gevent
+import gevent.events
+from gevent import monkey
+
+from supervisor.host.osport import take_short_slices
+from supervisor.later import is_later, settle
+
+# Else the metadata of all installed packages is read 19 times, for plug-ins of gevent that we do not have.
+gevent.events.notify_and_call_entry_points = gevent.events.notify
+# os, signal and subprocess stay: workers start and reap nothing, and handle signals as gunicorn means it to.
+monkey.patch_all(os=False, signal=False, subprocess=False, ssl=not is_later("ssl"))
+
+import gunicorn.http.message  # noqa: E402
+import gunicorn.http.parser  # noqa: E402
+import gunicorn.http.wsgi  # noqa: E402
+import gunicorn.sock  # noqa: E402
+import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
+from gevent import hub  # noqa: E402
+from gevent.event import Event  # noqa: E402
+from gevent.pool import Pool  # noqa: E402
+from gevent.server import StreamServer  # noqa: E402
+from gunicorn.http.body import ChunkedReader  # noqa: E402
+from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
+from gunicorn.http.unreader import SocketUnreader  # noqa: E402
+from gunicorn.workers.base_async import AsyncWorker  # noqa: E402
+
+from api.app import build  # noqa: E402
+from api.errors import write_error  # noqa: E402
+from api.schemas.wire_times import http_date  # noqa: E402
+from api.server.client_address import Exposure  # noqa: E402
+from api.server.sending import Response, taking, write  # noqa: E402
+from api.worker_context import Context, open_context  # noqa: E402
+
+_LOOK_S = 2.0
+_SOCKET_S = 30.0
+_LINGER_S = 1.0
+_HANDSHAKE_S = 10.0
+_HEAD_BYTES = 64 << 10
+"""Gunicorn allows as much as all fields have at their largest, 800 KiB, and goes through all of it with each read."""
+_PASSED_OVER_BYTES = 1 << 20
+_PASSED_OVER_S = 10.0
+_STEP_BYTES = 65536
+_CHUNKS = 32
+"""Read between two turns of others: a chunk takes some 10 µs, however little it holds."""
+_STALLED_S = 5.0
+"""Who has not taken a piece of an answer for so long has to go when all places are taken."""
+_CLOSE_BELOW_S = 0.5
+"""Time between our own end of patience with requests and the arbiter's SIGKILL."""
+
+
+class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
+    """See the module."""
+
+    sockets: list[Any]
+
+    def init_process(self) -> None:
+        """Serve until the end."""
+        take_short_slices()  # a line is read by who waits for it as soon as it is sent
+        self.sockets = [  # gevent's, as everything that was patched
+            socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
+            for listener in self.sockets
+        ]
+        hub.reinit()
+        gunicorn.util.write_error = write_error
+        gunicorn.util.write = write
+        gunicorn.util.http_date = http_date
+        gunicorn.http.wsgi.Response = Response
+        gunicorn.http.parser.SocketUnreader = FairUnreader
+        gunicorn.http.parser.RequestParser.mesg_class = BoundedRequest
+        gunicorn.http.message.ChunkedReader = FairChunkedReader
+        # Gunicorn would make one for each request, and look up each setting through two functions, twenty times.
+        errors = gunicorn.http.wsgi.WSGIErrorsWrapper(self.cfg)
+        gunicorn.http.wsgi.WSGIErrorsWrapper = lambda _cfg: errors
+        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
+        super().init_process()
+
+    def load_wsgi(self) -> None:
+        """Make the application: the database and the sockets to other processes belong to this worker alone."""
+        self.stopping = Event()
+        self._busy: set[gevent.Greenlet] = set()
+        self._idle: set[gevent.Greenlet] = set()
+        self._waiting: dict[gevent.Greenlet, None] = {}
+        self._pools: list[Pool] = []
+        FairUnreader.waiting = self._waiting
+        self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
+        self.context.stopping = self.stopping
+        self.exposure = Exposure(self.app.boot)
+        self.wsgi = build(self.context)
+        settle()
+        # What is there now stays: looking for garbage among it would hold up streams for milliseconds.
+        gc.freeze()
+        gc.enable()
+
+    def init_signals(self) -> None:
+        """SIGTERM comes as a greenlet, so that it can wake others."""
+        super().init_signals()
+        gevent.signal_handler(signal.SIGTERM, self._stop)
+
+    def _stop(self) -> None:
+        self.alive = False
+        self.context.stop()
+
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """As gunicorn does, in a greenlet: it waits."""
+        gevent.spawn(super().handle_quit, sig, frame)
+
+    def handle_usr1(self, sig: int, frame: Any) -> None:
+        """As gunicorn does, in a greenlet: it opens files."""
+        gevent.spawn(super().handle_usr1, sig, frame)
+
+    def handle_abort(self, _sig: int, _frame: Any) -> None:
+        """The arbiter has seen no sign of life for too long: say where we hang, and end."""
+        faulthandler.dump_traceback(all_threads=False)
+        os._exit(1)
+
+    def run(self) -> None:
+        """Accept until told to stop; then finish what is being answered."""
+        self.context.auditor.take_over()
+        self._end_without_memory()
+        hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
+        hello.start(self._root_may_be_gone)
+        pools, servers = self._pools, []
+        for sock in self.sockets:
+            sock.setblocking(True)
+            # One pool for each: a crowd on TCP leaves the Unix socket free.
+            pool = Pool(self.worker_connections)
+            server = StreamServer(sock, handle=functools.partial(self.handle, _Listener(sock, pool)), spawn=pool)
+            # One at a time, so that two workers share connections that come at once.
+            server.max_accept = 1
+            server.start()
+            pools.append(pool)
+            servers.append(server)
+        while self.alive:
+            self.notify()
+            began_s = time.monotonic()
+            self.stopping.wait(_LOOK_S)
+            self.context.lag_s = max(0.0, time.monotonic() - began_s - _LOOK_S)
+            for pool in pools:
+                self._make_room(pool)  # time alone may have made somebody one who has to go
+        for server in servers:
+            server.close()
+        self._drain(pools)
+
+    def _end_without_memory(self) -> None:
+        """Have another worker begin when this one cannot even switch to a greenlet: it could answer nobody."""
+        hub = gevent.get_hub()
+        whole = hub.handle_error
+
+        def handle_error(context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
+            if kind is not None and issubclass(kind, MemoryError):
+                try:
+                    self.log.error("there is no memory left, another worker begins")
+                finally:
+                    os._exit(1)
+            whole(context, kind, value, traceback)
+
+        hub.handle_error = handle_error
+
+    def _root_may_be_gone(self) -> None:
+        if self.app.root_is_gone(socket.MSG_PEEK):
+            os._exit(0)
+
+    def _drain(self, pools: list[Pool]) -> None:
+        """Close what waits for a next request, soon also what has sent none yet, and wait for the rest."""
+        start_s = time.monotonic()
+        while any(pools) and time.monotonic() - start_s < self.cfg.graceful_timeout - 2 * _CLOSE_BELOW_S:
+            self.notify()
+            fresh_too = time.monotonic() - start_s > _CLOSE_BELOW_S
+            for pool in pools:
+                for greenlet in list(pool):
+                    if greenlet in self._idle or (fresh_too and greenlet not in self._busy):
+                        greenlet.kill(block=False)
+                pool.join(timeout=0.05)
+        for pool in pools:
+            pool.kill(timeout=_CLOSE_BELOW_S)
+        self.context.auditor.flush()
+
+    def notify(self) -> None:
+        """Show the arbiter a sign of life; end when there is none any more."""
+        super().notify()
+        if self.ppid != os.getppid():
+            self.log.info("Parent changed, shutting down: %s", self)
+            sys.exit(0)
+
+    def timeout_ctx(self) -> Any:
+        """How long a connection may wait for its next request."""
+        return gevent.Timeout(self.cfg.keepalive, False)
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        """Answer one request, with a limit on how long the client may keep us waiting."""
+        greenlet = gevent.getcurrent()
+        self._busy.add(greenlet)
+        self._idle.discard(greenlet)
+        self._waiting.pop(greenlet, None)
+        sock.settimeout(_SOCKET_S)
+        # The answer has the version of the request, of which this server knows up to 1.1.
+        req.version = min(req.version, (1, 1))
+        if _is_last(req.headers):
+            req.force_close()
+        try:
+            going_on = super().handle_request(listener_name, req, sock, addr)
+            if _pass_over(req.body):
+                self._idle.add(greenlet)
+                if req.unreader.buf.tell():
+                    # The next request is here already, and perhaps the one after that.
+                    gevent.sleep(0)
+            for pool in self._pools:
+                if greenlet in pool:  # nobody waited when the last place was taken
+                    self._make_room(pool)
+            return going_on
+        except StopIteration:
+            _pass_over(req.body)
+            raise
+        finally:
+            if req.body.failed and sock.fileno() >= 0:
+                # Closing with unread data resets the connection, and the answer with it.
+                gunicorn.util.close_graceful(sock, timeout=_LINGER_S)
+            self._busy.discard(greenlet)
+            self._waiting[greenlet] = None
+            if sock.fileno() >= 0:
+                sock.settimeout(None)
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve one connection."""
+        if client.family == socket.AF_UNIX:
+            # The name that the client gave its own end says nothing, and need not even be text.
+            addr = ""
+        elif not self.exposure.admits(addr[0]):
+            client.close()
+            return
+        greenlet = gevent.getcurrent()
+        self._waiting[greenlet] = None
+        self._make_room(listener.pool, greenlet)
+        try:
+            if client.family != socket.AF_UNIX and self.cfg.is_ssl:
+                client = self._with_tls(client)
+            if client is not None:
+                super().handle(listener, client, addr)
+        finally:
+            self._idle.discard(greenlet)
+            self._waiting.pop(greenlet, None)
+
+    def _make_room(self, pool: Pool, newcomer: gevent.Greenlet | None = None) -> None:
+        """When all places of a listener are taken, one whose client keeps us waiting has to go."""
+        if pool.full():
+            gevent.get_hub().loop.run_callback(self._let_go, pool, newcomer)
+
+    def _let_go(self, pool: Pool, newcomer: gevent.Greenlet | None) -> None:
+        """On the loop, so that no request comes between the choice and the end: it would be carried out, or half."""
+        found = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
+        if not pool.full():
+            return
+        if found is None or found is newcomer:
+            # A stream can be resumed.
+            found = self._stalled(pool) or self.context.hub.dispensable(pool)
+        if found is not None:
+            self._waiting.pop(found, None)
+            found.throw(gevent.GreenletExit)
+
+    @staticmethod
+    def _stalled(pool: Pool) -> gevent.Greenlet | None:
+        """Whose client has taken nothing for longest, if that is long."""
+        before_s = time.monotonic() - _STALLED_S
+        return next((greenlet for greenlet, since_s in taking.items() if since_s < before_s and greenlet in pool), None)
+
+    def _with_tls(self, client: Any) -> Any:
+        """The connection after the handshake; None when that failed. Who speaks plain HTTP, in letters, is told."""
+        try:
+            with gevent.Timeout(_HANDSHAKE_S):
+                if not client.recv(1, socket.MSG_PEEK).isalpha():
+                    return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
+                write_error(client, 400, "", "This address speaks HTTPS only: begin it with https://")
+                # Closing with unread data resets the connection, and the answer with it.
+                gunicorn.util.close_graceful(client, timeout=_LINGER_S)
+        except OSError as err:  # ssl.SSLError, ECONNRESET; of a certificate that is no good the context tells
+            self.log.debug("a TLS handshake failed: %s", err)
+        except gevent.Timeout:
+            self.log.debug("a TLS handshake took too long")
+        client.close()
+        return None
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        """Refuse what cannot be parsed, so that the refusal arrives."""
+        if isinstance(exc, gevent.GreenletExit):
+            return
+        super().handle_error(req, client, addr, exc)
+        # Closing with unread data resets the connection, and the answer with it.
+        gunicorn.util.close_graceful(client, timeout=_LINGER_S)
+
+
+class _Listener:
+    """What gunicorn asks a listener for; it may be closed when a connection that came just before is served."""
+
+    def __init__(self, sock: Any, pool: Pool) -> None:
+        self._name = sock.getsockname()
+        self.pool = pool
+
+    def getsockname(self) -> Any:
+        """Its address."""
+        return self._name
+
+
+class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
+    """Reads from a client that may send as fast as we read: then neither reading nor writing ever waits."""
+
+    waiting: ClassVar[dict[gevent.Greenlet, None]] = {}
+    """Those that wait for their clients, the longest first."""
+
+    def chunk(self, size_hint: int | None = None) -> bytes:
+        """What has come, after everybody else had a turn."""
+        gevent.sleep(0)
+        greenlet = gevent.getcurrent()
+        answering = greenlet not in self.waiting
+        self.waiting.setdefault(greenlet)
+        try:
+            data: bytes = super().chunk(size_hint)
+        finally:
+            if answering:
+                self.waiting.pop(greenlet, None)
+        return data
+
+
+class BoundedRequest(gunicorn.http.message.Request):  # type: ignore[misc]  # gunicorn has no types
+    """Reads a head, and trailers, of bounded size: who sends half of one makes us keep it."""
+
+    def parse(self, unreader: Any) -> Any:
+        """The head; returns what came behind it."""
+        self.max_buffer_headers = _HEAD_BYTES
+        return super().parse(unreader)
+
+
+class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no types
+    """Reads chunks, of which one read of the socket may bring more than a thousand."""
+
+    chunks = 0
+
+    def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> Any:
+        """The next chunk's size and what came behind it, now and then after everybody else had a turn."""
+        self.chunks += 1
+        if self.chunks % _CHUNKS == 0:
+            gevent.sleep(0)
+        return super().parse_chunk_size(unreader, data)
+
+
+def _is_last(headers: list[tuple[str, str]]) -> bool:
+    """Whether the client says that it will ask nothing more; gunicorn looks for ``close`` alone (RFC 9112, 9.6)."""
+    return any(
+        option.strip(" \t").lower() == "close"
+        for name, value in headers
+        if name == "CONNECTION"
+        for option in value.split(",")
+    )
+
+
+def _pass_over(body: Any) -> bool:
+    """Read what is left of a request's body, to where the next request begins; False when that is too far."""
+    reader = body.reader
+    if not body.failed and not getattr(reader, "length", 0) and getattr(reader, "parser", None) is None:
+        return True
+    left = 0 if body.failed else _PASSED_OVER_BYTES
+    with contextlib.suppress(ParseException, NoMoreData, OSError), gevent.Timeout(_PASSED_OVER_S, False):
+        while left > 0:
+            data = body.read(_STEP_BYTES)
+            if not data:
+                return True
+            left -= len(data)
+    body.failed = True
+    return False

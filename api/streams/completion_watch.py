@@ -1,0 +1,188 @@
+"""Watches for the end of runs.
+
+A stream may say ``done`` only after the run's row says ended; the events ring announces that after it is stored, so
+what appears there of a watched run makes the row be read, except its beginning, and so does a sealed ring. Rows of
+watched runs are read in one batch, off the loop.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from gevent.event import Event
+
+from api.streams.shared_feed import Feed
+from api.worker_context import Reads
+from logring.errors import LogError
+from store.database import Database
+from store.errors import StoreError
+from store.runs import writes as store_runs
+
+log = logging.getLogger("gunicorn.error")
+
+EVENTS = "events"
+
+_LOOK_S = 0.25
+_ROW_POLL_S = 2.0
+_BEGINNING = re.compile(rb'\{"seq":[0-9]+,"kind":"run\.(created|started)"')
+_ULID = re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}")
+
+
+def _news(record: Any) -> bytes:
+    text: bytes = record.text
+    return b"" if _BEGINNING.match(text) else text
+
+
+class Rings(Protocol):
+    """Where rings are followed."""
+
+    def start(self) -> None:
+        """Have the greenlets run that do it."""
+
+    def feed(self, name: str) -> AbstractContextManager[Feed]:
+        """Follow a ring."""
+
+
+class Watch:
+    """Somebody waits for the end of one run."""
+
+    def __init__(self, run_id: str, *, urgent: bool) -> None:
+        self.run_id = run_id
+        self.users = 0
+        self.outcome: str | None = None
+        """ended or deleted, once it is so."""
+        self.lines = 0
+        """How many lines the row of an ended run counts, also when nothing is left of its log."""
+        self.seen = False
+        """Whether the run had a row."""
+        self.urgent = urgent
+        self.looked_s = 0.0
+        self.waiters: set[Event] = set()
+
+    def wait(self, stopping: Event) -> None:
+        """Return when the run has ended or the worker is to end."""
+        woken = Event()
+        self.waiters.add(woken)
+        try:
+            while self.outcome is None and not stopping.is_set():
+                woken.wait()
+                woken.clear()
+        finally:
+            self.waiters.discard(woken)
+
+
+class Ends:
+    """Watches for the end of runs; see the module."""
+
+    def __init__(self, rings: Rings, reads: Reads) -> None:
+        self._rings = rings
+        self._reads = reads
+        self._watches: dict[str, Watch] = {}
+        self._due = Event()
+
+    @contextmanager
+    def watch(self, run_id: str, *, urgent: bool = True) -> Iterator[Watch]:
+        """Watch a run, which need not exist yet; see :meth:`enter`."""
+        watch = self.enter(run_id, urgent=urgent)
+        try:
+            yield watch
+        finally:
+            self.leave(watch)
+
+    def enter(self, run_id: str, *, urgent: bool = True) -> Watch:
+        """Begin to watch a run, which need not exist yet; :meth:`leave` has to follow.
+
+        Its row is read at once if that is `urgent`: it may have ended already. Whoever reads the row after this need
+        not have that: what happens later is announced later.
+        """
+        watch = self._watches.get(run_id)
+        if watch is None:
+            watch = self._watches[run_id] = Watch(run_id, urgent=urgent)
+            watch.looked_s = time.monotonic()
+        watch.users += 1
+        self._rings.start()
+        if urgent:
+            watch.urgent = True
+            self._due.set()
+        return watch
+
+    def leave(self, watch: Watch) -> None:
+        """Watch it no more."""
+        watch.users -= 1
+        if not watch.users:
+            del self._watches[watch.run_id]
+
+    def wake(self) -> None:
+        """Wake everybody who waits for an end."""
+        for watch in self._watches.values():
+            for waiter in watch.waiters:
+                waiter.set()
+
+    def follow_events(self) -> None:
+        """Greenlet: look at the rows of runs that events speak of."""
+        woken = Event()
+        with self._rings.feed(EVENTS) as feed:
+            feed.hasty.add(woken)
+            position = 0
+            while True:
+                try:
+                    # Without a watch nothing before now matters.
+                    position = self._note(feed, position) if self._watches else feed.head().lines
+                    self._due.set()
+                except (LogError, OSError) as err:
+                    log.warning("the events ring cannot be read: %s", err)
+                woken.wait()
+                woken.clear()
+
+    def _note(self, feed: Feed, position: int) -> int:
+        text, following = feed.chunk(position, _news) or (b"", position)
+        for match in _ULID.finditer(text):
+            watch = self._watches.get(match.group().decode())
+            if watch is not None:
+                watch.urgent = True
+        if following < feed.head().lines:
+            feed.rang()
+        return following
+
+    def look(self) -> None:
+        """Greenlet: read the rows that are due; every row at least every two seconds."""
+        while True:
+            self._due.wait(_LOOK_S)
+            self._due.clear()
+            due: list[str] = []
+            now_s = time.monotonic()
+            for run_id, watch in self._watches.items():
+                if watch.outcome is None and (watch.urgent or now_s - watch.looked_s >= _ROW_POLL_S):
+                    watch.urgent = False
+                    watch.looked_s = now_s
+                    due.append(run_id)
+            if due:
+                try:
+                    self._settle(self._reads(_outcomes, due))
+                except StoreError as err:
+                    self._reads.tell("rows of watched runs", err)
+
+    def _settle(self, outcomes: dict[str, tuple[str, int]]) -> None:
+        for run_id, (outcome, lines) in outcomes.items():
+            watch = self._watches.get(run_id)
+            # A run that is being triggered has no row yet; only one that had a row can be deleted.
+            if watch is None or (outcome == "absent" and not watch.seen):
+                continue
+            watch.seen = True
+            if outcome != "alive":
+                watch.outcome = "deleted" if outcome == "absent" else outcome
+                watch.lines = lines
+                for waiter in watch.waiters:
+                    waiter.set()
+
+
+def _outcomes(db: Database, run_ids: list[str]) -> dict[str, tuple[str, int]]:
+    found = {}
+    for run_id in run_ids:
+        run = store_runs.get_run(db, run_id)
+        outcome = "absent" if run is None else "ended" if run.status == "ended" else "alive"
+        found[run_id] = outcome, 0 if run is None else run.lines
+    return found

@@ -1,0 +1,167 @@
+"""The whole text of a log, from any byte on.
+
+Blocks say where their lines are, not where their bytes are in the whole; so the first who wants to know how large an
+ended log is goes from header to header once, and where some of its blocks begin is remembered for the next. What a
+block's header says holds also when its text is damaged: then what stands before and behind it can still be asked for.
+"""
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from logring.errors import LogError
+from logring.reader import Head, LogReader
+
+if TYPE_CHECKING:
+    from api.worker_context import Files
+
+_TURN_BLOCKS = 64
+_MOST_BLOCKS = 1 << 17
+"""Of a larger log, of 32 GiB, nobody is told the size: to find it out would take seconds."""
+_MARKS = 1024
+_REMEMBERED = 64
+_PIECE_BYTES = 256 * 1024
+
+
+class Mark(NamedTuple):
+    """Where a block begins."""
+
+    offset: int
+    line: int
+
+
+class Layout(NamedTuple):
+    """How large a text is, and where some of its blocks begin, in order."""
+
+    size: int
+    marks: list[Mark]
+
+
+class Layouts:
+    """The layouts of logs that were asked for last."""
+
+    def __init__(self, files: "Files") -> None:
+        self._files = files
+        self._known: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
+
+    def of(self, run_id: str, reader: LogReader, head: Head, streams: tuple[int, ...]) -> Layout | None:
+        """The layout of a log to which nothing is added any more; None when a header is damaged, or there are too many.
+
+        Raises:
+            LogError: nothing of it can be read.
+            OSError: the disk failed.
+        """
+        key = (run_id, streams, head.lines, head.first_available)
+        if key not in self._known:
+            self._known[key] = self._measure(reader, streams)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    def _measure(self, reader: LogReader, streams: tuple[int, ...]) -> Layout | None:
+        measuring = _Measuring(reader, streams)
+        while not self._files(measuring.go_on):
+            pass
+        return measuring.layout
+
+
+class _Measuring:
+    """Goes through a log in turns, so that others get theirs."""
+
+    def __init__(self, reader: LogReader, streams: tuple[int, ...]) -> None:
+        self.layout: Layout | None = None
+        self._extents = reader.extents(streams)
+        self._blocks = 0
+        self._size = 0
+        self._marks: list[Mark] = []
+        self._step = 1
+
+    def go_on(self) -> bool:
+        """Take a turn; returns whether it was the last."""
+        for _ in range(_TURN_BLOCKS):
+            extent = next(self._extents, None)
+            if extent is None:
+                self.layout = Layout(self._size, self._marks)
+                return True
+            if isinstance(extent, LogError) or self._blocks == _MOST_BLOCKS:
+                return True
+            if extent.size:
+                self._mark(extent.line)
+                self._size += extent.size
+        return False
+
+    def _mark(self, line: int) -> None:
+        """Remember where every so many blocks begin: of a long log every second of those that were remembered."""
+        if self._blocks % self._step == 0:
+            self._marks.append(Mark(self._size, line))
+        self._blocks += 1
+        if len(self._marks) > _MARKS:
+            del self._marks[1::2]
+            self._step *= 2
+
+
+def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, end: int) -> Iterator[bytes]:
+    """The bytes `begin` up to but not `end` of a text, in pieces.
+
+    Raises:
+        LogError: where it is damaged, or not what it was when it was measured.
+    """
+    if begin >= end:
+        return
+    position, line = layout.marks[bisect.bisect_right(layout.marks, begin, key=lambda one: one.offset) - 1]
+    for extent in reader.extents(streams, line):
+        if isinstance(extent, LogError):
+            raise extent
+        if position + extent.size > begin:
+            line = extent.line
+            break
+        position += extent.size
+    first: int | None = line
+    for block in reader.blocks(line):
+        if isinstance(block, LogError):
+            raise block
+        if first is not None and block.header.first_line != first:
+            break
+        first = None
+        for piece in block.raw(streams):
+            skipped = max(0, begin - position)
+            wanted = piece[skipped : max(skipped, end - position)]
+            position += len(piece)
+            if wanted:
+                yield wanted
+        if position >= end:
+            return
+    raise LogError("the log is not what it was when it was measured")
+
+
+class Pieces:
+    """A text in pieces that are large enough to be worth a write."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._error: LogError | OSError | None = None
+
+    def next(self) -> bytes:
+        """The next piece; empty at the end.
+
+        Raises:
+            LogError: where the log is damaged, after everything before that.
+            OSError: the disk failed.
+        """
+        if self._error is not None:
+            raise self._error
+        parts: list[bytes] = []
+        size = 0
+        try:
+            for chunk in self._chunks:
+                parts.append(chunk)
+                size += len(chunk)
+                if size >= _PIECE_BYTES:
+                    break
+        except (LogError, OSError) as err:
+            if not parts:
+                raise
+            self._error = err
+        return b"".join(parts)

@@ -1,0 +1,254 @@
+"""Following rings: many streams, one loop.
+
+    doorbell socket -> Bell (a greenlet per socket) -> Feed of that ring -> the streams that wait for it
+
+A poll of all heads every 250 ms stands behind the bells.
+"""
+
+import errno
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import gevent
+from gevent.event import Event
+from gevent.lock import BoundedSemaphore
+
+from api.auth.identity import Credential
+from api.errors import ApiError, no_memory
+from api.streams.completion_watch import EVENTS, Ends
+from api.streams.shared_feed import Feed
+from api.worker_context import Reads
+from logring.errors import LogError
+from logring.paths import log_path, ring_path
+from store.errors import StoreError
+from store.runs.writes import Run
+from supervisor.ipc.doorbell import HERALD, DoorbellClient
+from supervisor.ipc.messages import Boot
+
+log = logging.getLogger("gunicorn.error")
+
+POLL_S = 0.25
+DAEMON = "daemon"
+
+_BEAT_POLLS = 4
+_CREDENTIAL_POLLS = 16
+_BACKOFF_S = (0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class Bell:
+    """One doorbell socket and its greenlet, which starts with the first subscription."""
+
+    def __init__(self, path: str, token: str, feeds: dict[str, Feed]) -> None:
+        self._path = path
+        self._token = token
+        self._feeds = feeds
+        self._names: set[str] = set()
+        self._client: DoorbellClient | None = None
+        self._sending = BoundedSemaphore()
+        """One at a time may wait until the writer takes what is sent."""
+        self._started = False
+
+    def subscribe(self, name: str) -> None:
+        """Hear of this ring."""
+        self._names.add(name)
+        if not self._started:
+            self._started = True
+            gevent.spawn(self._listen)
+        self._send("subscribe", name)
+
+    def unsubscribe(self, name: str) -> None:
+        """Hear of it no more."""
+        self._names.discard(name)
+        self._send("unsubscribe", name)
+
+    def _send(self, verb: str, name: str) -> None:
+        with self._sending:
+            if self._client is not None:
+                try:
+                    getattr(self._client, verb)(name)
+                except OSError as err:  # EPIPE, ECONNRESET: the listener connects again and subscribes all
+                    log.debug("the doorbell %s is gone: %s", self._path, err)
+
+    def _listen(self) -> None:
+        failures = 0
+        while True:
+            try:
+                client = DoorbellClient(self._path, self._token)
+                for name in list(self._names):  # others come and go while the writer takes no more
+                    client.subscribe(name)
+            except OSError:  # nobody listens there, for the moment
+                gevent.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+                failures += 1
+                continue
+            failures = 0
+            self._client = client
+            # Subscribed during the connection's making, or rung while there was none.
+            for name in list(self._names):
+                self._send("subscribe", name)
+                self._ring(name)
+            self._hear(client)
+            self._client = None
+            client.close()
+
+    def _hear(self, client: DoorbellClient) -> None:
+        """Until the writer is gone. Bells are heard on the loop itself: a greenlet would have to be woken first."""
+        gone = Event()
+        watcher = gevent.get_hub().loop.io(client.fileno(), 1)
+        watcher.start(self._heard, client, gone)
+        try:
+            gone.wait()
+        finally:
+            watcher.stop()
+            watcher.close()
+
+    def _heard(self, client: DoorbellClient, gone: Event) -> None:
+        names = client.heard()
+        if names is None:
+            gone.set()
+            return
+        for name in names:
+            self._ring(name)
+
+    def _ring(self, name: str) -> None:
+        feed = self._feeds.get(name)
+        if feed is not None:
+            feed.rang()
+        elif name.startswith(HERALD):
+            feed = self._feeds.get(name[len(HERALD) :])
+            if feed is not None:
+                feed.expect()
+
+
+class Follower(Protocol):
+    """A stream, as far as the hub knows it."""
+
+    woken: Event
+    revoked: bool
+    credential: Credential | None
+    greenlet: gevent.Greenlet
+    beat_s: float
+    """When it has to say something, if only that it is still there (monotonic)."""
+
+
+class Hub:
+    """All feeds, bells, watches and streams of one worker."""
+
+    def __init__(self, boot: Boot, reads: Reads, valid: Callable[[Credential], bool]) -> None:
+        self.streams: dict[Follower, None] = {}
+        """The oldest first."""
+        self._boot = boot
+        self._reads = reads
+        self._valid = valid
+        self._feeds: dict[str, Feed] = {}
+        self._root_bell = Bell(boot.root_bell, boot.token, self._feeds)
+        self._scheduler_bell = Bell(boot.scheduler_bell, boot.token, self._feeds)
+        self._started = False
+        self.ends = Ends(self, reads)
+
+    def start(self) -> None:
+        """Start the greenlets; called with the first stream, so that an idle worker has none."""
+        if not self._started:
+            self._started = True
+            gevent.spawn(self._poll)
+            gevent.spawn(self.ends.follow_events)
+            gevent.spawn(self.ends.look)
+
+    def wake(self) -> None:
+        """Wake every stream and everybody who waits for an end: the worker is to end."""
+        for stream in self.streams:
+            stream.woken.set()
+        self.ends.wake()
+
+    def _poll(self) -> None:
+        rounds = 0
+        while True:
+            gevent.sleep(POLL_S)
+            for feed in list(self._feeds.values()):
+                try:
+                    feed.poll()
+                except (LogError, OSError) as err:
+                    log.warning("the ring %s cannot be read: %s", feed.name, err)
+            rounds += 1
+            if rounds % _BEAT_POLLS == 0:
+                self._wake_silent()
+            if rounds % _CREDENTIAL_POLLS == 0:
+                gevent.spawn(self._check_credentials)
+
+    def _wake_silent(self) -> None:
+        """Wake the streams whose heartbeat is due: one timer for all of them, an idle one costs nothing."""
+        now_s = time.monotonic()
+        for stream in self.streams:
+            if now_s >= stream.beat_s:
+                stream.woken.set()
+
+    def _check_credentials(self) -> None:
+        """End the streams whose session has ended, or whose token was revoked or has expired."""
+        for credential in {stream.credential for stream in self.streams if stream.credential is not None}:
+            try:
+                valid = self._valid(credential)
+            except StoreError as err:
+                self._reads.tell(f"a {credential.kind}", err)
+                continue
+            if not valid:
+                for stream in self.streams:
+                    if stream.credential == credential:
+                        stream.revoked = True
+                        stream.woken.set()
+
+    def dispensable(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
+        """The oldest stream among these of whoever has most of them; None: there is none."""
+        here = [stream for stream in self.streams if stream.greenlet in places]
+        most = Counter(stream.credential for stream in here).most_common(1)
+        return next((stream.greenlet for stream in here if stream.credential == most[0][0]), None)
+
+    def paths(self, run: Run) -> tuple[str, str]:
+        """Ring and log file of a run."""
+        return ring_path(self._boot.runtime_dir, run.id), log_path(self._boot.data_dir, run.task_name, run.id)
+
+    @contextmanager
+    def feed(self, name: str) -> Iterator[Feed]:
+        """Follow a ring: subscribed before the head is read, so that nothing falls between."""
+        feed = self.enter(name)
+        try:
+            yield feed
+        finally:
+            self.leave(feed)
+
+    def enter(self, name: str) -> Feed:
+        """Begin to follow a ring; :meth:`leave` has to follow."""
+        self.start()
+        feed = self._feeds.get(name)
+        if feed is None:
+            feed = Feed(name, ring_path(self._boot.runtime_dir, name), alone=name in (EVENTS, DAEMON))
+            self._feeds[name] = feed
+        feed.users += 1  # first: to subscribe may take a while, and others go meanwhile
+        if feed.users == 1:
+            self._bell(name).subscribe(name)
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        """Follow it no more."""
+        feed.users -= 1
+        if not feed.users:
+            del self._feeds[feed.name]
+            self._bell(feed.name).unsubscribe(feed.name)
+            feed.close()
+
+    def _bell(self, name: str) -> Bell:
+        return self._scheduler_bell if name == EVENTS else self._root_bell
+
+
+def unreadable(name: str, err: Exception) -> ApiError:
+    """The 500 for a log that cannot be read at all; unlike other failures it says why, but not where the file is.
+
+    (503 for one that could be read if there were memory.)
+    """
+    if isinstance(err, OSError) and err.errno == errno.ENOMEM:
+        return no_memory(name)
+    log.error("the log of %s cannot be read: %s", name, err)
+    why = err.strerror if isinstance(err, OSError) else str(err).rpartition("/")[2]
+    return ApiError(500, f"The log cannot be read: {why}")

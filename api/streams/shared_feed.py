@@ -1,0 +1,246 @@
+"""One ring that any number of streams of this worker follow: one reader, one rendering of what is new, one pace.
+
+Streams that stand at its end are given new lines here and now, the others are woken.
+
+The first bell after quiet wakes the streams at once; while bells keep coming they are woken after pauses that double
+from 5 ms (more with many streams) to 20 ms, and always once more after the last bell.
+"""
+
+import logging
+import os
+import time
+from collections import OrderedDict
+from typing import Any, Protocol
+
+import gevent
+from gevent.event import Event
+
+from api.server.sending import frame
+from api.streams.sse_encoding import Render
+from api.streams.sse_encoding import page as render_page
+from logring.errors import Corrupt, LogError
+from logring.reader import Head, LogReader, Page
+
+log = logging.getLogger("gunicorn.error")
+
+PACE_S = 0.02
+GAP_S = 0.005
+GAP_EACH_S = 0.0001
+LIVE_LINES = 2000
+LIVE_BYTES = 65536
+
+_KEPT_CHUNKS = 4
+
+Chunk = tuple[bytes, int]
+Rows = tuple[bytes, ...]
+
+
+def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page:
+    """A page; damaged lines count as lines that are gone.
+
+    Raises:
+        LogError: nothing of the log can be read.
+        OSError: the disk failed.
+    """
+    while True:
+        try:
+            return reader.read(start, limit, max_bytes)
+        except Corrupt as err:
+            if err.next is None or err.next <= start:
+                raise
+            log.warning("a log is damaged: %s", err)
+            if err.first is not None and err.first > start:
+                return reader.read(start, min(limit, err.first - start), max_bytes)
+            return Page([], err.next, err.next - start)
+
+
+class Tail(Protocol):
+    """A stream that stands at the end of a feed and waits."""
+
+    woken: Event
+
+    def take(self, feed: "Feed", head: Head) -> bool:
+        """Send what is new, without waiting; whether there is nothing left to do for it."""
+
+
+class Feed:
+    """One ring that streams follow.
+
+    Only the ring is read, never the disk: this happens on the loop. Lines that have left the ring are for those who
+    want them to fetch in a thread; a ring without a log file has the whole truth, so there they are gone.
+    """
+
+    def __init__(self, name: str, ring: str, *, alone: bool) -> None:
+        self.name = name
+        self.users = 0
+        self.waiters: set[Event] = set()
+        self.tails: set[Tail] = set()
+        self.hasty: set[Event] = set()
+        """Woken by every bell, without a pause."""
+        self._ring = ring
+        self._alone = alone
+        self._reader = LogReader(ring, None)
+        self._inode = _inode(ring)
+        self._head: Head | None = None
+        self._unfinished: dict[int, Rows] | None = None
+        self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
+        self._framed = b"", b""
+        self._given = b""
+        """Mark of the ring when the tails had all of it, and nobody had anything left to do; else empty."""
+        self._woken_s = 0.0
+        self._gap_s = 0.0
+        self._timer: Any = None
+
+    def head(self) -> Head:
+        """Where the log stood, as far as the ring tells, when the streams were woken: read once, for all of them.
+
+        Those who come to it last would else find more, send that at once, and again find more: nobody kept the pace.
+        """
+        if self._head is None:
+            self._head = self._reader.head()
+        return self._head
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the ring was there at the last look at the head; it comes with the first line, goes at the end."""
+        return self._reader.has_ring
+
+    def head_now(self) -> Head:
+        """Where it stands at this moment, for who begins: what a client has seen already can be ahead of our bells."""
+        head = self._reader.head()
+        if self._head is None:  # those who wait have been woken since it was read
+            self._head = head
+        elif head != self._head:
+            self.rang()
+        return head
+
+    def chunk(self, start: int, render: Render) -> Chunk | None:
+        """Rendered lines from `start` on and the line to go on with, shared by all who stand there.
+
+        None: line `start` is no longer in the ring, or the ring is gone.
+        """
+        key = (start, render)
+        known = self._chunks.get(key)
+        if known is not None:
+            return known
+        made = self.part(start, render, LIVE_LINES)
+        if made is None:
+            return None
+        self._chunks[key] = made
+        if len(self._chunks) > _KEPT_CHUNKS:
+            self._chunks.popitem(last=False)
+        return made
+
+    def part(self, start: int, render: Render, limit: int) -> Chunk | None:
+        """The same of at most `limit` lines, for one alone."""
+        newest = self._reader.newest(start, limit, LIVE_BYTES)
+        if newest is not None:
+            return b"".join(map(render, newest)), start + len(newest)
+        page = read_page(self._reader, start, limit, LIVE_BYTES)
+        if page.next == start or (page.skipped and not self._alone):
+            return None
+        return render_page(page, start, render), page.next
+
+    def framed(self, data: bytes) -> bytes:
+        """Rendered lines as a chunk of a body, made once for all who are sent the same."""
+        if self._framed[0] is not data:
+            self._framed = data, frame(data)
+        return self._framed[1]
+
+    def unfinished(self) -> dict[int, Rows]:
+        """The unfinished lines by stream, and what is drawn, read once after each bell."""
+        if self._unfinished is None:
+            found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
+            if self.head().region_epoch:  # else nothing was ever drawn
+                found.update((region.stream, region.rows) for region in self._reader.region())
+            self._unfinished = found
+        return self._unfinished
+
+    def rang(self) -> None:
+        """There is news: wake the streams now, or in time."""
+        followers = len(self.waiters) + len(self.tails)
+        if self.hasty or not followers:
+            self._look_again()
+        for waiter in self.hasty:
+            waiter.set()
+        if self._timer is not None or not followers:
+            return
+        wait_s = self._woken_s + self._gap_s - time.monotonic()
+        if wait_s <= 0:
+            self._gap_s = min(PACE_S, GAP_S + GAP_EACH_S * followers)
+            self._wake()
+        else:
+            self._gap_s = min(PACE_S, 2 * self._gap_s)
+            self._timer = gevent.get_hub().loop.timer(wait_s)
+            self._timer.start(self._wake)
+
+    def expect(self) -> None:
+        """There will be news: perhaps they are here when we look. This is no bell, and takes no part in the pace."""
+        if self.tails and self._timer is None:
+            self._look_again()
+            self._serve()
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        self._woken_s = time.monotonic()
+        # The herald was late enough; but a ring that may be replaced has to be looked for.
+        if self._given and not (self._alone or self.waiters) and self._given == self._reader.mark():
+            return
+        self._look_again()
+        for waiter in self.waiters:
+            waiter.set()
+        if self.tails:
+            self._serve()
+
+    def _serve(self) -> None:
+        """Give those at the end what is new; wake them for anything else, and to meet what goes wrong themselves."""
+        left = dict.fromkeys(self.tails)
+        mark = self._reader.mark()
+        try:
+            head = self.head()
+            for tail in self.tails:
+                if tail.take(self, head):
+                    del left[tail]
+            os.sched_yield()  # whoever was woken by what was sent may wait for this processor
+            if head.sealed or not self.has_ring or self.unfinished():
+                left = dict.fromkeys(self.tails)
+        except (LogError, OSError, MemoryError) as err:
+            log.debug("the ring %s: %s", self.name, err)
+        for tail in left:
+            tail.woken.set()
+        self._given = b"" if left else mark
+
+    def _look_again(self) -> None:
+        self._head = self._unfinished = None
+
+    def poll(self) -> None:
+        """Ring when something changed without a bell."""
+        if self._alone:
+            self._follow_replacement()
+        if self._reader.head() != self._head:
+            self.rang()
+
+    def _follow_replacement(self) -> None:
+        """A scheduler that starts makes a new events ring, whose numbers go on."""
+        inode = _inode(self._ring)
+        if inode is not None and inode != self._inode:
+            self._reader.close()
+            self._reader = LogReader(self._ring, None)
+            self._inode = inode
+            self._given = b""
+            self._chunks.clear()
+
+    def close(self) -> None:
+        """Nobody follows it any more."""
+        if self._timer is not None:
+            self._timer.close()
+        self._reader.close()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,116 @@
+"""Server-sent events as bytes.
+
+A chunk of events is rendered once for all streams that stand at the same line, so rendering is apart from sending.
+JSON has no raw line breaks, so each event has exactly one data line.
+"""
+
+import fnmatch
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from api.schemas.records import Dropped, Line, Region, Rotated
+from logring.layout import STREAM_NAMES
+from logring.reader import Page
+
+RETRY = b"retry: 1000\n"
+"""Begins a stream, as a field of its first event: alone it would be an empty event to strict clients."""
+HEARTBEAT = b":\n"
+"""A comment. An empty line behind it would end an event, which strict clients take for an empty one."""
+PING = b"event: ping\ndata: {}\n\n"
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Kind(msgspec.Struct, rename="camel"):
+    """What kind of event a line of the events ring tells of, and of which task; the rest of it is passed over."""
+
+    kind: str
+    task_name: str | None = None
+
+
+_kind = msgspec.json.Decoder(_Kind)
+
+
+def event(name: str, data: Any, *, number: int | None = None, retry_ms: int | None = None) -> bytes:
+    """One event."""
+    head = b"" if number is None else b"id: %d\n" % number
+    tail = b"" if retry_ms is None else b"retry: %d\n" % retry_ms
+    return b"%bevent: %b\ndata: %b\n%b\n" % (head, name.encode(), _encoder.encode(data), tail)
+
+
+def dropped(after: int, count: int) -> bytes:
+    """Lines that this stream does not send."""
+    return event("dropped", Dropped(after, count))
+
+
+def region(epoch: int, rows: list[str], stream: int) -> bytes:
+    """What a stream draws now."""
+    return event("region", Region(epoch, rows, STREAM_NAMES[stream]))
+
+
+def rotated(first_available: int) -> bytes:
+    """Older lines are gone."""
+    return event("rotated", Rotated(first_available))
+
+
+def line(record: Any) -> Line:
+    """A line of a log as the API shows it; bytes that are no UTF-8 as U+FFFD."""
+    return Line(
+        record.n,
+        record.ts,
+        STREAM_NAMES[record.stream],
+        record.text.decode("utf-8", "replace"),
+        True if record.continued else msgspec.UNSET,
+        record.frames or msgspec.UNSET,
+    )
+
+
+Render = Callable[[Any], bytes]
+"""Renders one line; equal ones render alike."""
+
+
+def log_line(record: Any) -> bytes:
+    """One line of a log as an event."""
+    return b"id: %d\nevent: line\ndata: %b\n\n" % (record.n, _encoder.encode(line(record)))
+
+
+class EventLines:
+    """Renders lines of the events ring, which are JSON objects already."""
+
+    def __init__(self, types: frozenset[str], tasks: str | None) -> None:
+        """`types`: only these kinds, unless empty; `tasks`: glob of the only tasks to tell of, None: of everything."""
+        self._types = types
+        self._tasks = tasks
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EventLines) and (other._types, other._tasks) == (self._types, self._tasks)
+
+    def __hash__(self) -> int:
+        return hash((self._types, self._tasks))
+
+    def __call__(self, record: Any) -> bytes:
+        """One event, or nothing when it is not wanted."""
+        about = _kind.decode(record.text)
+        kind = about.kind
+        if self._types and kind not in self._types:
+            return b""
+        name = about.task_name
+        if self._tasks is not None and (name is None or not fnmatch.fnmatchcase(name, self._tasks)):
+            return b""
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.n, kind.encode(), record.text)
+
+
+def page(found: Page, start: int, render: Render) -> bytes:
+    """The events of a page that was read from line `start` on; holes are named."""
+    parts: list[bytes] = []
+    expected = start
+    for record in found.lines:
+        if record.n > expected:
+            parts.append(dropped(expected - 1, record.n - expected))
+        parts.append(render(record))
+        expected = record.n + 1
+    if found.next > expected:
+        parts.append(dropped(expected - 1, found.next - expected))
+    return b"".join(parts)

@@ -1,0 +1,198 @@
+"""One response that is a stream of events: its life.
+
+Gunicorn iterates it in the request's greenlet and closes it. It ends when the client hangs up (a watcher on the socket
+notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out) or its machine does
+not confirm for as long what was sent to it, be it a heartbeat (TCP's own time-out, 15 minutes, is for others), when its
+session ends or its token is revoked, when its place is wanted, when the worker ends, and, for a run, with ``done``.
+
+A stream that has sent all there is and waits for more needs its greenlet only for what is not a new line: those its
+feed gives it on the loop, made ready for sending once for all streams, and it hands them to the socket at once. To
+wake a greenlet for each, and have a line go through all of gunicorn, costs the processor twice as much.
+"""
+
+import socket
+import ssl
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from api.operations.operation import Call
+from api.server.disconnect_watch import Departure
+from api.server.sending import PIECE_BYTES, give
+from api.streams import sse_encoding
+from api.streams.completion_watch import Watch
+from api.streams.shared_feed import Feed
+from api.worker_context import Context
+from logring.reader import Head
+
+HEARTBEAT_S = 15.0
+SILENT_MS = 30_000
+
+_TAIL_LINES = 2000
+"""Up to so many new lines a stream is sent on the loop."""
+
+
+class EventStream(ABC):
+    """A stream of one request; subclasses say what it sends.
+
+    There may be thousands that have nothing to send, so each keeps as little as it can.
+    """
+
+    beat = sse_encoding.HEARTBEAT
+    render: sse_encoding.Render = staticmethod(sse_encoding.log_line)
+
+    def __init__(self, context: Context, call: Call) -> None:
+        self.woken = Event()
+        self.revoked = False
+        self.credential = call.identity.credential if call.identity else None
+        self.greenlet = gevent.getcurrent()
+        self.context = context
+        self.beat_s = time.monotonic() + HEARTBEAT_S
+        self._environ: dict[str, Any] = call.req.env
+        self._feed: Feed | None = None
+        self._watch: Watch | None = None
+        self._departure: Departure | None = None
+        self._sock: Any = None
+        # gevent's sockets wait; below them is the plain one. Under TLS there is no sending without perhaps receiving.
+        self._plain: Any = None
+        self._chunked = False
+        self._position = 0
+        self._shown_from = 0
+        self._rest = b""
+
+    def open(self) -> None:
+        """Take hold of what it needs; if that fails, of nothing.
+
+        Raises:
+            ApiError: 500 the log cannot be read.
+        """
+        try:
+            self.context.hub.start()
+            self.context.hub.streams[self] = None
+            sock = self._environ["gunicorn.socket"]
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
+            tls = isinstance(sock, ssl.SSLSocket)
+            plain = sock._sock  # noqa: SLF001
+            self._sock, self._plain = sock, None if tls else plain
+            self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
+            self._departure = Departure(sock, self.woken.set)
+            self._hold()
+        except BaseException:  # also the end of its greenlet: nobody else lets go of it
+            self.close()
+            raise
+
+    @abstractmethod
+    def _hold(self) -> None:
+        """Take hold of what a kind of stream needs."""
+
+    def follow(self, name: str) -> Feed:
+        """Follow a ring, and be woken by it."""
+        feed = self._feed = self.context.hub.enter(name)
+        feed.waiters.add(self.woken)
+        return feed
+
+    @property
+    def over(self) -> bool:
+        """Whether to send nothing more."""
+        gone = self._departure is not None and self._departure.seen
+        return gone or self.revoked or self.context.stopping.is_set()
+
+    def sleep(self, at_most_s: float | None = None) -> bytes:
+        """Wait for news; returns the heartbeat when one is due."""
+        self.woken.wait(at_most_s)
+        return self.beat if time.monotonic() >= self.beat_s else b""
+
+    def wait_at_end(self, feed: Feed, position: int, shown_from: int) -> tuple[bytes, int]:
+        """Wait as :meth:`sleep` does, while `feed` sends what is new; only for who has sent all that came before.
+
+        Args:
+            feed: That is followed.
+            position: The next line.
+            shown_from: The first line that is kept, as far as the client knows.
+
+        Returns:
+            The heartbeat when one is due, and the line to go on with.
+
+        Raises:
+            OSError: the client is gone, or took nothing for too long.
+        """
+        if self._plain is None:
+            return self.sleep(), position
+        self._position, self._shown_from = position, shown_from
+        feed.waiters.discard(self.woken)
+        feed.tails.add(self)
+        try:
+            beat = self.sleep()
+        finally:
+            feed.tails.discard(self)
+            feed.waiters.add(self.woken)
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            give(self._sock, rest)
+        return beat, self._position
+
+    def take(self, feed: Feed, head: Head) -> bool:
+        """Send the new lines of the feed, on the loop; False when the greenlet has to see to it, or to something else.
+
+        Raises:
+            LogError: the log cannot be read.
+            OSError: nor the disk.
+        """
+        if self._rest or head.lines - self._position > _TAIL_LINES:
+            return False
+        if self._position < head.lines:
+            chunk = feed.chunk(self._position, self.render)
+            if chunk is None or not self._hand_over(feed.framed(chunk[0]) if self._chunked else chunk[0]):
+                return False
+            self._position = chunk[1]
+        return not self._rest and self._position == head.lines and self._shown_from >= head.first_available
+
+    def _hand_over(self, data: bytes) -> bool:
+        """Give the socket what it takes now, and keep the rest; False when it takes nothing."""
+        if len(data) > PIECE_BYTES:
+            return False
+        if data:
+            try:
+                sent = self._plain.send(data)
+            except OSError:  # EAGAIN; or the client is gone, which the greenlet will find out
+                return False
+            self._rest = data[sent:]
+            self.beat_s = time.monotonic() + HEARTBEAT_S
+        return True
+
+    def __iter__(self) -> Iterator[bytes]:
+        # Nobody looks at the request any more, and it is a third of what an idle stream would keep.
+        self._environ.clear()
+        for data in self.events():
+            if data:
+                yield data
+                self.beat_s = time.monotonic() + HEARTBEAT_S
+
+    @abstractmethod
+    def events(self) -> Iterator[bytes]:
+        """What to send, in batches.
+
+        Whoever has more to send at once lets the others have a turn first: a client that reads as fast as we send
+        would never.
+        """
+
+    def close(self) -> None:
+        """Let go of everything; called by gunicorn in any case."""
+        hub = self.context.hub
+        hub.streams.pop(self, None)
+        if self._departure is not None:
+            self._departure.close()
+            self._departure = None
+        if self._feed is not None:
+            self._feed.waiters.discard(self.woken)
+            hub.leave(self._feed)
+            self._feed = None
+        if self._watch is not None:
+            self._watch.waiters.discard(self.woken)
+            hub.ends.leave(self._watch)
+            self._watch = None

@@ -1,0 +1,398 @@
+"""What the streams of logs and of events say, and when: replay, holes, what is new, the end."""
+
+import re
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import gevent
+
+from api.operations.operation import Call
+from api.operations.parameters import INT64_MAX
+from api.schemas.records import Done
+from api.streams import sse_encoding
+from api.streams.completion_watch import EVENTS, Watch
+from api.streams.ring_follower import DAEMON, unreadable
+from api.streams.shared_feed import Chunk, Feed, Rows, read_page
+from api.streams.sse_response import EventStream
+from api.worker_context import Context
+from logring.errors import LogError
+from logring.layout import STDERR, STDOUT
+from logring.reader import Head, LogReader
+from store.runs.writes import Run
+
+DONE_RETRY_MS = 3_600_000
+
+_FEED_LINES = 4000
+"""Up to so many lines behind the head a stream reads from the ring, on the loop; farther behind in a thread."""
+_PAGE_LINES = 1000
+_PAGE_BYTES = 64 * 1024
+_SETTLE_S = 0.05
+_REGION_S = 0.1
+_ROTATED_S = 1.0
+_COMING_S = 0.25
+"""How long a log of which there is nothing yet may take to come before it is looked for on the disk as well."""
+_CLOCK_MS = 1000
+"""By so much a first line may seem to be older than it is."""
+_NOTHING = Head(0, 0, 0, sealed=False, region_epoch=0)
+_INTEGER = re.compile("-?[0-9]+")
+_MAX_DIGITS = 19
+
+
+class Regions:
+    """The unfinished lines and the drawings that a stream shows.
+
+    One that is finished within 50 ms is never shown: a writer that was interrupted in a line is no news. One that is
+    shown changes at most every 100 ms and goes as soon as it is finished.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[int, Rows] = {}
+        self._due_s: dict[int, float] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is shown, nor soon will be."""
+        return not self._shown and not self._due_s
+
+    def events(self, drawn: dict[int, Rows], epoch: int) -> tuple[bytes, float | None]:
+        """What to send, and after how many seconds to look again if nothing comes."""
+        if not drawn and self.idle:
+            return b"", None
+        now_s = time.monotonic()
+        parts: list[bytes] = []
+        again_s: float | None = None
+        for stream in (STDOUT, STDERR):
+            rows, shown = drawn.get(stream, ()), self._shown.get(stream, ())
+            if rows == shown:
+                if not rows:
+                    self._due_s.pop(stream, None)
+                continue
+            due_s = self._due_s.setdefault(stream, now_s + _SETTLE_S) if rows else now_s
+            if due_s > now_s:
+                again_s = min(again_s or _REGION_S, due_s - now_s)
+                continue
+            if rows:
+                self._shown[stream] = rows
+                self._due_s[stream] = now_s + _REGION_S
+            else:
+                del self._shown[stream]
+                self._due_s.pop(stream, None)
+            parts.append(sse_encoding.region(epoch, [row.decode("utf-8", "replace") for row in rows], stream))
+        return b"".join(parts), again_s
+
+
+class LogStream(EventStream):
+    """What the logs of runs and of the daemon have in common: replay, holes, live lines."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        super().__init__(context, call)
+        self._anchor: int = call.query["from"]
+        self._last_event_id = last_event_id(call)
+        self._replay_limit: int = call.query["replayLimit"]
+        self._first_shown = 0
+        self._rotated_s = 0.0
+        self._preamble = sse_encoding.RETRY
+
+    @abstractmethod
+    def fetch(self, position: int, limit: int) -> Chunk:
+        """Rendered lines from `position` on, wherever they are."""
+
+    def preamble(self) -> bytes:
+        """What every stream begins with, once."""
+        preamble, self._preamble = self._preamble, b""
+        return preamble
+
+    def _start(self, lines: int) -> int:
+        if self._last_event_id is not None:
+            return min(self._last_event_id + 1, lines)
+        return min(self._anchor, lines) if self._anchor >= 0 else max(0, lines + self._anchor)
+
+    def replay(self, first: int, lines: int, *, live: bool) -> Iterator[tuple[bytes, int]]:
+        """From the anchor on, of a log that has lines `first` to `lines` - 1: events, and the line to go on with.
+
+        Of a `live` log what is near its end and wholly wanted is left to be followed: from the ring, and rendered once
+        for all who come at that time.
+        """
+        position = self._start(lines)
+        begin = self.preamble()
+        if position < first:
+            begin += sse_encoding.dropped(position - 1, first - position)
+            position = first
+        self._first_shown = first
+        yield begin, position
+        end = min(position + self._replay_limit, lines)
+        while position < end and not self.over:
+            if live and end == lines and lines - position <= _FEED_LINES:
+                return
+            data, position = self.fetch(position, end - position)
+            yield data, position
+            gevent.sleep(0)
+        if position < lines and not self.over:
+            yield sse_encoding.dropped(position - 1, lines - position), lines
+
+    def lines_from(self, feed: Feed, head: Head, position: int) -> Chunk:
+        """The next lines of a live log."""
+        if head.lines - position <= _FEED_LINES:
+            chunk = feed.chunk(position, sse_encoding.log_line)
+            if chunk is not None:
+                return chunk
+        return self.fetch(position, _PAGE_LINES)
+
+    def rotation(self, head: Head, *, last: bool = False) -> bytes:
+        """Tells that older lines are gone, at most once a second, and at last in any case."""
+        if head.first_available <= self._first_shown:
+            return b""
+        now_s = time.monotonic()
+        if not last and now_s - self._rotated_s < _ROTATED_S:
+            return b""
+        self._first_shown, self._rotated_s = head.first_available, now_s
+        return sse_encoding.rotated(head.first_available)
+
+
+class RunLogStream(LogStream):
+    """The log of a run, whose row was read while its end was watched for already."""
+
+    def __init__(self, context: Context, call: Call, run: Run) -> None:
+        super().__init__(context, call)
+        self._run_id = run.id
+        # The lines of an ended run are counted in its row, also when nothing is left of its log.
+        self._lines = run.lines
+        self._live = run.status != "ended"
+        self._opened_ms = time.time_ns() // 1_000_000 - _CLOCK_MS
+        self._head: Head | None = None
+        self._reader = LogReader(*context.hub.paths(run))
+
+    def _hold(self) -> None:
+        if self._live:
+            watch = self._watch = self.context.hub.ends.enter(self._run_id)
+            watch.seen = True
+            watch.waiters.add(self.woken)
+            self._head = self._ring_head(self.follow(self._run_id))
+        else:
+            self._head = self._whole_head()
+
+    def close(self) -> None:
+        """Let go of the log, too."""
+        self._reader.close()
+        super().close()
+
+    def _whole_head(self) -> Head:
+        """Where the log stands, in its ring or in its file.
+
+        Raises:
+            ApiError: 500 it cannot be read.
+        """
+        try:
+            return self.context.files(self._reader.head)
+        except (LogError, OSError) as err:
+            raise unreadable(self._run_id, err) from err
+
+    def _ring_head(self, feed: Feed) -> Head | None:
+        """Where the log stands by its ring; None: it has none.
+
+        Raises:
+            ApiError: 500 it cannot be read.
+        """
+        try:
+            head = feed.head_now()
+        except (LogError, OSError) as err:
+            raise unreadable(self._run_id, err) from err
+        return head if feed.has_ring else None
+
+    def _head_that_came(self) -> Head:
+        """Where a live log stood that had no ring: at its beginning, unless the client knows more of it.
+
+        Its ring may have come and gone since; only one whose first line is older had begun before.
+        """
+        knows = self._last_event_id is not None or self._anchor > 0
+        if self._feed is not None and self._watch is not None:
+            head = self._ring_head(self._feed)
+            if head is not None:
+                return head if knows else _NOTHING
+            if self._watch.outcome is not None and not knows:
+                return _NOTHING
+        head = self._whole_head()
+        return head if knows or not head.lines or self._began_before(head) else _NOTHING
+
+    def _began_before(self, head: Head) -> bool:
+        """Whether the log had lines when this stream was opened."""
+        page = self.context.files(read_page, self._reader, head.first_available, 1, _PAGE_BYTES)
+        return any(line.ts < self._opened_ms for line in page.lines)
+
+    def fetch(self, position: int, limit: int) -> Chunk:
+        """Read in a thread: it may come from the disk."""
+        return self.context.files(_rendered, self._reader, position, min(limit, _PAGE_LINES))
+
+    def events(self) -> Iterator[bytes]:
+        """Replay, then what is new, then ``done``."""
+        head = self._head
+        if head is None:
+            yield self.preamble()
+            yield self.sleep(_COMING_S)
+            if self.over:
+                return
+            head = self._head_that_came()
+        lines = head.lines if self._live else max(head.lines, self._lines)
+        position = 0
+        for data, position in self.replay(  # noqa: B007
+            head.first_available if head.lines else lines, lines, live=self._live
+        ):
+            yield data
+        if self.over:
+            return
+        if self._watch is None or self._feed is None:
+            yield _done("ended", position)
+        else:
+            # Opened again should this stream fall behind; thousands that do not need neither memory nor descriptor.
+            self._reader.close()
+            yield from self._follow(self._watch, self._feed, position)
+
+    def _follow(self, watch: Watch, feed: Feed, position: int) -> Iterator[bytes]:
+        regions = Regions()
+        feed.head_now()
+        while not self.over:
+            self.woken.clear()
+            # In this order: lines that came before the end are then in the head that is read after it.
+            outcome = watch.outcome
+            head = feed.head() if outcome is None else self._whole_head()
+            if outcome is None and not feed.has_ring:
+                # The ring of a run that ends at once may have come and gone between two looks.
+                head = self._whole_head()
+            if position < head.lines:
+                data, position = self.lines_from(feed, head, position)
+                yield data + self.rotation(head)
+                if position < head.lines:
+                    gevent.sleep(0)
+                    continue
+            if outcome is not None:
+                end = regions.events({}, head.region_epoch)[0] + self.rotation(head, last=True)
+                if position < watch.lines:  # there was no place for its log, or it is gone already
+                    end += sse_encoding.dropped(position - 1, watch.lines - position)
+                    position = watch.lines
+                yield end + _done(outcome, position)
+                return
+            if head.sealed:
+                watch.urgent = True
+            data, again_s = regions.events(feed.unfinished(), head.region_epoch)
+            data += self.rotation(head)
+            if data:
+                yield data
+            if regions.idle and feed.has_ring and not head.sealed:
+                beat, position = self.wait_at_end(feed, position, self._first_shown)
+                yield beat
+            else:
+                yield self.sleep(again_s)
+
+
+class DaemonLogStream(LogStream):
+    """The daemon's own log, which has no end and no file."""
+
+    def _hold(self) -> None:
+        self._ring = self.follow(DAEMON)
+
+    def fetch(self, position: int, limit: int) -> Chunk:
+        """Everything there is stands in the ring."""
+        return self._ring.part(position, sse_encoding.log_line, min(limit, _PAGE_LINES)) or self._hole(position)
+
+    def _hole(self, position: int) -> Chunk:
+        lines = max(position, self._ring.head().lines)
+        return (sse_encoding.dropped(position - 1, lines - position) if lines > position else b""), lines
+
+    def events(self) -> Iterator[bytes]:
+        """Replay, then what is new."""
+        head = self._ring.head_now()
+        position = 0
+        for data, position in self.replay(head.first_available, head.lines, live=True):  # noqa: B007
+            yield data
+        while not self.over:
+            self.woken.clear()
+            head = self._ring.head()
+            if position < head.lines:
+                data, position = self.lines_from(self._ring, head, position)
+                yield data + self.rotation(head)
+                gevent.sleep(0)
+            else:
+                yield self.rotation(head)
+                beat, position = self.wait_at_end(self._ring, position, self._first_shown)
+                yield beat
+
+
+def _done(status: str, position: int) -> bytes:
+    last = position - 1
+    return sse_encoding.event("done", Done(last, status), number=last, retry_ms=DONE_RETRY_MS)
+
+
+def last_event_id(call: Call) -> int | None:
+    """The header's number, or None when it is absent or says nothing."""
+    text = (call.req.get_header("Last-Event-ID") or "").strip()
+    if not _INTEGER.fullmatch(text):
+        return None
+    beyond = INT64_MAX - 1  # of any log
+    digits = text.lstrip("-0") or "0"
+    number = int(digits) if len(digits) <= _MAX_DIGITS else beyond
+    if text.startswith("-"):
+        return -number if number <= 1 else None
+    return min(number, beyond)
+
+
+def _rendered(reader: LogReader, position: int, limit: int) -> Chunk:
+    page = read_page(reader, position, limit, _PAGE_BYTES)
+    return sse_encoding.page(page, position, sse_encoding.log_line), page.next
+
+
+class EventsStream(EventStream):
+    """The events of the application."""
+
+    beat = sse_encoding.PING
+
+    def __init__(self, context: Context, call: Call, types: frozenset[str]) -> None:
+        super().__init__(context, call)
+        if types and "ping" not in types:
+            self.beat = sse_encoding.HEARTBEAT
+        self.render = sse_encoding.EventLines(types, call.tasks)
+        # About the whole host: not for those who may see only some tasks.
+        self._samples = call.tasks is None and (not types or "system" in types)
+        self._last_event_id = last_event_id(call)
+
+    def _hold(self) -> None:
+        self._ring = self.follow(EVENTS)
+        if self._samples:
+            self.context.samples.enter(self.woken)
+        # Where to begin, decided before anything is sent: whoever has heard from us misses nothing from then on.
+        lines, last = self._ring.head_now().lines, self._last_event_id
+        self._position = lines if last is None else last + 1
+        self._follows_all = not lines and last is None
+
+    def close(self) -> None:
+        """Let go of the samples, too."""
+        self.context.samples.leave(self.woken)
+        super().close()
+
+    def events(self) -> Iterator[bytes]:
+        """What is new."""
+        yield sse_encoding.RETRY
+        position = self._position
+        samples, sampled = self.context.samples, self.context.samples.at
+        begun = False
+        while not self.over:
+            self.woken.clear()
+            if self._samples and samples.at != sampled:
+                sampled = samples.at
+                yield samples.event
+            head = self._ring.head()
+            if head.lines and not begun:
+                # Only a ring tells where its numbers are; a scheduler makes one with its first event.
+                begun = True
+                position = head.first_available if self._follows_all else min(position, head.lines)
+            # None: the ring is gone, and the next one tells what it has.
+            chunk = self._ring.chunk(position, self.render) if begun and position < head.lines else None
+            if chunk is not None:
+                data, position = chunk
+                yield data
+                gevent.sleep(0)
+            elif begun:
+                beat, position = self.wait_at_end(self._ring, position, INT64_MAX)
+                yield beat
+            else:
+                yield self.sleep()
