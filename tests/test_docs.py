@@ -21,7 +21,7 @@ from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.load import load
 from supervisor.config.notification_kinds import KINDS, OF_KIND
 from supervisor.config.schema import KEYS, REQUIRED, keys_of
-from supervisor.importers import supervisord, systemd
+from supervisor.tools.importers import supervisord, systemd
 from tests.docs.blocks import blocks, parsed
 from tests.support.paths import ROOT
 

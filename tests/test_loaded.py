@@ -27,7 +27,7 @@ PROCESSES = {
     "api.serve": _EVERYTHING,
     "api.server.arbiter": _EVERYTHING - _GUNICORNS,
     "api.server.worker": _EVERYTHING - _WORKERS - _STORE,
-    "supervisor.cli.commands.up": (_EVERYTHING - {"click"}) | _FOR_OTHERS,
+    "supervisor.cli.commands.daemon.up": (_EVERYTHING - {"click"}) | _FOR_OTHERS,
 }
 
 

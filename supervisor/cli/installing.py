@@ -11,10 +11,10 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import Settings, config_errors
-from supervisor.service.detection import KINDS, detect
+from supervisor.tools.service.detection import KINDS, detect
 
 if TYPE_CHECKING:
-    from supervisor.service.plan import Plan, Wanted
+    from supervisor.tools.service.plan import Plan, Wanted
 
 _NEW_SYSTEMD = 254
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -60,9 +60,9 @@ def wanted_of(
         Failure: the configuration is not valid, or a path has a character that cannot be told to an init system.
     """
     from supervisor.config.files import lookup
-    from supervisor.service import systemd
-    from supervisor.service.placing import below
-    from supervisor.service.plan import Wanted
+    from supervisor.tools.service import systemd
+    from supervisor.tools.service.placing import below
+    from supervisor.tools.service.plan import Wanted
 
     old_systemd = kind == "systemd" and (systemd.version() or _NEW_SYSTEMD) < _NEW_SYSTEMD
     config = os.path.abspath(settings.config or lookup.SYSTEM_FILE)
@@ -109,8 +109,8 @@ def _program() -> str:
 def everything(kind: str, scan_dir: str | None) -> "Plan":
     """All that any installation may have written."""
     from supervisor.config.files import lookup
-    from supervisor.service.plan import DEFAULT_PROGRAM, Wanted
-    from supervisor.service.planning import plan
+    from supervisor.tools.service.plan import DEFAULT_PROGRAM, Wanted
+    from supervisor.tools.service.planning import plan
 
     wanted = Wanted(
         DEFAULT_PROGRAM, lookup.SYSTEM_FILE, lookup.SYSTEM_DATA, "ringward", hardened=True, old_systemd=True
@@ -120,7 +120,7 @@ def everything(kind: str, scan_dir: str | None) -> "Plan":
 
 def warnings_of(wanted: "Wanted") -> list[str]:
     """What is not forbidden, but dangerous."""
-    from supervisor.service.trust import distrusted
+    from supervisor.tools.service.trust import distrusted
 
     if wanted.user is not None or not os.path.exists(wanted.program):
         return []

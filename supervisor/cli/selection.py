@@ -156,7 +156,7 @@ def is_interactive() -> bool:
 
 def _show(runs: list[Run], total: int) -> None:
     """List runs, and say how many more there are."""
-    from supervisor.cli.commands.runs import COLUMNS, GIVES_WAY, row
+    from supervisor.cli.commands.runs.runs import COLUMNS, GIVES_WAY, row
     from supervisor.cli.tables import show_table
 
     if runs:

@@ -22,9 +22,9 @@ from store.runs.writes import Run, list_runs
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.config.model import Service, Task
-from supervisor.demo.configuration import text
-from supervisor.demo.history import DAYS, LONG_LINES, History, disk_full_day
-from supervisor.demo.seed import LOGS, seed
+from supervisor.tools.demo.configuration import text
+from supervisor.tools.demo.history import DAYS, LONG_LINES, History, disk_full_day
+from supervisor.tools.demo.seed import LOGS, seed
 from tests.cli.conftest import Ringward
 from tests.logring.support import read_all
 

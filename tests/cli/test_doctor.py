@@ -11,9 +11,9 @@ import pytest
 from store.database import open_writer
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
-from supervisor.doctor import data as look
-from supervisor.doctor import host
-from supervisor.doctor.clock import OLDEST, judged
+from supervisor.tools.doctor import data as look
+from supervisor.tools.doctor import host
+from supervisor.tools.doctor.clock import OLDEST, judged
 from tests.cli.conftest import Ringward
 
 

@@ -8,8 +8,8 @@ import pytest
 import tomli
 
 from supervisor.cli import exit_codes
-from supervisor.importers import crontab, procfile, supervisord, systemd
-from supervisor.importers.outcome import Outcome, Unreadable
+from supervisor.tools.importers import crontab, procfile, supervisord, systemd
+from supervisor.tools.importers.outcome import Outcome, Unreadable
 from tests.cli.conftest import Ringward
 from tests.cli.imported import checked, said
 

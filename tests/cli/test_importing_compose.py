@@ -9,8 +9,8 @@ import pytest
 import tomli
 
 from supervisor.cli import exit_codes
-from supervisor.importers import compose
-from supervisor.importers.outcome import Outcome, Unreadable
+from supervisor.tools.importers import compose
+from supervisor.tools.importers.outcome import Outcome, Unreadable
 from tests.cli.conftest import Ringward
 from tests.cli.imported import checked, said
 

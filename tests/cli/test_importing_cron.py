@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.importers import crontab
-from supervisor.importers.job_names import name_of
-from supervisor.importers.outcome import Outcome
+from supervisor.tools.importers import crontab
+from supervisor.tools.importers.job_names import name_of
+from supervisor.tools.importers.outcome import Outcome
 from tests.cli.conftest import Ringward
 from tests.cli.imported import checked, said
 

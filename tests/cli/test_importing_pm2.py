@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.importers import pm2
-from supervisor.importers.outcome import Outcome, Unreadable
+from supervisor.tools.importers import pm2
+from supervisor.tools.importers.outcome import Outcome, Unreadable
 from tests.cli.conftest import Ringward
 from tests.cli.imported import checked, said
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.importers import supervisord
-from supervisor.importers.outcome import Outcome
+from supervisor.tools.importers import supervisord
+from supervisor.tools.importers.outcome import Outcome
 from tests.cli.imported import checked, said
 
 

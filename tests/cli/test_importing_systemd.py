@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.importers import systemd
-from supervisor.importers.calendar_events import to_cron
-from supervisor.importers.outcome import Outcome
-from supervisor.importers.unit_values import span
+from supervisor.tools.importers import systemd
+from supervisor.tools.importers.calendar_events import to_cron
+from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.unit_values import span
 from tests.cli.imported import checked, said
 
 

@@ -92,7 +92,7 @@ def test_a_terminal_gets_colours(
 ) -> None:
     """Ours, where the text matches; the line's own colours are left out, and all that could do harm is harmless."""
     daemon.on("GET", PATH, found("hel\x1b[31mlo\x1b[0m \x1b]0;x Lo"))
-    monkeypatch.setattr("supervisor.cli.commands.search.is_terminal", lambda: True)
+    monkeypatch.setattr("supervisor.cli.commands.runs.search.is_terminal", lambda: True)
     result = ringward("search", *options, "job", pattern)
     assert result.stdout == f"\x1b[36m{RUN}:0:\x1b[0m {shown}\n"
 

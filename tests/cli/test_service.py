@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.service import openrc, planning, systemd
-from supervisor.service.detection import detect
-from supervisor.service.trust import distrusted
+from supervisor.tools.service import openrc, planning, systemd
+from supervisor.tools.service.detection import detect
+from supervisor.tools.service.trust import distrusted
 from tests.cli.conftest import Ringward
 
 PROGRAM = "/opt/ringward/bin/ringward"

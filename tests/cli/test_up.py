@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
-from supervisor.doctor import data
 from supervisor.ipc import listening_sockets
 from supervisor.ipc.messages import Boot
 from supervisor.startup import data_directory, password, runtime_directory
 from supervisor.startup.refusal import Cause, NotStarted
+from supervisor.tools.doctor import data
 
 CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store.database import open_reader
-from supervisor.backup import back_up
+from supervisor.tools.backup import back_up
 from tests.e2e.daemon import Daemon
 from tests.waiting import until
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
-from supervisor.service import openrc, runit, s6, systemd
-from supervisor.service.detection import KINDS
-from supervisor.service.plan import DEFAULT_PROGRAM, File, Wanted
-from supervisor.service.planning import plan
+from supervisor.tools.service import openrc, runit, s6, systemd
+from supervisor.tools.service.detection import KINDS
+from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, Wanted
+from supervisor.tools.service.planning import plan
 from tests.support.paths import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.service.plan import Wanted
-from supervisor.service.planning import plan
+from supervisor.tools.service.plan import Wanted
+from supervisor.tools.service.planning import plan
 from tests.service.shipped import DEPLOY, shipped
 
 PROGRAM = "/bin/true"

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.config.model import Task
-from supervisor.simulation.play import Arrival, Play
+from supervisor.tools.simulation.play import Arrival, Play
 from tests.scheduler.oracle import Oracle, expression
 from tests.scheduler.test_timetable import DAY, START, Schedules, task
 

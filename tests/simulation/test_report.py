@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from supervisor.config.load import load
-from supervisor.simulation import report
-from supervisor.simulation.report import DAY_MS, TooMuch, simulate
+from supervisor.tools.simulation import report
+from supervisor.tools.simulation.report import DAY_MS, TooMuch, simulate
 
 PRAGUE = ZoneInfo("Europe/Prague")
 START_MS = int(datetime(2026, 10, 25, tzinfo=PRAGUE).timestamp()) * 1000

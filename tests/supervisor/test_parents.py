@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.service import placing
-from supervisor.service.plan import File
 from supervisor.startup import data_directory
 from supervisor.startup.refusal import NotStarted
+from supervisor.tools.service import placing
+from supervisor.tools.service.plan import File
 
 
 @pytest.fixture

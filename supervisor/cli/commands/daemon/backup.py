@@ -1,0 +1,73 @@
+"""``ringward backup``: a copy of the data directory, also while the daemon runs."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.paths import directories
+from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.tools.backup import Copied
+
+
+@click.command("backup", epilog="Example: ringward backup /var/backups/ringward-2026-11-22")
+@CONFIG
+@DATA
+@click.argument("destination", metavar="DEST", shell_complete=directories)
+@click.option("--json", "as_json", is_flag=True, help="Print what was copied as JSON.")
+@pass_settings
+def command(settings: Settings, destination: str, as_json: bool) -> int:
+    """Copy the data directory to DEST, a new directory, also while the daemon runs.
+
+    The copy is the state of one moment, with the logs as far as they are written, and is read to check it. To go back
+    to it, stop the daemon, put the copy in the place of the data directory, and start the daemon.
+    """
+    from supervisor.cli.tables import show_json
+    from supervisor.config.files.lookup import data_dir, find_config
+    from supervisor.config.load import load_sections
+
+    try:
+        destination.encode()
+    except UnicodeEncodeError as err:
+        raise click.BadParameter("its path is no UTF-8 text; take another one", param_hint="DEST") from err
+    path = find_config(settings.config, os.environ)
+    configured, server = None, None
+    if path is not None:
+        with config_errors():
+            sections = load_sections(path, "daemon", "storage", environ=os.environ)
+        configured, server = sections["daemon"].get("data_dir"), sections["storage"].get("database")
+    directory = data_dir(settings.data, configured, os.environ)
+    copied = _copy(directory, os.path.abspath(destination), server.url if server else None)
+    if as_json:
+        show_json(copied.to_dict())
+    else:
+        _show(copied)
+    return exit_codes.REFUSED if copied.damaged else exit_codes.OK
+
+
+def _copy(directory: str, destination: str, url: str | None) -> "Copied":
+    """Make the copy.
+
+    Raises:
+        Failure: it cannot be made.
+    """
+    from supervisor.tools.backup import CannotCopy, back_up
+
+    try:
+        return back_up(directory, destination, database_url=url)
+    except CannotCopy as err:
+        raise Failure(str(err)) from err
+    except OSError as err:
+        code = exit_codes.NOT_PERMITTED if isinstance(err, PermissionError) else exit_codes.REFUSED
+        raise Failure(f"{err.filename or destination}: {err.strerror or err}", code) from err
+
+
+def _show(copied: "Copied") -> None:
+    runs = "the logs of runs whose database is a server's" if copied.runs is None else f"{copied.runs} runs"
+    click.echo(f"{copied.directory}: {runs}, {copied.logs} logs, {copied.size_bytes} bytes")
+    for one in copied.damaged:
+        click.echo(f"ringward: damaged: {one}", err=True)

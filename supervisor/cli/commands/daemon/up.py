@@ -1,0 +1,345 @@
+"""``ringward up``: settles what the daemon needs, then becomes its root process."""
+
+import gc
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
+from supervisor.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from supervisor.config.model import Config
+    from supervisor.config.problems import Invalid, Problem
+    from supervisor.ipc.messages import Boot
+    from supervisor.startup.api_user import ApiUser
+    from supervisor.startup.password import Password
+
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+_ADVICE_S = 1.0
+"""How long a name service or a mount may take to say what is missing."""
+
+
+@click.command("up", epilog="Example: ringward up --config examples/ringward.toml")
+@CONFIG
+@DATA
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Listen here instead of where the configuration says; may be repeated; port 0: any free one.",
+)
+@click.option(
+    "--ready-fd",
+    metavar="N",
+    type=click.IntRange(min=3),
+    help="Write a line to this open descriptor when ready, and close it: for s6, dinit and others.",
+)
+@click.option(
+    "--new-history",
+    is_flag=True,
+    help="Begin with an empty history if the database and its copy are gone or damaged.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what starts as one line of JSON.")
+@pass_settings
+def command(
+    settings: Settings, listen: tuple[str, ...], ready_fd: int | None, new_history: bool, as_json: bool
+) -> None:
+    """Run the daemon, in the foreground.
+
+    Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
+    """
+    from supervisor.host import signal_sets
+
+    gc.disable()  # the root soon takes the place of this process
+    # A signal that asks for something else than the end waits for the root.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal_sets.ignored(_ENDING))
+    try:
+        _begin(settings, listen, ready_fd, new_history=new_history, as_json=as_json)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        gc.enable()
+
+
+def _begin(
+    settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, new_history: bool, as_json: bool
+) -> None:
+    """Settle everything, have the API server serve, and become the root."""
+    from supervisor.cli.commands.daemon.recover import allow
+    from supervisor.config.files.lookup import data_dir, require_config
+    from supervisor.config.load import load
+    from supervisor.ipc.messages import Boot
+    from supervisor.startup import (
+        advice,
+        api_access,
+        data_directory,
+        descriptors,
+        host_check,
+        runtime_directory,
+    )
+    from supervisor.startup import (
+        password as secret,
+    )
+    from supervisor.startup.rival_package import refuse_rival
+
+    refuse_rival()
+    descriptors.require()
+    addresses = _addresses(listen)
+    if ready_fd is not None:
+        _check_open(ready_fd)
+    with config_errors():
+        config = load(require_config(settings.config, os.environ))
+    _check_exposed(addresses, config)
+    with config_errors():
+        settled = host_check.settle(config, os.environ)
+    directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
+    with config_errors():
+        http_socket = host_check.check_places(config, directory)
+    _check_text(directory, exit_codes.DATA_DIR)
+    data_directory.prepare(directory)
+    lock = data_directory.take_lock(directory)
+    if new_history and config.storage.database is not None:
+        raise click.BadParameter("the history is in PostgreSQL; restore it there", param_hint="--new-history")
+    allow(directory, allowed=new_history)
+    with config_errors():
+        api_user = host_check.reaching(settled.api_user, config, directory)
+    shared = api_user.account is not None
+    daemon_id = data_directory.identity(directory)
+    try:
+        place = runtime_directory.take(daemon_id, os.environ, shared=shared)
+    except runtime_directory.Taken:
+        daemon_id = data_directory.renew(directory)
+        click.echo(f"{directory} is a copy of a data directory whose daemon runs: from now on it has an id of its own")
+        place = runtime_directory.take(daemon_id, os.environ, shared=shared)
+    boot = Boot(
+        daemon_id=daemon_id,
+        data_dir=directory,
+        runtime_dir=place.path,
+        runtime_bases=runtime_directory.bases(daemon_id, os.environ, shared=shared),
+        config_path=config.path,
+        listen=addresses or list(config.http.listen),
+        http_socket=http_socket,
+        socket_gid=settled.socket_gid,
+        proxy_socket=config.http.proxy_socket,
+        hosts=settled.hosts,
+        external_url=config.http.external_url,
+        base_path=config.http.base_path,
+        behind_proxy=list(config.http.behind_proxy),
+        tls_cert=config.http.tls_cert,
+        tls_key=config.http.tls_key,
+        api_user=config.http.user,
+        api_account=api_user.account,
+        api_groups=api_user.groups,
+        workers=config.http.workers,
+        metrics_open=config.http.metrics_open,
+        min_free_bytes=config.storage.min_free_bytes,
+        shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
+        cgroups=config.daemon.cgroups,
+        database_url=config.storage.database.url if config.storage.database else None,
+        # What of our environment leads into the database.
+        private_variables=[*config.storage.database.variables, "PGPASSWORD"] if config.storage.database else [],
+        log_level=config.daemon.log_level,
+        password=settled.password.value,
+        password_ephemeral=settled.password.ephemeral,
+        token=os.urandom(32).hex(),
+        run_token_key=data_directory.run_token_key(directory),
+        started_at=time.time_ns() // 1_000_000,
+        overridden=[
+            key
+            for key, said in (
+                ("data_dir", settings.data),
+                ("listen", addresses),
+                ("password_file", secret.VARIABLE in os.environ),
+            )
+            if said
+        ],
+    )
+    try:
+        api_access.share(boot)
+    except OSError as err:
+        raise data_directory.unusable(directory, err) from err
+    warnings = [*config.warnings, *advice.missing_soon(config, os.environ, _ADVICE_S)]
+    _banner(boot, config, settled.password, api_user, warnings, as_json=as_json)
+    _become_root(boot, lock, place.lock, ready_fd)
+
+
+def _check_text(path: str, code: int) -> None:
+    """Do not start where neither the database nor the API could name the place.
+
+    Raises:
+        Failure: the path has bytes that are no UTF-8.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError as err:
+        raise Failure(f"{path}: its path is no UTF-8 text; take another one", code) from err
+
+
+def _check_open(fd: int) -> None:
+    """Before anything is opened that could have the number.
+
+    Raises:
+        click.BadParameter: there is no such descriptor.
+    """
+    try:
+        os.fstat(fd)
+    except OSError as err:
+        raise click.BadParameter(f"{fd} is no open descriptor", param_hint="--ready-fd") from err
+
+
+def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
+    from supervisor.config.problems import Invalid
+    from supervisor.config.value_types.listen import parse_listen
+
+    addresses = []
+    for text in listen:
+        try:
+            addresses.append(parse_listen(text, any_port=True))
+        except Invalid as err:
+            raise _not_an_address(text, err) from err
+    return addresses
+
+
+def _check_exposed(addresses: list[tuple[str, int]], config: "Config") -> None:
+    """Those of the configuration were checked with it."""
+    from supervisor.config.problems import Invalid
+    from supervisor.config.value_types.listen import check_exposed
+
+    for host, port in addresses:
+        try:
+            check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))
+        except Invalid as err:
+            raise _not_an_address(f"{host}:{port}", err) from err
+
+
+def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
+    message = f"{text}: {err.message}" + (f" ({err.remedy})" if err.remedy else "")
+    return click.BadParameter(message, param_hint="--listen")
+
+
+def _banner(
+    boot: "Boot",
+    config: "Config",
+    password: "Password",
+    api_user: "ApiUser",
+    warnings: "Sequence[Problem]",
+    *,
+    as_json: bool,
+) -> None:
+    """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
+    from supervisor.ipc.counted import counted
+
+    warning = None if api_user.warning is None else f"{api_user.warning}; {api_user.remedy}"
+    if as_json:
+        _print_line(
+            {
+                "version": VERSION,
+                "config": config.path,
+                "dataDir": boot.data_dir,
+                "addresses": [_url(boot, host, port) for host, port in boot.listen],
+                "socket": boot.http_socket,
+                "password": password.origin,
+                "tasks": len(config.tasks),
+                "services": len(config.services),
+                **({} if warning is None else {"warning": warning}),
+                **({"warnings": [one.to_dict() for one in warnings]} if warnings else {}),
+            }
+        )
+        return
+    hint = password.origin
+    if password.ephemeral:
+        hint = f"{password.value} ({hint})" if sys.stdout.isatty() else f"{hint}; shown by: ringward password"
+    facts = {
+        "config": config.path,
+        "data": boot.data_dir,
+        "address": ", ".join(_url(boot, host, port) for host, port in boot.listen) or "none",
+        "socket": boot.http_socket,
+        "password": hint,
+        "defined": f"{counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}",
+    }
+    if warning is not None:
+        facts["warning"] = warning
+    click.echo(f"Ringward {VERSION}")
+    for name, value in facts.items():
+        click.echo(f"  {name:<9} {value}")
+    sys.stdout.flush()
+    for one in warnings:
+        click.echo(f"warning: {one}", err=True)
+
+
+def _print_line(facts: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(facts))
+    sys.stdout.flush()
+
+
+def _url(boot: "Boot", host: str, port: int) -> str:
+    scheme = "https" if boot.tls_cert else "http"
+    shown = f"[{host}]" if ":" in host else host
+    if not port:
+        return f"{scheme}://{shown} (any free port)"
+    return f"{scheme}://{shown}:{port}{boot.base_path}"
+
+
+def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None:
+    """Listen, and execute the root process in place of this one. Settings travel in memory: they hold secrets.
+
+    Raises:
+        Failure: an address cannot be bound.
+    """
+    from supervisor.host import signal_sets
+    from supervisor.ipc import stale_helpers
+    from supervisor.ipc.listening_sockets import CannotListen, listen
+    from supervisor.startup import api_ahead
+    from supervisor.startup.password import VARIABLE
+
+    # A signal waits for the root, instead of ending this process, or Python with a traceback.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)
+    try:
+        killed = stale_helpers.end(boot.runtime_dir)
+        if killed:
+            names = ", ".join(map(str, killed))
+            click.echo(f"ringward: ended what a supervisor that was killed has left: {names}", err=True)
+        api = api_ahead.started()
+        if api is not None:
+            stale_helpers.note(
+                boot.runtime_dir, stale_helpers.API, api.pid
+            )  # before it has what the next start would miss
+        listeners = listen(boot)
+        if api is not None:
+            api_ahead.say_hello(api, boot, listeners)
+        fds = [sock.fileno() for sock in listeners]
+        server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
+        memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})
+        os.environ.pop(VARIABLE, None)
+        arguments = ["-I", "-m", "supervisor.root", "--start", str(memory), "--lock", str(lock), "--place", str(place)]
+        if ready is not None:
+            arguments += ["--ready", str(ready)]
+        for fd in (memory, *fds, *(server or ())[1:], *([] if ready is None else [ready])):
+            os.set_inheritable(fd, True)
+        os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
+    except CannotListen as err:
+        raise Failure(str(err), exit_codes.OS_ERROR) from err
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _in_memory(what: dict[str, Any]) -> int:
+    """A descriptor to read this from, as JSON."""
+    import json
+
+    fd = os.memfd_create("ringward-start")
+    with open(fd, "w", encoding="utf-8", closefd=False) as file:
+        json.dump(what, file)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,0 +1,155 @@
+"""``ringward run``: run a task, show what it prints, end as it ended."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.naming import task_names
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
+_NEVER_RAN = {
+    "start_failed": "its command could not be started",
+    "skipped": "it was skipped, because the task is running already",
+    "queue_full": "its queue is full",
+    "dst_skipped": "its time did not exist",
+    "missed": "its time had passed",
+}
+
+
+@click.command("run", epilog="Example: ringward run export -p DAY=2026-11-21 -p format=csv")
+@client_options
+@click.argument("task", shell_complete=task_names)
+@click.option(
+    "-p",
+    "--param",
+    "given",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Give a parameter a value; several times. NAME alone: the value of that environment variable.",
+)
+@click.option("-d", "--detach", is_flag=True, help="Print the run's id and do not wait for its end.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.option("--json", "as_json", is_flag=True, help="With --detach: print the run's record as JSON.")
+@pass_settings
+def command(
+    settings: Settings, task: str, given: tuple[str, ...], detach: bool, timestamps: bool, as_json: bool
+) -> int:
+    """Run a task now and show what it prints.
+
+    Ends with the exit code of the run, or with 125 when there is no such task or the run never started. Ctrl-C ends
+    the showing, not the run.
+    """
+    if as_json and not detach:
+        raise click.UsageError("--json goes with --detach")
+    params = _params(given)
+    api = settings.api()
+    run = _trigger(api, task, params)
+    if detach:
+        return _detached(api, run, as_json)
+    try:
+        ended = _show(api, run["id"], timestamps)
+    except KeyboardInterrupt:
+        click.echo(
+            f"\nringward: run {run['id']} goes on\n"
+            f"  follow it: ringward logs -f {run['id']}\n"
+            f"  stop it:   ringward stop {run['id']}",
+            err=True,
+        )
+        return exit_codes.INTERRUPTED
+    return _result(ended)
+
+
+def _params(given: tuple[str, ...]) -> dict[str, str]:
+    """Values by name.
+
+    Raises:
+        click.UsageError: one is none, or stands there twice.
+    """
+    params: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise click.UsageError("-p needs a NAME=VALUE")
+        if name in params:
+            raise click.UsageError(f"{name} has two values")
+        if not equals:
+            if name not in os.environ:
+                raise click.UsageError(f"{name} has no value, and there is no such environment variable")
+            value = os.environ[name]
+        try:
+            text.encode()
+            value.encode()
+        except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
+            raise click.UsageError(f"the value of {name!a} is no UTF-8 text") from err
+        params[name] = value
+    return params
+
+
+def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
+    from http import HTTPStatus
+
+    from supervisor.cli.client import Refused, segment
+    from supervisor.cli.follow import gone
+
+    try:
+        run: dict[str, Any] = api.post(f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None)
+    except Refused as err:
+        if gone(err):
+            raise Failure(f"there is no task {task}", exit_codes.NEVER_RAN) from err
+        if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may have been triggered all the same
+            raise Failure(err.message, exit_codes.UNREACHABLE) from err
+        if err.code in (exit_codes.REFUSED, exit_codes.USAGE):
+            raise Failure(err.message, exit_codes.NEVER_RAN) from err
+        raise
+    return run
+
+
+def _detached(api: "Api", run: dict[str, Any], as_json: bool) -> int:
+    from supervisor.cli.tables import show_json
+
+    if as_json:
+        show_json(run)
+    else:
+        click.echo(run["id"])
+    if run["status"] != "ended":
+        return exit_codes.OK
+    return _result(api.get(f"/api/runs/{run['id']}"))
+
+
+def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
+    """Print what the run prints, to its end; the record of the ended run."""
+    from supervisor.cli.commands.runs.logs import say
+    from supervisor.cli.follow import Follower, Patience
+    from supervisor.cli.terminal import LogPrinter
+
+    patience = Patience(say)
+    out, err = sys.stdout.buffer, sys.stderr.buffer
+    Follower(api, run_id, LogPrinter(out, err, timestamps=timestamps), patience).follow()
+    ended: dict[str, Any] = patience.insist(lambda: api.get(f"/api/runs/{run_id}"))
+    return ended
+
+
+def _result(run: dict[str, Any]) -> int:
+    """The exit code that tells what became of a run; what it does not tell is said."""
+    reason = str(run.get("endReason", ""))
+    if reason in _NEVER_RAN:
+        raise Failure(f"run {run['id']} did not take place: {_NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
+    if not run.get("startedAt"):
+        raise Failure(f"run {run['id']} did not take place: {reason}", exit_codes.NEVER_RAN)
+    code = int(run["exitCode"])
+    if code < 0:
+        raise Failure(f"how run {run['id']} ended is not known: {reason}", exit_codes.NEVER_RAN)
+    if reason not in ("succeeded", "failed"):
+        click.echo(f"ringward: run {run['id']} ended: {reason}", err=True)
+    elif reason == "failed" and code == 0:
+        line = run.get("failureLine")
+        why = ": 0 is none of its exit_codes" if line is None else f" by line {line} of its log (failure_output)"
+        click.echo(f"ringward: run {run['id']} failed{why}", err=True)
+    return code

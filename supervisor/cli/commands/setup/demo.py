@@ -1,0 +1,213 @@
+"""``ringward demo``: a daemon with a year of history, to look around in; nothing of it stays."""
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.paths import directories
+
+_START_S = 60.0
+_LOOK_S = 0.05
+_PASSWORD_BYTES = 9
+
+
+@click.command("demo", epilog="Example: ringward demo")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:0",
+    show_default=True,
+    help="Where the dashboard is, on loopback; port 0: any free one.",
+)
+@click.option(
+    "--keep",
+    metavar="DIR",
+    shell_complete=directories,
+    help="Make everything in this new directory, and leave it there.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print where it is and how to log in as one line of JSON.")
+def command(listen: str, keep: str | None, as_json: bool) -> int:
+    """Start a daemon with a made-up history of a year, to look around in.
+
+    It has tasks and services of a shop that does not exist, runs in a temporary directory and ends with Ctrl-C, after
+    which nothing of it is left.
+    """
+    _check_loopback(listen)
+    with _signals(), _directory(keep) as directory:
+        runs = _prepare(directory)
+        password = secrets.token_urlsafe(_PASSWORD_BYTES)
+        with _daemon(directory, listen, password) as (daemon, address):
+            _say(directory, address, password, runs, kept=keep is not None, as_json=as_json)
+            return daemon.wait()
+
+
+def _check_loopback(listen: str) -> None:
+    """The demonstration is for nobody but who starts it.
+
+    Raises:
+        click.BadParameter: that is no address on loopback.
+    """
+    from supervisor.config.problems import Invalid
+    from supervisor.config.value_types.listen import check_exposed, parse_listen
+
+    try:
+        check_exposed(parse_listen(listen, any_port=True)[0], tls=False, behind_proxy=False)
+    except Invalid as err:
+        raise click.BadParameter(f"{listen}: {err.message}", param_hint="--listen") from err
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class _Ended(BaseException):
+    """Somebody wants the end."""
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM, SIGHUP, SIGQUIT and Ctrl-C leave the blocks that clean up, once; then the program ends with 0."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Ended
+
+    before = {each: signal.signal(each, end) for each in _ENDING}
+    try:
+        yield
+    except _Ended:
+        if sys.stdout.isatty():
+            click.echo()  # behind ^C
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def _directory(keep: str | None) -> Iterator[str]:
+    """A directory that is new and ours alone; it is removed afterwards unless it is to be kept.
+
+    Raises:
+        Failure: it cannot be made.
+    """
+    try:
+        if keep is None:
+            with tempfile.TemporaryDirectory(prefix="ringward-demo-", ignore_cleanup_errors=True) as directory:
+                yield os.path.realpath(directory)
+        else:
+            os.mkdir(keep, 0o700)
+            yield os.path.realpath(keep)
+    except OSError as err:
+        raise Failure(f"{err.filename or keep}: {err.strerror or err}", exit_codes.DATA_DIR) from err
+
+
+def _config(directory: str) -> str:
+    return os.path.join(directory, "ringward.toml")
+
+
+def _prepare(directory: str) -> int:
+    """Write configuration and history; returns how many runs that are."""
+    from supervisor.config.load import load
+    from supervisor.host.zones import zone_named
+    from supervisor.tools.demo.configuration import text
+    from supervisor.tools.demo.seed import seed
+
+    path = _config(directory)
+    with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text())
+    config = load(path)
+    data = os.path.join(directory, "data")
+    os.mkdir(data, 0o700)
+    return seed(data, time.time_ns() // 1_000_000, zone_named(config.daemon.timezone))
+
+
+@contextlib.contextmanager
+def _daemon(directory: str, listen: str, password: str) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+    """The daemon and its address, when it is ready; it is ended afterwards.
+
+    Raises:
+        Failure: it does not start.
+    """
+    log = os.path.join(directory, "daemon.log")
+    main = "from supervisor.cli.entry import main; main()"
+    arguments = ["-I", "-c", main, "up", "-c", _config(directory), "--listen", listen]
+    with open(log, "wb") as output:
+        daemon = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "RINGWARD_PASSWORD": password},
+            start_new_session=True,  # Ctrl-C is for us: we end it
+        )
+    try:
+        yield daemon, _wait(daemon, directory, log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            daemon.terminate()
+        daemon.wait()
+
+
+def _say(directory: str, address: str, password: str, runs: int, *, kept: bool, as_json: bool) -> None:
+    config = _config(directory)
+    if as_json:
+        facts = {"address": address, "password": password, "config": config, "runs": runs}
+        click.echo(json.dumps(facts))
+    else:
+        click.echo(f"Ringward's demonstration: {runs} runs of a year, in {directory}")
+        click.echo(f"  address   {address}")
+        click.echo(f"  password  {password}")
+        click.echo(f"  commands  ringward -c {config} ps")
+        click.echo("Ctrl-C ends it" + ("." if kept else ", and removes everything."))
+    sys.stdout.flush()
+
+
+def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
+    """The address of a daemon, when it is ready.
+
+    Raises:
+        Failure: it ended, or takes too long.
+    """
+    from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
+
+    data = os.path.join(directory, "data")
+    api = Api(UnixEndpoint(os.path.join(data, "ringward.sock")))
+    deadline_s = time.monotonic() + _START_S
+    while time.monotonic() < deadline_s and daemon.poll() is None:
+        try:
+            if api.get("/api/daemon")["schedulerActive"]:
+                return _address(data)
+        except (Unreachable, Refused):  # it is on its way
+            pass
+        time.sleep(_LOOK_S)
+    with open(log, encoding="utf-8", errors="replace") as output:
+        said = output.read().strip()
+    raise Failure(f"the daemon does not start; it says:\n{said}", daemon.poll() or exit_codes.UNREACHABLE)
+
+
+def _address(data: str) -> str:
+    """Where it listens: the port is the kernel's choice."""
+    from supervisor.startup.runtime_directory import places
+
+    with open(os.path.join(data, "id"), encoding="ascii") as file:
+        daemon_id = file.read().strip()
+    for base in places(os.environ, os.geteuid()):
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(os.path.join(base, daemon_id, "listening.json"), encoding="utf-8") as file,
+        ):
+            host, port = json.load(file)["http"][0]
+            return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    raise Failure("the daemon's runtime directory cannot be found", exit_codes.UNREACHABLE)

@@ -1,0 +1,134 @@
+"""``ringward doctor``: does this host have what the daemon needs."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
+from supervisor.ipc.counted import counted
+
+if TYPE_CHECKING:
+    from supervisor.config.model import Config
+    from supervisor.startup.api_user import ApiUser
+    from supervisor.tools.doctor.finding import Finding
+
+_MOST_WARNINGS = 20
+
+
+@click.command("doctor", epilog="Example: ringward doctor")
+@CONFIG
+@DATA
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@pass_settings
+def command(settings: Settings, as_json: bool) -> int:
+    """Look whether this host has what the daemon needs.
+
+    It says what to do where it has not. To be run as the daemon's user. It changes nothing, and needs no daemon.
+    """
+    from supervisor.cli.tables import show_json, show_table
+
+    findings = list(_findings(settings))
+    if as_json:
+        show_json([asdict(one) for one in findings])
+    else:
+        show_table(
+            ("WHAT", "VERDICT", "HOW IT IS", "WHAT TO DO"),
+            [[one.what, one.verdict, one.text, one.remedy or "-"] for one in findings],
+            prose={"HOW IT IS", "WHAT TO DO"},
+        )
+    return exit_codes.REFUSED if any(one.verdict == "fail" for one in findings) else exit_codes.OK
+
+
+def _findings(settings: Settings) -> Iterator["Finding"]:
+    from supervisor.config.files.lookup import data_dir
+    from supervisor.host.shared_memory import file_system_types
+    from supervisor.startup.runtime_directory import places
+    from supervisor.tools.doctor import data, host
+    from supervisor.tools.doctor.clock import clock
+
+    finding, config, workers = _configuration(settings)
+    yield finding
+    if config is not None:
+        yield from _advice(config)
+    if workers is not None:
+        yield _workers(workers)
+    directory = data_dir(settings.data, config.daemon.data_dir if config else None, os.environ)
+    yield data.directory(directory, None if workers is None or workers.account is None else workers.account[1])
+    yield data.disk(directory, config.storage.min_free_bytes if config else None)
+    if config is not None:
+        yield data.database(config, directory)
+    types = file_system_types()
+    yield host.shared_memory(places(os.environ, os.geteuid()), types)
+    yield host.cgroups(types)
+    yield host.descriptors()
+    yield clock()
+    yield _installation()
+
+
+def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser | None]":
+    """How it is, and what it comes to if it is valid. Who else may write it is looked at when it is read."""
+    from supervisor.config.files.lookup import data_dir, require_config
+    from supervisor.config.load import load
+    from supervisor.config.problems import ConfigError
+    from supervisor.startup import host_check
+    from supervisor.tools.doctor.finding import Finding
+
+    try:
+        config = load(require_config(settings.config, os.environ))
+        settled = host_check.settle(config, os.environ)
+        directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
+        host_check.check_places(config, directory)
+        workers = host_check.reaching(settled.api_user, config, directory)
+    except ConfigError as err:
+        first, count = err.problems[0], len(err.problems)
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        what = str(first).partition("\n")[0]  # the rest of it is its remedy
+        return Finding("configuration", "fail", f"{what}{more}", "ringward validate says everything"), None, None
+    text = f"{config.path} is valid: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}"
+    return Finding("configuration", "ok", text), config, workers
+
+
+def _advice(config: "Config") -> Iterator["Finding"]:
+    """What the configuration warns of; as one line where there is nothing."""
+    from supervisor.startup import advice
+    from supervisor.tools.doctor.finding import Finding
+
+    what = "runs"
+    warnings = [*config.warnings, *advice.missing(config, os.environ)]
+    warnings += advice.cut_short(config, time.time_ns() // 1_000_000)
+    if not warnings:
+        yield Finding(what, "ok", "users, directories and programs that they name are there")
+    for one in warnings[:_MOST_WARNINGS]:
+        yield Finding(what, "warn", str(replace(one, remedy=None)), one.remedy)
+    if len(warnings) > _MOST_WARNINGS:
+        more = len(warnings) - _MOST_WARNINGS
+        yield Finding(what, "warn", f"{counted(more, 'more warning')}", "ringward validate shows all of them")
+
+
+def _workers(user: "ApiUser") -> "Finding":
+    from supervisor.tools.doctor.finding import Finding
+
+    what = "API workers"
+    if user.warning is not None:
+        return Finding(what, "warn", user.warning, user.remedy)
+    if user.account is None:
+        return Finding(what, "ok", f"they run as the daemon's user, {os.geteuid()}")
+    return Finding(what, "ok", f"they run as user {user.account[0]}, who can read what they show, and no more")
+
+
+def _installation() -> "Finding":
+    from supervisor.startup.refusal import NotStarted
+    from supervisor.startup.rival_package import refuse_rival
+    from supervisor.tools.doctor.finding import Finding
+    from supervisor.version import VERSION
+
+    try:
+        refuse_rival()
+    except NotStarted as err:
+        return Finding("installation", "fail", str(err), "pip uninstall supervisor, then install Ringward again")
+    return Finding("installation", "ok", f"Ringward {VERSION}")

@@ -1,0 +1,134 @@
+"""``ringward import``: other programs' configurations as ours."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.paths import files
+
+if TYPE_CHECKING:
+    from supervisor.tools.importers.outcome import Outcome
+
+_MAX_BYTES = 1024 * 1024
+_KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2", "compose")
+
+
+@click.command("import", epilog="Example: ringward import cron /etc/cron.d/* -o tasks.toml")
+@click.argument("kind", metavar="|".join(_KINDS), type=click.Choice(_KINDS))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--output", metavar="FILE", shell_complete=files, help="Write the configuration to this new file.")
+@click.option("--system", is_flag=True, help="cron: the files have a column for the user, wherever they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print configuration and report as JSON.")
+def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:
+    """Make a configuration of what another program runs: cron, supervisord, systemd, pm2, compose or a Procfile.
+
+    The configuration goes to standard output, the report to standard error. What is not carried over stands in the
+    configuration as a comment at its place, and the exit status is 1. Nothing of the other program is changed.
+    """
+    from supervisor.cli.tables import show_json
+    from supervisor.tools.importers.outcome import Outcome
+
+    outcome = Outcome()
+    _read(kind, {path: _text(path) for path in files}, outcome, system=system)
+    toml = outcome.toml(f"{kind}: {', '.join(files)}")
+    problems = _problems(toml)
+    if as_json:
+        show_json({"toml": toml, "notes": outcome.notes, "problems": problems})
+    elif output is None:
+        click.echo(toml, nl=False)
+    if output is not None:
+        _write(output, toml)
+    if not as_json:
+        _report(outcome, problems)
+    if problems:
+        return exit_codes.CONFIG
+    return exit_codes.REFUSED if outcome.lost else exit_codes.OK
+
+
+def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool) -> None:
+    """Add what the files have.
+
+    Raises:
+        Failure: one is not what it is said to be.
+    """
+    from supervisor.tools.importers import compose, crontab, pm2, procfile, supervisord, systemd
+    from supervisor.tools.importers.outcome import Unreadable
+
+    def cron(path: str, text: str, outcome: "Outcome") -> None:
+        crontab.read(path, text, outcome, system=system or crontab.is_system(path, text))
+
+    readers: dict[str, Callable[[str, str, Outcome], None]] = {
+        "cron": cron,
+        "supervisord": supervisord.read,
+        "procfile": procfile.read,
+        "pm2": pm2.read,
+        "compose": compose.read,
+    }
+    try:
+        if kind == "systemd":
+            systemd.read(texts, outcome)
+            return
+        for path, text in texts.items():
+            readers[kind](path, text, outcome)
+    except Unreadable as err:
+        raise Failure(str(err), exit_codes.USAGE) from err
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise Failure(f"{path} has more than {_MAX_BYTES} bytes", exit_codes.USAGE)
+        return data.decode()
+    except OSError as err:
+        raise Failure(f"{path}: {err.strerror or err}") from err
+    except UnicodeDecodeError as err:
+        raise Failure(f"{path} is no UTF-8 text", exit_codes.USAGE) from err
+
+
+def _problems(toml: str) -> list[str]:
+    """What ``ringward validate`` says of it; names of users and files of this host are looked up when it runs."""
+    from supervisor.config.load import load
+    from supervisor.config.problems import ConfigError
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "imported.toml")
+        with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(toml)
+        try:
+            load(path)
+        except ConfigError as err:
+            return [str(problem).replace(f"{directory}/", "") for problem in err.problems]
+    return []
+
+
+def _write(path: str, toml: str) -> None:
+    try:
+        with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(toml)
+    except OSError as err:
+        raise Failure(f"{path}: {err.strerror or err}") from err
+
+
+def _report(outcome: "Outcome", problems: list[str]) -> None:
+    from supervisor.ipc.counted import counted
+
+    tasks = sum(unit.kind == "tasks" for unit in outcome.units)
+    services = sum(unit.kind == "services" for unit in outcome.units)
+    click.echo(f"ringward: {counted(tasks, 'task')}, {counted(services, 'service')}", err=True)
+    lost, advice = map(str, outcome.lost), map(str, outcome.advice)
+    for title, lines in (
+        ("not carried over, or different here", list(lost)),
+        ("to know", list(advice)),
+        ("not valid yet", problems),
+    ):
+        if lines:
+            click.echo(f"{title}:", err=True)
+            for line in lines:
+                click.echo(f"  {line}", err=True)

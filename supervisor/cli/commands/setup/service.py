@@ -1,0 +1,266 @@
+"""``ringward service``: the daemon as a service of this host's init system."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.installing import check_combination, everything, init_system, wanted_of, warnings_of
+from supervisor.cli.paths import directories, files
+from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
+from supervisor.cli.suggesting import SuggestingGroup
+from supervisor.tools.service.detection import KINDS
+
+if TYPE_CHECKING:
+    from supervisor.tools.service.placing import Found
+    from supervisor.tools.service.plan import Command, Plan, Wanted
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_INIT = click.option("--init", "kind", type=click.Choice(KINDS), help="The init system; else the one that runs here.")
+_SCAN = click.option(
+    "--scan-dir",
+    metavar="DIR",
+    shell_complete=directories,
+    help="s6 and runit: where s6-svscan or runsvdir look for services.",
+)
+_ROOT = click.option(
+    "--root",
+    metavar="DIR",
+    shell_complete=directories,
+    default="/",
+    help="Everything below this directory, as for a package.",
+)
+_DRY = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+_FORCE = click.option("--force", is_flag=True, help="Also files that somebody has changed.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+
+
+def _common(function: F) -> F:
+    for option in (_JSON, _FORCE, _DRY, _ROOT, _SCAN, _INIT):
+        function = option(function)
+    return function
+
+
+@click.group("service", cls=SuggestingGroup, epilog="Example: ringward service install --now")
+def command() -> None:
+    """Install the daemon as a service of this host, or remove that.
+
+    For systemd, OpenRC, s6 and runit.
+    """
+
+
+@command.command("install", epilog="Example: ringward service install --config /etc/ringward/ringward.toml --now")
+@CONFIG
+@DATA
+@_common
+@click.option(
+    "--program", metavar="FILE", shell_complete=files, help="The program ringward; else the one that you call."
+)
+@click.option("--user", metavar="NAME", help="A user of its own; tasks can have no other then. Else root.")
+@click.option("--hardened", is_flag=True, help="systemd: take from daemon and tasks what most do not need.")
+@click.option("--now", is_flag=True, help="Enable and start it, too.")
+@pass_settings
+def install(
+    settings: Settings,
+    kind: str | None,
+    scan_dir: str | None,
+    root: str,
+    program: str | None,
+    user: str | None,
+    *,
+    hardened: bool,
+    dry_run: bool,
+    force: bool,
+    now: bool,
+    as_json: bool,
+) -> int:
+    """Write what the init system needs to start the daemon.
+
+    A configuration that says how to go on is written where there is none. What is there already is left alone, and
+    what somebody has changed is not replaced without --force. Who calls it again says --user and --hardened again.
+    """
+    from supervisor.tools.service.earlier import forgotten
+    from supervisor.tools.service.placing import Changed, below, look, write
+    from supervisor.tools.service.planning import plan
+
+    found_kind = init_system(kind)
+    check_combination(found_kind, root, user, hardened=hardened, now=now)
+    wanted = wanted_of(settings, found_kind, root, program, user, hardened=hardened)
+    planned = plan(found_kind, wanted, scan_dir)
+    try:
+        found = look(planned, root)
+        if options := forgotten(wanted, found, root):
+            first = "say that again, or begin with: ringward service uninstall"
+            raise Failure(f"it was installed with {' '.join(options)}; {first}")
+        if not dry_run:
+            write(found, force=force)
+        new_config = _configure(wanted, root, dry_run=dry_run)
+    except Changed as err:
+        shown = "\n".join(one.diff for one in err.files)
+        raise Failure(f"changed by somebody, and left alone (--force replaces it): {err}\n{shown}") from err
+    except OSError as err:
+        raise _cannot(err) from err
+    warnings = warnings_of(wanted)
+    report = {
+        "init": found_kind,
+        "program": wanted.program,
+        "config": wanted.config,
+        "configWritten": new_config,
+        "data": wanted.data,
+        "user": wanted.user or "root",
+        "files": [_file(one) for one in found],
+        "commands": [list(one) for one in planned.enable],
+        "warnings": warnings,
+    }
+    if as_json:
+        _print_json(report)
+    else:
+        _show_installed(found, below(root, wanted.config) if new_config else None, dry_run=dry_run)
+        for one in warnings:
+            click.echo(f"ringward: {one}", err=True)
+    if now and not dry_run:
+        _carry_out(planned.enable, quiet=as_json)
+    elif not as_json:
+        _show_commands("Then:", planned.enable)
+    if not as_json:
+        click.echo("ringward password shows the password for the dashboard, once it runs.")
+    return exit_codes.OK
+
+
+@command.command("uninstall", epilog="Example: ringward service uninstall --now")
+@_common
+@click.option("--now", is_flag=True, help="End and disable it first.")
+@pass_settings
+def uninstall(
+    _settings: Settings,
+    kind: str | None,
+    scan_dir: str | None,
+    root: str,
+    *,
+    dry_run: bool,
+    force: bool,
+    now: bool,
+    as_json: bool,
+) -> int:
+    """Remove what install has written. Configuration, data and users stay."""
+    from supervisor.tools.service.placing import Changed, look, remove
+
+    found_kind = init_system(kind)
+    check_combination(found_kind, root, None, hardened=False, now=now)
+    planned = everything(found_kind, scan_dir)
+    links = _links(planned, root)
+    if links and now and not dry_run:
+        _carry_out(planned.disable, quiet=as_json)
+    elif links and not dry_run:
+        commands = "\n".join(f"  {shlex.join(one)}" for one in planned.disable)
+        raise Failure(f"it is enabled ({links[0]}); use --now, or first:\n{commands}")
+    try:
+        gone = [one for one in look(planned, root) if one.state != "new"]
+        if not dry_run:
+            gone = remove(planned, root, gone, force=force)
+    except Changed as err:
+        raise Failure(f"changed by somebody, and left alone (--force removes it): {err}") from err
+    except OSError as err:
+        raise _cannot(err) from err
+    if as_json:
+        _print_json({"init": found_kind, "files": [one.place for one in gone]})
+    for one in () if as_json else gone:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {one.place}")
+    if gone and planned.forget and now and not dry_run:
+        _carry_out(planned.forget, quiet=as_json)
+    elif gone and planned.forget and not as_json:
+        _show_commands("Then:", planned.forget)
+    return exit_codes.OK
+
+
+@command.command("give-way", hidden=True)
+def give_way() -> None:
+    """Make room for the daemon in the cgroup of its unit; called by systemd after each end."""
+    from supervisor.host.cgroups import give_way as make_room
+
+    make_room()
+
+
+def _links(planned: "Plan", root: str) -> list[str]:
+    from glob import glob
+
+    from supervisor.tools.service.placing import below
+
+    return [path for pattern in planned.enabled for path in glob(below(root, pattern))]
+
+
+def _configure(wanted: "Wanted", root: str, *, dry_run: bool) -> bool:
+    """Write a configuration where there is none; returns whether there was none."""
+    from supervisor.tools.service import example
+    from supervisor.tools.service.placing import below, put
+    from supervisor.tools.service.plan import File
+
+    place = below(root, wanted.config)
+    if os.path.lexists(place):
+        return False
+    if not dry_run:
+        put(place, File(wanted.config, example.text(wanted.config, wanted.data), 0o600))
+    return True
+
+
+# What is done and told.
+
+
+def _cannot(err: OSError) -> Failure:
+    code = exit_codes.NOT_PERMITTED if isinstance(err, PermissionError) else exit_codes.REFUSED
+    return Failure(f"{err.filename}: {err.strerror or err}", code)
+
+
+def _file(one: "Found") -> dict[str, Any]:
+    return {"path": one.place, "mode": f"{one.file.mode:04o}", "state": one.state, "text": one.file.text}
+
+
+def _show_installed(found: "Sequence[Found]", new_config: str | None, *, dry_run: bool) -> None:
+    verb = {"new": "wrote", "same": "is there:", "older": "replaced", "changed": "replaced"}
+    for one in found:
+        if dry_run:
+            click.echo(f"--- {one.place} (mode {one.file.mode:04o}, {one.state})\n{one.file.text}")
+            continue
+        click.echo(f"{verb[one.state]} {one.place}")
+        if one.diff:
+            click.echo(one.diff)
+    if new_config is not None:
+        click.echo(f"{'would write' if dry_run else 'wrote'} {new_config}, without tasks: yours go there")
+
+
+def _show_commands(title: str, commands: "Sequence[Command]") -> None:
+    click.echo(title)
+    for one in commands:
+        click.echo(f"  {shlex.join(one)}")
+
+
+def _print_json(report: dict[str, Any]) -> None:
+    from supervisor.cli.tables import show_json
+
+    show_json(report)
+    sys.stdout.flush()
+
+
+def _carry_out(commands: "Sequence[Command]", *, quiet: bool) -> None:
+    """Run commands, one after the other.
+
+    Raises:
+        Failure: one does not succeed.
+    """
+    for one in commands:
+        if not quiet:
+            click.echo(f"+ {shlex.join(one)}")
+            sys.stdout.flush()
+        try:
+            done = subprocess.run(one, check=False, stdout=sys.stderr if quiet else None)
+        except OSError as err:
+            raise Failure(f"{one[0]}: {err.strerror or err}") from err
+        if done.returncode != 0:
+            raise Failure(f"{shlex.join(one)} ended with {done.returncode}")

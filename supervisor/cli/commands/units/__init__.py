@@ -1,0 +1,4 @@
+"""Commands about tasks and services.
+
+Only the command line imports this room, one module when its command is called.
+"""

@@ -1,0 +1,175 @@
+"""``ringward simulate``: what the schedules of a configuration come to, before any of it runs."""
+
+import os
+from collections.abc import Iterable
+from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.config.model import Config
+    from supervisor.tools.simulation.history import History
+
+_MAX_DAYS = 3660
+_SHOWN = 20
+_OUTCOMES = ("queued", "skipped", "queue_full", "terminates", "dst_skipped")
+
+
+@click.command("simulate", epilog="Example: ringward simulate --days 365 --duration 5m --duration backup=2h")
+@CONFIG
+@DATA
+@click.option("--days", type=click.IntRange(1, _MAX_DAYS), default=365, show_default=True, help="How many.")
+@click.option("--from", "first", metavar="DATE", help="The first day, such as 2026-10-01; else today.")
+@click.option(
+    "--duration",
+    "durations",
+    metavar="[TASK=]SPAN",
+    multiple=True,
+    help="How long runs take, of one task or of all others; else as long as they took on average. May be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@pass_settings
+def command(settings: Settings, days: int, first: str | None, durations: tuple[str, ...], as_json: bool) -> None:
+    """Show what the schedules come to: collisions, overlaps, the load of each hour, changes of the clocks.
+
+    It goes by the rules of the scheduler, and neither needs a daemon nor runs anything.
+    """
+    from supervisor.cli.tables import show_json
+    from supervisor.config.files.lookup import require_config
+    from supervisor.config.load import load
+    from supervisor.host.zones import zone_named
+    from supervisor.tools.simulation.report import MAX_TIMES, TooMuch, simulate
+
+    with config_errors():
+        config = load(require_config(settings.config, os.environ))
+    zone = zone_named(config.daemon.timezone)
+    start = _midnight(first, zone)
+    end = datetime.combine(start.date() + timedelta(days=days), time(), zone)
+    history = _history(config, settings.data)
+    chosen = _chosen(durations, config.tasks)
+    taken = {name: chosen.get(name, chosen.get("", history.durations_ms.get(name, 0))) for name in config.tasks}
+    try:
+        start_ms, end_ms = (round(one.timestamp() * 1000) for one in (start, end))
+        report = simulate(list(config.tasks.values()), start_ms, end_ms, zone, taken, history.marks_ms)
+    except TooMuch as err:
+        message = f"the schedules have more than {MAX_TIMES:,} times in {days} days: choose fewer --days"
+        raise Failure(message, exit_codes.USAGE) from err
+    found = report.to_dict()
+    if as_json:
+        show_json(found)
+    else:
+        _show(found)
+
+
+def _midnight(first: str | None, zone: ZoneInfo) -> datetime:
+    """The beginning of that day, or of today.
+
+    Raises:
+        Failure: it is no date, or none on which schedules can be played.
+    """
+    if first is None:
+        return datetime.combine(datetime.now(zone).date(), time(), zone)
+    try:
+        date = datetime.strptime(first, "%Y-%m-%d").date()  # noqa: DTZ007 - only its date is taken
+    except ValueError as err:
+        raise Failure(f"--from must be a date such as 2026-10-01, not {first}", exit_codes.USAGE) from err
+    if not 1971 <= date.year <= 2200:
+        raise Failure(f"--from must be a date from 1971 to 2200, not {first}", exit_codes.USAGE)
+    return datetime.combine(date, time(), zone)
+
+
+def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
+    """Milliseconds by task; those of all others at the empty name.
+
+    Raises:
+        Failure: one is no duration, or of an unknown task.
+    """
+    from supervisor.config.value_types.durations import parse_duration
+
+    found: dict[str, int] = {}
+    for text in durations:
+        name, _, span = text.rpartition("=")
+        if name and name not in tasks:
+            raise Failure(f"--duration {text}: the configuration has no task {name}", exit_codes.USAGE)
+        try:
+            found[name] = parse_duration(span)
+        except ValueError as err:
+            raise Failure(f'--duration {text}: {span} is no duration such as "90s"', exit_codes.USAGE) from err
+    return found
+
+
+def _history(config: "Config", data: str | None) -> "History":
+    from supervisor.config.files.lookup import data_dir
+    from supervisor.tools.simulation.history import History, NoHistory, read_history
+
+    try:
+        return read_history(config, data_dir(data, config.daemon.data_dir, os.environ))
+    except NoHistory as err:
+        click.echo(f"ringward: the history is left out: {err}", err=True)
+        return History()
+
+
+def _show(found: dict[str, Any]) -> None:
+    from supervisor.cli.tables import show_table, when
+    from supervisor.config.value_types.durations import format_duration
+
+    def title(text: str, shown: int = 0, total: int = 0) -> None:
+        """`text`, and how many of all follow."""
+        more = f" ({shown} of {total})" if shown < total else ""
+        click.echo(f"\n{text}{more}")
+
+    click.echo(f"{found['from']} to {found['to']}, {found['timezone']}")
+    title("Tasks")
+    show_table(
+        ("TASK", "TIMES", "TAKES", "QUEUED", "SKIPPED", "QUEUE FULL", "TERMINATES", "DST SKIPPED", "LONGEST WAIT"),
+        [
+            [
+                one["name"],
+                str(one["times"]),
+                format_duration(one["durationMs"]) if one["durationMs"] else "-",
+                *(str(one[outcome] or "-") for outcome in _OUTCOMES),
+                format_duration(one["longestWaitMs"]) if one["longestWaitMs"] else "-",
+            ]
+            for one in found["tasks"]
+        ],
+        gives_way=("TAKES", "DST SKIPPED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
+    )
+    collisions = found["collisions"]
+    title("Tasks that start at the same time", _SHOWN, len(collisions))
+    show_table(
+        ("TASKS", "OFTEN", "FIRST", "WHICH"),
+        [
+            [str(len(one["tasks"])), str(one["count"]), when(one["first"]), ", ".join(one["tasks"])]
+            for one in collisions[:_SHOWN]
+        ],
+        prose={"WHICH"},
+    )
+    title("Load by the hour of the day")
+    show_table(
+        ("HOUR", "STARTS", "MOST STARTS", "RUNNING"),
+        [
+            [f"{one['hour']:02}", f"{one['starts']:.1f}", str(one["mostStarts"]), f"{one['running']:.2f}"]
+            for one in found["hours"]
+        ],
+    )
+    changes = found["clockChanges"]
+    title("Changes of the clocks", _SHOWN, len(changes))
+    show_table(
+        ("DATE", "TASK", "TIME ZONE", "AT THE GAP'S END", "REPEATED", "DST SKIPPED"),
+        [
+            [
+                one["date"],
+                one["task"],
+                one["timezone"],
+                *(str(one[name] or "-") for name in ("movedToGapEnd", "repeated", "dst_skipped")),
+            ]
+            for one in changes[:_SHOWN]
+        ],
+        gives_way=("TIME ZONE", "REPEATED"),
+    )

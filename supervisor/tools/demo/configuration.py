@@ -1,0 +1,131 @@
+"""The configuration of the demonstration."""
+
+from supervisor.tools.demo.jobs import BACKUP, JOBS, Job
+
+_HEAD = """\
+# Written by ringward demo: a shop that does not exist.
+
+[daemon]
+data_dir = "data"
+
+[http]
+listen = ["127.0.0.1:7464"]
+
+[storage]
+min_free_space = "0b"
+compress_after = "10m"
+
+[defaults]
+keep_runs = 100000
+keep_refused = 100000
+keep_for = "800d"
+"""
+
+_BACKUP = r"""
+echo "dumping database shop"
+for table in customers orders order_items products prices stock; do
+    printf '  %-12s %7d rows\n' "$table" "$(( 1000 + 7919 * ${#table} ))"
+    sleep 0.4
+done
+printf '\033[32mok\033[0m  dump is complete and can be restored\n'
+echo "free on /var/backups: 212 GB"
+"""
+
+_JOB = r"""
+echo "{name}: started"
+for part in 1 2 3 4 5; do
+    echo "{name}: part $part of 5"
+    sleep 0.5
+done
+printf '\033[32m{name}: done\033[0m\n'
+"""
+
+_REST = r"""
+[tasks.encode-video]
+description = "Encodes the film of the week; draws a progress bar"
+group = "Website"
+run_on_start = true
+run = '''
+echo "film-2417.mov: 12480 frames"
+frame=0
+while [ $frame -lt 12480 ]; do
+    frame=$(( frame + 26 ))
+    done=$(( frame * 30 / 12480 ))
+    bar=$(printf '%*s' $done '' | tr ' ' '#')
+    printf '\rencoding  [%-30s] %3d %%  frame %d' "$bar" $(( frame * 100 / 12480 )) $frame
+    sleep 0.5
+done
+printf '\nwritten film-2417.mp4\n'
+'''
+
+[services.web]
+description = "The shop; prints a line for each request"
+group = "Services"
+run = '''
+trap 'echo "web: closing"; exit 0' TERM
+echo "web: listening on 127.0.0.1:8000"
+number=0
+while :; do
+    number=$(( number + 1 ))
+    case $(( number % 9 )) in
+        4) printf '\033[33mGET /basket 302\033[0m %d ms\n' $(( number % 40 + 8 )) ;;
+        7) printf '\033[31mGET /missing 404\033[0m %d ms\n' $(( number % 5 + 1 )) ;;
+        *) printf '\033[32mGET /product/%d 200\033[0m %d ms\n' $(( number * 37 % 991 )) $(( number * 7 % 60 + 3 )) ;;
+    esac
+    sleep 1 & wait $!
+done
+'''
+
+[services.worker]
+description = "Does jobs of the queue"
+group = "Services"
+instances = 3
+run = '''
+trap 'echo "worker $RINGWARD_INSTANCE: ends"; exit 0' TERM
+number=0
+while :; do
+    number=$(( number + 1 ))
+    echo "worker $RINGWARD_INSTANCE: job $(( number * 3 + RINGWARD_INSTANCE )) done in $(( number * 13 % 80 + 11 )) ms"
+    sleep 1 & wait $!
+done
+'''
+
+[services.cache]
+description = "Keeps pages in memory"
+group = "Services"
+run = '''
+trap 'exit 0' TERM
+echo "cache: 512 MB"
+while :; do
+    echo "cache: $(( $(date +%s) % 7 + 91 )) % of the requests were answered from memory"
+    sleep 5 & wait $!
+done
+'''
+
+[services.mailer]
+description = "Sends mail; its relay refuses, so it is given up"
+group = "Services"
+restart_delay = "100ms"
+restart_attempts = 3
+run = '''
+echo "mailer: connecting to relay.example.net:587"
+sleep 0.1
+printf '\033[31mmailer: 535 authentication failed\033[0m\n' >&2
+exit 1
+'''
+"""
+
+
+def text() -> str:
+    """The file."""
+    return _HEAD + "".join(map(_task, JOBS)) + _REST
+
+
+def _task(job: Job) -> str:
+    body = _BACKUP if job.name == BACKUP else _JOB.replace("{name}", job.name)
+    keys = [f'description = "{job.description}"', f'group = "{job.group}"', f'cron = "{job.cron}"', "catch_up = 0"]
+    if job.retries:
+        keys.append(f'retry_attempts = {job.retries}\nretry_delay = "2m"')
+    if job.timeout_s:
+        keys.append(f'timeout = "{job.timeout_s}s"')
+    return f"\n[tasks.{job.name}]\n" + "\n".join(keys) + f"\nrun = '''{body}'''\n"

@@ -1,0 +1,165 @@
+"""The runs of a year, made up: always the same for the same moment."""
+
+import math
+import random
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
+from supervisor.tools.demo.jobs import BACKUP, INDEX, JOBS, Job
+
+DAYS = 365
+LONG_LINES = 100_000
+"""Of the newest log of the search index."""
+_DAY_MS = 86_400_000
+_RETRY_MS = 120_000
+_NEVER_STARTED = ("missed", "skipped", "start_failed")
+_SIGTERM = 15
+_TUESDAY = 2
+_OUTAGE_DAYS = range(118, 121)
+"""How long ago the marketplaces could not be reached."""
+_ASLEEP_DAYS = range(203, 205)
+"""How long ago the host was switched off."""
+
+
+def disk_full_day(now: datetime) -> date:
+    """The Tuesday of the backup that failed: the last one before today."""
+    return now.date() - timedelta(days=(now.isoweekday() - _TUESDAY - 1) % 7 + 1)
+
+
+class History:
+    """Runs of tasks, and of services that were restarted now and then.
+
+    Args:
+        now_ms: the present, ms since the epoch; nothing is later.
+        zone: of the schedules.
+    """
+
+    def __init__(self, now_ms: int, zone: ZoneInfo) -> None:
+        self._now_ms = now_ms
+        self._now = datetime.fromtimestamp(now_ms / 1000, zone)
+        self._zone = zone
+        self._random = random.Random(2417)  # noqa: S311 - nothing secret
+        self._full = disk_full_day(self._now)
+
+    def runs(self) -> list[Run]:
+        """All that have ended, in the order of their creation; each id is that of its place in this order."""
+        made = [run for job in JOBS for run in self._of(job)]
+        made += self._of_services()
+        made.sort(key=lambda run: run.created_at)
+        long = max(at for at, run in enumerate(made) if run.task_name == INDEX and run.started_at)
+        made[long] = made[long]._replace(lines=LONG_LINES)
+        ids = {run.id: new_ulid(run.created_at) for run in made}
+        return [
+            run._replace(id=ids[run.id], retry_of_run_id=run.retry_of_run_id and ids[run.retry_of_run_id])
+            for run in made
+        ]
+
+    def _of(self, job: Job) -> Iterator[Run]:
+        today = self._now.date()
+        days = [today - timedelta(days=ago) for ago in range(DAYS, -1, -1)]
+        last = 0
+        instants = list(job.instants(days, self._zone, self._now_ms - 60_000))
+        for number, instant in enumerate(instants):
+            ago = (self._now_ms - instant) / _DAY_MS
+            day = datetime.fromtimestamp(instant / 1000, self._zone).date()
+            reason = self._reason(job, int(ago), day, last=number >= len(instants) - 2)
+            before = None
+            attempts = range(job.retries + 1)
+            for attempt in attempts:
+                # Most failures are over when it is tried again; a full disk is not.
+                if attempt and day != self._full and self._random.random() < 0.8:
+                    reason = "succeeded"
+                run = self._run(job, instant if attempt == 0 else last + _RETRY_MS, instant, attempt, reason, ago)
+                if run.ended_at is not None and run.ended_at >= self._now_ms:
+                    break
+                last = run.ended_at or run.created_at
+                yield run._replace(retry_of_run_id=before)
+                before = run.id
+                if reason not in ("failed", "timeout"):
+                    break
+
+    def _reason(self, job: Job, ago: int, day: date, *, last: bool) -> str:
+        if job.name == BACKUP and day == self._full:
+            return "failed"
+        if job.name == "sync-crm" and last:
+            return "failed"
+        if ago in _ASLEEP_DAYS:
+            return "missed"
+        if job.name == "import-orders" and ago in _OUTAGE_DAYS:
+            return "timeout" if self._random.random() < 0.3 else "failed"
+        dice = self._random.random()
+        if dice < job.failing:
+            return "timeout" if job.timeout_s and dice < job.failing / 3 else "failed"
+        if dice > 0.9985:
+            return self._random.choice(("skipped", "stopped", "crashed", "start_failed"))
+        # What was repaired a while ago failed more often before.
+        return "failed" if 60 < ago < 75 and self._random.random() < job.failing * 6 else "succeeded"
+
+    def _run(self, job: Job, created: int, instant: int, attempt: int, reason: str, ago: float) -> Run:
+        rnd = self._random
+        took = job.took_s * job.growth ** (-ago / DAYS) * math.exp(rnd.gauss(0, 0.13))
+        lines = max(3, int(job.lines * rnd.uniform(0.9, 1.1)))
+        code, signal = {"succeeded": (0, None), "failed": (1, None), "crashed": (-2, None)}.get(reason, (-1, None))
+        if reason == "failed":
+            took *= rnd.uniform(0.1, 0.9)
+        if reason in ("timeout", "stopped"):
+            took = float(job.timeout_s or 300) if reason == "timeout" else took * 0.4
+            code, signal = 128 + _SIGTERM, _SIGTERM
+        started = None if reason in _NEVER_STARTED else created + rnd.randrange(3, 40)
+        cpu_us = int(took * rnd.uniform(0.2, 0.7) * 1_000_000)
+        return Run(
+            id=f"{job.name} {instant} {attempt}",
+            task_name=job.name,
+            kind="task",
+            status="ended",
+            end_reason=reason,
+            exit_code=code,
+            instance_index=0,
+            retry_attempt=attempt,
+            retry_of_run_id=None,
+            triggered_by="cron",
+            created_at=created,
+            started_at=started,
+            ended_at=None if started is None else started + int(took * 1000),
+            scheduled_at=instant,
+            signal=signal,
+            requested_by="anna" if reason == "stopped" else None,
+            lines=0 if started is None else lines,
+            user_us=None if started is None else cpu_us,
+            system_us=None if started is None else cpu_us // 6,
+            max_rss_bytes=None if started is None else int(rnd.uniform(18, 240) * 1_048_576),
+            missed_count=1 if reason == "missed" else None,
+        )
+
+    def _of_services(self) -> Iterator[Run]:
+        """Each ran for some weeks, then was restarted, seldom because it failed; the last one ended just now."""
+        for name, instances in (("web", 1), ("worker", 3), ("cache", 1)):
+            for index in range(instances):
+                at = self._now_ms - DAYS * _DAY_MS
+                while at < self._now_ms - _DAY_MS:
+                    end = min(at + int(self._random.uniform(9, 31) * _DAY_MS), self._now_ms - 60_000)
+                    failed = self._random.random() < 0.1
+                    yield Run(
+                        id=f"{name} {index} {at}",
+                        task_name=name,
+                        kind="service",
+                        status="ended",
+                        end_reason="failed" if failed else "daemon_stopped",
+                        exit_code=1 if failed else 0,
+                        instance_index=index,
+                        retry_attempt=0,
+                        retry_of_run_id=None,
+                        triggered_by="service",
+                        created_at=at,
+                        started_at=at + 4,
+                        ended_at=end,
+                    )
+                    at = end + 2000
+
+
+def moment(ms: int) -> str:
+    """A time as logs have it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

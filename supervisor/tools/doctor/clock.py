@@ -1,0 +1,56 @@
+"""The host's clock, as the kernel sees it (adjtimex(2), which is only asked)."""
+
+import ctypes
+import time
+from datetime import UTC, datetime
+
+from supervisor.tools.doctor.finding import Finding
+
+WHAT = "clock"
+OLDEST = datetime(2026, 1, 1, tzinfo=UTC)
+"""Before this was written no clock can be right."""
+_STA_UNSYNC = 0x40
+_TIMEX_BYTES = 512
+"""More than struct timex has anywhere."""
+
+
+class _Timex(ctypes.Structure):
+    """The beginning of struct timex."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_char * _TIMEX_BYTES),
+    )
+
+
+def clock() -> Finding:
+    """Whether it shows a time that can be, and something keeps it right."""
+    return judged(time.time(), unsynchronised())
+
+
+def judged(now_s: float, free: bool | None) -> Finding:
+    """The finding of a clock that shows `now_s`; `free`: as of :func:`unsynchronised`."""
+    shown = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds")
+    if now_s < OLDEST.timestamp():
+        return Finding(WHAT, "fail", f"shows {shown}, which is past", "set it, and let NTP keep it right")
+    if free:
+        remedy = "run chrony, ntpd or systemd-timesyncd; in a virtual machine the host may do it"
+        return Finding(WHAT, "warn", f"shows {shown}; the kernel does not know that anything keeps it right", remedy)
+    return Finding(WHAT, "ok", f"shows {shown}" + ("" if free is None else ", and is kept right"))
+
+
+def unsynchronised() -> bool | None:
+    """Whether nothing keeps the clock right; None: the kernel does not tell."""
+    asked = _Timex()
+    try:
+        adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (OSError, AttributeError):
+        return None
+    if adjtimex(ctypes.byref(asked)) < 0:  # EPERM, ENOSYS: a filter of system calls
+        return None
+    return bool(asked.status & _STA_UNSYNC)

@@ -1,0 +1,112 @@
+"""What belongs to the daemon: its data directory, the disk below it, its database."""
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from logring.logfile.file_owner import FOR_READERS
+from supervisor.ipc.counted import counted
+from supervisor.tools.doctor.finding import Finding, size
+
+if TYPE_CHECKING:
+    from supervisor.config.model import Config
+
+_RESERVE_BYTES = 256 << 20
+_RESERVE_SHARE = 0.05
+_INODES = 1000
+_DATABASE_BYTES = 16 << 20
+"""Of the reserve file, which the database gives up when the disk is full."""
+_DATABASE = "ringward.db"
+_WRITABLE = "mount it writable, or name a directory elsewhere with data_dir"
+_SECRET = stat.S_IRWXG | stat.S_IRWXO
+
+
+def directory(path: str, readers: int | None = None) -> Finding:
+    """Whether the data directory can be written by the daemon alone, and read by these at most, who are a group."""
+    what = "data directory"
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        above = _existing(path)
+        if _is_read_only(above):
+            text = f"{path} cannot be made: {above} is on a file system that is mounted read-only"
+            return Finding(what, "fail", text, _WRITABLE)
+        return Finding(what, "ok", f"{path} is not there yet; the first start makes it")
+    except OSError as err:
+        return Finding(what, "fail", f"{path}: {err.strerror}", "run this as the daemon's user, or as root")
+    mode = stat.S_IMODE(status.st_mode)
+    if _is_read_only(path):
+        return Finding(what, "fail", f"{path} is on a file system that is mounted read-only", _WRITABLE)
+    if not stat.S_ISDIR(status.st_mode):
+        return Finding(what, "fail", f"{path} is no directory", "name another one with data_dir")
+    if not os.access(path, os.W_OK | os.X_OK):
+        text = f"{path} belongs to user {status.st_uid} and cannot be written by user {os.geteuid()}"
+        return Finding(what, "fail", text, "run this as the daemon's user, or as root; else chown it")
+    if mode & stat.S_IWOTH:
+        return Finding(what, "fail", f"{path} is writable by everybody (mode {mode:04o})", _remedy(path, mode))
+    if mode & _SECRET and (mode, status.st_gid) != (FOR_READERS, readers):
+        return Finding(what, "warn", f"others may enter {path} (mode {mode:04o})", f"chmod 700 {path}")
+    return Finding(what, "ok", f"{path}, mode {mode:04o}")
+
+
+def _existing(path: str) -> str:
+    """The nearest directory above a path that exists; the path itself if it does."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_read_only(path: str) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def _remedy(path: str, mode: int) -> str:
+    return "name a directory of its own with data_dir" if mode & stat.S_ISVTX else f"chmod 700 {path}"
+
+
+def disk(path: str, min_free_bytes: int | None) -> Finding:
+    """Whether logs may still grow; `min_free_bytes` as the configuration has it."""
+    what = "disk"
+    kept = os.path.exists(os.path.join(path, "reserve"))
+    path = _existing(path)
+    found = os.statvfs(path)
+    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    needed = min(_RESERVE_BYTES, int(total * _RESERVE_SHARE)) if min_free_bytes is None else min_free_bytes
+    text = f"{size(free)} of {size(total)} are free"
+    if found.f_files and found.f_favail < _INODES:
+        return Finding(what, "fail", f"{text}, but only {found.f_favail} inodes", "remove files there")
+    if free < _DATABASE_BYTES and not kept:
+        return Finding(what, "fail", f"{text}: too little for the database", "free some, or use another disk")
+    if free < needed:
+        remedy = "free some, or lower keep_for, max_log_bytes or min_free_space"
+        return Finding(what, "fail", f"{text}; below {size(needed)} logs do not grow", remedy)
+    if free < 2 * needed:
+        return Finding(what, "warn", f"{text}; below {size(needed)} logs do not grow", "free some soon")
+    return Finding(what, "ok", text)
+
+
+def database(config: "Config", data_dir: str) -> Finding:
+    """Whether the database can be read and is sound; it is only read, also while the daemon runs."""
+    from store.database import check_writable, open_reader
+    from store.errors import StoreError
+
+    what = "database"
+    server = config.storage.database
+    path = os.path.join(data_dir, _DATABASE)
+    if server is None and _is_read_only(_existing(path)):
+        return Finding(what, "warn", f"{path} cannot be checked on a read-only file system", _WRITABLE)
+    if server is None and not os.path.exists(path):
+        return Finding(what, "ok", "is not there yet; the first start makes it")
+    try:
+        reader = open_reader(path if server is None else server.url, limit_s=None)
+        try:
+            check_writable(reader)
+            wrong = [] if server is not None else [row[0] for row in reader.rows("PRAGMA quick_check(3)")]
+            runs = reader.rows("SELECT count(*) FROM runs")[0][0]
+        finally:
+            reader.close()
+    except (StoreError, ImportError) as err:  # no driver for that server
+        return Finding(what, "fail", str(err), "restore a backup of the data directory, or see the daemon's log")
+    if wrong not in ([], ["ok"]):
+        return Finding(what, "fail", f"{path} is damaged: {'; '.join(wrong)}", "stop the daemon and restore a backup")
+    return Finding(what, "ok", f"sound, {counted(runs, 'run')}")

@@ -1,0 +1,87 @@
+"""What the host gives: cgroups, shared memory, descriptors."""
+
+import os
+import resource
+from collections.abc import Iterable, Mapping
+
+from supervisor.tools.doctor.finding import Finding, size
+
+_CONTROLLERS = ("memory", "cpu", "io")
+_NOT_APPLIED = "limits.memory and limits.cpu are not applied"
+_MIN_NOFILE = 4096
+_MIN_SHARED_BYTES = 64 << 20
+_OWN_CGROUP = "/proc/self/cgroup"
+
+
+def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
+    """Whether runs can have cgroups of their own, with which controllers.
+
+    Args:
+        types: of the file system at each mount point.
+        own: the file that names our cgroups.
+    """
+    what = "cgroups"
+    mount = next((place for place, kind in types.items() if kind == "cgroup2"), None)
+    if mount is None:
+        text = f"cgroup version 2 is not mounted: {_NOT_APPLIED}"
+        return Finding(what, "warn", text, "boot with cgroup version 2, or pass it into the container")
+    with open(own, encoding="ascii", errors="replace") as file:
+        path = next((line[3:].strip() for line in file if line.startswith("0::")), "/")
+    directory = mount + path.rstrip("/")
+    try:
+        with open(f"{directory}/cgroup.controllers", encoding="ascii") as file:
+            controllers = set(file.read().split())
+    except OSError as err:
+        return Finding(what, "warn", f"{directory}: {err.strerror}", "run it where its own cgroup can be seen")
+    if not os.access(directory, os.W_OK):
+        remedy = "run it as root, or under systemd with Delegate=yes"
+        return Finding(what, "warn", f"version 2, but {directory} is not writable: {_NOT_APPLIED}", remedy)
+    missing = [name for name in _CONTROLLERS if name not in controllers]
+    if missing:
+        text = f"version 2 in {directory}, without {', '.join(missing)}"
+        lost = [f"limits.{name}" for name in missing if name in ("memory", "cpu")]
+        if lost:
+            text += f": {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} not applied"
+        return Finding(what, "warn", text, "enable them in the cgroups above (cgroup.subtree_control)")
+    return Finding(what, "ok", f"version 2 in {directory}, with {', '.join(_CONTROLLERS)}")
+
+
+def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
+    """Whether there is room on tmpfs for the rings.
+
+    Args:
+        places: directories in which the runtime directory may be, the best first.
+        types: of the file system at each mount point.
+    """
+    from supervisor.host.shared_memory import type_of
+
+    what = "shared memory"
+    for place in places:
+        there = _nearest(place)
+        if type_of(there, types) != "tmpfs" or not os.access(there, os.W_OK):
+            continue
+        found = os.statvfs(there)
+        free = found.f_bavail * found.f_frsize
+        if free < _MIN_SHARED_BYTES:
+            text = f"{place}: {size(free)} are free; a run that prints needs up to 0.6 MB"
+            return Finding(what, "warn", text, "mount a larger tmpfs there (in a container: --shm-size)")
+        return Finding(what, "ok", f"{place}: {size(free)} are free")
+    remedy = "mount a tmpfs at /run or /dev/shm, or set XDG_RUNTIME_DIR"
+    return Finding(what, "fail", "there is no writable directory on tmpfs for rings", remedy)
+
+
+def descriptors() -> Finding:
+    """How many descriptors the daemon may have."""
+    what = "descriptors"
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < _MIN_NOFILE:
+        remedy = "raise it: LimitNOFILE= of the unit, or ulimit -Hn"
+        return Finding(what, "warn", f"at most {hard}; each running run needs about 5", remedy)
+    return Finding(what, "ok", "without a limit" if hard == resource.RLIM_INFINITY else f"at most {hard}")
+
+
+def _nearest(path: str) -> str:
+    """The path, or what of it is there."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path

@@ -1,0 +1,378 @@
+"""Compose files: each service becomes one that the docker launcher starts."""
+
+import functools
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from supervisor.config.value_types.durations import parse_duration
+from supervisor.config.value_types.launchers import PLACEHOLDER
+from supervisor.tools.importers import docker_options, ofelia
+from supervisor.tools.importers.compose_file import content
+from supervisor.tools.importers.docker_options import Project, pairs, text
+from supervisor.tools.importers.outcome import Outcome, Unreadable
+from supervisor.tools.importers.unit_values import FOR_EVER
+
+_LABEL = "ringward.compose"
+_NETWORKS_TASK = "networks"
+_OF_THE_CLIENT = re.compile(r"PATH|HOME|(?:DOCKER|LD|RINGWARD)_.*")
+"""Variables that would change what the docker client does, and go to the container alone."""
+_MAX_INSTANCES = 64
+_RETRIES = 3
+"""A task does not wait for the networks, nor for the services that it needs."""
+_STOP, _INTERVAL = "10s", "30s"
+"""What holds for services and their health checks unless they say otherwise."""
+_START = (
+    *("{client}", "run", "--rm", "--name=ringward-{run_id}", "--label=ringward.run={run_id}", "--env={env_name}"),
+    *("{options}", "{command}"),
+)
+"""The preset's own, without the image: that stands in ``run`` of what has no command."""
+_CONDITIONS = {"service_started": "started", "service_healthy": "ready", "service_completed_successfully": "succeeded"}
+# fmt: off
+_LOOKED_AT = frozenset({
+    "image", "build", "command", "entrypoint", "environment", "env_file", "restart", "depends_on", "healthcheck",
+    "labels", "networks", "network_mode", "container_name", "stop_grace_period", "scale", "deploy", "profiles",
+    "expose", "secrets", "configs", "stdin_open", "attach", *docker_options.HANDLED, *docker_options.SPECIAL,
+})
+_TOP_LEVEL = frozenset({"services", "version", "name", "volumes", "networks", "secrets", "configs"})
+# fmt: on
+
+Service = Mapping[str, Any]
+
+
+def read(path: str, source: str, outcome: Outcome) -> None:
+    """Add the services of a compose file.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    found = content(path, source, outcome)
+    directory = os.path.dirname(os.path.abspath(path))
+    wanted = str(found.get("name") or os.environ.get("COMPOSE_PROJECT_NAME") or os.path.basename(directory))
+    name = re.sub(r"[^a-z0-9_-]", "", wanted.lower()).lstrip("_-") or "project"
+    project = Project(name, directory, found.get("volumes") or {}, found.get("networks") or {})
+    for key in found:
+        if key not in _TOP_LEVEL and not key.startswith("x-"):
+            resolved = ": import what docker compose config prints" if key == "include" else ""
+            outcome.note(f"{path} {key}", f"is not carried over{resolved}")
+    for volume, said in project.volumes.items():
+        if set(said or {}) - {"name", "external", "labels"}:
+            place = f"{path} volumes.{volume}"
+            outcome.note(place, f"{said} is not carried over: make the volume with docker volume create")
+    outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
+    try:
+        _File(path, found, project, outcome).add()
+    except (TypeError, AttributeError) as err:
+        raise Unreadable(f"{path}: is no compose file: {err}") from err
+
+
+class _File:
+    """One compose file."""
+
+    def __init__(self, path: str, found: Mapping[str, Any], project: Project, outcome: Outcome) -> None:
+        self._path = path
+        self._found = found
+        self._project = project
+        self._outcome = outcome
+        self._services: Mapping[str, Service] = {
+            name: service or {} for name, service in found["services"].items() if isinstance(service or {}, Mapping)
+        }
+        for name in found["services"].keys() - self._services.keys():
+            outcome.note(self._place(name), f"is not carried over, for it is no table: {found['services'][name]}")
+        self._networks: list[str] = []
+        """Those that docker compose would make, as docker knows them."""
+        self._once = {
+            name
+            for service in self._services.values()
+            for name, condition in _dependencies(service)
+            if condition == "service_completed_successfully"
+        }
+        """Services that end: tasks here."""
+
+    def add(self) -> None:
+        """Add all that it has."""
+        carried = {name: service for name, service in self._services.items() if not _is_ofelia(service)}
+        self._collect_networks(carried)
+        names = {name: self._free(name) for name in carried}
+        for name, service in carried.items():
+            try:
+                self._add(name, service, names)
+            except (ValueError, TypeError, AttributeError) as err:
+                self._outcome.note(self._place(name), f"is not carried over: {err}: {dict(service)}")
+        for name, service in self._services.items():
+            if _is_ofelia(service):
+                self._outcome.advise(self._place(name), "is not needed: its jobs are tasks here")
+            for job in ofelia.jobs(pairs(service.get("labels"))):
+                ofelia.add(job, functools.partial(self._container, name), self._place(name), self._outcome)
+
+    def _place(self, name: str) -> str:
+        return f"{self._path} services.{name}"
+
+    def _free(self, name: str) -> str:
+        """Return the name of a service here; the task that makes networks has one, too."""
+        return name if name != self._networks_task() else f"{name}-2"
+
+    def _networks_task(self) -> str:
+        return f"{self._project.name}-{_NETWORKS_TASK}"
+
+    def _collect_networks(self, carried: Mapping[str, Service]) -> None:
+        for service in carried.values():
+            for name in _networks(service):
+                said = self._project.networks.get(name) or {}
+                known = self._project.network(name)
+                if not said.get("external") and known not in self._networks:
+                    self._networks.append(known)
+                    if set(said) - {"name", "external", "labels", "driver"} or said.get("driver", "bridge") != "bridge":
+                        self._outcome.note(
+                            f"{self._path} networks.{name}", f"{said}: the network is made without these"
+                        )
+        if self._networks:
+            commands = [
+                f"docker network inspect {name} >/dev/null 2>&1 || docker network create {name}"
+                for name in map(shlex.quote, self._networks)
+            ]
+            keys = {"run": "\n".join(commands), "description": "Makes the networks of the containers"}
+            self._outcome.add("tasks", self._networks_task(), keys, f"{self._path} networks")
+
+    def _container(self, own: str, said: str | None) -> str:
+        """Return the words of a shell for a container, by the name of its service or its own."""
+        wanted = said or own
+        for name, service in self._services.items():
+            if wanted in (name, service.get("container_name")):
+                label = f"{_LABEL}={self._project.name}.{name}"
+                return f'"$(docker ps --quiet --filter={shlex.quote(f"label={label}")} | head -n 1)"'
+        return shlex.quote(wanted)
+
+    def _add(self, name: str, service: Service, names: Mapping[str, str]) -> None:
+        place, outcome = self._place(name), self._outcome
+        is_task = name in self._once
+        image = self._image(name, service, place)
+        command = self._command(service)
+        options = [f"--label={_LABEL}={self._project.name}.{name}", *self._network_options(name, service, place)]
+        options += docker_options.options(service, self._project, place, outcome)
+        options += self._labels(service)
+        options += self._files(service, place)
+        options += self._deployed(service, place)
+        entrypoint = _words(service.get("entrypoint"))
+        if entrypoint:
+            options.append(f"--entrypoint={entrypoint[0]}")
+            command = [*entrypoint[1:], *command]
+        keys: dict[str, Any] = {"run": command or [image]}
+        variables = self._variables(service, place)
+        options += [f"--env={one}={value}" for one, value in variables.items() if _OF_THE_CLIENT.fullmatch(one)]
+        keys["env"] = {one: value for one, value in variables.items() if not _OF_THE_CLIENT.fullmatch(one)}
+        keys["env_file"] = self._env_files(service, place)
+        keys["graceful_stop"] = text(service.get("stop_grace_period") or _STOP)
+        parse_duration(keys["graceful_stop"])
+        outcome.stops_within(place, keys["graceful_stop"], said="stop_grace_period" in service)
+        if service.get("stdin_open") is True:
+            options.append("--interactive")
+            keys["stdin"] = "open"
+        if is_task:
+            keys["retry_attempts"] = _RETRIES
+            self._as_task(service, place)
+        else:
+            keys |= self._restarts(service, place)
+            keys |= self._supervision(service, names, place)
+            keys["instances"] = self._instances(service, place)
+            if service.get("profiles"):
+                keys["autostart"] = False
+                outcome.advise(place, f"profiles = {service['profiles']}: starts when somebody starts it")
+        for key, value in service.items():
+            if key not in _LOOKED_AT and not key.startswith("x-"):
+                resolved = ": import what docker compose config prints" if key == "extends" else ""
+                outcome.note(place, f"{key} = {value} is not carried over{resolved}")
+        launcher: dict[str, Any] = {"preset": "docker", "image": image, "options": self._plain(options, place)}
+        if not command:
+            launcher["start"] = list(_START)
+        added = outcome.add(
+            "launchers", f"docker-{name}", launcher, f"{place}: how its container is started", f"{place} launcher"
+        )
+        keys["launcher"] = added.name
+        outcome.add("tasks" if is_task else "services", names[name], keys, place)
+
+    def _plain(self, options: list[str], place: str) -> list[str]:
+        """Return the options without those in which a launcher would find a placeholder."""
+        for option in options:
+            if PLACEHOLDER.search(option):
+                self._outcome.note(place, f"{option} is not carried over: a launcher takes names in braces for its own")
+        return [option for option in options if not PLACEHOLDER.search(option)]
+
+    def _image(self, name: str, service: Service, place: str) -> str:
+        image = service.get("image") or f"{self._project.name}-{name}"
+        if "build" in service:
+            self._outcome.note(place, f"build is not carried over: make the image {image} with docker compose build")
+        elif "image" not in service:
+            raise ValueError("it has no image")
+        return str(image)
+
+    @staticmethod
+    def _command(service: Service) -> list[str]:
+        return _words(service.get("command"))
+
+    def _network_options(self, name: str, service: Service, place: str) -> list[str]:
+        mode = service.get("network_mode")
+        if mode:
+            if str(mode).startswith(("service:", "container:")):
+                self._outcome.note(place, f"network_mode = {mode} is not carried over")
+                return []
+            return [f"--network={mode}"]
+        found = []
+        for network, said in _networks(service).items():
+            aliases = [name, *([str(service["container_name"])] if service.get("container_name") else [])]
+            aliases += (said or {}).get("aliases") or []
+            parts = [f"name={self._project.network(network)}", *(f"alias={one}" for one in aliases)]
+            if address := (said or {}).get("ipv4_address"):
+                parts.append(f"ip={address}")
+            found.append(f"--network={','.join(parts)}")
+            for key in set(said or {}) - {"aliases", "ipv4_address"}:
+                self._outcome.note(place, f"networks.{network}.{key} is not carried over")
+        if service.get("container_name"):
+            named = (
+                f"container_name = {service['container_name']}: the container is named ringward- and the id of the run"
+            )
+            self._outcome.note(place, f"{named}; other containers find it under that name, docker does not")
+        return found
+
+    @staticmethod
+    def _labels(service: Service) -> list[str]:
+        labels = pairs(service.get("labels"))
+        return [f"--label={one}={value or ''}" for one, value in labels.items() if not one.startswith(ofelia.PREFIX)]
+
+    def _files(self, service: Service, place: str) -> Iterator[str]:
+        """Yield options that mount secrets and configs of files."""
+        for kind, directory in (("secrets", "/run/secrets/"), ("configs", "/")):
+            for one in service.get(kind) or []:
+                source = one.get("source") if isinstance(one, Mapping) else one
+                said = (self._found.get(kind) or {}).get(source) or {}
+                target = (one.get("target") if isinstance(one, Mapping) else None) or source
+                if not isinstance(said, Mapping) or "file" not in said:
+                    self._outcome.note(place, f"{kind}: {source} is not carried over, for it is no file")
+                    continue
+                target = target if str(target).startswith("/") else f"{directory}{target}"
+                yield f"--volume={self._project.path(said['file'])}:{target}:ro"
+
+    def _deployed(self, service: Service, place: str) -> Iterator[str]:
+        """Yield options for what ``deploy`` says."""
+        deploy = service.get("deploy") or {}
+        limits = (deploy.get("resources") or {}).get("limits") or {}
+        for key, option in (("memory", "memory"), ("cpus", "cpus"), ("pids", "pids-limit")):
+            if key in limits:
+                yield f"--{option}={limits[key]}"
+        for key in deploy:
+            if key not in ("replicas", "resources") or (key == "resources" and set(deploy[key]) - {"limits"}):
+                self._outcome.note(place, f"deploy.{key} = {deploy[key]} is not carried over")
+
+    def _variables(self, service: Service, place: str) -> dict[str, str]:
+        found = {}
+        for name, value in pairs(service.get("environment")).items():
+            if value is None and name not in os.environ:
+                self._outcome.note(place, f"environment: {name} has no value here, so it is left out")
+            else:
+                found[name] = os.environ[name] if value is None else value
+        return found
+
+    def _env_files(self, service: Service, place: str) -> list[str]:
+        said = service.get("env_file") or []
+        found = []
+        for one in said if isinstance(said, list) else [said]:
+            path = self._project.path(str(one["path"] if isinstance(one, Mapping) else one))
+            if os.path.exists(path):
+                found.append(path)
+            elif not (isinstance(one, Mapping) and one.get("required") is False):
+                self._outcome.note(place, f"env_file: there is no {path}, so it is left out")
+        return found
+
+    def _as_task(self, service: Service, place: str) -> None:
+        self._outcome.advise(
+            place, f"is a task: others wait until it has succeeded, and it is tried {_RETRIES} times more"
+        )
+        if service.get("restart") not in (None, False, "no"):
+            self._outcome.note(place, f"restart = {service['restart']} is not carried over: say retry_attempts")
+        for name, _ in _dependencies(service):
+            self._outcome.note(place, f"depends_on {name} is not carried over: a task waits for nothing")
+        if service.get("healthcheck"):
+            self._outcome.note(place, "healthcheck is not carried over")
+
+    def _restarts(self, service: Service, place: str) -> dict[str, Any]:
+        said = service.get("restart")
+        policy, _, count = text(said or "no").partition(":")
+        if policy in ("no", "false"):
+            return {"restart": "never"}
+        if policy not in ("always", "unless-stopped", "on-failure"):
+            self._outcome.note(place, f"restart = {said} is not carried over")
+            return {"restart": "never"}
+        # As docker does: from 100 ms on, doubled up to a minute, and for ever unless a number says otherwise.
+        keys: dict[str, Any] = {"restart": "on_failure" if policy == "on-failure" else "always"}
+        keys |= {"restart_delay": "100ms", "restart_max_delay": "60s"}
+        return keys | {"restart_attempts": int(count) if count else "unlimited"}
+
+    def _supervision(self, service: Service, names: Mapping[str, str], place: str) -> dict[str, Any]:
+        """Return the keys for what it waits for, and for its health check."""
+        waits: list[dict[str, str]] = []
+        if self._networks and not service.get("network_mode"):
+            waits.append({"name": self._networks_task(), "until": "succeeded"})
+        for name, condition in _dependencies(service):
+            if name not in names or condition not in _CONDITIONS:
+                self._outcome.note(place, f"depends_on {name} ({condition}) is not carried over")
+                continue
+            until = "succeeded" if name in self._once else _CONDITIONS[condition]
+            waits.append({"name": names[name], "until": until})
+        if isinstance(service.get("depends_on"), Mapping):
+            for name, one in service["depends_on"].items():
+                for key in set(one or {}) - {"condition"}:
+                    self._outcome.note(place, f"depends_on.{name}.{key} is not carried over")
+        return {"depends_on": waits, "ready": self._ready(service.get("healthcheck") or {}, place)}
+
+    def _ready(self, check: Mapping[str, Any], place: str) -> dict[str, Any] | None:
+        test = check.get("test")
+        if check.get("disable") is True or test in (None, ["NONE"], "NONE"):
+            if check and test is None and check.get("disable") is not True:
+                self._outcome.note(place, "healthcheck of the image is not carried over: say ready")
+            return None
+        words = ["CMD-SHELL", test] if isinstance(test, str) else [text(word) for word in test]
+        argv = ["/bin/sh", "-c", words[1]] if words[0] == "CMD-SHELL" else words[1:]
+        if parse_duration(text(check.get("timeout") or _INTERVAL)) > parse_duration("5s") and "timeout" in check:
+            self._outcome.note(place, f"healthcheck.timeout = {check['timeout']}: each attempt has 5s here")
+        every = text(check.get("start_interval") or check.get("interval") or _INTERVAL)
+        parse_duration(every)
+        # What is not healthy yet is not stopped there either.
+        run = f'docker exec "ringward-$RINGWARD_RUN_ID" {shlex.join(argv)}'
+        return {"exec": run, "every": every, "timeout": FOR_EVER}
+
+    def _instances(self, service: Service, place: str) -> int | None:
+        deploy = service.get("deploy") or {}
+        said = int(text(deploy.get("replicas", service.get("scale", 1))))
+        if said < 1:
+            self._outcome.note(place, f"replicas = {said}: one here; say autostart = false if it is not to start")
+        if said > _MAX_INSTANCES:
+            self._outcome.note(place, f"replicas = {said}: {_MAX_INSTANCES} here")
+        return min(said, _MAX_INSTANCES) if said > 1 else None
+
+
+def _is_ofelia(service: Service) -> bool:
+    return "/ofelia" in str(service.get("image") or "")
+
+
+def _words(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [text(word) for word in value] if isinstance(value, list) else shlex.split(text(value))
+
+
+def _networks(service: Service) -> dict[str, Any]:
+    """Return the networks of a service, with what it says of each."""
+    if service.get("network_mode"):
+        return {}
+    said = service.get("networks") or ["default"]
+    return dict(said) if isinstance(said, Mapping) else {str(name): None for name in said}
+
+
+def _dependencies(service: Service) -> Iterator[tuple[str, str]]:
+    """Yield the services that one depends on, and under which condition."""
+    said = service.get("depends_on") or []
+    for name in said:
+        one = said[name] if isinstance(said, Mapping) else None
+        yield str(name), str((one or {}).get("condition") or "service_started")

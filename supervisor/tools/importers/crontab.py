@@ -1,0 +1,225 @@
+"""Crontabs: of users, and of the system (``/etc/crontab``, ``/etc/cron.d``), which have a column for the user."""
+
+import os
+import pwd
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.host.zones import is_zone
+from supervisor.schedule.cron import validate
+from supervisor.tools.importers.job_names import name_of
+from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.shell_commands import as_run
+
+_SYSTEM = ("/etc/crontab", "/etc/cron.d/")
+_VARIABLE = re.compile(r"""("?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=\s*(.*)""")
+_PERCENT = re.compile(r"(?<!\\)%")
+_FIELDS = 5
+_FIELD = re.compile(r"(?=.*[\d*])[\d*,/?~-]+")
+"""What looks like one more field of a schedule."""
+_OPTIONS = re.compile(r"-[a-zA-Z]+")
+_HEADING = re.compile(
+    r"m\s+h\s+dom|\(0\s*-\s*\d|^[|.*`'+=~-]|Edit this file|For more information|user-name", re.IGNORECASE
+)
+"""Comments that explain the columns, and lines drawn of characters."""
+_USERS = frozenset({"root", "www-data", "nobody", "daemon", "postgres", "mysql", "nginx", "apache", "ubuntu", "debian"})
+"""Users that crontabs of other hosts name."""
+_INPUT = "RINGWARD_INPUT"
+_PATH = "/usr/bin:/bin"
+_SHELL = "/bin/sh"
+_ENVIRONMENT = (
+    f"cron starts these in the home of their user with few variables (PATH={_PATH});"
+    " here they have those of the daemon: give each of them user, working_dir and env_base where that matters"
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One job, in parts."""
+
+    place: str
+    text: str
+    schedule: str
+    user: str | None
+    command: str
+
+
+def is_system(path: str, text: str = "") -> bool:
+    """Whether a file has the column for the user: by where it is, or because each of its jobs begins with a user."""
+    if os.path.abspath(path).startswith(_SYSTEM):
+        return True
+    commands = [line.command for _, line in _lines(path, text, system=False) if line is not None]
+    words = [command.split() for command in commands]
+    return bool(words) and all(len(one) > 1 and _is_user(one[0]) for one in words)
+
+
+def _is_user(word: str) -> bool:
+    """Whether a word is the name of a user rather than of a program."""
+    try:
+        return word in _USERS or (pwd.getpwnam(word) is not None and shutil.which(word) is None)
+    except KeyError:
+        return False
+
+
+def read(path: str, text: str, outcome: Outcome, *, system: bool) -> None:
+    """Add the jobs of a crontab.
+
+    Args:
+        path: of the file, for messages.
+        text: its content.
+        outcome: what they are added to.
+        system: its lines have a column for the user.
+    """
+    variables: dict[str, str] = {}
+    comment = ""
+    for number, (line, job) in enumerate(_lines(path, text, system=system), 1):
+        if not line or line.startswith("#"):
+            comment = _description(line)
+        elif job is not None:
+            _job(job, comment, variables, outcome)
+            comment = ""
+        elif found := _VARIABLE.fullmatch(line):
+            variables[found[2]] = _unquoted(found[3])
+            if found[2] == "MAILTO" and variables["MAILTO"]:
+                mail = f"mail to {variables['MAILTO']}: make a notifier, and name it in notify_on_failure"
+                outcome.note(f"{path}:{number}", mail)
+        else:
+            outcome.note(f"{path}:{number}", f"is no line of a crontab{' with a user' if system else ''}: {line}")
+
+
+def _lines(path: str, text: str, *, system: bool) -> Iterator[tuple[str, _Line | None]]:
+    """Yield each line, and the job on it."""
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        yield line, None if line.startswith("#") else _parsed(line, f"{path}:{number}", system=system)
+
+
+def _parsed(line: str, place: str, *, system: bool) -> _Line | None:
+    """Return the job on a line; None: there is none."""
+    if not line or _VARIABLE.fullmatch(line):
+        return None
+    columns = 1 if line.startswith("@") else _FIELDS
+    parts = line.split(None, columns + system)
+    if len(parts) <= columns + system:
+        return None
+    schedule = " ".join(parts[:columns]).removeprefix("-")  # cronie's mark for a job that syslog need not hear of
+    return _Line(place, line, schedule, parts[columns] if system else None, parts[-1])
+
+
+def _description(comment: str) -> str:
+    """Return a comment as the description of the job below it; a job or variable that is commented out is none."""
+    text = comment.strip("# \t")
+    job = _parsed(text, "", system=False)
+    is_job = job is not None and (job.schedule == "@reboot" or validate(job.schedule) is None)
+    if is_job or _VARIABLE.fullmatch(text) or _HEADING.search(text) or not re.search("[^\\W\\d_]", text):
+        return ""
+    return text
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome) -> None:
+    place = line.place
+    keys: dict[str, Any] = {"description": comment or None}
+    if wrong := _wrong(line):
+        _leave_out(line, outcome, wrong)
+        return
+    command = line.command
+    while (first := command.partition(" ")[0]) and _OPTIONS.fullmatch(first):
+        if not set(first[1:]) <= set("nqs"):
+            _leave_out(line, outcome, f"the job has an option that is not known here: {first}")
+            return
+        if "s" in first:
+            keys["on_overlap"] = "skip"
+        command = command.partition(" ")[2].lstrip()
+    if not command:
+        _leave_out(line, outcome, "it has no command")
+        return
+    if line.schedule == "@reboot":
+        keys["run_on_start"] = "boot"
+    else:
+        keys["cron"] = line.schedule
+    shell = variables.get("SHELL") or _SHELL
+    text, given = _split(command)
+    run = as_run(text, shell, input_text=given)
+    keys["run"] = run.run
+    keys["leftovers"] = "leave"  # as cron does with what goes on in the background
+    for remark in run.advice:
+        outcome.advise(place, remark)
+    _environment(variables, place, keys, outcome)
+    if isinstance(run.run, list):
+        keys["shell"] = None
+    if line.user is not None:
+        _as_user(line.user, place, keys, outcome)
+    else:
+        outcome.advise(place.rpartition(":")[0], _ENVIRONMENT)
+        if _is_user(first := command.split()[0]) and len(command.split()) > 1:
+            outcome.note(
+                place, f"{first} is a user: say --system where the lines of the file have a column for the user"
+            )
+    outcome.add("tasks", name_of(command), keys, f"{place}: {line.text}", place)
+
+
+def _leave_out(line: _Line, outcome: Outcome, why: str) -> None:
+    outcome.note(line.place, f"the job is not carried over: {why}: {line.text}")
+
+
+def _wrong(line: _Line) -> str | None:
+    """Return why a job cannot be carried over."""
+    if line.user is not None and not re.fullmatch(r"[\w.@-]+\$?", line.user):
+        return f"{line.user} is no user, and the lines of this file have a column for the user"
+    if not line.schedule.startswith("@") and _FIELD.fullmatch(line.user or line.command.split()[0]):
+        return f"there are more than {_FIELDS} fields before the command"
+    if line.schedule != "@reboot" and (wrong := validate(line.schedule)) is not None:
+        return f"its schedule cannot be expressed: {wrong}"
+    return None
+
+
+def _split(command: str) -> tuple[str, str]:
+    """Return a command, and its input as a here-document.
+
+    A percent sign ends the command; what follows is its input, in which each other one ends a line.
+    """
+    first, *rest = _PERCENT.split(command)
+    first, rest = first.replace("\\%", "%"), [part.replace("\\%", "%") for part in rest]
+    if rest and not rest[-1]:
+        rest.pop()  # the last line has its end already
+    return first.rstrip(), "\n".join((f"<<'{_INPUT}'", *rest, _INPUT)) if rest else ""
+
+
+def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], outcome: Outcome) -> None:
+    """What the variables above a job mean for it."""
+    env = dict(variables)
+    env.pop("MAILTO", None)
+    env.pop("MAILFROM", None)
+    keys["shell"] = env.pop("SHELL", None)
+    if zone := env.pop("CRON_TZ", None):
+        if is_zone(zone):
+            keys["timezone"] = zone
+        else:
+            outcome.note(place, f"CRON_TZ: {zone} is no time zone here")
+    if delay := env.pop("RANDOM_DELAY", None):
+        keys["jitter"] = f"{int(delay)}m" if delay.isdigit() else None
+        if not delay.isdigit():
+            outcome.note(place, f"RANDOM_DELAY: {delay} is no number of minutes")
+    home = env.get("HOME", "")
+    keys["working_dir"] = home if home.startswith("/") else None
+    if home and not home.startswith("/"):
+        outcome.note(place, f"HOME: {home} is no absolute path, so the job starts in the daemon's directory")
+    keys["env"] = env
+
+
+def _as_user(user: str, place: str, keys: dict[str, Any], outcome: Outcome) -> None:
+    """What cron gives to a command of a user: their home, hardly any variables."""
+    keys["user"], keys["env_base"] = user, "clean"
+    keys["env"] = {"PATH": _PATH} | keys["env"]
+    if keys["working_dir"] is None:
+        try:
+            keys["working_dir"] = pwd.getpwnam(user).pw_dir
+        except KeyError:
+            outcome.note(place, f"there is no user {user} here; cron starts it in their home: set working_dir")

@@ -1,0 +1,183 @@
+"""Keys of compose services as options of ``docker run``."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.tools.importers.outcome import Outcome
+
+_SCALARS = {
+    "hostname": "hostname",
+    "domainname": "domainname",
+    "user": "user",
+    "ipc": "ipc",
+    "pid": "pid",
+    "uts": "uts",
+    "shm_size": "shm-size",
+    "platform": "platform",
+    "runtime": "runtime",
+    "userns_mode": "userns",
+    "cgroup_parent": "cgroup-parent",
+    "stop_signal": "stop-signal",
+    "mem_limit": "memory",
+    "mem_reservation": "memory-reservation",
+    "memswap_limit": "memory-swap",
+    "cpus": "cpus",
+    "cpu_shares": "cpu-shares",
+    "cpuset": "cpuset-cpus",
+    "pids_limit": "pids-limit",
+    "oom_score_adj": "oom-score-adj",
+    "working_dir": "workdir",
+    "mac_address": "mac-address",
+}
+_LISTS = {
+    "tmpfs": "tmpfs",
+    "devices": "device",
+    "cap_add": "cap-add",
+    "cap_drop": "cap-drop",
+    "dns": "dns",
+    "dns_search": "dns-search",
+    "dns_opt": "dns-option",
+    "security_opt": "security-opt",
+    "group_add": "group-add",
+    "volumes_from": "volumes-from",
+}
+_FLAGS = {"privileged": "privileged", "read_only": "read-only", "init": "init", "tty": "tty"}
+_PULL = {"always": "always", "missing": "missing", "if_not_present": "missing", "never": "never"}
+HANDLED = frozenset({*_SCALARS, *_LISTS, *_FLAGS})
+"""Keys that stand for options as they are, beside those of `_SPECIAL`."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The parts of a compose file that its services refer to."""
+
+    name: str
+    directory: str
+    volumes: Mapping[str, Any]
+    networks: Mapping[str, Any]
+
+    def path(self, text: str) -> str:
+        """Return an absolute path."""
+        return os.path.normpath(os.path.join(self.directory, os.path.expanduser(text)))
+
+    def network(self, name: str) -> str:
+        """Return the name that docker knows a network by."""
+        return self._known(self.networks, name)
+
+    def volume(self, name: str) -> str:
+        """Return the name that docker knows a volume by."""
+        return self._known(self.volumes, name)
+
+    def _known(self, known: Mapping[str, Any], name: str) -> str:
+        said = known.get(name) or {}
+        return str(said.get("name") or (name if said.get("external") else f"{self.name}_{name}"))
+
+
+def options(service: Mapping[str, Any], project: Project, place: str, outcome: Outcome) -> list[str]:
+    """Return the options of one service, those of networks and labels excepted."""
+    found: list[str] = []
+    for key, value in service.items():
+        if value is None:
+            continue
+        if key in _SCALARS:
+            found.append(f"--{_SCALARS[key]}={value}")
+        elif key in _LISTS:
+            found += [f"--{_LISTS[key]}={one}" for one in (value if isinstance(value, list) else [value])]
+        elif key in _FLAGS:
+            found += [f"--{_FLAGS[key]}"] if value is True else []
+        elif key in SPECIAL:
+            try:
+                found += SPECIAL[key](value, project)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                outcome.note(place, f"{key} = {value} is not carried over")
+    return found
+
+
+def pairs(value: Any) -> dict[str, str | None]:
+    """Return the names and values of a mapping, or of a list of ``NAME=value``."""
+    if isinstance(value, Mapping):
+        return {str(key): None if one is None else text(one) for key, one in value.items()}
+    found: dict[str, str | None] = {}
+    for one in value or []:
+        name, equals, content = str(one).partition("=")
+        found[name] = content if equals else None
+    return found
+
+
+def text(value: Any) -> str:
+    """Return a value as compose hands it on."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _ports(value: Any, _project: Project) -> list[str]:
+    found = []
+    for one in value:
+        if isinstance(one, Mapping):
+            host = f"{one['host_ip']}:" if one.get("host_ip") else ""
+            published = f"{one['published']}:" if one.get("published") else ":" if host else ""
+            protocol = f"/{one['protocol']}" if one.get("protocol") else ""
+            found.append(f"--publish={host}{published}{one['target']}{protocol}")
+        else:
+            found.append(f"--publish={one}")
+    return found
+
+
+def _volumes(value: Any, project: Project) -> list[str]:
+    return [_long_volume(one, project) if isinstance(one, Mapping) else _volume(str(one), project) for one in value]
+
+
+def _volume(said: str, project: Project) -> str:
+    source, colon, rest = said.partition(":")
+    if not colon:
+        return f"--volume={said}"
+    return f"--volume={_source(source, project)}:{rest}"
+
+
+def _source(source: str, project: Project) -> str:
+    return project.path(source) if source[:1] in "./~" else project.volume(source)
+
+
+def _long_volume(said: Mapping[str, Any], project: Project) -> str:
+    target, end = said["target"], ":ro" if said.get("read_only") else ""
+    if said["type"] == "tmpfs":
+        return f"--tmpfs={target}"
+    if said["type"] not in ("bind", "volume"):
+        raise ValueError(said["type"])
+    if "source" not in said:
+        return f"--volume={target}"
+    source = project.path(said["source"]) if said["type"] == "bind" else project.volume(said["source"])
+    return f"--volume={source}:{target}{end}"
+
+
+def _hosts(value: Any, _project: Project) -> list[str]:
+    if isinstance(value, Mapping):
+        return [f"--add-host={name}:{address}" for name, address in value.items()]
+    return [f"--add-host={str(one).replace('=', ':', 1)}" for one in value]
+
+
+def _sysctls(value: Any, _project: Project) -> list[str]:
+    return [f"--sysctl={name}={one}" for name, one in pairs(value).items()]
+
+
+def _ulimits(value: Any, _project: Project) -> list[str]:
+    return [
+        f"--ulimit={name}={one['soft']}:{one['hard']}" if isinstance(one, Mapping) else f"--ulimit={name}={one}"
+        for name, one in value.items()
+    ]
+
+
+def _pull(value: Any, _project: Project) -> list[str]:
+    return [f"--pull={_PULL[value]}"]
+
+
+SPECIAL: Mapping[str, Callable[[Any, Project], list[str]]] = {
+    "ports": _ports,
+    "volumes": _volumes,
+    "extra_hosts": _hosts,
+    "sysctls": _sysctls,
+    "ulimits": _ulimits,
+    "pull_policy": _pull,
+}
+"""Keys whose values are written in another way, with what makes options of them."""

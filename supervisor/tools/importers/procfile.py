@@ -1,0 +1,48 @@
+"""Procfiles, as Foreman and Heroku have them."""
+
+import os
+import re
+
+from supervisor.tools.importers.outcome import Outcome
+
+_LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(.+)")
+_OWN_PORT = re.compile(r"""^(?:export )?PORT=["']?(\d{1,5})["']?$""", re.MULTILINE)
+_RELEASE = "release"
+_PORT, _FIRST_PORT, _STEP = re.compile(r"\$\{?PORT\b"), 5000, 100
+
+
+def read(path: str, text: str, outcome: Outcome) -> None:
+    """Add the processes of a Procfile; a file ``.env`` beside it is named in each of them."""
+    directory = os.path.dirname(os.path.abspath(path))
+    env_file = os.path.join(directory, ".env")
+    named = [env_file] if os.path.exists(env_file) else None
+    count, first_port = 0, _first_port(env_file)
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        place = f"{path}:{number}"
+        if not line or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            outcome.note(place, f"is no line of a Procfile: {line}")
+            continue
+        name, command = found.groups()
+        keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}
+        port = first_port + _STEP * count
+        keys["env"] = {"PORT": str(port)}  # which programs also take without being told
+        if _PORT.search(command):
+            outcome.advise(place, f"PORT is {port}, as with Foreman; change it in env")
+        count += 1
+        if name == _RELEASE:
+            outcome.advise(place, "release is a task without a schedule: run it when you deploy")
+        outcome.add("tasks" if name == _RELEASE else "services", name, keys, f"{place}: {line}", place)
+
+
+def _first_port(env_file: str) -> int:
+    """That of the file, from which Foreman counts on."""
+    try:
+        with open(env_file, encoding="utf-8") as file:
+            found = _OWN_PORT.search(file.read())
+    except (OSError, UnicodeDecodeError):
+        return _FIRST_PORT
+    return int(found[1]) if found else _FIRST_PORT

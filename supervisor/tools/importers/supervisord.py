@@ -1,0 +1,273 @@
+"""Configurations of supervisord."""
+
+import configparser
+import glob
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervisor.tools.importers.outcome import Outcome, Unreadable, WithReferences, seconds
+from supervisor.tools.importers.words import Replacement, for_shell
+
+_PROGRAM, _GROUP = "program:", "group:"
+_OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", "rpcinterface:", "include", _GROUP)
+_VARIABLE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s")
+_TO_REPLACE = re.compile(rf"{_VARIABLE.pattern}|%\(process_num\)(?P<format>0?\d*)[ds]|(?P<host>%\(host_node_name\)s)")
+_QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|\\.|%\(ENV_([A-Za-z0-9_]+)\)s""", re.DOTALL)
+"""What is in quotes, and variables that are not."""
+_SPLIT_MARK = "\0"
+_SPLIT = re.compile(rf"{_SPLIT_MARK}%\(ENV_([A-Za-z0-9_]+)\)s")
+_REST = re.compile(r"%\((\w+)\)[sd]")
+_HERE = "%(here)s"
+_MAX_PRIORITY = 1000
+_INHERITED = ("user", "umask", "directory")
+"""Of ``[supervisord]`` itself: programs that do not say otherwise have them from it."""
+_RESTART = {"true": "always", "unexpected": "on_failure", "false": "never"}
+_OF_LOGS = ("logfile_maxbytes", "logfile_backups", "capture_maxbytes")
+_NOT_NEEDED = frozenset(
+    {"process_name", "stopasgroup", "killasgroup", "numprocs_start"}
+    | {f"{stream}_{key}" for stream in ("stdout", "stderr") for key in _OF_LOGS}
+)
+"""Keys that mean nothing here, or that are looked at elsewhere."""
+_SWITCHES = frozenset(f"{stream}_{key}" for stream in ("stdout", "stderr") for key in ("syslog", "events_enabled"))
+"""Keys that mean something only when they are true."""
+
+
+def read(path: str, text: str, outcome: Outcome) -> None:
+    """Add the programs of a configuration and of the files that it includes.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    parser = _parsed(path, text, outcome)
+    groups = {
+        name.strip(): section.removeprefix(_GROUP)
+        for section in parser.sections()
+        if section.startswith(_GROUP)
+        for name in parser[section].get("programs", "").split(",")
+    }
+    common = dict(parser["supervisord"]) if parser.has_section("supervisord") else {}
+    for section in parser.sections():
+        place = f"{path} [{section}]"
+        if section.startswith(_PROGRAM):
+            name = section.removeprefix(_PROGRAM)
+            try:
+                _program(name, dict(parser[section]), common, groups.get(name), place, outcome)
+            except (ValueError, KeyError) as err:  # quotes that do not end, no number, neither true nor false
+                outcome.note(place, f"is not carried over: {err}")
+        elif section.startswith(_GROUP):
+            for key in parser[section]:
+                if key != "programs":
+                    outcome.note(place, f"{key} is not carried over")
+        elif not section.startswith(_OWN):
+            outcome.note(place, "is not carried over")
+
+
+def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)  # as supervisord itself
+    directory = os.path.dirname(os.path.abspath(path))
+    try:
+        parser.read_string(text, path)
+        patterns = parser.get("include", "files", fallback="").split()
+        _expand_here(parser, directory)
+        for pattern in patterns:
+            found = sorted(glob.glob(pattern.replace(_HERE, "."), root_dir=directory))
+            if not found:
+                outcome.note(f"{path} [include]", f"{pattern}: there is no such file")
+            for name in found:
+                _include(parser, os.path.join(directory, name), outcome)
+    except (configparser.Error, UnicodeDecodeError) as err:
+        raise Unreadable(f"{path}: {err}") from err
+    return parser
+
+
+def _include(parser: configparser.RawConfigParser, path: str, outcome: Outcome) -> None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            parser.read_file(file, path)
+    except OSError as err:
+        outcome.note(path, f"cannot be read: {err.strerror}")
+    else:
+        _expand_here(parser, os.path.dirname(os.path.abspath(path)))
+
+
+def _expand_here(parser: configparser.RawConfigParser, directory: str) -> None:
+    """Put the directory of the file that was just read in its place."""
+    for section in parser.sections():
+        for key, value in parser.items(section):
+            if _HERE in value:
+                parser.set(section, key, value.replace(_HERE, directory))
+
+
+def _program(
+    name: str,
+    said: dict[str, str],
+    common: Mapping[str, str],
+    group: str | None,
+    place: str,
+    outcome: Outcome,
+) -> None:
+    def expanded(text: str) -> str:
+        text = text.replace("%(program_name)s", name).replace("%(group_name)s", group or name)
+        text = re.sub(r"%\(numprocs\)[ds]", said.get("numprocs", "1"), text)
+        for missing in _REST.findall(_TO_REPLACE.sub("", text)):
+            outcome.note(place, f"%({missing})s is not carried over")
+        return text.replace("%%", "%")
+
+    command = said.pop("command", "")
+    if not command:
+        outcome.note(place, "has no command")
+        return
+    # These hold there unless a program says otherwise; the signal goes to the main process alone.
+    keys: dict[str, Any] = {"run": None, "group": group}
+    keys |= {"restart": "on_failure", "healthy_after": "1s", "graceful_stop": "10s"}
+    if not _truth(said.get("stopasgroup", "false")):
+        keys["stop_target"] = "main"
+    env = _variables(expanded(common.get("environment", "")))
+    said = {key: common[key] for key in _INHERITED if key in common} | said
+    for key, value in said.items():
+        if key == "environment":
+            env |= _variables(expanded(value))
+        elif key in _KEYS:
+            _carry(key, expanded(value), keys, place, outcome)
+        elif not _is_nothing(key, value):
+            file = ": the logs of Ringward keep the output instead" if key.endswith("_logfile") else ""
+            outcome.note(place, f"{key} = {value}{file or ' is not carried over'}")
+    outcome.stops_within(place, keys["graceful_stop"], said="stopwaitsecs" in said)
+    in_shell = {one: value for one, value in env.items() if _of_the_instance(value)}
+    keys["run"] = _command(expanded(command), in_shell, int(said.get("numprocs_start", "0")))
+    keys["env"] = {one: _referring(value, place, outcome) for one, value in env.items() if one not in in_shell}
+    keys = {key: value for key, value in keys.items() if value is not None}
+    outcome.add("services", name, keys, place)
+
+
+def _is_nothing(key: str, value: str) -> bool:
+    """Whether a key means nothing here with this value, or holds anyway."""
+    if key.endswith("_logfile"):
+        return value.upper() in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2")
+    return key in _NOT_NEEDED or (key in _SWITCHES and value.lower() in ("false", "no", "off", "0"))
+
+
+def _of_the_instance(value: str) -> bool:
+    """Whether a value is known only when an instance starts."""
+    return any(found["name"] is None for found in _TO_REPLACE.finditer(value))
+
+
+def _referring(value: str, place: str, outcome: Outcome) -> str:
+    """Return a value in which variables of the daemon are references."""
+    parts, end = [], 0
+    for found in _VARIABLE.finditer(value):
+        name = found["name"]
+        if name not in os.environ:
+            outcome.note(place, f"%(ENV_{name})s: there is no such variable here: it is empty unless the daemon has it")
+        reference = f"${{{name}}}" if name in os.environ else f"${{{name}:-}}"
+        parts += [value[end : found.start()].replace("${", "$${"), reference]
+        end = found.end()
+    return WithReferences("".join((*parts, value[end:].replace("${", "$${")))) if parts else value
+
+
+def _carry(key: str, value: str, keys: dict[str, Any], place: str, outcome: Outcome) -> None:
+    target, parse = _KEYS[key]
+    found: Any
+    try:
+        if _VARIABLE.search(value) and parse is str and not _of_the_instance(value):
+            found = _referring(value, place, outcome)
+        else:
+            found = None if _TO_REPLACE.search(value) else parse(value)
+    except (ValueError, KeyError):
+        found = None
+    if found is None and key != "redirect_stderr":
+        outcome.note(place, f"{key} = {value} is not carried over")
+    else:
+        keys[target] = found
+        if key in ("numprocs", "priority") and keys[target] != int(value):
+            outcome.note(place, f"{key} = {value}: is {keys[target]} here")
+
+
+def _command(text: str, variables: Mapping[str, str], first: int) -> list[str] | str:
+    """Return the command: its arguments, or a text for the shell where something in it is known only when it starts.
+
+    Args:
+        text: as it stands there.
+        variables: those whose values are known only then.
+        first: the number of the first process.
+    """
+    if not _TO_REPLACE.search(text) and not variables:
+        return shlex.split(text)
+    words = shlex.split(_QUOTED.sub(lambda part: part[0] if part[1] is None else _SPLIT_MARK + part[0], text))
+    splits = "set -f; " if any(_SPLIT_MARK in word for word in words) else ""  # no patterns there
+    replaced = _replacement(first)
+    exports = "".join(
+        f"export {name}={for_shell([value], _TO_REPLACE, replaced)}; " for name, value in variables.items()
+    )
+    return f"{splits}{exports}exec {' '.join(_shown(word, replaced) for word in words)}"
+
+
+def _shown(word: str, replaced: Replacement) -> str:
+    """Return a word for a shell. The value of a variable is split into words, unless there are quotes around it."""
+    parts = _SPLIT.split(word)
+    if len(parts) == 1:
+        return for_shell(parts, _TO_REPLACE, replaced)
+    return "".join(
+        f"${{{part}}}" if number % 2 else for_shell([part], _TO_REPLACE, replaced) if part else ""
+        for number, part in enumerate(parts)
+    )
+
+
+def _replacement(first: int) -> Replacement:
+    number = f"$((RINGWARD_INSTANCE + {first}))" if first else "$RINGWARD_INSTANCE"
+
+    def replaced(found: re.Match[str]) -> str:
+        if found["name"]:
+            return f"${{{found['name']}}}"
+        if found["host"]:
+            return "$(uname -n)"
+        return f"$(printf %{found['format']}d {number})" if found["format"] else number
+
+    return replaced
+
+
+def _variables(text: str) -> dict[str, str]:
+    """Of ``A="1",B=2``."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=",")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    pairs = (word.partition("=") for word in lexer)
+    return {name.strip(): value for name, equals, value in pairs if equals}
+
+
+def _truth(text: str) -> bool:
+    return {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}[
+        text.lower()
+    ]
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    return lambda text: min(max(int(text), low), high)
+
+
+def _merged(text: str) -> str | None:
+    return "merge" if _truth(text) else None
+
+
+def _codes(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
+_KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "numprocs": ("instances", _whole(1, 64)),
+    "directory": ("working_dir", str),
+    "user": ("user", str),
+    "umask": ("umask", lambda text: f"{int(text, 8):03o}"),
+    "priority": ("priority", _whole(0, _MAX_PRIORITY)),
+    "autostart": ("autostart", _truth),
+    "autorestart": ("restart", lambda text: _RESTART[text.lower()]),
+    "exitcodes": ("exit_codes", _codes),
+    "startsecs": ("healthy_after", lambda text: seconds(int(text))),
+    "startretries": ("restart_attempts", _whole(0, 10_000)),
+    "stopsignal": ("stop_signal", lambda text: f"SIG{text.upper().removeprefix('SIG')}"),
+    "stopwaitsecs": ("graceful_stop", lambda text: seconds(int(text))),
+    "redirect_stderr": ("stderr", _merged),
+}

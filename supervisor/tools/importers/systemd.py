@@ -1,0 +1,475 @@
+"""Units of systemd: services, and the timers that belong to them."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.host.zones import is_zone
+from supervisor.tools.importers.calendar_events import to_cron
+from supervisor.tools.importers.outcome import Outcome, Unreadable, seconds
+from supervisor.tools.importers.unit_values import FOR_EVER, endless_span, restarts, signal_name, span, statuses
+from supervisor.tools.importers.words import for_shell
+
+Sections = dict[str, dict[str, list[str]]]
+"""Values of each key of each section; an empty one takes back those before it."""
+
+_SERVICE, _TIMER = ".service", ".timer"
+_PREFIXES = "@-:+!|"
+_WHOLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
+_REPLACED = re.compile(r"\$\$|\$\{[A-Za-z_][A-Za-z0-9_]*\}|^\$[A-Za-z_][A-Za-z0-9_]*$")
+"""What systemd replaces in a word of a command."""
+_WORD = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\.|[^\s"'\\])+""")
+_QUOTED = re.compile(r"""(["'])((?:(?!\1)[^\\]|\\.)*)\1|((?:[^"'\\]|\\.)+)""")
+_ESCAPE = re.compile(r"""\\(?:([abfnrtvs\\"'])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-7]{3}))""")
+_ESCAPED = dict(zip("abfnrtvs", "\a\b\f\n\r\t\v ", strict=True))
+_SPECIFIER = re.compile(r"%[%a-zA-Z]")
+_DIRECTORIES = {"%t": "/run", "%S": "/var/lib", "%C": "/var/cache", "%L": "/var/log", "%E": "/etc", "%T": "/tmp"}  # noqa: S108 - what systemd means by it
+"""Of the system's manager (systemd.unit(5))."""
+_RESTART = {"always": "always", "no": "never", "on-success": "always"}
+_RESTART_MEANS_THE_SAME = ("always", "no", "on-failure")
+_BOOT = ("default", "multi-user", "graphical", "basic", "sysinit", "local-fs")
+_AT_BOOT = frozenset(f"{name}.target" for name in _BOOT)
+"""Targets that are reached with each boot."""
+_TIME = "90s"
+"""What systemd waits for a start or a stop unless a unit says otherwise (DefaultTimeoutStartSec and …StopSec)."""
+_NOTIFY = ("notify", "notify-reload")
+_RESTARTING = frozenset(
+    {
+        "RestartSec",
+        "RestartSteps",
+        "RestartMaxDelaySec",
+        "StartLimitBurst",
+        "StartLimitIntervalSec",
+        "StartLimitInterval",
+    }
+)
+_TO_THE_LOG = frozenset({"journal", "inherit", "syslog", "kmsg", "journal+console", "syslog+console", "kmsg+console"})
+# fmt: off
+_DROPPED = frozenset({
+    "Type", "Restart", "ExecStart", "ExecStartPre", "Group", "Environment", "EnvironmentFile",
+    "Description", "SyslogIdentifier", "PIDFile", "RemainAfterExit", "KillMode", "NotifyAccess", "TimeoutStartSec",
+    "TimeoutStopSec", "TimeoutSec", "WatchdogSec",
+})
+# fmt: on
+"""Those that are looked at elsewhere, or mean nothing here."""
+
+
+def read(files: Mapping[str, str], outcome: Outcome) -> None:
+    """Add the services among some units, those with a timer as tasks.
+
+    Args:
+        files: content of each, by path.
+        outcome: what they are added to.
+
+    Raises:
+        Unreadable: one is no unit.
+    """
+    units = {os.path.basename(path): (path, _parsed(path, text, outcome)) for path, text in files.items()}
+    for name, (path, _) in list(units.items()):
+        if "@." in name:
+            outcome.note(path, "is a template: import a copy of it, named NAME@INSTANCE.service, for each instance")
+            del units[name]
+    timers: dict[str, tuple[str, Sections]] = {}
+    for name, (path, sections) in units.items():
+        if name.endswith(_TIMER):
+            service = _last(sections, "Timer", "Unit") or name.removesuffix(_TIMER) + _SERVICE
+            if service in timers:
+                outcome.note(path, f"{service} has another timer already: this one is left out")
+                continue
+            timers[service] = path, sections
+            if service not in units:
+                outcome.note(path, f"its service {service} is not among the files")
+        elif not name.endswith(_SERVICE):
+            outcome.note(path, "only services and timers are carried over")
+    for name, (path, sections) in units.items():
+        if name.endswith(_SERVICE):
+            try:
+                _service(name.removesuffix(_SERVICE), path, sections, timers.get(name), outcome)
+            except ValueError as err:  # quotes that do not end
+                outcome.note(path, f"is not carried over: {err}")
+
+
+def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
+    sections: Sections = {}
+    current: dict[str, list[str]] | None = None
+    for line in _joined(text):
+        if not line:
+            continue
+        if line[0] == "[" and line[-1] == "]":
+            current = sections.setdefault(line[1:-1], {})
+            continue
+        key, equals, value = line.partition("=")
+        if not equals or current is None:
+            raise Unreadable(f"{path}: is no unit of systemd: {line}")
+        if value.strip():
+            value = _specified(value.strip(), os.path.basename(path))
+            if key.strip() == "Environment" and _has_specifier(value):
+                outcome.note(path, f"specifiers such as %h are not replaced: {key.strip()}={value}")
+            value = value if key.startswith("Exec") else value.replace("%%", "%")
+            current.setdefault(key.strip(), []).append(value)
+        else:
+            current.pop(key.strip(), None)
+    return sections
+
+
+def _joined(text: str) -> Iterator[str]:
+    """Its lines without comments, which may also stand within one that goes on behind a backslash."""
+    begun = ""
+    for line in text.splitlines():
+        if line.lstrip().startswith(("#", ";")):
+            continue
+        if line.endswith("\\"):
+            begun += line[:-1] + " "
+            continue
+        yield (begun + line).strip()
+        begun = ""
+    yield begun.strip()
+
+
+def _words(text: str) -> list[str]:
+    """As they stand there, with quotes and escapes.
+
+    Raises:
+        ValueError: quotes do not end.
+    """
+    if _WORD.sub("", text).strip():
+        raise ValueError("No closing quotation")
+    return _WORD.findall(text)
+
+
+def _unquoted(word: str) -> str:
+    return "".join(_ESCAPE.sub(_unescaped, found[2] or found[3] or "") for found in _QUOTED.finditer(word))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if letter := found[1]:
+        return _ESCAPED.get(letter, letter)
+    return chr(int(found[5], 8) if found[5] else int(found[2] or found[3] or found[4], 16))
+
+
+def _specified(value: str, name: str) -> str:
+    """Specifiers replaced, those that go by the name of the unit, and well-known directories; a %% stays two."""
+    stem = name.rpartition(".")[0]
+    prefix, _, instance = stem.partition("@")
+    known = _DIRECTORIES | {"%n": name, "%N": stem, "%p": prefix, "%i": instance, "%I": instance.replace("-", "/")}
+    return _SPECIFIER.sub(lambda found: known.get(found[0], found[0]), value)
+
+
+def _has_specifier(value: str) -> bool:
+    """Whether one is left."""
+    return any(found != "%%" for found in _SPECIFIER.findall(value))
+
+
+def _last(sections: Sections, section: str, key: str) -> str | None:
+    return sections.get(section, {}).get(key, [None])[-1]
+
+
+def _service(name: str, path: str, sections: Sections, timer: tuple[str, Sections] | None, outcome: Outcome) -> None:
+    said = sections.get("Service", {})
+    kind = (said.get("Type") or ["simple"])[-1]
+    is_task = timer is not None or kind == "oneshot"
+    if not said.get("ExecStart"):
+        outcome.note(path, "has no ExecStart")
+        return
+    if kind == "forking":
+        outcome.note(path, "Type=forking: have the program stay in the foreground")
+    keys: dict[str, Any] = {"run": _run(said, path, outcome), "working_dir": "/"}
+    keys["description"] = _last(sections, "Unit", "Description")
+    keys["limits"] = {}
+    for key, values in said.items():
+        value = " ".join(values) if key == "SuccessExitStatus" else values[-1]
+        _carry(key, value, keys, path, outcome, kind=kind, is_task=is_task)
+    if said.get("Group"):
+        keys["user"] = f"{keys.get('user', 'root')}:{said['Group'][-1]}"
+    _environment(said, keys, path, outcome)
+    _stopping(said, keys, path, outcome)
+    restart = (said.get("Restart") or ["no"])[-1]
+    if is_task:
+        _schedule(path, sections, timer, keys, outcome)
+        if restart != "no":
+            outcome.note(path, f"Restart={restart} is not carried over: say retry_attempts")
+    else:
+        if restart not in _RESTART_MEANS_THE_SAME:
+            outcome.note(path, f"Restart={restart}: is {_RESTART.get(restart, 'on_failure')} here")
+        keys["restart"] = _RESTART.get(restart, "on_failure")
+        _supervision(said, sections, kind, keys, path, outcome)
+    _others(sections, path, outcome)
+    outcome.add("tasks" if is_task else "services", name, keys, path, path, *([timer[0]] if timer else []))
+
+
+def _stopping(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
+    """Carry over how it is stopped."""
+    mode = (said.get("KillMode") or ["control-group"])[-1]
+    if mode in ("process", "mixed"):
+        keys["stop_target"] = "main"
+    if mode == "process":
+        keys["leftovers"] = "leave"
+        outcome.note(path, "KillMode=process: a stop kills here what is left after graceful_stop")
+    elif mode == "none":
+        outcome.note(path, "KillMode=none is not carried over: a stop ends all processes here")
+    wait = (said.get("TimeoutStopSec") or said.get("TimeoutSec") or [""])[-1]
+    if not wait:
+        keys["graceful_stop"] = _TIME
+    else:
+        try:
+            keys["graceful_stop"] = endless_span(wait)
+        except ValueError:
+            outcome.note(path, f"TimeoutStopSec={wait} is not carried over")
+    outcome.stops_within(path, keys.get("graceful_stop"), said=bool(wait))
+
+
+def _supervision(
+    said: Mapping[str, list[str]], sections: Sections, kind: str, keys: dict[str, Any], path: str, outcome: Outcome
+) -> None:
+    """Carry over how a service is restarted, and by what it is ready and alive."""
+
+    def value(key: str) -> str | None:
+        return _last(sections, "Unit", key) or _last(sections, "Service", key)
+
+    if keys["restart"] != "never":
+        try:
+            keys |= restarts(value)
+        except ValueError:
+            shown = " ".join(f"{key}={value(key)}" for key in sorted(_RESTARTING) if value(key))
+            outcome.note(path, f"{shown} is not carried over")
+    start, watchdog = value("TimeoutStartSec") or value("TimeoutSec"), value("WatchdogSec")
+    try:
+        if kind in _NOTIFY:
+            keys["ready"] = {"notify": True, "timeout": endless_span(start) if start else _TIME}
+        elif start and said.get("ExecStartPre"):
+            outcome.note(path, f"TimeoutStartSec={start} is not carried over: it would hold for ExecStartPre")
+        if watchdog and watchdog != "infinity" and span(watchdog):
+            keys["live"] = {"notify": True, "every": seconds(span(watchdog)), "failures": 1}
+    except ValueError:
+        outcome.note(path, f"TimeoutStartSec={start} WatchdogSec={watchdog} is not carried over")
+
+
+def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
+    """All commands that start it, as one; its arguments where that needs no shell."""
+    commands = [
+        _command(line, path, outcome)
+        for lines in (*said.get("ExecStartPre", []), *said["ExecStart"])
+        for line in _separate(lines)
+    ]
+    only = commands[0]
+    if len(commands) == 1 and not (only.fails_alone or only.has_variables):
+        return only.words
+    *before, last = (f"{one.shown()} || :" if one.fails_alone else one.shown() for one in commands)
+    last = last if commands[-1].fails_alone else f"exec {last}"
+    plain = "set -f; " if any(one.splits for one in commands) else ""  # values are split there, and are no patterns
+    return plain + "\n".join((*before, last))  # the first that fails ends it
+
+
+@dataclass(frozen=True)
+class _Command:
+    words: list[str]
+    fails_alone: bool
+    """Its failure is nobody else's."""
+    literal: bool
+    """Nothing in it is replaced."""
+
+    @property
+    def has_variables(self) -> bool:
+        return not self.literal and any(_REPLACED.search(word) for word in self.words)
+
+    @property
+    def splits(self) -> bool:
+        """Whether the value of a variable becomes several words."""
+        return not self.literal and any(_WHOLE.fullmatch(word) for word in self.words)
+
+    def shown(self) -> str:
+        """For a shell."""
+        if self.literal:
+            return shlex.join(self.words)
+        # A variable that is a word of its own is split into words there, too.
+        return " ".join(
+            word if _WHOLE.fullmatch(word) else for_shell([word], _REPLACED, _replaced) for word in self.words
+        )
+
+
+def _separate(line: str) -> Iterator[str]:
+    """The commands of one line: a semicolon that is a word of its own is between them."""
+    words: list[str] = []
+    for word in (*_words(line), ";"):
+        if word != ";":
+            words.append(word)
+        elif words:
+            yield " ".join(words)
+            words = []
+
+
+def _command(line: str, path: str, outcome: Outcome) -> _Command:
+    bare = line.lstrip(_PREFIXES)
+    marks = line[: len(line) - len(bare)]
+    if "@" in marks:
+        outcome.note(path, f"the second word of {bare} stays an argument")
+    if set("+!") & set(marks):
+        outcome.note(path, f"{bare} runs with all privileges there, and as the unit's user here")
+    if _has_specifier(bare):
+        outcome.note(path, f"specifiers such as %n are not replaced: {bare}")
+    words = [";" if word == r"\;" else _unquoted(word) for word in _words(bare.replace("%%", "%"))]
+    return _Command(words, "-" in marks, ":" in marks)
+
+
+def _replaced(found: re.Match[str]) -> str:
+    return r"\$" if found[0] == "$$" else found[0]
+
+
+def _carry(
+    key: str, value: str, keys: dict[str, Any], path: str, outcome: Outcome, *, kind: str, is_task: bool
+) -> None:
+    try:
+        if key == "WorkingDirectory" and value.startswith("-/"):
+            outcome.note(path, f"{key}={value}: has to exist here")
+        if key in _LIMITS:
+            limit, parse = _LIMITS[key]
+            keys["limits"][limit] = parse(value)
+        elif key in _KEYS:
+            target, parse = _KEYS[key]
+            keys[target] = parse(value)
+        elif key in ("TimeoutStartSec", "TimeoutSec") if kind == "oneshot" else key == "RuntimeMaxSec":
+            if (timeout := endless_span(value)) != FOR_EVER:
+                keys["timeout"] = timeout
+        elif key in ("StandardOutput", "StandardError") and value in _TO_THE_LOG:
+            pass
+        elif key not in _DROPPED and not (key in _RESTARTING and not is_task):
+            outcome.note(path, f"{key}={value} is not carried over")
+    except (ValueError, KeyError):
+        outcome.note(path, f"{key}={value} is not carried over")
+
+
+def _environment(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
+    words = [_unquoted(word) for line in said.get("Environment", []) for word in _words(line)]
+    pairs = [word.partition("=") for word in words]
+    keys["env"] = {name: value for name, _, value in pairs if name}
+    files = []
+    for name in said.get("EnvironmentFile", []):
+        if name.startswith("-") and not os.path.exists(name[1:]):
+            outcome.note(path, f"EnvironmentFile={name}: there is no such file, so it is left out")
+        else:
+            files.append(name.removeprefix("-"))
+    keys["env_file"] = files
+
+
+def _without_timer(path: str, sections: Sections, keys: dict[str, Any], outcome: Outcome) -> None:
+    """Something else starts it: the boot of the host, where it says so."""
+    install = sections.get("Install", {})
+    wanted_by = [name for key in ("WantedBy", "RequiredBy") for line in install.get(key, []) for name in line.split()]
+    if _AT_BOOT.isdisjoint(wanted_by):
+        outcome.note(path, "is a task without a schedule: say when it runs, or run it yourself")
+    else:
+        keys["run_on_start"] = "boot"
+
+
+def _schedule(
+    path: str, sections: Sections, timer: tuple[str, Sections] | None, keys: dict[str, Any], outcome: Outcome
+) -> None:
+    if timer is None:
+        _without_timer(path, sections, keys, outcome)
+        return
+    path, sections = timer
+    crons: list[str] = []
+    zones = {_zone(value) for value in sections.get("Timer", {}).get("OnCalendar", [])}
+    if len(zones) > 1:
+        outcome.note(path, "its times are on the clocks of several time zones; a task has one: make a task for each")
+    for key, values in sections.get("Timer", {}).items():
+        for value in values:
+            try:
+                _time(key, value, keys, crons)
+            except ValueError:
+                outcome.note(path, f"{key}={value} is not carried over")
+            if key in ("OnBootSec", "OnStartupSec"):
+                outcome.note(path, f"{key}={value}: it runs at once then, without that delay")
+    if crons and "every" in keys:
+        outcome.note(path, f"a task has OnCalendar or an interval, not both: {keys.pop('every')} is left out")
+    keys["cron"] = crons
+    if (_last(sections, "Timer", "Persistent") or "").lower() not in ("true", "yes", "on", "1"):
+        keys["catch_up"] = 0
+    elif crons:
+        keys["catch_up_window"] = FOR_EVER
+
+
+def _zone(calendar: str) -> str:
+    last = calendar.rpartition(" ")[2]
+    return last if is_zone(last) else ""
+
+
+def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
+    """Carry one line of a timer over.
+
+    Raises:
+        ValueError: it cannot be.
+    """
+    if key == "OnCalendar":
+        words = value.rsplit(maxsplit=1)
+        if len(words) == 2 and is_zone(words[1]):
+            value, keys["timezone"] = words
+        crons.append(to_cron(value))
+    elif key in ("OnUnitActiveSec", "OnUnitInactiveSec"):
+        keys["every"] = seconds(span(value))
+    elif key == "RandomizedDelaySec":
+        keys["jitter"] = seconds(span(value))
+    elif key in ("OnBootSec", "OnStartupSec"):
+        keys["run_on_start"] = "boot" if key == "OnBootSec" else True
+    elif key not in ("Persistent", "Unit", "AccuracySec"):
+        raise ValueError(key)
+
+
+def _others(sections: Sections, path: str, outcome: Outcome) -> None:
+    """Other units that it names: which of them are here too, people know better; and what has to hold for its start."""
+    for key, values in sections.get("Unit", {}).items():
+        if key.startswith(("Condition", "Assert")) or key in ("Conflicts", "OnSuccess", "Upholds", "StartLimitAction"):
+            for value in values:
+                outcome.note(path, f"{key}={value} is not carried over")
+    for key in ("Requires", "Wants", "BindsTo", "Requisite", "PartOf", "OnFailure"):
+        for value in sections.get("Unit", {}).get(key, []):
+            outcome.note(path, f"{key}={value}: say depends_on, or notify_on_failure, where that is needed")
+
+
+def _directory(text: str) -> str:
+    directory = text.removeprefix("-")
+    if not directory.startswith("/"):
+        raise ValueError(text)
+    return directory
+
+
+def _amount(text: str) -> str:
+    """A size; there K is 1024, too."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if found is None:
+        raise ValueError(text)
+    return found[1] + (found[2].lower() + "b" if found[2] else "b")
+
+
+def _limit(text: str) -> int:
+    return int(text.split(":", maxsplit=1)[0])
+
+
+def _cores(text: str) -> float:
+    return int(text.removesuffix("%")) / 100
+
+
+def _unlimited(text: str) -> str:
+    return "unlimited" if text == "infinity" else _amount(text)
+
+
+_KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "WorkingDirectory": ("working_dir", _directory),
+    "User": ("user", str),
+    "UMask": ("umask", lambda text: f"{int(text, 8):03o}"),
+    "KillSignal": ("stop_signal", signal_name),
+    "SuccessExitStatus": ("exit_codes", statuses),
+}
+_LIMITS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "Nice": ("nice", int),
+    "OOMScoreAdjust": ("oom_score_adj", int),
+    "LimitNOFILE": ("nofile", _limit),
+    "LimitNPROC": ("nproc", _limit),
+    "LimitCORE": ("core", _unlimited),
+    "LimitMEMLOCK": ("memlock", _unlimited),
+    "MemoryMax": ("memory", _amount),
+    "CPUQuota": ("cpu", _cores),
+}

@@ -1,0 +1,104 @@
+"""Values in units of systemd: time spans, signals, exit statuses, and when a service is given up."""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervisor.tools.importers.outcome import seconds
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+_UNITS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "m": 60, "min": 60}
+_UNITS |= {"minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400}
+_UNITS |= {"days": 86400, "w": 604_800, "week": 604_800, "weeks": 604_800, "us": 0.000_001, "usec": 0.000_001}
+FOR_EVER = "520w"
+"""The longest time that Ringward takes, for ``infinity``."""
+_STATUS_NAMES = {"SUCCESS": 0, "FAILURE": 1, "INVALIDARGUMENT": 2, "NOTIMPLEMENTED": 3, "NOPERMISSION": 4}
+_STATUS_NAMES |= {"NOTINSTALLED": 5, "NOTCONFIGURED": 6, "NOTRUNNING": 7}
+_STATUS_NAMES |= {name.removeprefix("EX_"): getattr(os, name) for name in dir(os) if name.startswith("EX_")}
+_SIGNAL_BASE = 128
+_INTERVAL_S, _BURST = 10.0, 5
+"""DefaultStartLimitIntervalSec and DefaultStartLimitBurst."""
+_RESTART_S = 0.1
+"""What RestartSec is without being said."""
+
+
+def span(text: str) -> float:
+    """Return the seconds of a time span such as ``5min 20s``.
+
+    Raises:
+        ValueError: it is none, or infinite.
+    """
+    found = _SPAN.findall(text)
+    if not found or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in found):
+        raise ValueError(f"no time span: {text}")
+    return float(sum(float(number) * _UNITS[unit] for number, unit in found))
+
+
+def endless_span(text: str) -> str:
+    """Return a duration; 0 and ``infinity`` are no limit (systemd.service(5))."""
+    if text == "infinity":
+        return FOR_EVER
+    found = span(text)
+    return seconds(found) if found else FOR_EVER
+
+
+def signal_name(text: str) -> str:
+    """Return the name of a signal, which units may also give as a number or without SIG.
+
+    Raises:
+        ValueError: there is no such signal.
+    """
+    if text.isdigit():
+        number = int(text)
+        if number < signal.SIGRTMIN:
+            return signal.Signals(number).name
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    return text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+
+
+def statuses(text: str) -> list[int]:
+    """Return the exit codes that ``SuccessExitStatus`` lists: numbers, names of statuses, and signals, beside 0.
+
+    Raises:
+        ValueError: one of them is none.
+    """
+    found = [0]
+    for word in text.split():
+        if word.isdigit():
+            number = int(word)
+        elif word in _STATUS_NAMES:
+            number = _STATUS_NAMES[word]
+        elif signal_name(word) in signal.Signals.__members__:
+            number = _SIGNAL_BASE + signal.Signals[signal_name(word)]
+        else:
+            raise ValueError(word)
+        if number not in found:
+            found.append(number)
+    return found
+
+
+def restarts(said: Callable[[str], str | None]) -> Mapping[str, Any]:
+    """Return the keys for how often and how fast a service is restarted.
+
+    A unit is given up when it was started ``StartLimitBurst`` times within ``StartLimitIntervalSec``. It never is where
+    so many starts take longer, which ``RestartSec`` alone decides for a service that ends at once.
+
+    Args:
+        said: the value of a key, in whatever section it stands.
+
+    Raises:
+        ValueError: one of the values is none.
+    """
+    delay = span(said("RestartSec") or f"{_RESTART_S}")
+    limit = said("StartLimitIntervalSec") or said("StartLimitInterval") or f"{_INTERVAL_S}"
+    interval = float("inf") if limit == "infinity" else span(limit)
+    burst = int(said("StartLimitBurst") or _BURST)
+    keys: dict[str, Any] = {"restart_delay": seconds(delay), "restart_backoff": "constant"}
+    if said("RestartSteps") and (longest := said("RestartMaxDelaySec")):
+        keys |= {"restart_backoff": "exponential", "restart_max_delay": seconds(span(longest))}
+    if burst == 0 or interval <= delay * burst:
+        return keys | {"restart_attempts": "unlimited"}
+    quick = FOR_EVER if interval == float("inf") else seconds(interval / burst)
+    return keys | {"restart_attempts": burst - 1, "healthy_after": quick}

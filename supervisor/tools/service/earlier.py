@@ -1,0 +1,33 @@
+"""What an earlier installation was told: one that is not told the same would take half of it back."""
+
+import os
+import re
+from collections.abc import Sequence
+
+from supervisor.tools.service.placing import Found, below
+from supervisor.tools.service.plan import Wanted
+from supervisor.tools.service.systemd import HARDENING, UNIT
+
+_USER = re.compile(r"^(?:User=|command_user=|install -d -m 0700 -o )([^:\s]+)", re.MULTILINE)
+"""As the files for each init system name it."""
+_MAX_CHARS = 1 << 20
+
+
+def forgotten(wanted: Wanted, found: Sequence[Found], root: str) -> list[str]:
+    """The options of ``service install`` by which the files that are there were made, and which `wanted` lacks.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    there = [one.place for one in found if one.state in ("older", "changed") and os.path.exists(one.place)]
+    users = {user for place in there for user in _USER.findall(_text(place))}
+    options = [f"--user {user}" for user in sorted(users - {wanted.user})]
+    for_systemd = any(one.file.path == UNIT for one in found)
+    if for_systemd and not wanted.hardened and os.path.lexists(below(root, HARDENING)):
+        options.append("--hardened")
+    return options
+
+
+def _text(place: str) -> str:
+    with open(place, encoding="utf-8", errors="replace") as file:
+        return file.read(_MAX_CHARS)

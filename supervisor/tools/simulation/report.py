@@ -1,0 +1,202 @@
+"""What is worth knowing of a simulation: collisions, overlaps, the load of each hour, and what changes of clocks do."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from supervisor.config.model import Task
+from supervisor.host.zones import zone_named
+from supervisor.ipc.log_line import stamp
+from supervisor.tools.simulation.play import DST_SKIPPED, OUTCOMES, Arrival, Play
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+MAX_TIMES = 30_000_000
+"""More than this take minutes, and mean a mistake."""
+
+
+class TooMuch(Exception):
+    """The configuration has more times in that span than can be gone through."""
+
+
+@dataclass
+class _Hours:
+    """An hour of the day, over all days."""
+
+    hours: int = 0
+    starts: int = 0
+    most: int = 0
+    busy_ms: int = 0
+
+
+@dataclass
+class _Change:
+    """What a change of the clocks does to one task."""
+
+    date: str
+    task: str
+    zone: str
+    moved: int = 0
+    repeated: int = 0
+    skipped: int = 0
+
+
+@dataclass
+class Report:
+    """All that was counted."""
+
+    start_ms: int
+    end_ms: int
+    zone: ZoneInfo
+    outcomes: dict[str, Counter[str]] = field(default_factory=dict)
+    """Of each task."""
+    waits_ms: dict[str, int] = field(default_factory=dict)
+    durations_ms: dict[str, int] = field(default_factory=dict)
+    collisions: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """How often these tasks start at the same time."""
+    first_collision: dict[tuple[str, ...], int] = field(default_factory=dict)
+    starts: Counter[int] = field(default_factory=Counter)
+    """By the number of the hour since the epoch."""
+    busy_ms: Counter[int] = field(default_factory=Counter)
+    changes: dict[tuple[str, str], _Change] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it; times are RFC 3339, durations milliseconds."""
+        return {
+            "from": stamp(self.start_ms),
+            "to": stamp(self.end_ms),
+            "timezone": str(self.zone),
+            "tasks": [
+                {
+                    "name": name,
+                    "times": sum(counts.values()),
+                    **{outcome: counts[outcome] for outcome in (*OUTCOMES.values(), DST_SKIPPED)},
+                    "durationMs": self.durations_ms[name],
+                    "longestWaitMs": self.waits_ms[name],
+                }
+                for name, counts in self.outcomes.items()
+            ],
+            "collisions": [
+                {"tasks": list(names), "count": count, "first": stamp(self.first_collision[names])}
+                for names, count in sorted(self.collisions.items(), key=lambda one: (-len(one[0]), -one[1], one[0]))
+            ],
+            "hours": [
+                {
+                    "hour": hour,
+                    "starts": one.starts / max(1, one.hours),
+                    "mostStarts": one.most,
+                    "running": one.busy_ms / HOUR_MS / max(1, one.hours),
+                }
+                for hour, one in enumerate(self._by_hour())
+            ],
+            "clockChanges": [
+                {
+                    "date": one.date,
+                    "task": one.task,
+                    "timezone": one.zone,
+                    "movedToGapEnd": one.moved,
+                    "repeated": one.repeated,
+                    "dst_skipped": one.skipped,
+                }
+                for one in sorted(self.changes.values(), key=attrgetter("date", "task"))
+            ],
+        }
+
+    def _by_hour(self) -> list[_Hours]:
+        found = [_Hours() for _ in range(24)]
+        for number in range(self.start_ms // HOUR_MS, -(-self.end_ms // HOUR_MS)):
+            one = found[datetime.fromtimestamp(number * 3600, UTC).astimezone(self.zone).hour]
+            one.hours += 1
+            one.starts += self.starts[number]
+            one.most = max(one.most, self.starts[number])
+            one.busy_ms += self.busy_ms[number]
+        return found
+
+    def take(self, arrivals: Sequence[Arrival], zones: Mapping[str, ZoneInfo]) -> None:
+        """Count these, which are in order of their starts."""
+        outcomes = self.outcomes
+        for (task, outcome), count in Counter((one.task, one.outcome) for one in arrivals).items():
+            outcomes[task][outcome] += count
+        for arrival in arrivals:
+            if arrival.note is not None:
+                self._change(arrival, zones[arrival.task])
+        for starts_at, together in groupby(arrivals, attrgetter("starts_at")):
+            names = [one.task for one in together if one.outcome != DST_SKIPPED]
+            if names:
+                self.starts[starts_at // HOUR_MS] += len(names)
+            if len(names) > 1:
+                key = tuple(names)
+                self.collisions[key] += 1
+                self.first_collision.setdefault(key, starts_at)
+
+    def _change(self, arrival: Arrival, zone: ZoneInfo) -> None:
+        date = datetime.fromtimestamp(arrival.at / 1000, zone).date().isoformat()
+        one = self.changes.setdefault((date, arrival.task), _Change(date, arrival.task, str(zone)))
+        if arrival.outcome == DST_SKIPPED:
+            one.skipped += 1
+        elif arrival.note == "gap":
+            one.moved += 1
+        else:
+            one.repeated += 1
+
+    def take_runs(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Count what was running when: beginnings and ends."""
+        busy_ms = self.busy_ms
+        for began_ms, ended_ms in spans:
+            hour = began_ms // HOUR_MS
+            while ended_ms > (following_ms := (hour + 1) * HOUR_MS):
+                busy_ms[hour] += following_ms - began_ms
+                began_ms, hour = following_ms, hour + 1
+            busy_ms[hour] += ended_ms - began_ms
+
+
+def simulate(
+    tasks: Sequence[Task],
+    start_ms: int,
+    end_ms: int,
+    zone: ZoneInfo,
+    durations_ms: Mapping[str, int],
+    marks_ms: Mapping[str, int],
+) -> Report:
+    """Play all tasks over a span of time, a day after the other.
+
+    Args:
+        tasks: what is configured.
+        start_ms: the beginning, milliseconds since the epoch.
+        end_ms: the end, which does not count.
+        zone: on whose clocks hours are counted.
+        durations_ms: how long runs take, by task; those that are not there: no time at all.
+        marks_ms: the newest times that were accounted for, by task.
+
+    Raises:
+        TooMuch: it would take too long.
+    """
+    plays = [Play(task, start_ms, durations_ms.get(task.name, 0), marks_ms.get(task.name)) for task in tasks]
+    plays = [play for play in plays if not play.schedule.empty]
+    zones = {play.task.name: zone_named(play.task.timezone) for play in plays}
+    report = Report(start_ms, end_ms, zone)
+    report.outcomes = {play.task.name: Counter() for play in plays}
+    report.durations_ms = {play.task.name: play.duration_ms for play in plays}
+    total = 0
+    for day_ms in range(start_ms, end_ms, DAY_MS):
+        day_end_ms = min(day_ms + DAY_MS, end_ms)
+        arrivals: list[Arrival] = []
+        for play in plays:
+            arrivals.extend(play.until(day_end_ms))
+            report.take_runs(play.ran)
+            play.ran.clear()
+        arrivals.sort()
+        total += len(arrivals)
+        if total * (end_ms - start_ms) > MAX_TIMES * (day_end_ms - start_ms):
+            raise TooMuch
+        report.take(arrivals, zones)
+    for play in plays:
+        play.finish()
+        report.take_runs(play.ran)
+    report.waits_ms = {play.task.name: play.longest_wait_ms for play in plays}
+    return report
