@@ -40,8 +40,8 @@ format: $(VENV)/.dev-installed
 	$(BIN)/ruff check --fix .
 
 fuzz: $(VENV)/.dev-installed
-	$(BIN)/python -m tests.logring.fuzz $(SECONDS)
-	LOGRING_EXAMPLES=5000 $(BIN)/pytest tests/logring tests/config tests/scheduler/test_elsewhere.py
+	$(BIN)/python -m tests.logring.support.fuzz $(SECONDS)
+	LOGRING_EXAMPLES=5000 $(BIN)/pytest tests/logring tests/config tests/scheduler/launchers/test_launcher_commands.py
 	API_EXAMPLES=250 $(BIN)/pytest tests/fuzz
 
 soak: $(VENV)/.dev-installed

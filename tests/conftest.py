@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.distribution import Units
-from tests.postgres import PostgresServer, programs
+from tests.support.distribution import Units
+from tests.support.postgres import PostgresServer, programs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

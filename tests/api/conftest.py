@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import pytest
 
-from tests.api.harness import Daemon
-from tests.api.starting import PATIENCE
+from tests.api.support.harness import Daemon
+from tests.api.support.starting import PATIENCE
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from playwright.sync_api import Locator, Page, expect
 from store.database import open_writer
 from store.runs.ids import new_ulid
 from store.runs.writes import insert_run
-from tests.e2e.daemon import PASSWORD, Daemon
 from tests.store.making import make_run
+from tests.support.daemon import PASSWORD, Daemon
 
 CONFIG = r"""
 [tasks.backup]

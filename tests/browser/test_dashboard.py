@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Page, StorageState, expect
 from tests.browser.axe import complaints_of
 from tests.browser.conftest import watched
 from tests.browser.site import PAST, Site, choose_statuses
-from tests.e2e.daemon import PASSWORD
-from tests.receivers import web_server
+from tests.support.daemon import PASSWORD
+from tests.support.receivers import web_server
 
 TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
     (one) => one.getBoundingClientRect().right > innerWidth + 1

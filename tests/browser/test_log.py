@@ -6,7 +6,7 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.site import Site
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def test_output_is_text(page: Page, site: Site) -> None:

@@ -11,7 +11,7 @@ from supervisor.ipc.log_line import stamp
 from tests.browser.conftest import watched
 from tests.browser.site import Site
 from tests.browser.test_dashboard import PAGES
-from tests.waiting import until
+from tests.support.waiting import until
 
 FEW = 4
 

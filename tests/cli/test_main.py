@@ -22,7 +22,7 @@ from supervisor.cli.main import COMMANDS, cli, module_of
 from supervisor.version import VERSION
 from tests.cli.conftest import Ringward
 from tests.cli.fake_daemon import Answer, FakeDaemon, Request, problem
-from tests.waiting import until
+from tests.support.waiting import until
 
 PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()"]
 

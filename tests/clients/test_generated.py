@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.daemon import Daemon
+from tests.support.daemon import Daemon
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent

@@ -15,8 +15,8 @@ from store.database import open_writer
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
 from tests.contract.tables import REASONS, TRIGGERS
-from tests.e2e.daemon import Answer, Daemon, program
-from tests.waiting import until
+from tests.support.daemon import Answer, Daemon, program
+from tests.support.waiting import until
 
 on_one_database = pytest.mark.parametrize("daemon", ["sqlite"], indirect=True)
 """For what is the same whatever database there is."""

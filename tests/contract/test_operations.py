@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.daemon import Contract, on_one_database
 from tests.contract.tables import ENDPOINTS, OUR_OWN, WITHOUT_SHAPES
-from tests.waiting import until
+from tests.support.waiting import until
 
 STREAMS = [one for one in WITHOUT_SHAPES if one[1].endswith("/stream")]
 

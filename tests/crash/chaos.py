@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 
 from tests.crash.harness import VICTIMS, Report, Storm, all_runs, compare_log, load, numbered
-from tests.e2e.daemon import Daemon
-from tests.waiting import until
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
 
 CHILDREN = ("ringward spare", "ringward spawner")
 HELPERS_OF_THE_SCHEDULER = ("ringward janitor", "ringward watcher", "ringward notifier")

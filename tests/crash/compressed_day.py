@@ -20,9 +20,9 @@ import psutil
 from store.database import open_reader
 from supervisor.ipc.log_line import stamp
 from tests.crash import hands
-from tests.e2e.daemon import Daemon
-from tests.scheduler.oracle import Oracle, expression
-from tests.waiting import until
+from tests.schedule.oracle import Oracle, expression
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
 
 HOUR_MS = 3_600_000
 DAYS = {"forward": "2026-03-28T20:00Z", "back": "2026-10-24T20:00Z"}

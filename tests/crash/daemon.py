@@ -8,8 +8,8 @@ import pytest
 
 from tests.crash import steps
 from tests.crash.harness import Report, compare
-from tests.e2e.daemon import Daemon
-from tests.waiting import until
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
 
 at_some_time = pytest.mark.parametrize(
     "times",

@@ -20,9 +20,9 @@ from typing import Any
 
 import psutil
 
-from tests.e2e.daemon import Daemon
+from tests.support.daemon import Daemon
 from tests.support.paths import PROGRAMS, ROOT
-from tests.waiting import until
+from tests.support.waiting import until
 
 VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler", "ringward spawner", "upgrade")
 """What is killed; an upgrade is none, and everything goes on all the same."""

@@ -21,9 +21,9 @@ import psutil
 
 from supervisor.host.cgroups import Cgroups
 from tests.crash.harness import all_runs
-from tests.e2e.daemon import Daemon
+from tests.support.daemon import Daemon
 from tests.support.paths import PROGRAMS
-from tests.waiting import until
+from tests.support.waiting import until
 
 SIGNALLED = 128
 ASKED = ("stopped", "daemon_stopped")

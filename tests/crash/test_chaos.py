@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.crash.chaos import ROOT, Chaos
-from tests.e2e.daemon import Daemon
+from tests.support.daemon import Daemon
 
 SECONDS, LONGEST_PAUSE_S, KILLS, SEED = 6, 1.0, 6, 8
 

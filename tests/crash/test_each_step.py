@@ -10,8 +10,8 @@ import pytest
 from tests.crash import steps
 from tests.crash.daemon import StepsDaemon, at_some_time
 from tests.crash.harness import all_runs, numbered, numbered_quickly, numbered_then_silent
-from tests.e2e.daemon import Daemon
-from tests.waiting import until
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
 
 
 def configuration(sides: Path) -> str:

@@ -12,8 +12,8 @@ import pytest
 
 from supervisor.cli import exit_codes
 from tests.crash import failing
-from tests.e2e.daemon import Daemon
-from tests.waiting import until
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
 
 CONFIG = """
 [tasks.plain]

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from tests.crash import faulty
-from tests.e2e.daemon import Daemon, gone
-from tests.waiting import until
+from tests.support.daemon import Daemon, gone
+from tests.support.waiting import until
 
 _EX_SOFTWARE = 70
 

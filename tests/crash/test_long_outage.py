@@ -11,8 +11,8 @@ import pytest
 
 from store.database import open_reader
 from tests.crash.compressed_day import HandsDaemon
-from tests.e2e.daemon import Answer, program
-from tests.waiting import until
+from tests.support.daemon import Answer, program
+from tests.support.waiting import until
 
 MINUTE_MS = 60_000
 START_MS = 1_764_547_230_000  # 2025-12-01T00:00:30Z

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.host.cgroups import Cgroups
 from tests.crash.services import Crashes
-from tests.e2e.daemon import Daemon
+from tests.support.daemon import Daemon
 
 SECONDS = 2
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.crash.harness import Storm
-from tests.e2e.daemon import Daemon
+from tests.support.daemon import Daemon
 
 SECONDS, LONGEST_PAUSE_S, KILLS = 6, 1.5, 3
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.crash.daemon import StepsDaemon, at_some_time
 from tests.crash.harness import numbered_then_silent
-from tests.e2e.daemon import Daemon
-from tests.waiting import until
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
 
 LABELS = (
     "before storing",

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.paths import ROOT
-from tests.waiting import until
+from tests.support.waiting import until
 
 FILE = ROOT / "deploy/container/Containerfile"
 UNSHARE = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]

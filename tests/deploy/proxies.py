@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.ports import free_port
 from tests.support.paths import ROOT
-from tests.waiting import until
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 NGINX = ROOT / "deploy/nginx/ringward.conf"
 CADDY = ROOT / "deploy/caddy/Caddyfile"

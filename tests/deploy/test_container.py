@@ -7,7 +7,7 @@ import pytest
 
 from tests.deploy.image import UNSHARE, Container, Image, instructions
 from tests.support.paths import ROOT
-from tests.waiting import until
+from tests.support.waiting import until
 
 TASKS = '[tasks.who]\nrun = "id -un; echo $$"\n[services.s]\nrun = "exec sleep 3600"\n'
 

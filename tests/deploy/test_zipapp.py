@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.version import VERSION
-from tests.e2e.daemon import PASSWORD, Daemon
+from tests.support.daemon import PASSWORD, Daemon
 from tests.support.paths import ROOT
 
 _DAMAGED = "is damaged: supervisor/version.py was changed"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.docs.blocks import Block, blocks
 from tests.docs.session import CONFIG, OWN_TABLE, Session, Shown, unscheduled
-from tests.e2e.daemon import RINGWARD
-from tests.ports import free_port
+from tests.support.daemon import RINGWARD
 from tests.support.paths import ROOT
-from tests.waiting import until
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 README = ROOT / "README.rst"
 PAGES = [README, ROOT / "CONTRIBUTING.rst", *sorted((ROOT / "docs").glob("*.rst"))]

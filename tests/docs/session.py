@@ -18,10 +18,10 @@ import psutil
 
 from tests.docs.blocks import Block, Command
 from tests.docs.matching import Ids, ids_of
-from tests.e2e.daemon import RINGWARD
-from tests.e2e.lent import Lent
-from tests.receivers import web_server
-from tests.waiting import until
+from tests.support.daemon import RINGWARD
+from tests.support.lent import Lent
+from tests.support.receivers import web_server
+from tests.support.waiting import until
 
 CONFIG = "ringward.toml"
 OWN_TABLE = '[daemon]\ndata_dir = "data"\n'

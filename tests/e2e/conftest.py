@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.daemon import Daemon
-from tests.e2e.lent import Lent
+from tests.support.daemon import Daemon
+from tests.support.lent import Lent
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.operation_table import OPERATIONS
-from tests.e2e.daemon import Daemon
+from tests.support.daemon import Daemon
 
 SCHEMATHESIS = str(Path(sys.executable).parent / "schemathesis")
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.logring.support import Log
+from tests.logring.support.rings import Log
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from logring.__main__ import main
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
-from tests.logring.support import T0, Log
+from tests.logring.support.rings import T0, Log
 
 MakeLog = Callable[..., Log]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from logring.follow import follow
 from logring.layout import STDOUT
 from logring.reader import LogReader
-from tests.logring.support import T0, Joiner, Log, child_writer, texts
+from tests.logring.support.rings import T0, Joiner, Log, child_writer, texts
 
 MakeLog = Callable[..., Log]
 

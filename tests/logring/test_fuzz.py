@@ -1,6 +1,6 @@
 """Whatever is done to a ring or a log file: reading it ends, within bounds, with lines or a documented error.
 
-`tests.logring.fuzz` has what is tried and what is checked; `make fuzz` goes on for longer.
+`tests.logring.support.fuzz` has what is tried and what is checked; `make fuzz` goes on for longer.
 """
 
 import random
@@ -15,9 +15,9 @@ from logring.errors import Corrupt, ForeignFile, LogError
 from logring.layout import HEADER_SIZE, PUBLICATION_AT, PUBLICATION_SIZE, STATIC_SIZE, BlockHeader
 from logring.logfile.recover import save_leftover_ring
 from logring.reader import LogReader
-from tests.logring.fuzz import bounded_memory, examine, fuzz_one
-from tests.logring.mutations import Mutant, cut_short
-from tests.logring.specimens import KINDS, Specimen, specimen
+from tests.logring.support.fuzz import bounded_memory, examine, fuzz_one
+from tests.logring.support.mutations import Mutant, cut_short
+from tests.logring.support.specimens import KINDS, Specimen, specimen
 
 MUTANTS = 25
 OF_TEXT = 5

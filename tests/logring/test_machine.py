@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.logring.machine import World
-from tests.logring.steps import CHUNKS, STREAMS
+from tests.logring.support.machine import World
+from tests.logring.support.steps import CHUNKS, STREAMS
 
 EXAMPLES = int(os.environ.get("LOGRING_EXAMPLES", "80"))
 """For a long run, more."""

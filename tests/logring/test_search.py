@@ -14,7 +14,7 @@ from logring.block import Block
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT, SYSTEM
 from logring.reader import Line, LogReader
 from logring.search import BadPattern, Hit, Pattern, Wanted, search
-from tests.logring.support import T0, Log, read_all, texts
+from tests.logring.support.rings import T0, Log, read_all, texts
 
 BLOCK = 4096
 # No character in RE2's eyes, and a lone surrogate in Python's; no random bytes, because the two disagree on overlong

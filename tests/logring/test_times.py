@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logring.errors import LogError
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
-from tests.logring.support import T0, Log
+from tests.logring.support.rings import T0, Log
 
 MakeLog = Callable[..., Log]
 

@@ -17,9 +17,9 @@ from logring.redraw.reducer import Redraw
 from logring.ring.ring import Ring
 from logring.ring.writer import RingWriter
 from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, in_a_new_file, take_down, take_up
-from tests.logring.reducing import pieces
-from tests.logring.support import Log, texts
-from tests.logring.test_redraw_properties import hostile
+from tests.logring.redraw.test_reducer_properties import hostile
+from tests.logring.support.reducing import pieces
+from tests.logring.support.rings import Log, texts
 
 MakeLog = Callable[..., Log]
 

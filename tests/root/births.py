@@ -17,7 +17,7 @@ from supervisor.root.spawn import prefork
 from supervisor.root.spawn import start_queue as starting
 from supervisor.root.spawn.posix_spawn import Started
 from supervisor.root.spawn.start_queue import Start, Starts
-from tests.waiting import until
+from tests.support.waiting import until
 
 DAEMON = "01TESTTESTTESTTESTTESTTEST"
 

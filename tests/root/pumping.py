@@ -14,7 +14,7 @@ from supervisor.root.output.disk_space import DiskRoom
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
-from tests.waiting import until
+from tests.support.waiting import until
 
 LINE = b"x" * 99 + b"\n"
 

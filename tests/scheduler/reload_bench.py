@@ -14,7 +14,7 @@ from supervisor.scheduler.reload.reload import Reloader, Settled
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.scheduled_starts import Timetable
 from tests.scheduler.bench import Bench
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 class ReloadBench(Bench):

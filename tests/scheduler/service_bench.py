@@ -8,7 +8,7 @@ from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
 from supervisor.scheduler.runs.scheduled_starts import Timetable
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
-from tests.waiting import until
+from tests.support.waiting import until
 
 Answer = dict[str, Any]
 DONE: Answer = {"ok": True, "result": {}}

@@ -6,7 +6,7 @@ import pytest
 
 from store.database import Database, open_reader, open_writer
 from store.errors import Closed
-from tests.store.backends import BACKENDS, database
+from tests.store.databases import BACKENDS, database
 
 
 @pytest.fixture(params=BACKENDS)

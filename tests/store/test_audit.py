@@ -1,7 +1,7 @@
 from store import audit
 from store.audit import Entry
 from store.database import Database
-from tests.store.backends import on_sqlite
+from tests.store.databases import on_sqlite
 from tests.store.making import T0
 
 

@@ -19,10 +19,10 @@ from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnl
 from store.meta import get_meta, set_meta
 from store.models import MetaModel
 from store.runs.writes import get_run, insert_run
-from tests.store.backends import on_sqlite
+from tests.store.databases import on_sqlite
 from tests.store.making import make_run
 from tests.support.paths import ROOT
-from tests.waiting import until
+from tests.support.waiting import until
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 

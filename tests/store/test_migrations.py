@@ -8,7 +8,7 @@ from store.errors import NotReady, SchemaTooNew, StoreError
 from store.migrations import Migration, check_readable, known, migrate
 from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
 from store.runs.record import COLUMNS
-from tests.store.backends import on_sqlite
+from tests.store.databases import on_sqlite
 
 pytestmark = pytest.mark.own
 

@@ -2,8 +2,8 @@
 
 import http.client
 
-from tests.api.credentials import basic, cookie, login
-from tests.api.harness import PASSWORD, Daemon
+from tests.api.support.credentials import basic, cookie, login
+from tests.api.support.harness import PASSWORD, Daemon
 
 
 def test_wrong_passwords_are_limited(own: Daemon) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.api.credentials import basic, bearer, cookie, login, make_token
-from tests.api.harness import PASSWORD, Daemon
+from tests.api.support.credentials import basic, bearer, cookie, login, make_token
+from tests.api.support.harness import PASSWORD, Daemon
 
 ORIGINS = [
     ({"Origin": "http://evil.example"}, False),

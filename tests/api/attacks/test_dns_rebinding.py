@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.credentials import basic
-from tests.api.harness import PASSWORD, Daemon
+from tests.api.support.credentials import basic
+from tests.api.support.harness import PASSWORD, Daemon
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.2", "[::1]", "localhost.evil"])

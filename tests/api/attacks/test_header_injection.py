@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from tests.api.credentials import basic
-from tests.api.harness import PASSWORD, Daemon
+from tests.api.support.credentials import basic
+from tests.api.support.harness import PASSWORD, Daemon
 
 
 def raw(daemon: Daemon, data: bytes) -> bytes:

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from tests.api.credentials import JSON, basic
-from tests.api.harness import PASSWORD, Daemon
-from tests.waiting import until
+from tests.api.support.credentials import JSON, basic
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.support.waiting import until
 
 DEEP = 200_000
 

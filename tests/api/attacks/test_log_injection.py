@@ -16,10 +16,10 @@ from logring.paths import log_path
 from store.audit import Entry
 from store.errors import Away
 from supervisor.ipc.control_client import ControlClient
-from tests.api.credentials import basic, login
-from tests.api.harness import Daemon
-from tests.api.records import make_run
-from tests.waiting import until
+from tests.api.support.credentials import basic, login
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+from tests.support.waiting import until
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) api: ")
 FORGED = "2026-11-21T00:00:00.000Z ERROR api: forged"

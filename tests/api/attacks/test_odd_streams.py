@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from store.runs.writes import Run
-from tests.api.harness import Daemon
-from tests.api.streaming import connect, memory_kb, open_streams, path, request, running
-from tests.waiting import until
+from tests.api.support.harness import Daemon
+from tests.api.support.streaming import connect, memory_kb, open_streams, path, request, running
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

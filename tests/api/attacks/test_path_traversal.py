@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.harness import Daemon
-from tests.waiting import until
+from tests.api.support.harness import Daemon
+from tests.support.waiting import until
 
 PATHS = (
     "/static/../app.py",

@@ -8,9 +8,9 @@ from api.auth.identity import TOKEN_ROLES, Role
 from api.auth.permission import UNSAFE
 from api.operation_table import OPERATIONS
 from api.operations.operation import Access, Operation
-from tests.api.credentials import basic, bearer, make_token
-from tests.api.harness import PASSWORD, Daemon
-from tests.api.records import make_run
+from tests.api.support.credentials import basic, bearer, make_token
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.api.support.records import make_run
 
 PLACES = {
     "taskName": "job",

@@ -6,8 +6,8 @@ import pytest
 
 from logring.layout import STDOUT
 from store.runs.ids import new_ulid
-from tests.api.harness import Daemon
-from tests.api.records import make_run
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
 
 # Each of them doubles the work of a backtracking engine with every letter of the line.
 _ENDLESS = ("^(a+)+$", "^(a|aa)+$", "^(a|a?)+$", "^([a-zA-Z]+)*$", "^(.*a){20}b$")

@@ -12,9 +12,9 @@ from store.database import open_writer
 from store.tasks import upsert_task
 from supervisor.ipc import run_token
 from tests.api.attacks.test_privilege_escalation import ask
-from tests.api.credentials import bearer
-from tests.api.harness import Daemon
-from tests.api.records import make_run
+from tests.api.support.credentials import bearer
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
 
 KEY = "k" * 64
 PRIVATE = [one for one in OPERATIONS if one.access in (Access.PRIVATE, Access.METRICS)]

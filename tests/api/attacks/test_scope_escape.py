@@ -9,10 +9,10 @@ from api.operation_table import OPERATIONS
 from api.operations.operation import Access, Operation
 from store.tasks import upsert_task
 from tests.api.attacks.test_privilege_escalation import GUARDED, ids, path_of
-from tests.api.credentials import bearer, make_token
-from tests.api.harness import Daemon
-from tests.api.records import make_run
-from tests.waiting import until
+from tests.api.support.credentials import bearer, make_token
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+from tests.support.waiting import until
 
 ABOUT_ONE = [one for one in GUARDED if "{taskName}" in one.path or "{runId}" in one.path]
 ABOUT_ALL = [one for one in GUARDED if one not in ABOUT_ONE]

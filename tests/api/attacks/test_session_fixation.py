@@ -1,7 +1,7 @@
 """A session that somebody else knows, given to a victim before the log-in."""
 
-from tests.api.credentials import cookie, login
-from tests.api.harness import Daemon
+from tests.api.support.credentials import cookie, login
+from tests.api.support.harness import Daemon
 
 
 def test_a_cookie_that_was_brought_is_never_adopted(daemon: Daemon) -> None:

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import pytest
 
-from tests.api.credentials import basic, bearer, make_token
-from tests.api.harness import PASSWORD, Daemon
-from tests.api.starting import PATIENCE
-from tests.waiting import until
+from tests.api.support.credentials import basic, bearer, make_token
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.api.support.starting import PATIENCE
+from tests.support.waiting import until
 
 TURNS = """
 import gevent

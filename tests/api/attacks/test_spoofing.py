@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.api.credentials import basic, login
-from tests.api.harness import PASSWORD, Daemon
-from tests.waiting import until
+from tests.api.support.credentials import basic, login
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.support.waiting import until
 
 FORGED = {
     "SCRIPT_NAME": "/api",

@@ -1,0 +1,152 @@
+"""Who did what."""
+
+import contextlib
+import json
+import os
+import signal
+
+from tests.api.support.credentials import JSON, basic, bearer, cookie, login, make_token
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.api.support.records import make_run
+from tests.support.waiting import until
+
+
+def test_who_did_what(own: Daemon) -> None:
+    """Every command is in the audit with who, from where, about what and with which result; reading is not."""
+    secret = make_token(own, "ci", "operator")
+    assert own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False).status == 201
+    assert own.ask("POST", "/api/tasks/unknown/run").status == 404
+    run = own.insert(make_run(task="running"))
+    assert own.ask("POST", f"/api/runs/{run.id}/stop", headers=basic(PASSWORD), unix=False).status == 204
+    assert own.get("/api/runs").status == 200
+    until(lambda: len(own.scheduler.audit) == 5, "the audit")
+    uid = f"uid {os.geteuid()}"
+    assert [entry[1:] for entry in own.scheduler.audit[1:]] == [
+        (uid, "unix", "createToken", "ci", 201, "", False),
+        ("token ci", "127.0.0.1", "runTask", "job", 201, "", False),
+        (uid, "unix", "runTask", "unknown", 404, "There is no task unknown", False),
+        ("password from 127.0.0.1", "127.0.0.1", "stopRun", run.id, 204, "", False),
+    ]
+    shown = own.get("/api/audit?limit=2").json
+    assert [item["operation"] for item in shown["items"]] == ["stopRun", "runTask"]
+    assert shown["items"][1]["reason"] == "There is no task unknown"
+    older = own.get(f"/api/audit?before={shown['nextCursor']}").json
+    assert [item["operation"] for item in older["items"]] == ["runTask", "createToken", "revokeToken"]
+    assert "nextCursor" not in older
+
+
+def test_what_is_not_permitted(own: Daemon) -> None:
+    """A refusal is in the audit with its reason."""
+    secret = make_token(own, "curious")
+    assert own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False).status == 403
+    until(lambda: own.scheduler.audit and own.scheduler.audit[-1].status == 403, "the audit")
+    entry = own.scheduler.audit[-1]
+    assert (entry.who, entry.operation, entry.target) == ("token curious", "runTask", "job")
+    assert entry.reason == "The role viewer does not permit this"
+
+
+def test_logins(own: Daemon) -> None:
+    """Log-ins and log-outs, and each wrong password once, wherever it was given."""
+    session = cookie(login(own))
+    assert login(own, "wrong").status == 401
+    assert own.get("/api/runs", basic("wrong"), unix=False).status == 401
+    assert own.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
+    until(lambda: len(own.scheduler.audit) == 4, "the audit")
+    assert [(entry.operation, entry.who, entry.status, entry.failed_login) for entry in own.scheduler.audit] == [
+        ("login", "web", 204, False),
+        ("login", "", 401, True),
+        ("login", "", 401, True),
+        ("logout", "web", 204, False),
+    ]
+
+
+def test_strangers_fill_no_audit(own: Daemon) -> None:
+    """Who is not authenticated changes nothing, and leaves nothing but wrong passwords."""
+    assert own.ask("POST", "/api/tasks/job/run", unix=False).status == 401
+    assert own.ask("POST", "/api/tasks/job/run", headers=bearer("rw_" + "A" * 43), unix=False).status == 401
+    assert login(own, headers={"Origin": "http://evil.example"}).status == 403
+    assert own.ask("POST", "/api/auth/logout", unix=False).status == 204
+    login(own)
+    until(lambda: own.scheduler.audit, "the audit")
+    assert [entry.operation for entry in own.scheduler.audit] == ["login"]
+
+
+def test_no_secret_is_in_the_audit(own: Daemon) -> None:
+    """Neither passwords nor tokens, nor what was in the wrong field."""
+    secret = make_token(own, "quiet", "admin")
+    login(own)
+    login(own, "hunter2-hunter2")
+    own.ask("POST", "/api/auth/login", json.dumps({"hunter2-hunter2": "hunter2-hunter2"}), JSON, unix=False)
+    own.ask("POST", "/api/tokens", json.dumps({"hunter2-hunter2": 1}), {**JSON, **bearer(secret)}, unix=False)
+    own.ask("DELETE", "/api/tokens/none", headers=bearer(secret), unix=False)
+    until(lambda: any(entry.target == "none" for entry in own.scheduler.audit), "the audit")
+    text = str(own.scheduler.audit) + own.get("/api/audit").body.decode() + own.log.read_text()
+    assert not any(word in text for word in ("hunter2", PASSWORD, secret))
+
+
+def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
+    """While it is away entries wait, and then come in their order; one whose answer was lost may come again."""
+    session = cookie(login(own))
+    until(lambda: own.scheduler.audit, "the log-in to be stored")
+    own.scheduler.stop()
+    statuses = [own.ask("POST", "/api/tasks/job/run", headers=session, unix=False).status for _ in range(2)]
+    assert statuses == [503, 503]
+    own.scheduler.start()
+    until(lambda: len({*own.scheduler.audit}) == 3, "the audit")
+    assert [entry.status for entry in dict.fromkeys(own.scheduler.audit)] == [204, 503, 503]
+
+
+def test_a_killed_worker(own: Daemon) -> None:
+    """What was answered is in the audit, once, though the worker was killed at that very moment."""
+    assert own.ask("POST", "/api/tasks/job/run").status == 201
+    os.kill(own.workers()[0], signal.SIGKILL)
+    until(lambda: own.scheduler.audit, "the audit")
+    own.scheduler.stop()
+    assert own.ask("POST", "/api/tasks/other/run").status == 503
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGKILL)
+    own.scheduler.start()
+    until(lambda: len(own.get("/api/audit").json["items"]) == 2, "the audit")
+    assert [one["target"] for one in own.get("/api/audit").json["items"]] == ["other", "job"]
+    until(lambda: not left_by(own), "the files to go")
+    own.signal(15)
+    own.wait()
+    assert not left_by(own)
+
+
+def test_a_worker_killed_while_somebody_waits(own: Daemon) -> None:
+    """Who triggered a run is in the audit, once, though its end was waited for and the worker was killed meanwhile."""
+    with contextlib.closing(own.connect(unix=True)) as waiting:
+        waiting.request("POST", "/api/tasks/job/run?wait=240")
+        until(lambda: "trigger" in [op for op, _ in own.scheduler.calls], "the trigger")
+        until(lambda: own.scheduler.audit, "the audit")
+        os.kill(own.workers()[0], signal.SIGKILL)
+    assert own.ask("POST", "/api/tasks/other/run?wait=1").status == 201
+    until(lambda: own.scheduler.audit[-1].target == "other", "the audit")
+    stored = own.get("/api/audit").json["items"]
+    assert [(entry["target"], entry["status"]) for entry in stored] == [("other", 201), ("job", 201)]
+
+
+def test_nothing_waits(own: Daemon) -> None:
+    """What is stored is in no file any more, however the worker is ended then, and what comes next is again."""
+    assert own.ask("POST", "/api/tasks/job/run").status == 201
+    until(lambda: own.scheduler.audit, "the audit")
+    until(lambda: not left_by(own), "the file to go")
+    own.scheduler.stop()
+    assert own.ask("POST", "/api/tasks/other/run").status == 503
+    assert len(left_by(own)) == 1
+    own.scheduler.start()
+    until(lambda: len(own.scheduler.audit) == 2 and not left_by(own), "the audit")
+
+
+def left_by(daemon: Daemon) -> list[str]:
+    return [name for name in os.listdir(daemon.boot.audit_dir) if name.startswith("audit")]
+
+
+def test_the_audit_outlives_the_worker(own: Daemon) -> None:
+    """A worker that is told to end sends what waits first."""
+    assert own.ask("POST", "/api/tasks/job/run").status == 201
+    own.signal(15)
+    own.wait()
+    until(lambda: own.scheduler.audit, "what was sent to be taken")
+    assert [entry.operation for entry in own.scheduler.audit] == ["runTask"]

@@ -1,0 +1,269 @@
+"""Who may call what."""
+
+import base64
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+
+from store import sessions
+from tests.api.support.credentials import basic, cookie, login
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.api.support.records import make_run
+from tests.support.waiting import until
+
+PRIVATE = (
+    "/api/tasks",
+    "/api/tasks/job",
+    "/api/tasks/job/runs",
+    "/api/runs",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/log",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/log/raw",
+    "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/log/stream",
+    "/api/daemon",
+    "/api/daemon/log/stream",
+    "/api/events/stream",
+)
+
+
+@pytest.mark.parametrize("path", PRIVATE)
+def test_nothing_over_tcp_without_authentication(daemon: Daemon, path: str) -> None:
+    """401 over TCP, from loopback as well, with an invitation to send the password."""
+    answer = daemon.get(path, unix=False)
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+
+
+def test_commands_need_authentication(daemon: Daemon) -> None:
+    """401 for a trigger, and the scheduler is not even asked."""
+    assert daemon.ask("POST", "/api/tasks/job/run", unix=False).status == 401
+    assert daemon.scheduler.calls == []
+
+
+def test_browsers_are_not_invited(daemon: Daemon) -> None:
+    """No WWW-Authenticate for a page's request: the browser would ask with a window of its own."""
+    answer = daemon.get("/api/runs", {"Sec-Fetch-Mode": "cors"}, unix=False)
+    assert answer.status == 401
+    assert "WWW-Authenticate" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/static/js/main.js", "/openapi.json", "/api/auth/status", "/healthz", "/readyz"]
+)
+def test_what_everybody_may_see(daemon: Daemon, path: str) -> None:
+    """Static files, the interface's description, log-in state, probes: nothing else."""
+    assert daemon.get(path, unix=False).status == 200
+
+
+def test_basic(daemon: Daemon) -> None:
+    """HTTP Basic with the password and any user name."""
+    assert daemon.get("/api/runs", basic(PASSWORD), unix=False).status == 200
+    assert daemon.get("/api/runs", basic(PASSWORD, ""), unix=False).status == 200
+    assert daemon.get("/api/auth/status", basic(PASSWORD), unix=False).json["method"] == "password"
+
+
+@pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic " + base64.b64encode(b"nocolon").decode(), "Bearer x"])
+def test_what_is_no_basic(daemon: Daemon, header: str) -> None:
+    """401 without counting: it is no wrong password."""
+    assert daemon.get("/api/runs", {"Authorization": header}, unix=False).status == 401
+    assert daemon.scheduler.failures == {}
+
+
+def test_a_scheduler_that_hangs_holds_up_nobody(real: Daemon) -> None:
+    """The password is checked without it after a second, and for a second those who come need not wait for it, too."""
+    release = threading.Event()
+    real.scheduler.operations["login_attempt"] = lambda _args: {"allowed": release.wait()}
+    begin_s = time.monotonic()
+    try:
+        assert [real.get("/api/runs", basic(PASSWORD), unix=False).status for _ in range(5)] == [200] * 5
+        asked = [name for name, _ in real.scheduler.calls].count("login_attempt")
+        assert 1 <= asked <= (time.monotonic() - begin_s) / 2 + 1
+    finally:
+        release.set()
+
+
+def test_a_connection_proves_the_password_once(daemon: Daemon) -> None:
+    """Further requests of a connection do not ask the scheduler again; another password on it is checked."""
+    connection = daemon.connect()
+    statuses = []
+    for password in (PASSWORD, PASSWORD, "wrong", PASSWORD):
+        connection.request("GET", "/api/auth/status", headers=basic(password))
+        response = connection.getresponse()
+        statuses.append(b'"authenticated":true' in response.read())
+    connection.close()
+    assert statuses == [True, True, False, True]
+    assert [op for op, _ in daemon.scheduler.calls] == ["login_attempt", "login_attempt", "login_failed"]
+
+
+def test_session(daemon: Daemon) -> None:
+    """Log-in gives a cookie that authenticates until log-out; its name has the daemon's id."""
+    answer = login(daemon)
+    assert answer.status == 204
+    parts = answer.headers["Set-Cookie"].split("; ")
+    assert parts[0].startswith(f"ringward_{daemon.boot.daemon_id.lower()}=")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(parts)
+    assert "Secure" not in parts
+    session = cookie(answer)
+    assert daemon.get("/api/auth/status", session, unix=False).json["method"] == "session"
+    assert daemon.get("/api/runs", session, unix=False).status == 200
+    ended = daemon.ask("POST", "/api/auth/logout", headers=session, unix=False)
+    assert ended.status == 204
+    (expires,) = re.findall("expires=([^;]+)", ended.headers["Set-Cookie"])
+    assert parsedate_to_datetime(expires) < datetime.now(UTC)  # it is to be forgotten
+    assert daemon.get("/api/runs", session, unix=False).status == 401
+    assert daemon.get("/api/auth/status", session, unix=False).json["authenticated"] is False
+
+
+def test_sessions_are_stored_hashed(daemon: Daemon) -> None:
+    """Neither the token nor the password stands in the store."""
+    token = cookie(login(daemon))["Cookie"].partition("=")[2]
+    _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
+    assert token not in str(created)
+    assert PASSWORD not in str(created)
+    with daemon.lock:
+        assert sessions.get(daemon.db, created["hash"], 0) is not None
+
+
+def test_a_forged_cookie(daemon: Daemon) -> None:
+    """401."""
+    name = f"ringward_{daemon.boot.daemon_id.lower()}"
+    assert daemon.get("/api/runs", {"Cookie": f"{name}=guess"}, unix=False).status == 401
+
+
+def test_forged_cookies_are_not_looked_at_without_end(daemon: Daemon) -> None:
+    """A few of the name are tried, as a browser might send them; log-out of what is no session asks nobody."""
+    name, _, token = cookie(login(daemon))["Cookie"].partition("=")
+    daemon.scheduler.calls.clear()
+    for forged, status in ((3, 200), (100, 401)):
+        header = "; ".join([f"{name}=guess{number}" for number in range(forged)] + [f"{name}={token}"])
+        assert daemon.get("/api/runs", {"Cookie": header}, unix=False).status == status
+    assert daemon.ask("POST", "/api/auth/logout", headers={"Cookie": f"{name}=guess"}, unix=False).status == 204
+    assert daemon.scheduler.calls == []
+
+
+def test_a_session_while_there_is_no_database(own: Daemon) -> None:
+    """503, as for everybody: it is no failure of ours, and it passes."""
+    session = cookie(login(own))
+    os.rename(own.boot.database, f"{own.boot.database}.away")
+    os.mkdir(own.boot.database)  # else the writer puts the file back
+    try:
+        answer = own.get("/api/runs", session, unix=False)
+        assert answer.status == 503
+        assert "Retry-After" in answer.headers
+    finally:
+        os.rmdir(own.boot.database)
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+    assert own.get("/api/runs", session, unix=False).status == 200
+
+
+def test_another_password_ends_sessions(daemon: Daemon) -> None:
+    """A session of another password is none."""
+    answer = login(daemon)
+    _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
+    with daemon.lock:
+        sessions.delete(daemon.db, created["hash"])
+        sessions.create(daemon.db, created["hash"], "0" * 32, time.time_ns() // 1_000_000)
+    assert daemon.get("/api/runs", cookie(answer), unix=False).status == 401
+
+
+def test_log_out_ends_streams(daemon: Daemon) -> None:
+    """The streams of a session end with it, without done."""
+    session = cookie(login(daemon))
+    run = daemon.insert(make_run(task="watched"))
+    stream = daemon.stream(f"/api/runs/{run.id}/log/stream", session, unix=False)
+    assert daemon.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
+    assert list(stream.events()) == []
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded", "X-Forwarded-For", "X-Forwarded-Anything", "Via", "X-Real-IP", "Origin", "Sec-Fetch-Site", "Cookie"],
+)
+def test_a_peer_who_speaks_for_others_is_not_trusted(daemon: Daemon, header: str) -> None:
+    """A local proxy must not lend its uid to the world."""
+    assert daemon.get("/api/runs").status == 200
+    assert daemon.get("/api/runs", {header: "x"}).status == 401
+    assert daemon.get("/api/local/credentials", {header: "x"}).status == 403
+    assert daemon.get("/api/runs", {header: "x", **basic(PASSWORD)}).status == 200
+
+
+_AS_OTHER = """
+import http.client, os, socket, sys
+os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+connection = http.client.HTTPConnection("localhost")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect(sys.argv[1])
+connection.request("GET", "/api/runs")
+print(connection.getresponse().status)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.parametrize("uid", [12345, 65534])
+def test_a_stranger_on_the_unix_socket(tmp_path: Path, uid: int) -> None:
+    """Another user who can reach the socket authenticates as over TCP; so does the overflow uid."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        os.chmod(folder, 0o711)
+        path = f"{folder}/http.sock"
+        daemon = Daemon(tmp_path, http_socket=path)
+        try:
+            os.chmod(path, 0o666)
+            result = subprocess.run(
+                [sys.executable, "-I", "-c", _AS_OTHER, path, str(uid)], capture_output=True, text=True
+            )
+        finally:
+            daemon.close()
+    assert result.stdout.strip() == "401", result.stderr
+
+
+@pytest.mark.parametrize("name", [b"\0\xff\xfe", b"10.1.2.3"])
+def test_names_of_unix_clients(daemon: Daemon, tmp_path: Path, name: bytes) -> None:
+    """What a client calls its own end of the socket is neither trusted nor shown, and need not be text."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(name + str(daemon.port).encode() if name.startswith(b"\0") else bytes(tmp_path / name.decode()))
+        sock.connect(daemon.boot.http_socket)
+        (header,) = basic(PASSWORD).values()
+        sock.sendall(
+            b"POST /api/tasks/job/run HTTP/1.1\r\nHost: x\r\nCookie: x=y\r\nConnection: close\r\n"
+            b"Authorization: %b\r\n\r\n" % header.encode()
+        )
+        assert sock.recv(4096).startswith(b"HTTP/1.1 201 ")
+    assert daemon.scheduler.calls[-1][1]["by"] == "password from the Unix socket"
+
+
+def test_local_credentials(daemon: Daemon) -> None:
+    """The password of this start, for a trusted peer of the Unix socket only."""
+    assert daemon.get("/api/local/credentials").json["password"] == PASSWORD
+    assert daemon.get("/api/local/credentials").json["ephemeral"] is True
+    assert daemon.get("/api/local/credentials", unix=False).status == 403
+    assert daemon.get("/api/local/credentials", basic(PASSWORD), unix=False).status == 403
+
+
+def test_a_configured_password_is_not_shown(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """404."""
+    daemon = Daemon(tmp_path_factory.mktemp("configured"), password_ephemeral=False)
+    try:
+        assert daemon.get("/api/local/credentials").status == 404
+    finally:
+        daemon.close()
+
+
+def test_sessions_are_touched(daemon: Daemon) -> None:
+    """Use keeps a session alive: after a while without, the scheduler is told."""
+    answer = login(daemon)
+    _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
+    with daemon.lock:
+        sessions.touch(daemon.db, created["hash"], time.time_ns() // 1_000_000 - 3_600_000)
+    assert daemon.get("/api/runs", cookie(answer), unix=False).status == 200
+    until(lambda: created["hash"] in daemon.scheduler.touched, "the session to be touched")

@@ -1,0 +1,484 @@
+"""Every refusal is a problem document: also what never reaches the application."""
+
+import contextlib
+import errno
+import json
+import os
+import queue
+import signal
+import socket
+import struct
+import threading
+from typing import Any
+
+import pytest
+
+from api.app import Route
+from api.errors import ApiError
+from api.operation_table import OPERATIONS
+from api.streams.ring_follower import unreadable
+from tests.api.support.client import DEADLINE_S, Answer
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+from tests.api.support.streaming import unread
+from tests.support.waiting import until
+
+FIELDS = {"$schema", "type", "title", "status", "detail", "instance", "errors"}
+
+
+def raw(daemon: Daemon, request: bytes) -> tuple[int, dict[str, str], Any]:
+    """Send bytes, read to the end: status, headers in lower case, JSON."""
+    with socket.create_connection(("127.0.0.1", daemon.port), 30) as sock:
+        sock.sendall(request)
+        sock.shutdown(socket.SHUT_WR)
+        data = b""
+        while part := sock.recv(65536):
+            data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(first.split()[1]), headers, json.loads(body)
+
+
+def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """503, since it was not done and may be asked again; a lack of memory is no defect of ours."""
+
+    def carry_out(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Route, "_carry_out", carry_out)
+    route: Any = Route(None, [])  # type: ignore[arg-type]
+    for error in (lambda: route._run(OPERATIONS[0], None, None), unreadable_log):
+        with pytest.raises(ApiError) as raised:
+            error()
+        assert (raised.value.status, "Retry-After" in raised.value.headers) == (503, True)
+
+
+def unreadable_log() -> None:
+    raise unreadable("R", OSError(errno.ENOMEM, "Cannot allocate memory"))
+
+
+def assert_problem(answer: Answer, status: int) -> dict[str, Any]:
+    assert answer.status == status, answer.body
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json
+    assert set(body) == FIELDS
+    assert body["status"] == status
+    assert body["type"] == "about:blank"
+    assert body["title"]
+    assert body["detail"]
+    assert body["instance"].startswith("urn:ulid:")
+    return body
+
+
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/api", "/api/", "/api/runs/bulk/nothing/more", "/static/../app.py", "/api%2fruns"]
+)
+def test_unknown_paths(daemon: Daemon, path: str) -> None:
+    """404."""
+    assert_problem(daemon.get(path), 404)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "/api/runs", "GET, HEAD, OPTIONS"),
+        ("PUT", "/api/runs", "GET, HEAD, OPTIONS"),
+        ("GET", "/api/tasks/job/run", "OPTIONS, POST"),
+        ("HEAD", "/api/tasks/job/run", "OPTIONS, POST"),
+        ("BREW", "/api/daemon", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_wrong_methods(daemon: Daemon, method: str, path: str, allow: str) -> None:
+    """405 with Allow, whatever the method."""
+    answer = daemon.ask(method, path)
+    assert answer.status == 405
+    assert sorted(answer.headers["Allow"].split(", ")) == sorted(allow.split(", "))
+    if method != "HEAD":
+        assert_problem(answer, 405)
+
+
+def test_unknown_method_at_unknown_path(daemon: Daemon) -> None:
+    """404: there is nothing."""
+    assert_problem(daemon.ask("BREW", "/nowhere"), 404)
+
+
+LOGIN = "/api/auth/login"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", JSON, 400),
+        (b"", JSON, 400),
+        (b"\xff", JSON, 400),
+        (b'{"password": NaN}', JSON, 400),
+        (b'{"password": 1e400}', JSON, 422),
+        (b"[" * 200_000 + b"]" * 200_000, JSON, 400),
+        (b'{"more": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001, JSON, 400),
+        (b"{}", {}, 415),
+        (b"password=x", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        (b"{}", {**JSON, "Content-Encoding": "gzip"}, 415),
+        (b"{}", {**JSON, "Content-Encoding": "identity"}, 422),
+        (b"[]", JSON, 422),
+        (b"{}", JSON, 422),
+        (b'{"password": 1}', JSON, 422),
+        (b'{"password": "x", "user": "y"}', JSON, 422),
+        (b'{"password": "' + b"x" * (1 << 20) + b'"}', JSON, 413),
+    ],
+)
+def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
+    """400 no JSON, 413 too large (and the answer arrives), 415 not plain JSON, 422 not what is asked for."""
+    assert_problem(daemon.ask("POST", LOGIN, body, headers), status)
+
+
+def test_all_of_a_request_is_named_at_once(daemon: Daemon) -> None:
+    """What is wrong in the path, the query and the body; a body that is none says nothing more."""
+    target = "/api/tasks/a~b/run?wait=999&foo=1"
+    for body, more in ((b'{"z": 1, "params": 5}', {"body.z", "body.params"}), (b"[]", {"body"}), (b"{", set())):
+        errors = assert_problem(daemon.ask("POST", target, body, JSON), 422)["errors"]
+        assert {error["location"] for error in errors} == {"path.taskName", "query.wait", "query.foo", *more}
+
+
+def test_body_fields_are_all_named(daemon: Daemon) -> None:
+    """One element for each field; a wrong password is never echoed."""
+    body = assert_problem(daemon.ask("POST", LOGIN, b'{"password": 123456, "user": "y", "more": 1}', JSON), 422)
+    assert {error["location"] for error in body["errors"]} == {"body.password", "body.user", "body.more"}
+    assert "123456" not in json.dumps(body)
+
+
+@pytest.mark.parametrize("body", [b'"secret phrase"', b'["secret phrase"]', b'{"pasword": "secret phrase"}'])
+def test_no_part_of_a_log_in_is_repeated(daemon: Daemon, body: bytes) -> None:
+    """A password that came under a misspelt name, or under none, is not echoed either."""
+    found = assert_problem(daemon.ask("POST", LOGIN, body, JSON), 422)
+    assert found["errors"]
+    assert "secret phrase" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "location"),
+    [
+        (LOGIN, rb'{"password": "x", "pass\u0077ord": "y"}', "body.password"),
+        (LOGIN, b'{"password": "a:b", "password": "a:b"}', None),
+        ("/api/runs/bulk/stop", b'{"match_all": false, "ids": [], "match_all": true}', "body.match_all"),
+        ("/api/runs/bulk/stop", b'{"filter": {"status": "failed", "status": "ended"}}', "body.filter.status"),
+        ("/api/runs/bulk/stop", b'{"filter": {}, "filter": {"status": "ended"}, "filter": {}}', "body.filter"),
+    ],
+)
+def test_fields_that_are_given_twice(daemon: Daemon, path: str, body: bytes, location: str | None) -> None:
+    """422 unless both are the same: whoever looked at the request before us may have heeded the other one."""
+    found = assert_problem(daemon.ask("POST", path, body, JSON), 422 if location else 401)
+    assert [error["location"] for error in found["errors"]] == [location] * bool(location)
+
+
+def test_many_errors_in_few_words(daemon: Daemon) -> None:
+    """Each is an element of errors; the sentence about them stays one."""
+    body = json.dumps({f"field{number}": 1 for number in range(1000)}).encode()
+    found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", body, JSON), 422)
+    assert len(found["errors"]) == 1000
+    assert len(found["detail"]) < 1000
+
+
+def test_schema_field_is_accepted(daemon: Daemon) -> None:
+    """A body may carry ``$schema``, in any JSON media type."""
+    headers = {"Content-Type": "application/merge-patch+json; charset=utf-8"}
+    answer = daemon.ask("POST", LOGIN, b'{"$schema": "urn:x", "password": "wrong password"}', headers)
+    assert_problem(answer, 401)
+
+
+@pytest.mark.parametrize("link", ["{}", "[]", "null", "5", '""', '"x"', '"//localhost/x"', '"http://a b"', '"a:%"'])
+def test_schema_field_is_a_uri(daemon: Daemon, link: str) -> None:
+    """``$schema`` of a body is what it is documented to be."""
+    found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", f'{{"$schema": {link}}}', JSON), 422)
+    assert [error["location"] for error in found["errors"]] == ["body.$schema"]
+
+
+@pytest.mark.parametrize("number", ["1.5", "1e15", "-1e300"])
+def test_numbers_that_are_no_integer(daemon: Daemon, number: str) -> None:
+    """What is no whole number, or too large, is refused where an integer is wanted, however it is written."""
+    body = f'{{"name": "x", "role": "viewer", "expiresInMs": {number}}}'
+    found = assert_problem(daemon.ask("POST", "/api/tokens", body, JSON), 422)
+    assert [error["location"] for error in found["errors"]] == ["body.expiresInMs"]
+
+
+def test_chunked_bodies_are_read(daemon: Daemon) -> None:
+    """Without Content-Length as well."""
+
+    def chunks() -> Any:
+        yield b'{"params": {}, '
+        yield b'"paramz": {}}'
+
+    connection = daemon.connect(unix=True)
+    connection.request("POST", "/api/tasks/job/run", chunks(), JSON, encode_chunked=True)
+    response = connection.getresponse()
+    body = json.loads(response.read())
+    connection.close()
+    assert response.status == 422
+    assert [error["location"] for error in body["errors"]] == ["body.paramz"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}"])
+def test_half_a_request_is_none(daemon: Daemon, body: bytes) -> None:
+    """400 when the body ends before its Content-Length, however sensible the part is: nothing is triggered."""
+    request = (
+        b"POST /api/tasks/job/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Authorization: Basic OmNvcnJlY3QgaG9yc2UgYmF0dGVyeQ==\r\nContent-Length: 50\r\n\r\n"
+    )
+    assert raw(daemon, request + body)[0] == 400
+    assert not any(op == "trigger" for op, _ in daemon.scheduler.calls)
+
+
+def test_a_client_that_breaks_off_is_no_failure(own: Daemon) -> None:
+    """A reset in the middle of a body leaves no traceback in the log."""
+    assert own.get("/healthz", unix=False).status == 200
+    with socket.create_connection(("127.0.0.1", own.port)) as sock:
+        sock.sendall(b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
+        (worker,) = own.workers()
+        until(lambda: unread(own, sock) == 0, "the server to read what came")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert own.get("/healthz", unix=False).status == 200
+    assert own.workers() == [worker]
+    own.signal(signal.SIGTERM)
+    own.wait()
+    assert own.log.read_text() == ""
+
+
+def test_chunked_body_too_large(daemon: Daemon) -> None:
+    """413 arrives although the client has not finished."""
+    connection = daemon.connect(unix=True)
+    connection.request("POST", LOGIN, (b"x" * 65536 for _ in range(200)), JSON, encode_chunked=True)
+    response = connection.getresponse()
+    assert response.status == 413
+    assert json.loads(response.read())["status"] == 413
+    connection.close()
+
+
+def test_broken_chunks(daemon: Daemon) -> None:
+    """400: chunks that are none."""
+    request = (
+        b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+    )
+    assert raw(daemon, request)[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: magic\r\n\r\n", 501),
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 9000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: %b\r\n" % (b"a" * 1000) * 90 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+    ],
+)
+def test_what_gunicorn_refuses(daemon: Daemon, request_: bytes, status: int) -> None:
+    """Requests that cannot be parsed are answered with a problem document, too, and it arrives."""
+    found, headers, body = raw(daemon, request_)
+    assert found == status
+    assert headers["content-type"] == "application/problem+json"
+    assert body["status"] == status
+    assert body["instance"].startswith("urn:ulid:")
+
+
+@pytest.mark.parametrize(
+    ("version", "connection", "answered"),
+    [
+        (b"1.1", b"Connection: TE, close", b"HTTP/1.1"),
+        (b"1.1", b"Connection: keep-alive\r\nConnection: Close", b"HTTP/1.1"),
+        (b"1.2", b"Connection: close", b"HTTP/1.1"),
+        (b"1.0", b"X: close", b"HTTP/1.0"),
+    ],
+)
+def test_connections_that_end(daemon: Daemon, version: bytes, connection: bytes, answered: bytes) -> None:
+    """After the answer, if ``close`` is among what the client says of the connection; of a version that we speak."""
+    with socket.create_connection(("127.0.0.1", daemon.port), 30) as sock:
+        sock.sendall(b"GET /healthz HTTP/%b\r\nHost: localhost\r\n%b\r\n\r\n" % (version, connection))
+        data = b""
+        while part := sock.recv(65536):
+            data += part
+    assert data.startswith(answered + b" 200 ")
+    assert b"\r\nconnection: close\r\n" in data.lower()
+
+
+@pytest.mark.parametrize("path", ["/api/runs", "/api/tasks/job/run", "/", "/healthz"])
+def test_options(daemon: Daemon, path: str) -> None:
+    """204 with the same Allow as a 405."""
+    answer = daemon.ask("OPTIONS", path, unix=False)
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["Allow"] == daemon.ask("BREW", path, unix=False).headers["Allow"]
+    assert "OPTIONS" in answer.headers["Allow"].split(", ")
+
+
+def test_a_path_of_two_slashes(daemon: Daemon) -> None:
+    """404: a proxy that guards ``/api`` would not have seen it."""
+    assert_problem(daemon.get("//api/runs"), 404)
+
+
+BODY_STAYS = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_body_that_nobody_wants(daemon: Daemon) -> None:
+    """It is passed over, and the connection goes on; one without end is not, and the answer arrives all the same."""
+    connection = daemon.connect()
+    connection.request("POST", "/healthz", b"x" * 100_000)
+    assert connection.getresponse().read()
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().status == 200
+    connection.close()
+    with socket.create_connection(("127.0.0.1", daemon.port), 30) as sock:
+        sock.sendall(BODY_STAYS + b"Content-Length: 99999999999\r\n\r\n" + b"x" * 1_000_000)
+        assert sock.recv(4096).startswith(b"HTTP/1.1 405 ")
+        with contextlib.suppress(ConnectionError):
+            while sock.send(b"x" * 65536):
+                pass
+
+
+FLOODS = {
+    "requests": (b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200),
+    "body": (BODY_STAYS + b"Content-Length: 99999999999\r\n\r\n", b"x" * 1_000_000),
+    "chunks": (CHUNKED, b"1\r\nx\r\n" * 4_000),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_client_that_never_pauses_holds_nobody(daemon: Daemon, flood: str) -> None:
+    """Requests one after another without waiting, an endless body, the smallest chunks: others have their turn."""
+    opening, more = FLOODS[flood]
+    over = threading.Event()
+    turns = queue.SimpleQueue[None]()
+
+    def send() -> None:
+        while not over.is_set():
+            with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", daemon.port)) as sock:
+                threading.Thread(target=_swallow, args=(sock,), daemon=True).start()
+                sock.sendall(opening)
+                while not over.is_set():
+                    sock.sendall(more)
+                    turns.put(None)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        for _ in range(10):
+            turns.get(timeout=DEADLINE_S)
+            assert daemon.get("/healthz", unix=False).status == 200
+    finally:
+        over.set()
+        sender.join()
+
+
+def _swallow(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while sock.recv(1 << 20):
+            pass
+
+
+def test_script_name_from_outside_is_ignored(daemon: Daemon) -> None:
+    """No peer can change where a request goes, not over the Unix socket either."""
+    assert daemon.get("/healthz", {"SCRIPT_NAME": "/healthz"}).status == 200
+    assert daemon.get("/healthz", {"Script-Name": "/healthz", "X-Forwarded-Proto": "https"}).status == 200
+
+
+def test_schema_links_are_absolute_and_lead_somewhere(daemon: Daemon) -> None:
+    """``$schema`` of an answer and of an error: scheme and Host of the request, and a JSON Schema is there."""
+    for path in ("/healthz", "/nowhere", "/api/auth/status"):
+        link = daemon.get(path, unix=False).json["$schema"]
+        base = f"http://127.0.0.1:{daemon.port}"
+        assert link.startswith(f"{base}/schemas/")
+        schema = daemon.get(link.removeprefix(base), unix=False)
+        assert schema.status == 200
+        assert "$defs" in schema.json or "properties" in schema.json
+
+
+def test_a_host_that_is_none_is_not_echoed(daemon: Daemon) -> None:
+    """Over the Unix socket any Host is accepted, but not repeated."""
+    link = daemon.get("/healthz", {"Host": '"><script>'}).json["$schema"]
+    assert link == "http://localhost/schemas/Health.json"
+
+
+@pytest.mark.parametrize(
+    "request_", [b"GET /nowhere HTTP/1.1\r\nHost: evil.example\r\n", b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n"]
+)
+def test_a_foreign_host_is_not_echoed(daemon: Daemon, request_: bytes) -> None:
+    """Links of a refusal, and of a probe that any Host may call, lead to where the answer comes from."""
+    link = raw(daemon, request_ + b"\r\n")[2]["$schema"]
+    assert link.startswith(f"http://127.0.0.1:{daemon.port}/schemas/")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"http://evil.example/api/runs",
+        b"HTTP://evil.example",
+        b"http://u@localhost/",
+        b"ftp://evil.example/api/runs",
+    ],
+)
+def test_the_host_of_a_whole_url(daemon: Daemon, target: bytes) -> None:
+    """A request for a whole URL is one for that URL's host, whatever the header says."""
+    assert raw(daemon, b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)[0] in (400, 421)
+    found = raw(daemon, b"GET http://localhost:%d/nowhere HTTP/1.1\r\nHost: x\r\n\r\n" % daemon.port)
+    assert found[0] == 404
+    assert found[2]["$schema"].startswith(f"http://localhost:{daemon.port}/")
+
+
+def test_scheduler_away(own: Daemon) -> None:
+    """503 with Retry-After for a command; reading goes on."""
+    run = own.insert(make_run())
+    own.scheduler.stop()
+    try:
+        answer = own.ask("POST", f"/api/runs/{run.id}/stop")
+        assert_problem(answer, 503)
+        assert int(answer.headers["Retry-After"]) > 0
+        assert own.get(f"/api/runs/{run.id}").status == 200
+        assert own.get("/readyz").status == 503
+        assert own.get("/healthz").status == 200
+    finally:
+        own.scheduler.start()
+
+
+def test_failures_of_our_own(own: Daemon) -> None:
+    """500 says nothing about the inside; the log has the traceback under the same name."""
+    own.scheduler.operations["login_attempt"] = lambda _args: {}  # not what was agreed
+    answer = own.get("/api/runs", {"Authorization": "Basic OmE="}, unix=False)
+    body = assert_problem(answer, 500)
+    assert "Traceback" not in answer.body.decode()
+    log = own.log.read_text()
+    assert body["instance"] in log
+    assert "Traceback" in log
+
+
+def test_database_not_ready(own: Daemon) -> None:
+    """503 while there is no database that can be read."""
+    os.rename(own.boot.database, f"{own.boot.database}.away")
+    try:
+        answer = own.get("/api/runs")
+        assert_problem(answer, 503)
+        assert "Retry-After" in answer.headers
+        # Who asks cannot be looked up, so nobody is told that they are not logged in.
+        assert_problem(own.get("/api/auth/status", {"Authorization": f"Bearer rw_{'A' * 43}"}, unix=False), 503)
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+    assert own.get("/api/runs").status == 200
+
+
+def test_headers_of_every_answer(daemon: Daemon) -> None:
+    """nosniff, no-store, a policy for documents, no referrer to others; refusals of gunicorn included."""
+    for path in ("/api/runs", "/nowhere", "/api/runs?limit=0"):
+        headers = daemon.get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert headers["Referrer-Policy"] == "same-origin"
+    _, headers_, _ = raw(daemon, b"nonsense\r\n\r\n")
+    assert headers_["x-content-type-options"] == "nosniff"
+    assert headers_["cache-control"] == "no-store"

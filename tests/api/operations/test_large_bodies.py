@@ -1,0 +1,73 @@
+"""Large bodies, which are looked at beside the loop."""
+
+from typing import Any
+
+import falcon.testing
+import gevent
+import pytest
+
+from api.errors import ApiError
+from api.operations import body
+from api.schemas.tokens import NewToken
+from api.server.body_budget import Room
+from tests.support.waiting import until
+
+
+def request_of(fields: int) -> falcon.Request:
+    text = ",".join(f'"a{number}":1' for number in range(fields))
+    return falcon.testing.create_req(method="POST", body="{" + text + "}", headers={"Content-Type": "application/json"})
+
+
+def decode(request: falcon.Request, room: Room) -> None:
+    with room.holding() as take:
+        body.decode(request, NewToken, required=True, limit_bytes=1 << 24, take=take, thread=room.thread)
+
+
+def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong with a million fields is found while the loop has turns, and not all of it is told."""
+    request = request_of(300_000)
+    turns: list[int] = []
+    decoded = body._decoded
+
+    def waiting(*args: Any) -> Any:
+        try:
+            return decoded(*args)
+        finally:
+            until(lambda: len(turns) > 5, "turns of the loop")
+
+    def beat() -> None:
+        while True:
+            turns.append(1)
+            gevent.sleep(0.001)
+
+    monkeypatch.setattr(body, "_decoded", waiting)
+    heart = gevent.spawn(beat)
+    try:
+        with pytest.raises(ApiError) as caught:
+            decode(request, Room(1 << 24))
+    finally:
+        heart.kill()
+    assert caught.value.status == 422
+    assert len(caught.value.errors or ()) == 10_000
+
+
+def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come at once: the loop shares Python with one thread that looks at them."""
+    room, inside, most = Room(1 << 24), [], []
+    decoded = body._decoded
+
+    def watched(*args: Any) -> Any:
+        inside.append(1)
+        most.append(len(inside))
+        try:
+            return decoded(*args)
+        finally:
+            inside.pop()
+
+    def one() -> None:
+        with pytest.raises(ApiError):
+            decode(request_of(100_000), room)
+
+    monkeypatch.setattr(body, "_decoded", watched)
+    gevent.joinall([gevent.spawn(one) for _ in range(8)], raise_error=True)
+    assert most == [1] * 8

@@ -1,0 +1,35 @@
+"""Operations that need no body."""
+
+import pytest
+
+from api.operation_table import OPERATIONS
+from tests.api.attacks.test_privilege_escalation import path_of
+from tests.api.operations.test_errors import JSON, assert_problem
+from tests.api.support.harness import Daemon
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b'{"dry_run": true}', JSON, 422),
+        (b"{", JSON, 400),
+        (b"x", {"Content-Type": "text/plain"}, 415),
+        (b'{"more": "' + b"x" * (1 << 20) + b'"}', JSON, 413),
+    ],
+)
+def test_bodies_of_those_that_need_none(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
+    """Whoever says something to which nobody listens hears that, and nothing is done; an empty body is none."""
+    silent = [one for one in OPERATIONS if one.method != "GET" and one.body is None]
+    assert {"reloadDaemon", "stopRun", "restartService", "deleteRun", "logout"} <= {one.id for one in silent}
+    for operation in silent:
+        found = assert_problem(daemon.ask(operation.method, path_of(operation), body, headers), status)
+        assert status != 422 or [error["location"] for error in found["errors"]] == ["body.dry_run"]
+    assert not daemon.scheduler.calls
+    assert daemon.ask("POST", "/api/daemon/reload", b"{}", JSON).status == 200
+
+
+def test_null_is_no_body(daemon: Daemon) -> None:
+    """Clients that were generated for Go send it where they have none; where a body is needed it is refused."""
+    assert daemon.ask("POST", "/api/daemon/reload", b"null", JSON).status == 200
+    assert daemon.ask("POST", "/api/tasks/job/run", b"null", JSON).status == 201
+    assert daemon.ask("POST", "/api/runs/bulk/stop", b"null", JSON).status == 422

@@ -1,0 +1,177 @@
+"""The interface's own description, beyond the tables of ``tests/contract``."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import re2
+
+from api.openapi import document
+from tests.api.support.harness import Daemon
+from tests.contract.shapes import check_schema
+from tests.contract.tables import SNAKE_WITH_PARAMS
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    return document()
+
+
+def test_empty_parameters(described: dict[str, Any]) -> None:
+    """An empty parameter is an absent one, so it is allowed wherever an absent one is, and nowhere else."""
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            for one in operation.get("parameters", []):
+                if one["in"] == "query":
+                    assert one.get("allowEmptyValue", False) is not one.get("required", False)
+
+
+def test_answers_in_either_naming(described: dict[str, Any]) -> None:
+    """Exactly one schema fits an answer, whatever naming was asked for; lists have items in either."""
+    schemas = described["components"]["schemas"]
+
+    def forms(schema: dict[str, Any]) -> list[str]:
+        name = schema["$ref"].rsplit("/", 1)[1]
+        return [one["$ref"].rsplit("/", 1)[1] for one in schemas[name]["oneOf"]]
+
+    def answer(path: str, method: str = "get", status: str = "200") -> dict[str, Any]:
+        content = described["paths"][path][method]["responses"][status]["content"]
+        schema: dict[str, Any] = content["application/json"]["schema"]
+        return schema
+
+    assert forms(answer("/api/runs/bulk/delete", "post")) == ["Deleted", "Affected"]
+    assert forms(answer("/api/tasks/{taskName}/run", "post", "201")) == ["RunSnake", "RunCamel"]
+    for path, field, namings in (
+        ("/api/runs", "runs", ["RunSnake", "RunCamel"]),
+        ("/api/tasks/{taskName}/runs", "items", ["RunCamel", "RunSnakeWithParams"]),
+    ):
+        found = schemas[answer(path)["$ref"].rsplit("/", 1)[1]]["properties"][field]["anyOf"]
+        assert [forms(one["items"]) for one in found if one.get("type") == "array"] == [namings]
+
+
+def test_a_run_in_both_namings(described: dict[str, Any]) -> None:
+    """It is described by its exact fields; the others are allowed beside them, and explained."""
+    answer = described["paths"]["/api/runs/{runId}"]["get"]["responses"]["200"]["content"]["application/json"]
+    assert answer["schema"] == {"$ref": "#/components/schemas/Run"}
+    schemas = described["components"]["schemas"]
+    assert schemas["Run"]["properties"] == schemas["RunCamel"]["properties"]
+    assert schemas["Run"]["additionalProperties"] is True
+    assert "all fields of RunSnakeWithParams" in schemas["Run"]["description"]
+
+
+def test_no_schema_has_both_namings(described: dict[str, Any]) -> None:
+    """Generators write names in the style of their language, in which taskName and task_name are one."""
+    for name, schema in described["components"]["schemas"].items():
+        plain = [one.replace("_", "").lower() for one in schema.get("properties", {})]
+        assert len(plain) == len(set(plain)), name
+
+
+def test_enumerations_are_components(described: dict[str, Any]) -> None:
+    """No field of a component has one of its own, and no two values in all of them have one constant."""
+    schemas = described["components"]["schemas"]
+    constants = [name for schema in schemas.values() for name in schema.get("x-enum-varnames", ())]
+    assert len(constants) == len(set(constants))
+    for schema in schemas.values():
+        for field in schema.get("properties", {}).values():
+            assert "enum" not in json.dumps(field)
+        if "enum" in schema:
+            assert len(schema["enum"]) == len(schema["x-enum-varnames"])
+
+
+def test_operation_ids(described: dict[str, Any]) -> None:
+    """None is the beginning of another one: generators make names of methods with suffixes of their own."""
+    ids = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
+    assert [(one, other) for one in ids for other in ids if one != other and other.startswith(one)] == []
+
+
+def test_request_bodies(described: dict[str, Any]) -> None:
+    """They take the ``$schema`` link, and no field that is not named; what can be wrong with them is all there."""
+    bodies = 0
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            if "requestBody" in operation:
+                bodies += 1
+                name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
+                schema = described["components"]["schemas"][name]
+                assert schema["additionalProperties"] is False
+                assert "$schema" in schema["properties"]
+                assert "$schema" not in schema.get("required", [])
+                assert {"400", "408", "413", "415", "422"} <= set(operation["responses"])
+    assert bodies
+
+
+def test_a_run_with_all_in_snake(described: dict[str, Any]) -> None:
+    """A single run in that naming alone has the parameters, too, which the lists leave out."""
+    check_schema(described, {"$ref": "#/components/schemas/RunSnakeWithParams"}, SNAKE_WITH_PARAMS)
+
+
+def test_errors(described: dict[str, Any]) -> None:
+    """Every answer of every operation that is no success is a problem document, and nothing else."""
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400:
+                    assert list(answer["content"]) == ["application/problem+json"]
+
+
+def test_foreign_hosts(described: dict[str, Any]) -> None:
+    """They are refused everywhere but at the probes, which an orchestrator asks under whatever name it has for us."""
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            assert ("421" in operation["responses"]) is (path not in ("/healthz", "/readyz"))
+
+
+def test_events_of_a_log(described: dict[str, Any]) -> None:
+    """What a run's stream may send; the daemon's has no end."""
+    for path, names in (
+        ("/api/runs/{runId}/log/stream", {"line", "region", "dropped", "rotated", "done"}),
+        ("/api/daemon/log/stream", {"line", "region", "dropped", "rotated"}),
+    ):
+        answer = described["paths"][path]["get"]["responses"]["200"]
+        events = answer["content"]["text/event-stream"]["schema"]["oneOf"]
+        assert {event["properties"]["event"]["const"] for event in events} == names
+
+
+def patterns_in(described: Any) -> Iterator[str]:
+    """Every pattern of a schema within the document."""
+    if isinstance(described, dict):
+        if isinstance(described.get("pattern"), str):
+            yield described["pattern"]
+        described = list(described.values())
+    if isinstance(described, list):
+        for one in described:
+            yield from patterns_in(one)
+
+
+def test_patterns(described: dict[str, Any]) -> None:
+    """Engines without look-around, such as RE2, compile every pattern."""
+    patterns = set(patterns_in(described))
+    assert patterns
+    for pattern in patterns:
+        re2.compile(pattern)
+
+
+def test_references_resolve(described: dict[str, Any]) -> None:
+    """Every $ref leads somewhere, and every operation has an id of its own."""
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
+    assert names <= set(described["components"]["schemas"])
+    ids = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_it_is_served_and_printed(daemon: Daemon, described: dict[str, Any]) -> None:
+    """GET /openapi.json and ``python -I -m api.openapi``, which needs no daemon, give the same document."""
+    assert daemon.get("/openapi.json", unix=False).json == described
+    printed = subprocess.run([sys.executable, "-I", "-m", "api.openapi"], capture_output=True, check=True)
+    assert json.loads(printed.stdout) == described
+    assert printed.stderr == b""
+
+
+def test_unknown_schemas(daemon: Daemon) -> None:
+    """404 for a schema that is none, 422 for a name that can be none."""
+    assert daemon.get("/schemas/Nothing.json").status == 404
+    assert daemon.get("/schemas/Run").status == 422

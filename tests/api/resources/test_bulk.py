@@ -1,0 +1,358 @@
+"""Bulk operations, deletion and the summary, as far as they are the API's."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import gevent
+import pytest
+
+from api.operations.operation import Call
+from api.resources.runs import bulk
+from api.worker_context import Context
+from store.meta import set_meta
+from store.runs.ids import is_ulid, new_ulid
+from tests.api.support.credentials import bearer, make_token
+from tests.api.support.fake_scheduler import Refusal
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+from tests.support.waiting import until
+
+JSON = {"Content-Type": "application/json"}
+KINDS = ("delete", "restore", "stop")
+
+
+@pytest.fixture
+def asked(daemon: Daemon) -> list[dict[str, Any]]:
+    """What the scheduler is asked, without the command's id."""
+    found: list[dict[str, Any]] = []
+
+    def answer(arguments: dict[str, Any]) -> dict[str, Any]:
+        assert is_ulid(arguments.pop("command"))
+        found.append(arguments)
+        return {"affected": 7, "deleted_at": 1767323045001}
+
+    for kind in KINDS:
+        daemon.scheduler.operations[f"bulk_{kind}"] = answer
+    return found
+
+
+def post(daemon: Daemon, kind: str, selector: Any) -> Any:
+    return daemon.ask("POST", f"/api/runs/bulk/{kind}", json.dumps(selector), JSON)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> None:
+    """200 with the number of runs that were changed."""
+    answer = post(daemon, kind, {"match_all": True})
+    assert (answer.status, answer.json["affected"], "deleted_at" in answer.json) == (200, 7, False)
+    assert asked == [
+        {
+            **({"deleted_at": None} if kind == "restore" else {}),
+            "match_all": True,
+            "filter": {"tasks": None, "retries_only": False},
+            "except_ids": "",
+            "ids": "",
+            "by": "uid 0",
+        }
+    ]
+
+
+def test_one_deletion(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """On request a deletion tells its time, and a restoring is of what was deleted then alone."""
+    assert post(daemon, "delete?undo=true", {"match_all": True}).json["deleted_at"] == "2026-01-02T03:04:05.001Z"
+    assert post(daemon, "restore?deleted_at=2026-01-02T03:04:05.001Z", {"match_all": True}).json["affected"] == 7
+    assert asked[-1]["deleted_at"] == 1767323045001
+    assert post(daemon, "restore?deleted_at=then", {"match_all": True}).status == 422
+
+
+def test_the_deleted(daemon: Daemon) -> None:
+    """They are listed with the time of their deletion, filtered and in pages."""
+    columns = {"status": "ended", "end_reason": "start_failed"}
+    gone = [daemon.insert(make_run(task="gone", exit_code=code, **columns)) for code in range(3)]
+    for run in gone:
+        daemon.delete(run.id)
+    page = daemon.get("/api/runs/deleted?task_name=gone&status=start_failed&exit_code_min=1&limit=1").json
+    (shown,) = page["runs"]
+    assert page["total"] == 2
+    assert shown.pop("deletedAt").endswith("Z")
+    assert shown.pop("createdAt").endswith("Z")
+    assert shown == {
+        "id": max(run.id for run in gone if run.exit_code),
+        "taskName": "gone",
+        "status": "ended",
+        "endReason": "start_failed",
+        "exitCode": next(run.exit_code for run in gone if run.id == shown["id"]),
+        "instanceIndex": 0,
+        "retryAttempt": 0,
+        "triggeredBy": "cron",
+    }
+    answer = daemon.get("/api/runs/deleted?sort_field=status")
+    assert (answer.status, answer.json["errors"][0]["location"]) == (422, "query.sort_field")
+
+
+def test_what_cannot_be_restored_any_more(own: Daemon) -> None:
+    """It is not listed, though it may still be there."""
+    own.delete(own.insert(make_run(status="ended", end_reason="failed")).id)
+    assert own.get("/api/runs/deleted").json["total"] == 1
+    with own.lock:
+        set_meta(own.db, "info", {"undo_window_ms": 0})
+    page = own.get("/api/runs/deleted").json
+    assert (page["runs"], page["total"]) == ([], 0)
+
+
+def test_large_ones_at_once(daemon: Daemon) -> None:
+    """Those that wait for the scheduler take no more memory together than a few do; a small one waits with them."""
+    going_on = threading.Event()
+
+    def answer(_arguments: dict[str, Any]) -> dict[str, Any]:
+        assert going_on.wait(60)
+        return {"affected": 0}
+
+    daemon.scheduler.operations["bulk_stop"] = answer
+    large = json.dumps({"ids": []}) + " " * (15 << 20)
+
+    def status(body: str) -> int:
+        return daemon.ask("POST", "/api/runs/bulk/stop", body, JSON).status
+
+    def asked(times: int) -> bool:
+        return len(daemon.scheduler.calls) >= times
+
+    with ThreadPoolExecutor() as clients:
+        try:
+            waiting = []
+            for number in range(1, 5):
+                waiting.append(clients.submit(status, large))
+                until(partial(asked, number), "the scheduler to be asked")
+            more = clients.submit(status, large)
+            until(lambda: more.done() or asked(5), "one more to be answered")
+            small = clients.submit(status, "{}")
+            until(partial(asked, 5), "the scheduler to be asked for little")
+        finally:
+            going_on.set()
+        assert [one.result() for one in (*waiting, more, small)] == [200] * 4 + [503, 200]
+    assert status(large) == 200
+
+
+def test_rerun(daemon: Daemon) -> None:
+    """200 with the new runs; an array also when there is none."""
+    run_id = new_ulid()
+    triggered = [{"run_id": run_id, "task_name": "job"}]
+    daemon.scheduler.operations["bulk_rerun"] = lambda args: {"triggered": triggered if args["match_all"] else []}
+    assert post(daemon, "rerun", {"match_all": True}).json["triggered"] == triggered
+    assert post(daemon, "rerun", {"ids": []}).json["triggered"] == []
+    assert daemon.scheduler.calls[0][1]["triggered_by"] == "api"
+
+
+@pytest.mark.parametrize(
+    ("sent", "understood"),
+    [
+        ({}, {"retries_only": False}),
+        ({"status": "success, running,,missed"}, {"phases": ["running"], "reasons": ["succeeded", "missed"]}),
+        ({"status": "", "search": "", "task_name": "", "triggered_by": ""}, {}),
+        ({"status": "failed", "triggered_by": "cron"}, {"phases": [], "reasons": ["failed"], "triggers": ["cron"]}),
+        (
+            {"task_name": "é", "search": "x", "retries_only": True},
+            {"task_name": "é", "search": "x", "retries_only": True},
+        ),
+        (
+            {"exit_code_min": -(2**63), "exit_code_max": 2**63 - 1},
+            {"exit_code_min": -(2**63), "exit_code_max": 2**63 - 1},
+        ),
+        ({"exit_code_min": -59.0, "exit_code_max": 3e0}, {"exit_code_min": -59, "exit_code_max": 3}),
+        (
+            {"created_after": "2026-01-02T03:04:05.0001Z", "created_before": "2026-01-02T03:04:05.0009+01:00"},
+            {"created_after": 1767323045001, "created_before": 1767319445000},
+        ),
+    ],
+)
+def test_filter(daemon: Daemon, asked: list[dict[str, Any]], sent: dict[str, Any], understood: dict[str, Any]) -> None:
+    """Every condition means what it says; values are exact, `success` is `succeeded`, an empty text is none."""
+    assert post(daemon, "delete", {"match_all": True, "filter": sent}).status == 200
+    assert asked[0]["filter"] == {"tasks": None, "retries_only": False, **understood}
+
+
+@pytest.mark.parametrize("match_all", [{}, {"match_all": False}, {"match_all": None}])
+def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, Any]) -> None:
+    """Without match_all the ids count and nothing else; what is no id and what is there twice adds nothing."""
+    one, two = new_ulid(), new_ulid()
+    selector = {"ids": [one, two, one, "nonsense", "", "é" * 26], "filter": {"status": "failed"}, "except_ids": [one]}
+    assert post(daemon, "delete", {**selector, **match_all}).status == 200
+    assert asked == [{"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": one + two, "by": "uid 0"}]
+    assert post(daemon, "delete", {"ids": None, "except_ids": None, **match_all}).json["affected"] == 7
+    assert asked[1]["ids"] == ""
+
+
+def test_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a million ids take a second to go through: that is not done on the loop that all streams share."""
+    went_on = threading.Event()
+    monkeypatch.setattr("api.operations.run_selector.arguments_of", lambda *_: {"went_on": went_on.wait(30)})
+    context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **found: found))
+    call = SimpleNamespace(by="", body=None, tasks=None)
+    gevent.spawn(went_on.set)
+    assert bulk._ask(cast(Context, context), cast(Call, call), "bulk_delete")["went_on"]
+
+
+def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """With match_all the ids do not count; those to leave out do."""
+    one, two = new_ulid(), new_ulid()
+    assert post(daemon, "delete", {"match_all": True, "ids": [one], "except_ids": [two]}).status == 200
+    assert (asked[0]["ids"], asked[0]["except_ids"]) == ("", two)
+
+
+@pytest.mark.parametrize(
+    ("selector", "locations"),
+    [
+        ({"matchall": True}, {"body.matchall"}),
+        ({"match_all": 1, "ids": [1], "except_ids": "x"}, {"body.match_all", "body.ids", "body.except_ids"}),
+        ({"match_all": True, "filter": {"taskname": "x", "stat": ""}}, {"body.filter.taskname", "body.filter.stat"}),
+        (
+            {
+                "filter": {
+                    "status": "faild",
+                    "created_after": "yesterday",
+                    "created_before": "",
+                    "exit_code_min": "1",
+                    "retries_only": "yes",
+                    "triggered_by": "me",
+                    "search": None,
+                },
+                "more": 1,
+            },
+            {
+                "body.filter.status",
+                "body.filter.created_after",
+                "body.filter.created_before",
+                "body.filter.exit_code_min",
+                "body.filter.retries_only",
+                "body.filter.triggered_by",
+                "body.filter.search",
+                "body.more",
+            },
+        ),
+        ({"match_all": True, "filter": None}, {"body.filter"}),
+        (
+            {"filter": {"exit_code_min": -(2**63) - 1, "exit_code_max": 2**64}},
+            {"body.filter.exit_code_min", "body.filter.exit_code_max"},
+        ),
+        ([], {"body"}),
+    ],
+)
+def test_invalid(daemon: Daemon, asked: list[dict[str, Any]], selector: Any, locations: set[str]) -> None:
+    """422 with one element for each problem, also within the filter, and nothing is done."""
+    answer = post(daemon, "delete", selector)
+    assert answer.status == 422
+    assert {error["location"] for error in answer.json["errors"]} == locations
+    assert len(answer.json["errors"]) == len(locations)
+    assert asked == []
+    assert "Traceback" not in daemon.log.read_text()
+
+
+def test_bodies(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """A body is needed, and may have 16 MiB: more ids than a person can select."""
+    assert daemon.ask("POST", "/api/runs/bulk/delete").status == 400
+    ids = [f"01ARZ3{number:020d}" for number in range(570_000)]
+    body = json.dumps({"ids": ids}, separators=(",", ":"))
+    assert len(body) > 15 << 20
+    answer = daemon.ask("POST", "/api/runs/bulk/delete", body, JSON)
+    assert answer.status == 200
+    assert asked[0]["ids"] == "".join(ids)
+    assert daemon.ask("POST", "/api/runs/bulk/delete", body + " " * (2 << 20), JSON).status == 413
+    assert daemon.ask("POST", "/api/tasks/job/run", b"{" + b" " * (1 << 20) + b"}", JSON).status == 413
+
+
+def test_not_finished(daemon: Daemon) -> None:
+    """503 says that part of it may be done, unlike other commands."""
+
+    def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(503, "it was not finished: The disk is full: nothing was stored. (/srv/data/ringward.db: full)")
+
+    daemon.scheduler.operations["bulk_delete"] = fail
+    answer = post(daemon, "delete", {"match_all": True})
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    assert "Perhaps only part of it was done" in answer.json["detail"]
+    assert "The disk is full" in answer.json["detail"]
+    assert "/srv" not in answer.json["detail"]
+
+
+def test_not_run_again(daemon: Daemon) -> None:
+    """503 says whether tasks may have been run again: they are all, or none is, and who asks again has them run twice.
+
+    Not run: the scheduler says so, or there is none. Unknown: it was asked, and is gone.
+    """
+
+    def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(503, "it was not finished: The disk is full: nothing was stored. (/srv/data/ringward.db: full)")
+
+    def die(_arguments: dict[str, Any]) -> dict[str, Any]:
+        daemon.scheduler.stop()
+        return {"triggered": []}
+
+    for answer, told in (
+        (fail, "It was not finished; nothing was done"),
+        (die, "The scheduler is away; see whether the tasks have run before they run again"),
+    ):
+        daemon.scheduler.operations["bulk_rerun"] = answer
+        found = post(daemon, "rerun", {"match_all": True})
+        assert (found.status, found.json["detail"]) == (503, told)
+    assert post(daemon, "rerun", {"match_all": True}).json["detail"] == "The scheduler is away; nothing was done"
+    daemon.scheduler.start()
+
+
+def test_delete(daemon: Daemon) -> None:
+    """204; 404 when there is no such run or it is deleted; 409 when it is running; 422 for what is no id."""
+    run = daemon.insert(make_run(task="deleted"))
+    daemon.scheduler.operations["run_delete"] = lambda _args: {}
+    assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 204
+    assert daemon.scheduler.calls == [("run_delete", {"run": run.id, "by": "uid 0"})]
+
+    def refuse(_arguments: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(409, "it is running")
+
+    daemon.scheduler.operations["run_delete"] = refuse
+    assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 409
+    daemon.delete(run.id)
+    assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 404
+    assert daemon.ask("DELETE", f"/api/runs/{new_ulid()}").status == 404
+    assert daemon.ask("DELETE", "/api/runs/nothing").status == 422
+
+
+def test_summary(daemon: Daemon) -> None:
+    """Numbers and the last failure, of all or of a task, since a time."""
+    task, t0 = "summed", 1_767_323_045_000
+    for minute, reason in enumerate(["failed", "timeout", "succeeded", "missed", "skipped"]):
+        at_ms = t0 + minute * 60_000
+        daemon.insert(make_run(task=task, status="ended", end_reason=reason, created_at=at_ms))
+    found = daemon.get(f"/api/runs/summary?task_name={task}").json
+    assert [found[name] for name in ("total", "success", "failed", "missed")] == [5, 1, 2, 1]
+    assert found["lastFailure"]["endReason"] == "timeout"
+    later = daemon.get(f"/api/runs/summary?taskName={task}&since=2026-01-02T03:06:00Z").json
+    assert [later[name] for name in ("total", "success", "failed", "missed")] == [3, 1, 0, 1]
+    assert "lastFailure" not in later
+    assert daemon.get("/api/runs/summary").json["total"] >= 5
+    answer = daemon.get("/api/runs/summary?since=now&what=1")
+    assert answer.status == 422
+    assert {error["location"] for error in answer.json["errors"]} == {"query.since", "query.what"}
+
+
+def test_whose_runs(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """A token for some tasks selects, counts and deletes only runs of those; a viewer deletes nothing."""
+    mine = daemon.insert(make_run(task="bulk-mine-1", status="ended", end_reason="failed"))
+    other = daemon.insert(make_run(task="other-1", status="ended", end_reason="failed"))
+    daemon.scheduler.operations["run_delete"] = lambda _args: {}
+    some = bearer(make_token(daemon, "some", "operator", tasks="bulk-mine-*"))
+    for selector in ({"match_all": True}, {"ids": [other.id]}):
+        body = json.dumps(selector)
+        assert daemon.ask("POST", "/api/runs/bulk/delete", body, {**JSON, **some}, unix=False).status == 200
+    assert [arguments["filter"]["tasks"] for arguments in asked] == ["bulk-mine-*", "bulk-mine-*"]
+    assert daemon.ask("DELETE", f"/api/runs/{other.id}", headers=some, unix=False).status == 404
+    assert daemon.ask("DELETE", f"/api/runs/{mine.id}", headers=some, unix=False).status == 204
+    assert daemon.get("/api/runs/summary", some, unix=False).json["lastFailure"]["id"] == mine.id
+    assert daemon.get("/api/runs/summary", some, unix=False).json["total"] == 1
+    viewer = bearer(make_token(daemon, "looks", "viewer"))
+    assert daemon.ask("POST", "/api/runs/bulk/delete", b"{}", {**JSON, **viewer}, unix=False).status == 403
+    assert daemon.ask("DELETE", f"/api/runs/{mine.id}", headers=viewer, unix=False).status == 403
+    assert daemon.get("/api/runs/summary", viewer, unix=False).status == 200

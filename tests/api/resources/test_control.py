@@ -1,0 +1,93 @@
+"""Start, stop, restart, pause and resume, up to the scheduler."""
+
+from typing import Any
+
+import pytest
+
+from store import tasks
+from tests.api.support.credentials import bearer, make_token
+from tests.api.support.fake_scheduler import Refusal
+from tests.api.support.harness import Daemon
+from tests.support.waiting import until
+
+ACTIONS = {
+    "start": "service_start",
+    "stop": "service_stop",
+    "restart": "service_restart",
+    "pause": "task_pause",
+    "resume": "task_resume",
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_it_is_asked_of_the_scheduler(daemon: Daemon, action: str) -> None:
+    """204, and the scheduler hears of which task and who asked."""
+    answer = daemon.ask("POST", f"/api/tasks/site/{action}")
+    assert (answer.status, answer.body) == (204, b"")
+    operation, arguments = daemon.scheduler.calls[-1]
+    assert operation == ACTIONS[action]
+    assert (arguments["task"], arguments["by"]) == ("site", "uid 0")
+
+
+def test_restarts(daemon: Daemon) -> None:
+    """Each has an id of its own, and says whether it is a rolling one."""
+    for query in ("", "?rolling=true", "?rolling=0"):
+        assert daemon.ask("POST", f"/api/tasks/site/restart{query}").status == 204
+    found = [arguments for operation, arguments in daemon.scheduler.calls if operation == "service_restart"]
+    assert [one["rolling"] for one in found] == [False, True, False]
+    assert len({one["command"] for one in found}) == 3
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("status", [404, 409])
+def test_refusals(daemon: Daemon, action: str, status: int) -> None:
+    """What the scheduler refuses is answered with its status and its words."""
+
+    def refuse(_args: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(status, "No")
+
+    daemon.scheduler.operations[ACTIONS[action]] = refuse
+    answer = daemon.ask("POST", f"/api/tasks/site/{action}")
+    assert (answer.status, answer.json["detail"]) == (status, "No")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_what_is_no_request(daemon: Daemon, action: str) -> None:
+    """A name that is none and a parameter that is none are 422, before anybody is asked."""
+    assert daemon.ask("POST", f"/api/tasks/a%20b/{action}").status == 422
+    assert daemon.ask("POST", f"/api/tasks/site/{action}?force=true").status == 422
+    assert daemon.scheduler.calls == []
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_who_may(daemon: Daemon, action: str) -> None:
+    """A viewer may not; an operator may; for one who is limited to other tasks there is none of that name."""
+    path = f"/api/tasks/site/{action}"
+    for name, role, scope, status in (
+        ("looks", "viewer", {}, 403),
+        ("works", "operator", {}, 204),
+        ("elsewhere", "operator", {"tasks": "web-*"}, 404),
+        ("here", "operator", {"tasks": "si*"}, 204),
+    ):
+        secret = make_token(daemon, f"{name}-{action}", role, **scope)
+        assert daemon.ask("POST", path, headers=bearer(secret), unix=False).status == status
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_it_stands_in_the_audit(own: Daemon, action: str) -> None:
+    """With what was asked, of which task, and by whom."""
+    assert own.ask("POST", f"/api/tasks/site/{action}").status == 204
+    entry = until(lambda: own.scheduler.audit, "the entry")[0]
+    kind = "Task" if action in ("pause", "resume") else "Service"
+    assert (entry.operation, entry.target, entry.who, entry.status) == (f"{action}{kind}", "site", "uid 0", 204)
+
+
+def test_the_progress_of_a_rolling_restart(daemon: Daemon) -> None:
+    """A service shows it while it lasts."""
+    with daemon.lock:
+        tasks.upsert_task(daemon.db, "rolls", "service", "{}")
+        tasks.update_task(daemon.db, "rolls", rolling="[1, 3]")
+    assert daemon.get("/api/tasks/rolls").json["rolling"] == {"done": 1, "total": 3}
+    with daemon.lock:
+        tasks.update_task(daemon.db, "rolls", rolling=None)
+    assert "rolling" not in daemon.get("/api/tasks/rolls").json

@@ -1,0 +1,51 @@
+"""Which daemon this is."""
+
+import os
+
+import pytest
+
+from supervisor.version import VERSION
+from tests.api.support.credentials import basic, bearer, make_token
+from tests.api.support.harness import PASSWORD, Daemon
+
+
+def test_identity(daemon: Daemon) -> None:
+    """The same over TCP and the Unix socket; the pid is that of the daemon, not of a helper."""
+    found = daemon.get("/api/daemon/identity").json
+    del found["$schema"]
+    again = daemon.get("/api/daemon/identity", basic(PASSWORD), unix=False).json
+    assert found.items() <= again.items()
+    fingerprint = found.pop("fingerprint")
+    assert len(fingerprint) == 64
+    assert found == {
+        "app": "ringward",
+        "version": VERSION,
+        "pid": os.getpid(),
+        "configPath": daemon.boot.config_path,
+        "dataDir": daemon.boot.data_dir,
+        "socketPath": daemon.boot.http_socket,
+    }
+
+
+def test_it_survives_the_api(own: Daemon) -> None:
+    """A restart of the API server is none of the daemon."""
+    before = own.get("/api/daemon/identity").json
+    own.signal(15)
+    own.wait()
+    own.start()
+    assert own.get("/api/daemon/identity").json == before
+
+
+def test_who_may_not_know(daemon: Daemon) -> None:
+    """401 for strangers; 403 through a proxy, and for tokens that are limited to some tasks."""
+    assert daemon.get("/api/daemon/identity", unix=False).status == 401
+    limited = bearer(make_token(daemon, "limited", "admin", tasks="web"))
+    assert daemon.get("/api/daemon/identity", limited, unix=False).status == 403
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via"])
+@pytest.mark.parametrize("unix", [True, False])
+def test_not_through_a_proxy(daemon: Daemon, header: str, unix: bool) -> None:
+    """Whatever the header says: somebody else may stand behind it."""
+    headers = {header: "127.0.0.1", **basic(PASSWORD)}
+    assert daemon.get("/api/daemon/identity", headers, unix=unix).status == 403

@@ -1,0 +1,62 @@
+"""POST /api/daemon/reload: what is asked of the scheduler, and how its answers are shown."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.support.credentials import bearer, make_token
+from tests.api.support.fake_scheduler import Refusal
+from tests.api.support.harness import Daemon
+from tests.support.waiting import until
+
+REPORT = {
+    "added": ["a"],
+    "changed": [{"name": "b", "reasons": ["run: applies to the next run"]}],
+    "removed": ["c"],
+    "warnings": ["c is removed: 1 run goes on to its end"],
+}
+VALUE = {"file": "/etc/ringward.toml", "line": 3, "key": "tasks.x.run", "message": "must not be empty"}
+ERROR = {"location": "/etc/ringward.toml:3: tasks.x.run", "message": "must not be empty", "value": VALUE}
+
+
+@pytest.mark.parametrize(("query", "dry_run"), [("", False), ("?dry_run=true", True), ("?dry_run=0", False)])
+def test_the_report(daemon: Daemon, query: str, dry_run: bool) -> None:
+    """The scheduler is asked by name, and its report is the answer."""
+    asked: list[dict[str, Any]] = []
+
+    def reload(args: dict[str, Any]) -> dict[str, Any]:
+        asked.append(args)
+        return REPORT
+
+    daemon.scheduler.operations["reload"] = reload
+    answer = daemon.ask("POST", f"/api/daemon/reload{query}")
+    assert answer.status == 200
+    found = answer.json
+    assert found.pop("$schema").endswith("/schemas/Reloaded.json")
+    assert found == REPORT
+    assert [one["dry_run"] for one in asked] == [dry_run]
+    assert asked[0]["by"]
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_refusal_names_each_place(daemon: Daemon, status: int) -> None:
+    """As a problem document, with file, line and key of each error; and the audit has it."""
+
+    def reload(_args: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(status, "The configuration is not valid: 1 problem", [ERROR])
+
+    daemon.scheduler.operations["reload"] = reload
+    answer = daemon.ask("POST", "/api/daemon/reload")
+    assert answer.status == status
+    assert answer.json["errors"] == [ERROR]
+    until(
+        lambda: ("reloadDaemon", status) in {(one.operation, one.status) for one in daemon.scheduler.audit}, "the entry"
+    )
+
+
+def test_only_for_admins(daemon: Daemon) -> None:
+    """Whoever may stop and start things may not define them."""
+    daemon.scheduler.calls.clear()
+    secret = make_token(daemon, "operates", "operator")
+    assert daemon.ask("POST", "/api/daemon/reload", headers=bearer(secret), unix=False).status == 403
+    assert "reload" not in {name for name, _args in daemon.scheduler.calls}

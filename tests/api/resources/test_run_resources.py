@@ -1,0 +1,118 @@
+"""What runs take, as the API tells it."""
+
+from typing import Any
+
+from api.schemas.wire_times import rfc3339
+from store.runs import samples as run_samples
+from store.runs.samples import STEP_MS, Reading
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+
+T0 = 1_780_000_000_000
+
+
+def readings(count: int, first: int = 1) -> list[Reading]:
+    """Half a core in user mode, some memory; the process in pass 2 has a child."""
+    return [
+        Reading(T0 + number * STEP_MS, number * 2500, number * 100, number * 1000, 1 + (number == 2), 7 * number, None)
+        for number in range(first, first + count)
+    ]
+
+
+def settle(daemon: Daemon, run_id: str, found: list[Reading]) -> None:
+    with daemon.lock, daemon.db.transaction():
+        run_samples.settle(daemon.db, 0, {run_id: found})
+
+
+def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:
+    answer = daemon.get(f"/api/runs/{run_id}/resources")
+    assert answer.status == 200, answer.body
+    body: dict[str, Any] = answer.json
+    assert body.pop("$schema").endswith("/schemas/Resources.json")
+    return body
+
+
+def test_an_ended_run(daemon: Daemon) -> None:
+    """The kernel's sums, or those of the samples where they are greater; the samples, with percent of a core."""
+    run = daemon.insert(make_run(task="took"))
+    settle(daemon, run.id, readings(3))
+    sums: dict[str, Any] = {
+        "user_us": 9_000_999,
+        "system_us": 1000,
+        "max_rss_bytes": 2000,
+        "read_bytes": 3,
+        "write_bytes": 4,
+    }
+    daemon.end(run.id, started_at=T0, **sums)
+    assert resources(daemon, run.id) == {
+        "cpuUserMs": 9000,
+        "cpuSystemMs": 300,
+        "maxRssBytes": 3000,
+        "readBytes": 21,
+        "writeBytes": 4,
+        "samples": [
+            {"t": rfc3339(T0 + number * STEP_MS), "cpuPercent": 52.0, "rssBytes": number * 1000, "processes": processes}
+            for number, processes in ((1, 1), (2, 2), (3, 1))
+        ],
+    }
+
+
+def test_a_short_run(daemon: Daemon) -> None:
+    """It was never sampled: only the sums."""
+    run = daemon.insert(make_run(task="took"))
+    daemon.end(run.id, user_us=4000, system_us=0, max_rss_bytes=12288)
+    assert resources(daemon, run.id) == {"cpuUserMs": 4, "cpuSystemMs": 0, "maxRssBytes": 12288, "samples": []}
+
+
+def test_what_never_ran(daemon: Daemon) -> None:
+    """A run that waits, was skipped or could not be started took nothing that is known."""
+    waiting = daemon.insert(make_run(task="took"))
+    skipped = daemon.insert(make_run(task="took", status="ended", end_reason="skipped", ended_at=T0))
+    broken = daemon.insert(make_run(task="took", status="ended", end_reason="start_failed", ended_at=T0, user_us=0))
+    for run in (waiting, skipped, broken):
+        assert resources(daemon, run.id) == {"samples": []}
+
+
+def test_a_running_run(daemon: Daemon) -> None:
+    """Samples come as they are taken; before the first one nothing is known."""
+    run = daemon.insert(make_run(task="took", status="running", started_at=T0))
+    assert resources(daemon, run.id) == {"samples": []}
+    settle(daemon, run.id, readings(2))
+    with daemon.lock:
+        for number, one in enumerate(readings(2, first=3), 1):
+            run_samples.add_pass(daemon.db, number, {run.id: one, "0" * 26: one})
+    found = resources(daemon, run.id)
+    assert [found[name] for name in ("cpuUserMs", "cpuSystemMs", "maxRssBytes", "readBytes")] == [10000, 400, 4000, 28]
+    assert [one["rssBytes"] for one in found["samples"]] == [1000, 2000, 3000, 4000]
+    daemon.end(run.id)
+
+
+def test_a_clock_that_was_set_back(daemon: Daemon) -> None:
+    """A sample that is not after the one before has no percentage."""
+    run = daemon.insert(make_run(task="took", status="running", started_at=T0))
+    settle(daemon, run.id, [*readings(2), *readings(1)])
+    daemon.end(run.id, started_at=T0)
+    assert ["cpuPercent" in one for one in resources(daemon, run.id)["samples"]] == [True, True, False]
+
+
+def test_all_that_run(own: Daemon) -> None:
+    """Each running run once, oldest first, with as many of its newest samples as are wanted; no other run."""
+    ids = []
+    for index in range(2):
+        run = make_run(task="web", kind="service", status="running", started_at=T0, instance_index=index)
+        ids.append(own.insert(run._replace(created_at=T0 + index)).id)
+    own.insert(make_run(task="web"))
+    own.end(own.insert(make_run(task="web")).id)
+    settle(own, ids[0], readings(3))
+    found = own.get("/api/resources").json["items"]
+    assert [(one["runId"], one["taskName"], one["instanceIndex"]) for one in found] == [
+        (ids[0], "web", 0),
+        (ids[1], "web", 1),
+    ]
+    assert (found[0]["cpuUserMs"], len(found[0]["samples"])) == (7500, 3)
+    assert (found[1].keys() & {"cpuUserMs", "maxRssBytes"}, found[1]["samples"]) == (set(), [])
+    for most, expected in ((2, [2000, 3000]), (0, []), (9, [1000, 2000, 3000])):
+        (newest, _other) = own.get(f"/api/resources?samples={most}").json["items"]
+        assert [one["rssBytes"] for one in newest["samples"]] == expected
+        assert all(one["cpuPercent"] == 52.0 for one in newest["samples"])
+    assert own.get("/api/resources?samples=-1").status == 422

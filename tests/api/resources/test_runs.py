@@ -1,0 +1,352 @@
+"""The two lists of runs, one run, stopping."""
+
+import itertools
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
+from tests.api.support.fake_scheduler import Refusal
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+
+FOLDED = {"succeeded": "success", "missed": "skipped", "start_failed": "failed", "service": "cron", "startup": "cron"}
+REASONS = (
+    "succeeded",
+    "failed",
+    "stopped",
+    "timeout",
+    "crashed",
+    "skipped",
+    "log_overflow",
+    "queue_full",
+    "dst_skipped",
+    "daemon_stopped",
+    "missed",
+    "start_failed",
+)
+TRIGGERS = ["cron", "api", "cloud", "service", "startup"]
+
+
+def full_run(task: str, **columns: Any) -> Run:
+    """A run in which every optional field has a value."""
+    return make_run(
+        task=task,
+        **{
+            "status": "ended",
+            "end_reason": "succeeded",
+            "exit_code": 0,
+            "instance_index": 2,
+            "retry_attempt": 1,
+            "retry_of_run_id": new_ulid(),
+            "triggered_by": "startup",
+            "created_at": 1_000_000,
+            "started_at": 1_000_500,
+            "ended_at": 1_001_000,
+            "execution_id": "outside-7",
+            "params": {"a": "b"},
+            **columns,
+        },
+    )
+
+
+CAMEL = {
+    "taskName": "fields",
+    "status": "ended",
+    "endReason": "succeeded",
+    "exitCode": 0,
+    "instanceIndex": 2,
+    "retryAttempt": 1,
+    "triggeredBy": "startup",
+    "createdAt": "1970-01-01T00:16:40.000Z",
+    "startedAt": "1970-01-01T00:16:40.500Z",
+    "endedAt": "1970-01-01T00:16:41.000Z",
+    "executionId": "outside-7",
+    "params": {"a": "b"},
+}
+SNAKE = {
+    "task_name": "fields",
+    "status": "ended",
+    "end_reason": "success",
+    "exit_code": 0,
+    "instance_index": 2,
+    "retry_attempt": 1,
+    "triggered_by": "cron",
+    "created_at": "1970-01-01T00:16:40.000Z",
+    "start_at": "1970-01-01T00:16:40.500Z",
+    "end_at": "1970-01-01T00:16:41.000Z",
+    "external_execution_id": "outside-7",
+}
+
+
+@pytest.fixture(scope="module")
+def fields(shared: Daemon) -> Run:
+    return shared.insert(full_run("fields"))
+
+
+def ids_in(daemon: Daemon, path: str, **query: Any) -> list[str]:
+    answer = daemon.get(f"{path}?{urlencode(query)}")
+    assert answer.status == 200, answer.body
+    body = answer.json
+    return [run["id"] for run in body.get("runs", body.get("items"))]
+
+
+def test_a_task_s_runs_are_camel(daemon: Daemon, fields: Run) -> None:
+    """GET /api/tasks/{taskName}/runs: items in convention A, exactly its fields, and total."""
+    body = daemon.get("/api/tasks/fields/runs").json
+    assert set(body) == {"$schema", "items", "total"}
+    assert body["total"] == 1
+    assert body["items"] == [{"id": fields.id, "retryOfRunId": fields.retry_of_run_id, **CAMEL}]
+
+
+def test_all_runs_are_snake(daemon: Daemon, fields: Run) -> None:
+    """GET /api/runs: runs in convention B, folded, without params, and total."""
+    body = daemon.get("/api/runs?task_name=fields").json
+    assert set(body) == {"$schema", "runs", "total"}
+    assert body["runs"] == [{"id": fields.id, "retry_of_run_id": fields.retry_of_run_id, **SNAKE}]
+
+
+def test_one_run_is_both(daemon: Daemon, fields: Run) -> None:
+    """GET /api/runs/{runId}: all fields of A with exact values and all of B with folded ones, and params."""
+    body = daemon.get(f"/api/runs/{fields.id}").json
+    assert body.pop("$schema").endswith("/schemas/Run.json")
+    retried = {"retryOfRunId": fields.retry_of_run_id, "retry_of_run_id": fields.retry_of_run_id}
+    assert body == {"id": fields.id, **retried, **SNAKE, **CAMEL}
+
+
+def test_naming_chooses(daemon: Daemon, fields: Run) -> None:
+    """naming=camel and naming=snake give exactly one convention, everywhere."""
+    camel = {"id": fields.id, "retryOfRunId": fields.retry_of_run_id, **CAMEL}
+    snake = {"id": fields.id, "retry_of_run_id": fields.retry_of_run_id, **SNAKE}
+    one = daemon.get(f"/api/runs/{fields.id}?naming=camel").json
+    assert {name: one[name] for name in one if name != "$schema"} == camel
+    one = daemon.get(f"/api/runs/{fields.id}?naming=snake").json
+    assert {name: one[name] for name in one if name != "$schema"} == {**snake, "params": {"a": "b"}}
+    assert daemon.get("/api/runs?task_name=fields&naming=camel").json["runs"] == [camel]
+    assert daemon.get("/api/tasks/fields/runs?naming=snake").json["items"] == [{**snake, "params": {"a": "b"}}]
+
+
+def test_absent_fields_are_left_out(daemon: Daemon) -> None:
+    """A run that never started has no times, no reason, no params: not null, not empty."""
+    run = daemon.insert(make_run(task="bare"))
+    expected = {"id", "taskName", "status", "exitCode", "instanceIndex", "retryAttempt", "triggeredBy", "createdAt"}
+    body = daemon.get("/api/tasks/bare/runs").json
+    assert set(body["items"][0]) == expected
+    assert body["items"][0]["exitCode"] == -1
+    assert daemon.get(f"/api/runs/{run.id}").json["exit_code"] == -1
+
+
+@pytest.fixture(scope="module")
+def folding(shared: Daemon) -> dict[tuple[str, str], str]:
+    """A run for each pair of end reason and trigger."""
+    found = {}
+    for number, (reason, trigger) in enumerate(itertools.product(REASONS, TRIGGERS)):
+        columns: dict[str, Any] = {"status": "ended", "end_reason": reason, "triggered_by": trigger}
+        columns["created_at"] = 5000 + number
+        found[reason, trigger] = shared.insert(make_run(task="fold", **columns)).id
+    return found
+
+
+@pytest.mark.parametrize("value", [*REASONS, "success"])
+def test_status_follows_what_is_shown(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
+    """On the folded list a reason selects every run shown with it, a name that B lacks is exact; elsewhere all are."""
+    exact = "succeeded" if value == "success" else value
+    wanted = {run for (reason, _), run in folding.items() if reason == exact}
+    shown = {run for (reason, _), run in folding.items() if FOLDED.get(reason, reason) == value} or wanted
+    query = {"status": value, "limit": 1000}
+    assert set(ids_in(daemon, "/api/runs", task_name="fold", **query)) == shown
+    assert set(ids_in(daemon, "/api/runs", task_name="fold", naming="camel", **query)) == wanted
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", **query)) == wanted
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", naming="snake", **query)) == wanted
+
+
+@pytest.mark.parametrize("value", TRIGGERS)
+def test_trigger_follows_what_is_shown(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
+    """Cron stands for cron, service and startup on the folded list, for itself elsewhere."""
+    wanted = {run for (_, trigger), run in folding.items() if trigger == value}
+    shown = {run for (_, trigger), run in folding.items() if FOLDED.get(trigger, trigger) == value} or wanted
+    assert set(ids_in(daemon, "/api/runs", task_name="fold", triggered_by=value, limit=1000)) == shown
+    assert set(ids_in(daemon, "/api/runs", taskName="fold", triggeredBy=value, limit=1000, naming="camel")) == wanted
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", triggeredBy=value, limit=1000)) == wanted
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", triggered_by=value, limit=1000)) == wanted
+
+
+def test_every_shown_value_is_in_its_list(daemon: Daemon, folding: dict[tuple[str, str], str]) -> None:
+    """The enumerations of A and of B as documented; the answers are checked against them as they come."""
+    body = daemon.get("/api/runs?task_name=fold&limit=1000").json
+    assert {run["end_reason"] for run in body["runs"]} == {FOLDED.get(reason, reason) for reason in REASONS}
+    assert {run["triggered_by"] for run in body["runs"]} == {"cron", "api", "cloud"}
+    body = daemon.get("/api/tasks/fold/runs?limit=1000").json
+    assert {run["endReason"] for run in body["items"]} == set(REASONS)
+    assert {run["triggeredBy"] for run in body["items"]} == set(TRIGGERS)
+    assert body["total"] == len(folding)
+
+
+@pytest.fixture(scope="module")
+def mixed(shared: Daemon) -> list[Run]:
+    rows = [
+        make_run(task="mix", created_at=1000, triggered_by="api"),
+        make_run(task="mix", created_at=2000, status="running", started_at=2500),
+        full_run("mix", created_at=3000, started_at=3100, ended_at=3200, exit_code=3, end_reason="failed"),
+        full_run("mix", created_at=4000, started_at=4100, ended_at=9000, exit_code=0, retry_attempt=0),
+    ]
+    return [shared.insert(row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ({}, [3, 2, 1, 0]),
+        ({"sortDirection": "asc"}, [0, 1, 2, 3]),
+        ({"sortField": "", "sortDirection": "", "triggeredBy": "", "search": ""}, [3, 2, 1, 0]),
+        ({"sortField": "createdAt", "limit": 2, "offset": 1}, [2, 1]),
+        ({"sort_field": "created_at", "sort_direction": "asc", "limit": 1}, [0]),
+        ({"sortField": "startedAt", "sortDirection": "asc"}, [1, 2, 3, 0]),
+        ({"sortField": "start_at"}, [3, 2, 1, 0]),
+        ({"sortField": "exitCode", "sortDirection": "desc"}, [2, 3, 1, 0]),
+        ({"sortField": "duration", "sortDirection": "desc"}, [1, 3, 2, 0]),
+        ({"sortField": "status", "sortDirection": "asc"}, [2, 3, 0, 1]),
+        ({"status": "pending,running"}, [1, 0]),
+        ({"status": "ended"}, [3, 2]),
+        ({"retriesOnly": "true"}, [2]),
+        ({"retries_only": "1"}, [2]),
+        ({"retriesOnly": "false"}, [3, 2, 1, 0]),
+        ({"exitCodeMin": "0"}, [3, 2]),
+        ({"exitCodeMin": "1", "exitCodeMax": "99999999999999999999999"}, [2]),
+        ({"exit_code_max": "-1"}, [1, 0]),
+        ({"createdAfter": "1970-01-01T00:00:02Z"}, [3, 2, 1]),
+        ({"created_after": "1970-01-01T00:00:02.0001Z"}, [3, 2]),
+        ({"createdBefore": "1970-01-01T00:00:02.000Z"}, [1, 0]),
+        ({"search": "MIX"}, [3, 2, 1, 0]),
+        ({"offset": 100}, []),
+    ],
+)
+def test_filters_and_sorts(daemon: Daemon, mixed: list[Run], query: dict[str, Any], rows: list[int]) -> None:
+    """Every filter and sort, in either naming, on both lists; missing values last."""
+    expected = [mixed[row].id for row in rows]
+    assert ids_in(daemon, "/api/tasks/mix/runs", **query) == expected
+    assert ids_in(daemon, "/api/runs", task_name="mix", **query) == expected
+
+
+def test_a_sort_by_status_follows_what_is_shown(daemon: Daemon, shared: Daemon) -> None:
+    """Where two end reasons are shown as one, they are sorted as one, and their runs stand by id."""
+    reasons = ["start_failed", "queue_full", "skipped", "failed", "missed"]
+    rows = [
+        shared.insert(full_run("folded", created_at=1000 + n, end_reason=reason)) for n, reason in enumerate(reasons)
+    ]
+    exact, shown = ([rows[number].id for number in order] for order in ([3, 4, 1, 2, 0], [0, 3, 1, 2, 4]))
+    query = {"sort_field": "status", "sort_direction": "asc"}
+    assert ids_in(daemon, "/api/runs", task_name="folded", **query) == shown
+    assert ids_in(daemon, "/api/runs", task_name="folded", naming="camel", **query) == exact
+    assert ids_in(daemon, "/api/tasks/folded/runs", **query) == exact
+    assert ids_in(daemon, "/api/tasks/folded/runs", naming="snake", **query) == shown
+
+
+def test_search_finds_ids(daemon: Daemon, mixed: list[Run]) -> None:
+    """Search is a part of the task name or of the id, in any case."""
+    assert ids_in(daemon, "/api/runs", search=mixed[2].id.lower()) == [mixed[2].id]
+    assert ids_in(daemon, "/api/tasks/mix/runs", search="no such thing") == []
+
+
+def test_total_counts_all_pages(daemon: Daemon, mixed: list[Run]) -> None:
+    """Total is exact, whatever the page."""
+    assert daemon.get("/api/tasks/mix/runs?limit=1").json["total"] == len(mixed)
+    assert daemon.get("/api/tasks/mix/runs?offset=50").json["total"] == len(mixed)
+    assert daemon.get("/api/runs?task_name=mix&status=ended&limit=1").json["total"] == 2
+
+
+def test_task_filter_and_path_must_both_hold(daemon: Daemon, mixed: list[Run]) -> None:
+    """TaskName on a task's own list narrows, it does not replace."""
+    assert ids_in(daemon, "/api/tasks/mix/runs", taskName="other") == []
+    assert len(ids_in(daemon, "/api/tasks/mix/runs", task_name="mix")) == len(mixed)
+
+
+@pytest.mark.parametrize(
+    ("path", "location"),
+    [
+        ("/api/runs?limit=0", "query.limit"),
+        ("/api/runs?limit=1001", "query.limit"),
+        ("/api/runs?offset=-1", "query.offset"),
+        ("/api/runs?status=nonsense", "query.status"),
+        ("/api/runs?triggered_by=moon", "query.triggered_by"),
+        ("/api/runs?sort_field=params", "query.sort_field"),
+        ("/api/runs?sort_direction=up", "query.sort_direction"),
+        ("/api/runs?naming=kebab", "query.naming"),
+        ("/api/runs?limt=5", "query.limt"),
+        ("/api/tasks/mix/runs?exitCodeMin=x", "query.exitCodeMin"),
+        ("/api/tasks/mix/runs?createdAfter=yesterday", "query.createdAfter"),
+        (f"/api/tasks/{'a' * 101}/runs", "path.taskName"),
+        ("/api/tasks/a%20b/runs", "path.taskName"),
+        ("/api/runs/not-a-ulid", "path.runId"),
+        ("/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAI", "path.runId"),
+    ],
+)
+def test_invalid_parameters(daemon: Daemon, path: str, location: str) -> None:
+    """422 names the place and the value."""
+    answer = daemon.get(path)
+    assert answer.status == 422
+    (error,) = answer.json["errors"]
+    assert error["location"] == location
+    assert error["value"]
+
+
+def test_all_invalid_parameters_at_once(daemon: Daemon) -> None:
+    """One element for each, path and query together."""
+    errors = daemon.get("/api/tasks/a%20b/runs?limit=0&offset=x&nonsense=1").json["errors"]
+    assert {error["location"] for error in errors} == {"path.taskName", "query.limit", "query.offset", "query.nonsense"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "?naming=camel", "/stop", "/log", "/log/raw", "/log/stream", "/resources", "/ending"],
+    ids=lambda path: path or "run",
+)
+def test_unknown_and_deleted_runs(daemon: Daemon, path: str) -> None:
+    """404 for a run that is not there, and for one that is marked as deleted, with all its sub-paths."""
+    method = "POST" if path == "/stop" else "GET"
+    assert daemon.ask(method, f"/api/runs/{new_ulid()}{path}").status == 404
+    gone = daemon.insert(full_run("gone"))
+    daemon.delete(gone.id)
+    assert daemon.ask(method, f"/api/runs/{gone.id}{path}").status == 404
+
+
+def test_runs_of_unknown_tasks(daemon: Daemon) -> None:
+    """404 only when the name is neither configured nor has runs; a filter that matches nothing is no reason."""
+    assert daemon.get("/api/tasks/nowhere/runs").status == 404
+    daemon.insert(make_run(task="removed"))
+    assert daemon.get("/api/tasks/removed/runs?status=crashed").json["total"] == 0
+
+
+def test_stop(daemon: Daemon) -> None:
+    """POST stop asks the scheduler, says who asked, and answers 204."""
+    run = daemon.insert(make_run(task="stop", status="running", started_at=1))
+    assert daemon.ask("POST", f"/api/runs/{run.id}/stop?force=true").status == 204
+    assert daemon.scheduler.calls[-1] == ("stop", {"run": run.id, "force": True, "by": "uid 0"})
+
+
+def test_stop_of_an_ended_run(daemon: Daemon) -> None:
+    """204 and nothing to do."""
+    run = daemon.insert(full_run("stop"))
+    assert daemon.ask("POST", f"/api/runs/{run.id}/stop").status == 204
+    assert daemon.scheduler.calls == []
+
+
+def test_stop_refused(daemon: Daemon) -> None:
+    """What the scheduler refuses is answered with its status and its words."""
+
+    def refuse(_args: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(404, "I know no such run")
+
+    daemon.scheduler.operations["stop"] = refuse
+    run = daemon.insert(make_run(task="stop"))
+    answer = daemon.ask("POST", f"/api/runs/{run.id}/stop")
+    assert (answer.status, answer.json["detail"]) == (404, "I know no such run")
+
+
+def test_head(daemon: Daemon, fields: Run) -> None:
+    """HEAD answers as GET, without the body."""
+    head, get = (daemon.ask(method, f"/api/runs/{fields.id}") for method in ("HEAD", "GET"))
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["Content-Length"] == get.headers["Content-Length"]

@@ -1,0 +1,297 @@
+"""Searching the logs of a task's runs."""
+
+import base64
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
+from logring.paths import log_path
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
+from tests.api.support.harness import Daemon
+from tests.api.support.records import Log, make_run
+from tests.support.waiting import until
+
+
+def running(daemon: Daemon, task: str, created_at: int) -> tuple[Run, Log]:
+    run = daemon.insert(make_run(task=task, status="running", started_at=1, created_at=created_at))
+    return run, daemon.log_of(run, file_blocks=4096)
+
+
+def page(daemon: Daemon, task: str, **query: Any) -> Any:
+    answer = daemon.get(f"/api/tasks/{task}/log/search?{urlencode(query)}")
+    assert answer.status == 200, answer.body
+    body = answer.json
+    assert body.pop("$schema").endswith("/schemas/SearchPage.json")
+    assert body["exhausted"] == ("nextCursor" not in body)
+    return body
+
+
+def pages(daemon: Daemon, task: str, **query: Any) -> Iterator[Any]:
+    while True:
+        body = page(daemon, task, **query)
+        yield body
+        if body["exhausted"]:
+            return
+        query["cursor"] = body["nextCursor"]
+
+
+def places(daemon: Daemon, task: str, **query: Any) -> list[tuple[str, int]]:
+    return [(item["runId"], item["n"]) for body in pages(daemon, task, **query) for item in body["items"]]
+
+
+@pytest.fixture(scope="module")
+def three(shared: Daemon) -> list[Run]:
+    """Runs of one task, oldest first: two that ended and a live one; and one that was deleted."""
+    found = []
+    for index in range(3):
+        run, log = running(shared, "three", 1000 + index)
+        log.write(b"Alpha %d\n" % index, STDOUT, 5000 + index)
+        log.write(b"alpha beta\n", STDERR, 6000)
+        log.write(b"b\xffta 17 \xc3\xa4\n", STDOUT, 7000)
+        log.write(b"alpha unfinished", STDOUT, 7000)
+        if index < 2:
+            log.finish()
+            shared.end(run.id)
+        found.append(run)
+    gone, log = running(shared, "three", 1005)
+    log.write(b"alpha\n")
+    log.finish()
+    shared.end(gone.id)
+    shared.delete(gone.id)
+    return found
+
+
+def test_page(daemon: Daemon, three: list[Run]) -> None:
+    """Newest run first, then by line; what is needed to show a line and to find it again."""
+    body = page(daemon, "three", q="ALPHA 1")
+    assert body["items"] == [{"runId": three[1].id, "n": 0, "ts": 5001, "stream": "stdout", "text": "Alpha 1"}]
+    assert (body["exhausted"], body["scannedRuns"]) == (True, 3)
+    assert body["scannedBytes"] > 60
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"q": "alpha"}, [(2, 0), (2, 1), (1, 0), (1, 1), (1, 3), (0, 0), (0, 1), (0, 3)]),
+        ({"q": "alpha", "case": "true"}, [(2, 1), (1, 1), (1, 3), (0, 1), (0, 3)]),
+        ({"q": "alpha", "stream": "stderr"}, [(2, 1), (1, 1), (0, 1)]),
+        ({"q": "^a.*a$", "regex": "true"}, [(2, 1), (1, 1), (0, 1)]),
+        ({"q": "^a.*a$"}, []),
+        ({"q": r"\d+ Ä", "regex": "1"}, [(2, 2), (1, 2), (0, 2)]),
+        ({"q": r"\d+ Ä", "regex": "1", "case": "1"}, []),
+        ({"q": "a\nb", "regex": "false"}, None),
+    ],
+)
+def test_parameters(
+    daemon: Daemon, three: list[Run], query: dict[str, str], expected: list[tuple[int, int]] | None
+) -> None:
+    """Each of them, and all pages together whatever their size."""
+    if expected is None:
+        assert daemon.get(f"/api/tasks/three/log/search?{urlencode(query)}").status == 422
+        return
+    named = [(three[run].id, n) for run, n in expected]
+    for limit in (1, 2, 200):
+        assert places(daemon, "three", **query, limit=limit) == named
+    one = [place for place in named if place[0] == three[1].id]
+    assert places(daemon, "three", **query, limit=1, runId=three[1].id) == one
+
+
+@pytest.mark.usefixtures("three")
+def test_odd_bytes(daemon: Daemon) -> None:
+    """What is no UTF-8 shows as U+FFFD."""
+    texts = {item["text"] for item in page(daemon, "three", q="ta 17")["items"]}
+    assert texts == {"b�ta 17 ä"}
+
+
+@pytest.mark.parametrize(
+    ("query", "location"),
+    [
+        ("", "query.q"),
+        ("q=", "query.q"),
+        ("q=" + "x" * 1001, "query.q"),
+        ("q=%28&regex=true", "query.q"),
+        ("q=%28%5CpL%7B100%7D%29%7B10%7D&regex=true", "query.q"),
+        ("q=a&limit=0", "query.limit"),
+        ("q=a&limit=1001", "query.limit"),
+        ("q=a&stream=stdin", "query.stream"),
+        ("q=a&regex=maybe", "query.regex"),
+        ("q=a&runId=x", "query.runId"),
+        ("q=a&form=1", "query.form"),
+        ("q=a&cursor=x", "query.cursor"),
+        ("q=a&cursor=%C3%A4" + "A" * 67, "query.cursor"),
+        ("q=a&cursor=" + "A" * 68, "query.cursor"),
+        ("q=a&cursor=" + "!" * 68, "query.cursor"),
+        ("q=a&cursor=" + "A" * 5000, "query.cursor"),
+    ],
+)
+@pytest.mark.usefixtures("three")
+def test_invalid(daemon: Daemon, query: str, location: str) -> None:
+    """422, which names the parameter, and leaves no traceback in the log, wherever it was found out."""
+    answer = daemon.get(f"/api/tasks/three/log/search?{query}")
+    assert (answer.status, [error["location"] for error in answer.json["errors"]]) == (422, [location])
+    assert "Traceback" not in daemon.log.read_text()
+
+
+def test_a_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> None:
+    """Any other parameter but the limit, any other task, and any changed character: 422."""
+    cursor = page(daemon, "three", q="alpha", limit=1)["nextCursor"]
+    for query in ({"q": "beta"}, {"q": "alpha", "case": "true"}, {"q": "alpha", "runId": three[0].id}):
+        assert daemon.get(f"/api/tasks/three/log/search?{urlencode({**query, 'cursor': cursor})}").status == 422
+    assert daemon.get(f"/api/tasks/job/log/search?q=alpha&cursor={cursor}").status == 422
+    packed = base64.urlsafe_b64decode(cursor)
+    for at in range(len(packed)):
+        changed = packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
+        query = {"q": "alpha", "cursor": base64.urlsafe_b64encode(changed).decode()}
+        assert daemon.get(f"/api/tasks/three/log/search?{urlencode(query)}").status == 422
+    for same in ({}, {"case": "false"}, {"regex": "0", "stream": ""}):
+        assert len(page(daemon, "three", q="alpha", limit=200, cursor=cursor, **same)["items"]) == 7
+
+
+@pytest.mark.usefixtures("three")
+def test_unknown(daemon: Daemon) -> None:
+    """A task that is neither configured nor has runs, a run that is not there or of another task: 404."""
+    other, _ = running(daemon, "other", 1)
+    for path in (
+        "/api/tasks/nothing/log/search?q=a",
+        f"/api/tasks/three/log/search?q=a&runId={new_ulid()}",
+        f"/api/tasks/three/log/search?q=a&runId={other.id}",
+    ):
+        assert daemon.get(path).status == 404
+    assert daemon.get("/api/tasks/no%20name/log/search?q=a").status == 422
+    assert page(daemon, "other", q="a")["items"] == []
+
+
+def test_a_deleted_run_is_passed_over(daemon: Daemon) -> None:
+    """Also by a cursor that points into it."""
+    runs = [running(daemon, "passing", 10 + index) for index in range(3)]
+    for _, log in runs:
+        log.write(b"x\nx\n")
+    first = page(daemon, "passing", q="x", limit=3)
+    assert [item["runId"] for item in first["items"]] == [runs[2][0].id] * 2 + [runs[1][0].id]
+    daemon.end(runs[1][0].id)
+    daemon.delete(runs[1][0].id)
+    assert places(daemon, "passing", q="x", cursor=first["nextCursor"]) == [(runs[0][0].id, 0), (runs[0][0].id, 1)]
+
+
+def test_more_runs_than_are_read_at_once(daemon: Daemon) -> None:
+    """Every run once, in order, most without a log and many of the same millisecond."""
+    ids = [daemon.insert(make_run(task="many", created_at=100 + index // 150)).id for index in range(350)]
+    ids.sort(reverse=True)
+    order = sorted(ids, key=lambda one: -next(run.created_at for run in all_runs(daemon) if run.id == one))
+    wanted = [order[0], order[99], order[100], order[349]]
+    for run_id in wanted:
+        daemon.log_of(make_run(run_id, "many")).write(b"found\n")
+    body = page(daemon, "many", q="found")
+    assert ([item["runId"] for item in body["items"]], body["scannedRuns"]) == (wanted, 350)
+    assert [run_id for run_id, _ in places(daemon, "many", q="found", limit=1)] == wanted
+
+
+def all_runs(daemon: Daemon) -> list[Run]:
+    from store.runs.writes import runs_from
+
+    with daemon.lock:
+        return runs_from(daemon.db, "many", 2**62, "~", 1000)
+
+
+def test_damage_is_passed_over(daemon: Daemon) -> None:
+    """A damaged block, a log that is none: the rest is searched, and the server's log tells."""
+    runs = [running(daemon, "damaged", 10 + index) for index in range(3)]
+    for run, log in runs:
+        log.write(b"%07d\n" % 0 * 40000)
+        log.finish()
+        daemon.end(run.id)
+    paths = [log_path(daemon.boot.data_dir, "damaged", run.id) for run, _ in runs]
+    Path(paths[2]).write_bytes(b"something else" * 1000)
+    with open(paths[1], "r+b") as file:
+        os.pwrite(file.fileno(), b"\xee", FILE_BLOCKS_AT + 65536 + 1000)
+    found = places(daemon, "damaged", q="0", limit=1000)
+    counts = [sum(run_id == run.id for run_id, _ in found) for run, _ in runs]
+    assert counts[0] == 40000
+    assert 30000 < counts[1] < 40000
+    assert counts[2] == 0
+    said = daemon.log.read_text()
+    assert f"1 damaged blocks of the log of {runs[1][0].id}" in said
+    assert f"the log of {runs[2][0].id}, which cannot be read" in said
+
+
+@pytest.fixture(scope="module")
+def large(real: Daemon) -> Run:
+    """Lines of 15,000 letters at random, 15 MB."""
+    run, log = running(real, "large", 1)
+    letters = bytes(b"abcdefgh"[byte % 8] for byte in range(256))
+    for _ in range(1000):
+        log.write(os.urandom(15000).translate(letters) + b"\n")
+    log.finish()
+    real.end(run.id)
+    return run
+
+
+@pytest.mark.usefixtures("large")
+def test_an_answer_is_bounded(real: Daemon) -> None:
+    """Long lines fill an answer before the limit does; nothing is left out for that."""
+    found = [[item["n"] for item in body["items"]] for body in pages(real, "large", q="a", limit=1000)]
+    assert len(found) > 2
+    assert [n for items in found for n in items] == list(range(1000))
+
+
+def test_a_slow_search_ends_in_time(real: Daemon, large: Run) -> None:
+    """For an expression that is slow with RE2, a call ends all the same, and meanwhile pages of logs are served."""
+    query = {"q": "[a-d].{16}z", "regex": "true"}
+
+    def served_meanwhile() -> int:
+        served = 0
+        with ThreadPoolExecutor() as clients:
+            searches = [clients.submit(page, real, "large", **query) for _ in range(2)]
+            while not any(search.done() for search in searches):
+                assert real.get(f"/api/runs/{large.id}/log?from=500&limit=10").status == 200
+                served += not any(search.done() for search in searches)
+        found.extend(search.result() for search in searches)
+        return served
+
+    found: list[Any] = []
+    until(served_meanwhile, "a page while there is a search")
+    for body in found:
+        assert not body["exhausted"]
+        assert body["scannedBytes"] > 0
+    assert page(real, "large", **query, cursor=found[0]["nextCursor"])["scannedBytes"] > 0
+
+
+@pytest.mark.usefixtures("large")
+def test_too_many_at_a_time(real: Daemon) -> None:
+    """More searches than there are places wait; every one of them ends, with an answer or with 503."""
+    statuses: list[int] = []
+
+    def search() -> None:
+        answer = real.get("/api/tasks/large/log/search?q=(a|b)%2Bz&regex=true")
+        statuses.append(answer.status)
+        assert answer.status == 200 or "Retry-After" in answer.headers
+
+    threads = [threading.Thread(target=search) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(statuses) == 12
+    assert set(statuses) <= {200, 503}
+
+
+def test_a_cursor_outlives_the_worker(own: Daemon) -> None:
+    """The cursor holds everything: another process goes on where the killed one stopped."""
+    _, log = running(own, "job", 1)
+    log.write(b"".join(b"%d\n" % number for number in range(1000)))
+    first = page(own, "job", q="7", limit=100)
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: own.workers() not in ([], [worker]), "another worker")
+    rest = places(own, "job", q="7", cursor=first["nextCursor"])
+    numbers = [item["n"] for item in first["items"]] + [n for _, n in rest]
+    assert numbers == [number for number in range(1000) if "7" in str(number)]

@@ -1,0 +1,145 @@
+"""The host, now and as it was."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+from msgspec import UNSET
+
+from api.errors import ApiError
+from api.host_info import host_facts
+from api.host_info.host_facts import Rates, System
+from api.schemas.wire_times import rfc3339
+from store import metrics
+from store.metrics import FINE_MS, Sample
+from tests.api.support.harness import Daemon
+from tests.api.support.records import now_ms
+
+MINUTE_MS = 60_000
+
+
+def fill(daemon: Daemon, start: int, count: int) -> None:
+    with daemon.lock, daemon.db.transaction():
+        for number in range(count):
+            metrics.add(daemon.db, Sample(start + number * FINE_MS, cpu=float(number), memory_used=7))
+
+
+def test_now(daemon: Daemon) -> None:
+    """Host facts that are true, and the daemon's own processes with what they take."""
+    daemon.scheduler.operations["info"] = lambda _arguments: {"pid": os.getpid()}
+    found = daemon.get("/api/system").json
+    assert found["hostname"] == os.uname().nodename
+    assert (found["kernel"], found["arch"]) == (os.uname().release, os.uname().machine)
+    assert found["cpu"]["cores"] == len(found["cpu"]["perCore"]) == os.cpu_count()
+    assert 0 <= found["cpu"]["percent"] <= 100
+    assert 0 < found["memory"]["usedBytes"] < found["memory"]["totalBytes"]
+    assert len(found["cpu"]["load"]) == 3
+    names = [process["name"] for process in found["processes"]]
+    assert names.count("gunicorn") == names.count("worker") == 1
+    by_name = {process["name"]: process for process in found["processes"]}
+    assert by_name["gunicorn"]["pid"] == daemon.pid
+    assert by_name["worker"]["pid"] == daemon.workers()[0]
+    for process in found["processes"]:
+        assert process["rssBytes"] >= process["pssBytes"] > 0
+    for network in found["network"]:
+        assert network["receivedBytesPerSecond"] >= 0
+        assert network["sentBytesPerSecond"] >= 0
+    assert all(("readBytesPerSecond" in disk) == ("writtenBytesPerSecond" in disk) for disk in found["disks"])
+
+
+def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are of the time since the look before; nothing of what was not there then, and never below zero."""
+    clock = iter((0.0, 10.0, 12.0))
+    monkeypatch.setattr(host_facts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    rates = Rates()
+    rates.look({"sda": (1000, 50), "sdb": (500, 500)})
+    assert rates.of("sda") == (UNSET, UNSET)
+    rates.look({"sda": (1300, 50), "sdb": (0, 501), "sdc": (9, 9)})
+    assert [rates.of(name) for name in ("sda", "sdb", "sdc")] == [(150.0, 0.0), (0.0, 0.5), (UNSET, UNSET)]
+
+
+def test_a_file_system_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits longer than for one look at it, however many wait already."""
+    monkeypatch.setattr(host_facts, "_PATIENCE_S", 0.05)
+    system = System()
+    with system._asking, pytest.raises(ApiError, match="hangs"):  # somebody else asks
+        system(1, None)
+
+
+def test_without_a_scheduler(own: Daemon) -> None:
+    """The host is there nevertheless."""
+    own.scheduler.stop()
+    try:
+        found = own.get("/api/system").json
+    finally:
+        own.scheduler.start()
+    assert "scheduler" not in {process["name"] for process in found["processes"]}
+
+
+def test_the_last_hour(own: Daemon) -> None:
+    """Samples of five seconds, oldest first, where nobody says which."""
+    start = now_ms() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
+    fill(own, start, 24)
+    found = own.get("/api/system/metrics").json
+    assert found["step"] == 5
+    assert [one["t"] for one in found["items"]] == [rfc3339(start + number * FINE_MS) for number in range(24)]
+    assert found["items"][3] == {"t": rfc3339(start + 3 * FINE_MS), "cpuPercent": 3.0, "memoryUsedBytes": 7}
+
+
+def test_a_span_and_a_step(own: Daemon) -> None:
+    """From and to bound it, a step makes means; what is older than a day comes in minutes."""
+    start = now_ms() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
+    fill(own, start, 30)
+    span = f"from={rfc3339(start)}&to={rfc3339(start + MINUTE_MS)}"
+    assert len(own.get(f"/api/system/metrics?{span}").json["items"]) == 12
+    found = own.get(f"/api/system/metrics?{span}&step=30").json
+    assert (found["step"], [one["cpuPercent"] for one in found["items"]]) == (30, [2.5, 8.5])
+    found = own.get(f"/api/system/metrics?from={rfc3339(start - 2 * 86_400_000)}&to={rfc3339(now_ms())}").json
+    assert found["step"] == 120
+    assert [one["cpuPercent"] for one in found["items"]][:1]
+    found = own.get("/api/system/metrics?step=60").json
+    assert [one["cpuPercent"] for one in found["items"]] == [5.5, 17.5]
+
+
+@pytest.mark.parametrize(
+    ("query", "location"),
+    [
+        ("from=x", "query.from"),
+        ("step=0", "query.step"),
+        ("end=1", "query.end"),
+    ],
+)
+def test_what_is_not_valid(daemon: Daemon, query: str, location: str) -> None:
+    """422 that names the parameter."""
+    answer = daemon.get(f"/api/system/metrics?{query}")
+    assert (answer.status, answer.json["errors"][0]["location"]) == (422, location)
+
+
+@pytest.mark.parametrize("end", ["2026-01-01T00:00:00Z", "2025-01-01T00:00:00Z"])
+def test_a_span_of_no_time(daemon: Daemon, end: str) -> None:
+    """Nothing was measured in it."""
+    assert daemon.get(f"/api/system/metrics?from=2026-01-01T00:00:00Z&to={end}").json["items"] == []
+
+
+def test_the_event(own: Daemon) -> None:
+    """A new sample comes live on the stream of events, without an id; only to those who want it."""
+    wanting = own.stream("/api/events/stream?types=system")
+    other = own.stream("/api/events/stream?types=run.ended")
+    fill(own, now_ms(), 1)
+    (event,) = wanting.take(1)
+    own.announce("run.ended")
+    assert [one.name for one in other.take(1)] == ["run.ended"]
+    wanting.close()
+    other.close()
+    assert (event.name, event.id, event.data["cpuPercent"]) == ("system", None, 0.0)
+
+
+def test_the_event_after_the_clock_was_set_back(own: Daemon) -> None:
+    """What is sampled from then on is news, too."""
+    stream = own.stream("/api/events/stream?types=system")
+    fill(own, now_ms() + 86_400_000, 1)
+    (before,) = stream.take(1)
+    fill(own, now_ms(), 1)
+    (after,) = stream.take(1)
+    stream.close()
+    assert after.data["t"] < before.data["t"]

@@ -1,0 +1,81 @@
+"""When a task will run, and what became of its runs."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from store.tasks import upsert_task
+from tests.api.support.fake_scheduler import Refusal
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run, now_ms
+
+DAY_MS = 86_400_000
+
+
+def test_days(daemon: Daemon) -> None:
+    """Counts by reason and durations of each day on which something ended, oldest first; the days wanted."""
+    now = now_ms()
+    for ago, reason, ran_ms in ((0, "succeeded", 100), (0, "succeeded", 300), (0, "failed", 50), (2, "timeout", 10)):
+        at = now - ago * DAY_MS
+        run = daemon.insert(make_run(task="daily"))
+        daemon.end(run.id, reason, started_at=at - ran_ms, ended_at=at)
+    daemon.insert(make_run(task="daily", status="ended", end_reason="missed", ended_at=now))
+    found = daemon.get("/api/tasks/daily/days").json["items"]
+    today = datetime.fromtimestamp(now / 1000, UTC).date().isoformat()
+    assert found[1] == {
+        "day": today,
+        "total": 4,
+        "counts": {"succeeded": 2, "failed": 1, "missed": 1},
+        "durationMs": 450,
+        "meanMs": 150,
+        "longestMs": 300,
+    }
+    assert found[0]["counts"] == {"timeout": 1}
+    latest = daemon.get("/api/tasks/daily/days?days=1").json["items"]
+    still_today = datetime.now(UTC).date().isoformat() == today
+    assert [day["day"] for day in latest] == [today] or not still_today
+
+
+def test_days_of_a_task_without_runs(daemon: Daemon) -> None:
+    """None; an unknown task is 404."""
+    with daemon.lock:
+        upsert_task(daemon.db, "idle", "task", "{}")
+    assert daemon.get("/api/tasks/idle/days").json["items"] == []
+    assert daemon.get("/api/tasks/nowhere/days").status == 404
+    assert daemon.get("/api/tasks/idle/days?days=367").status == 422
+
+
+def test_schedule(daemon: Daemon) -> None:
+    """The instants that the scheduler tells, with its notes, and when a run starts that does not start then."""
+    daemon.scheduler.operations["schedule"] = lambda _arguments: {
+        "items": [
+            [1000, "1970-01-01T01:00:01+01:00", None, 1000],
+            [2000, "1970-01-01T01:00:02+01:00", "gap", 2500],
+        ]
+    }
+    found = daemon.get("/api/tasks/backup/schedule?count=2").json["items"]
+    assert daemon.scheduler.calls[-1] == ("schedule", {"task": "backup", "count": 2})
+    assert found == [
+        {"at": "1970-01-01T00:00:01.000Z", "local": "1970-01-01T01:00:01+01:00"},
+        {
+            "at": "1970-01-01T00:00:02.000Z",
+            "local": "1970-01-01T01:00:02+01:00",
+            "note": "gap",
+            "startsAt": "1970-01-01T00:00:02.500Z",
+        },
+    ]
+    daemon.get("/api/tasks/backup/schedule")
+    assert daemon.scheduler.calls[-1][1]["count"] == 10
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_no_schedule(daemon: Daemon, status: int) -> None:
+    """An unknown task, and a service."""
+
+    def refuse(_arguments: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(status, "no")
+
+    daemon.scheduler.operations["schedule"] = refuse
+    assert daemon.get("/api/tasks/web/schedule").status == status
+    assert daemon.get("/api/tasks/web/schedule?count=0").status == 422

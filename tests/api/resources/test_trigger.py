@@ -1,0 +1,282 @@
+"""POST /api/tasks/{taskName}/run."""
+
+import json
+import os
+import re
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from api.resources.runs.trigger import IDEMPOTENCY_KEY
+from store.runs.ids import is_ulid
+from tests.api.support.credentials import bearer, make_token
+from tests.api.support.fake_scheduler import Refusal
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_trigger(daemon: Daemon) -> None:
+    """201 with the run in convention B without params; its id is made by the worker."""
+    answer = daemon.ask("POST", "/api/tasks/job/run")
+    assert answer.status == 201
+    body = answer.json
+    assert is_ulid(body["id"])
+    assert daemon.scheduler.calls == [
+        ("trigger", {"run": body["id"], "task": "job", "triggered_by": "api", "by": "uid 0", "credential": "uid 0"})
+    ]
+    assert (body["status"], body["triggered_by"], body["exit_code"]) == ("pending", "api", -1)
+    assert "params" not in body
+    assert answer.headers["Location"] == f"/api/runs/{body['id']}"
+    assert daemon.get(answer.headers["Location"]).status == 200
+
+
+def test_naming(daemon: Daemon) -> None:
+    """naming=camel gives convention A."""
+    assert daemon.ask("POST", "/api/tasks/job/run?naming=camel").json["taskName"] == "job"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (None, {}),
+        (b"", {"Content-Type": "text/plain"}),
+        (b"{}", JSON),
+        (b'{"$schema": "http://localhost/schemas/TriggerBody.json"}', JSON),
+        (b'{"params": {}}', JSON),
+        (b'{"params": null}', JSON),
+    ],
+)
+def test_no_parameters(daemon: Daemon, body: bytes | None, headers: dict[str, str]) -> None:
+    """An empty body of any type, ``{}`` and only ``$schema`` mean no parameters."""
+    assert daemon.ask("POST", "/api/tasks/job/run", body, headers).status == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "locations"),
+    [
+        (b'{"params": {"a": 19734}}', {"body.params.a"}),
+        (b'{"params": {"a": null, "b": "19734", "c": {}}}', {"body.params.a", "body.params.c"}),
+        (b'{"params": {"a": ["19734"]}}', {"body.params.a"}),
+        (b'{"params": "19734"}', {"body.params"}),
+        (b'{"params": {' + b",".join(b'"%d": "19734"' % n for n in range(101)) + b"}}", {"body.params"}),
+        (b'{"parms": {"a": "19734"}}', {"body.parms"}),
+    ],
+)
+def test_what_are_no_parameters(daemon: Daemon, body: bytes, locations: set[str]) -> None:
+    """422 that names the field, and repeats no value, since it may be a secret; nothing is started."""
+    answer = daemon.ask("POST", "/api/tasks/job/run", body, JSON)
+    assert answer.status == 422
+    assert {error["location"] for error in answer.json["errors"]} == locations
+    assert b"19734" not in answer.body
+    assert daemon.scheduler.calls == []
+
+
+def test_parameters_are_handed_on(daemon: Daemon) -> None:
+    """As they came; what the scheduler says of each is the answer."""
+    given = {"a": "x\n$(y)", "b": ""}
+    answer = daemon.ask("POST", "/api/tasks/job/run", json.dumps({"params": given}), JSON)
+    assert answer.status == 201
+    assert daemon.scheduler.calls[-1][1]["params"] == given
+
+    def refuse(_args: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(422, "not valid", [{"location": "body.params.a", "message": "is required"}])
+
+    daemon.scheduler.operations["trigger"] = refuse
+    answer = daemon.ask("POST", "/api/tasks/job/run", json.dumps({"params": given}), JSON)
+    assert (answer.status, answer.json["errors"]) == (422, [{"location": "body.params.a", "message": "is required"}])
+
+
+def test_a_secret_is_not_shown_in_a_record(daemon: Daemon) -> None:
+    """Of a parameter whose value is not stored, a record has nothing."""
+    hidden = daemon.insert(make_run(task="job", params={"TOKEN": None, "A": "x"}))
+    only = daemon.insert(make_run(task="job", params={"TOKEN": None}))
+    for naming in ("camel", "snake"):
+        assert daemon.get(f"/api/runs/{hidden.id}?naming={naming}").json["params"] == {"A": "x"}
+        assert "params" not in daemon.get(f"/api/runs/{only.id}?naming={naming}").json
+
+
+@pytest.mark.parametrize(("task", "status"), [("unknown", 404), ("web", 409), ("locked", 403), ("a%20b", 422)])
+def test_refusals(daemon: Daemon, task: str, status: int) -> None:
+    """404 unknown, 409 a service, 403 not by the API, 422 no name."""
+    assert daemon.ask("POST", f"/api/tasks/{task}/run").status == status
+
+
+def test_skipped_at_once(daemon: Daemon) -> None:
+    """201 also when overlap made it skipped."""
+    plain = daemon.scheduler.operations["trigger"]
+
+    def skip(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        daemon.end(args["run"], "skipped", exit_code=-1, started_at=None)
+        return {}
+
+    daemon.scheduler.operations["trigger"] = skip
+    answer = daemon.ask("POST", "/api/tasks/job/run?wait=240")
+    assert answer.status == 201
+    assert (answer.json["status"], answer.json["end_reason"]) == ("ended", "skipped")
+
+
+def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
+    """201 when the run is stored: a 503 would say that it certainly is not."""
+    own.scheduler.die_after("trigger")
+    try:
+        answer = own.ask("POST", "/api/tasks/job/run")
+        assert answer.status == 201
+        assert own.get(f"/api/runs/{answer.json['id']}").status == 200
+    finally:
+        own.scheduler.start()
+
+
+def test_a_run_that_cannot_be_read(own: Daemon) -> None:
+    """500 that names it, not 503: the command was carried out, and repeating it would start a second run."""
+    plain = own.scheduler.operations["trigger"]
+
+    def lose(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        os.rename(own.boot.database, f"{own.boot.database}.away")
+        return {}
+
+    own.scheduler.operations["trigger"] = lose
+    try:
+        answer = own.ask("POST", "/api/tasks/job/run")
+        assert answer.status == 500
+        assert "Retry-After" not in answer.headers
+        (args,) = [args for op, args in own.scheduler.calls if op == "trigger"]
+        assert args["run"] in answer.json["detail"]
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+
+
+def test_what_became_of_a_run_cannot_be_read(own: Daemon) -> None:
+    """Who waits hears of the run as it was stored: it was triggered, and that is known."""
+    plain = own.scheduler.operations["trigger"]
+
+    def lose(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        os.rename(own.boot.database, f"{own.boot.database}.away")
+        return {"row": make_run(args["run"], args["task"])._asdict()}
+
+    own.scheduler.operations["trigger"] = lose
+    try:
+        answer = own.ask("POST", "/api/tasks/job/run?wait=1")
+        assert answer.status == 201
+        (args,) = [args for op, args in own.scheduler.calls if op == "trigger"]
+        assert (answer.json["id"], answer.json["status"]) == (args["run"], "pending")
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+
+
+def test_neither_scheduler_nor_database(own: Daemon) -> None:
+    """503 if nobody was there to take the command; when somebody was, 500 tells that nobody knows what became of it."""
+
+    def die(_args: dict[str, Any]) -> dict[str, Any]:
+        own.scheduler.stop()
+        raise ConnectionAbortedError
+
+    own.scheduler.operations["trigger"] = die
+    os.rename(own.boot.database, f"{own.boot.database}.away")
+    try:
+        unknown = own.ask("POST", "/api/tasks/job/run")
+        assert unknown.status == 500
+        assert "perhaps" in unknown.json["detail"]
+        assert "Retry-After" not in unknown.headers
+        refused = own.ask("POST", "/api/tasks/job/run")
+        assert refused.status == 503
+        assert "nothing was done" in refused.json["detail"]
+    finally:
+        os.rename(f"{own.boot.database}.away", own.boot.database)
+        own.scheduler.start()
+
+
+def test_wait(daemon: Daemon) -> None:
+    """Wait answers when the run has ended, with its end."""
+    plain = daemon.scheduler.operations["trigger"]
+
+    def run(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        daemon.update(args["run"], status="running", started_at=1)
+        threading.Timer(0.1, daemon.end, (args["run"], "failed"), {"exit_code": 3}).start()
+        return {}
+
+    daemon.scheduler.operations["trigger"] = run
+    body = daemon.ask("POST", "/api/tasks/job/run?wait=240").json
+    assert (body["status"], body["end_reason"], body["exit_code"]) == ("ended", "failed", 3)
+
+
+def test_wait_without_an_announcement(daemon: Daemon) -> None:
+    """The end is noticed even when no event tells of it."""
+    plain = daemon.scheduler.operations["trigger"]
+
+    def run(args: dict[str, Any]) -> dict[str, Any]:
+        plain(args)
+        columns = {"status": "ended", "end_reason": "succeeded", "exit_code": 0}
+        threading.Timer(0.1, daemon.update, (args["run"],), columns).start()
+        return {}
+
+    daemon.scheduler.operations["trigger"] = run
+    assert daemon.ask("POST", "/api/tasks/job/run?wait=240").json["status"] == "ended"
+
+
+def test_wait_ends(daemon: Daemon) -> None:
+    """A run that goes on is answered as it is when the time is over."""
+    start = time.monotonic()
+    body = daemon.ask("POST", "/api/tasks/job/run?wait=1").json
+    assert body["status"] == "pending"
+    assert time.monotonic() - start >= 1
+
+
+@pytest.mark.parametrize("wait", ["241", "-1", "x"])
+def test_wait_limits(daemon: Daemon, wait: str) -> None:
+    """0 to 240 seconds."""
+    assert daemon.ask("POST", f"/api/tasks/job/run?wait={wait}").status == 422
+
+
+def test_a_key_is_handed_on(daemon: Daemon) -> None:
+    """As a hash, with a hash of what is asked for that takes the key to make; the run is what the scheduler names."""
+    run = daemon.insert(make_run(task="job"))
+    seen: list[dict[str, Any]] = []
+
+    def known(args: dict[str, Any]) -> dict[str, Any]:
+        seen.append(args)
+        return {"run": run.id}
+
+    daemon.scheduler.operations["trigger"] = known
+    for key, task in (("my key", "job"), ("my key", "job"), ("another", "job"), ("my key", "other")):
+        answer = daemon.ask("POST", f"/api/tasks/{task}/run", headers={"Idempotency-Key": key})
+        assert (answer.status, answer.json["id"]) == (201, run.id)
+    assert "my key" not in str(seen)
+    assert [args["key"] == seen[0]["key"] for args in seen] == [True, True, False, True]
+    assert [args["request"] == seen[0]["request"] for args in seen] == [True, True, False, False]
+
+
+def test_clients_do_not_share_keys(daemon: Daemon) -> None:
+    """The same key of two tokens stands for two runs: neither learns of the other's."""
+    seen = set()
+    for name in ("one", "two"):
+        headers = {"Idempotency-Key": "k", **bearer(make_token(daemon, name, "operator"))}
+        assert daemon.ask("POST", "/api/tasks/job/run", headers=headers, unix=False).status == 201
+        seen.add(next(args["key"] for op, args in daemon.scheduler.calls[::-1] if op == "trigger"))
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 256, "\xe9", "a\tb"])
+def test_what_is_no_key(daemon: Daemon, key: str) -> None:
+    """422 that names the header; nothing is triggered."""
+    answer = daemon.ask("POST", "/api/tasks/job/run", headers={"Idempotency-Key": key})
+    assert answer.status == 422
+    assert answer.json["errors"][0]["location"] == "header.Idempotency-Key"
+    assert daemon.scheduler.calls == []
+    assert not re.search(IDEMPOTENCY_KEY[1]["pattern"], key), "nor does the document say that it is one"
+
+
+def test_waiting_with_a_key(daemon: Daemon) -> None:
+    """For the end of the run that the key stands for, which may be over."""
+    run = daemon.insert(make_run(task="job"))
+    daemon.end(run.id)
+    daemon.scheduler.operations["trigger"] = lambda _args: {"run": run.id}
+    answer = daemon.ask("POST", "/api/tasks/job/run?wait=240", headers={"Idempotency-Key": "k"})
+    assert (answer.json["id"], answer.json["status"]) == (run.id, "ended")

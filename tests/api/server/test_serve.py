@@ -1,0 +1,268 @@
+"""The server as a process: how it starts, ends and recovers."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+
+from supervisor.ipc.messages import PROTOCOL, encode
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+from tests.api.support.starting import PATIENCE
+from tests.api.support.streaming import connect, request, unread
+from tests.support.waiting import until
+
+
+def test_titles(daemon: Daemon) -> None:
+    """``ps`` shows what the processes are, and nothing else of the command line."""
+    (worker,) = until(daemon.workers, "a worker")
+    shown = Path(f"/proc/{worker}/cmdline")
+    until(lambda: shown.read_bytes() == b"ringward gunicorn worker\0", "the worker's title")
+    assert Path(f"/proc/{daemon.pid}/cmdline").read_bytes() == b"ringward gunicorn\0"
+    assert Path(f"/proc/{worker}/comm").read_text() == "ringward gunico\n"
+
+
+def test_terminate(own: Daemon) -> None:
+    """SIGTERM: streams end without done, idle connections close, the end is orderly."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    idle = own.connect()
+    idle.request("GET", "/healthz")
+    idle.getresponse().read()
+    own.signal(signal.SIGTERM)
+    assert list(stream.events()) == []
+    assert own.wait() == 0
+    stream.close()
+    idle.close()
+
+
+def _pending(pid: int) -> set[int]:
+    """Signals that a process has not taken (proc_pid_status(5))."""
+    (mask,) = re.findall(r"^ShdPnd:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
+
+
+def _told(pid: int, number: int) -> bool:
+    """Whether a signal waits for a process, or has come too late for it."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return number in _pending(pid)
+    return True
+
+
+def test_a_worker_that_does_not_end_is_killed(lenient: Daemon) -> None:
+    """It gets its time, less when told to hurry; then the server ends without it, and it is gone."""
+    assert lenient.get("/healthz").status == 200
+    (worker,) = lenient.workers()
+    os.kill(worker, signal.SIGSTOP)
+    # Of two signals that wait, the kernel would hand over SIGTERM first.
+    until(lambda: psutil.Process(worker).status() == psutil.STATUS_STOPPED, "the worker to stop")
+    lenient.signal(signal.SIGTERM)
+    until(lambda: signal.SIGTERM in _pending(worker), "the worker to be told")
+    lenient.signal(signal.SIGINT)
+    until(lambda: _told(worker, signal.SIGQUIT), "the worker to be hurried")
+    assert lenient.wait() == 0
+    until(lambda: not os.path.exists(f"/proc/{worker}"), "the end of the worker")
+
+
+def test_connections_wait_while_it_restarts(own: Daemon) -> None:
+    """A request sent while nobody serves is answered by the next server, over both sockets."""
+    own.signal(signal.SIGTERM)
+    own.wait()
+    waiting = [own.connect(), own.connect(unix=True)]
+    for connection in waiting:
+        connection.request("GET", "/healthz")
+    own.start()
+    for connection in waiting:
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert os.path.exists(own.boot.http_socket)
+
+
+def test_the_root_goes(own: Daemon) -> None:
+    """When the socket to the root closes, arbiter and workers end, so that the address is free."""
+    own.get("/healthz")
+    pids = own.workers()
+    assert own.hello is not None
+    own.hello.close()
+    own.wait()
+    until(lambda: not any(_alive(pid) for pid in pids), "the workers to end")
+
+
+def _alive(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] not in "ZX"
+    return False
+
+
+def test_a_worker_is_replaced(own: Daemon) -> None:
+    """A worker that is killed is replaced; streams end without done."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGKILL)
+    with contextlib.suppress(ConnectionError, OSError):
+        assert not any(event.name == "done" for event in stream.events())
+    stream.close()
+    assert own.get("/healthz").status == 200
+    assert own.workers() != [worker]
+
+
+def test_a_worker_that_does_not_serve_yet_can_be_ended(own: Daemon) -> None:
+    """However early it is told to: another one takes its place."""
+    (worker,) = until(own.workers, "a worker")
+    for number in (signal.SIGKILL, *[signal.SIGTERM] * 5):
+        os.kill(worker, number)
+        (worker,) = _successor(own, worker)
+    assert own.get("/healthz").status == 200
+
+
+def _successor(daemon: Daemon, worker: int) -> list[int]:
+    return until(lambda: found if (found := daemon.workers()) != [worker] else [], "another worker")
+
+
+def test_the_arbiter_stays_small(own: Daemon) -> None:
+    """What serves is loaded by the worker alone."""
+    own.get("/healthz")
+    (worker,) = own.workers()
+    assert "/gevent/" in Path(f"/proc/{worker}/maps").read_text()
+    assert "/gevent/" not in Path(f"/proc/{own.pid}/maps").read_text()
+
+
+def test_a_worker_that_hangs_ends_for_good(own: Daemon) -> None:
+    """SIGABRT, which the arbiter sends to a worker without a sign of life, ends it at once, with a trace of where."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    (worker,) = own.workers()
+    os.kill(worker, signal.SIGABRT)
+    until(lambda: own.workers() not in ([], [worker]), "another worker")
+    stream.close()
+    assert own.get("/healthz").status == 200
+    assert "most recent call first" in own.log.read_text()
+
+
+def test_two_workers(tmp_path: Path) -> None:
+    """Both serve; wrong passwords count together."""
+    daemon = Daemon(tmp_path, workers=2)
+    try:
+        until(lambda: len(daemon.workers()) == 2, "two workers")
+        assert all(daemon.get("/healthz").status == 200 for _ in range(20))
+    finally:
+        daemon.close()
+
+
+def test_log_lines(own: Daemon) -> None:
+    """Quiet when all is well; otherwise lines in the daemon's form, with control characters made visible."""
+    own.get("/healthz")
+    own.get("/nowhere")
+    assert own.log.read_text() == ""
+    with socket.create_connection(("127.0.0.1", own.port)) as sock:
+        sock.sendall(b"\x1b[31mBAD\r\n\r\n")
+        while sock.recv(4096):
+            pass
+    (line,) = own.log.read_text().splitlines()
+    assert re.match(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING api: ", line)
+    assert "\x1b" not in line
+
+
+def test_requests_that_are_none_do_not_fill_the_log(own: Daemon) -> None:
+    """Anybody can send them; ten a minute are told of, and cut short."""
+    for _ in range(50):
+        with socket.create_connection(("127.0.0.1", own.port)) as sock:
+            sock.sendall(b"nonsense" * 500 + b"\r\n\r\n")
+            while sock.recv(4096):
+                pass
+    lines = own.log.read_text().splitlines()
+    assert len(lines) == 10
+    assert all(len(line) < 600 for line in lines)
+
+
+class Mindful(Daemon):
+    """A server that knows for long what the scheduler has told it."""
+
+    constants: ClassVar = {**PATIENCE, "api.worker_context": {**PATIENCE["api.worker_context"], "_KEEP_S": 300.0}}
+
+
+@pytest.fixture
+def mindful(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Mindful(tmp_path)
+    yield daemon
+    daemon.close()
+
+
+def test_the_scheduler_is_asked_once(mindful: Daemon) -> None:
+    """However many probes come at the same time, and however slow it is."""
+    info = mindful.scheduler.operations["info"]
+    release = threading.Event()
+
+    def slow(args: dict[str, Any]) -> dict[str, Any]:
+        release.wait()
+        return info(args)
+
+    mindful.scheduler.operations["info"] = slow
+    mindful.get("/healthz")
+    probes = [connect(mindful) for _ in range(20)]
+    for probe in probes:
+        probe.sendall(request("/readyz"))
+    until(lambda: all(unread(mindful, probe) == 0 for probe in probes), "all to be heard")
+    release.set()
+    for probe in probes:
+        assert probe.recv(65536).startswith(b"HTTP/1.1 200")
+        probe.close()
+    assert [op for op, _ in mindful.scheduler.calls].count("info") == 1
+
+
+def test_reload(own: Daemon) -> None:
+    """SIGHUP replaces the workers: streams end without done, connections that come then are served."""
+    run = own.insert(make_run())
+    stream = own.stream(f"/api/runs/{run.id}/log/stream")
+    before = own.workers()
+    own.signal(signal.SIGHUP)
+    assert list(stream.events()) == []
+    stream.close()
+    assert own.get("/healthz", unix=False).status == 200
+    until(lambda: own.workers() and not set(own.workers()) & set(before), "other workers")
+    assert own.get("/healthz", unix=False).status == 200
+
+
+def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
+    """Password and token come over the socket alone."""
+    for pid in (daemon.pid, *daemon.workers()):
+        shown = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert daemon.boot.password.encode() not in shown
+        assert daemon.boot.token.encode() not in shown
+
+
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        (b"", b"said no hello"),
+        (encode({}), b"said no hello"),
+        (encode({"op": "hello", "protocol": PROTOCOL + 1}), f"speaks protocol {PROTOCOL + 1}".encode()),
+        (encode({"op": "hello", "protocol": PROTOCOL}), b"sent no listeners"),
+    ],
+)
+def test_without_a_hello(hello: bytes, why: bytes) -> None:
+    """Whoever starts it without being the root learns why it does not run, also in a directory that is gone."""
+    ours, theirs = socket.socketpair()
+    somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
+    process = subprocess.Popen(
+        [*somewhere, sys.executable, "-I", "-m", "api.serve", "--fd", str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        stderr=subprocess.PIPE,
+    )
+    theirs.close()
+    ours.sendall(hello)
+    ours.close()
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert why in text

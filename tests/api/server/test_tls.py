@@ -1,0 +1,191 @@
+"""TLS on all TCP addresses, and none on the Unix socket."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.api.support.client import DEADLINE_S, Stream
+from tests.api.support.credentials import basic
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.api.support.records import make_run
+from tests.support.paths import TLS
+from tests.support.waiting import until
+
+CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    daemon = Daemon(
+        tmp_path_factory.mktemp("tls"), tls_cert=CERT, tls_key=KEY, hosts=["ringward.test", "*.example.test"]
+    )
+    yield daemon
+    daemon.close()
+
+
+def connect(daemon: Daemon) -> http.client.HTTPSConnection:
+    context = ssl.create_default_context(cafile=CERT)
+    return http.client.HTTPSConnection("127.0.0.1", daemon.port, timeout=DEADLINE_S, context=context)
+
+
+def ask(daemon: Daemon, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, str]:
+    """Status, and the header that matters in these tests."""
+    connection = connect(daemon)
+    try:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        text = response.read().decode()
+        return response.status, response.headers.get("Set-Cookie") or text
+    finally:
+        connection.close()
+
+
+def test_requests(secure: Daemon) -> None:
+    """Answered under the certificate's names; links say https."""
+    for host in ("127.0.0.1", "ringward.test", "jobs.example.test"):
+        status, text = ask(secure, "GET", "/api/tasks", {"Host": host, **basic(PASSWORD)})
+        assert status == 200
+        assert f"https://{host}/schemas/Tasks.json" in text
+    for host in ("example.test", "a.b.example.test", "evil.example"):
+        assert ask(secure, "GET", "/api/tasks", {"Host": host, **basic(PASSWORD)})[0] == 421
+
+
+def test_cookies_are_secure(secure: Daemon) -> None:
+    """A session cookie that was given under TLS never leaves it."""
+    body = f'{{"password": "{PASSWORD}"}}'
+    headers = {"Content-Type": "application/json", "Origin": f"https://127.0.0.1:{secure.port}"}
+    status, cookie = ask(secure, "POST", "/api/auth/login", headers, body)
+    assert status == 204
+    assert "Secure" in cookie.split("; ")
+    headers["Origin"] = headers["Origin"].replace("https", "http")
+    assert ask(secure, "POST", "/api/auth/login", headers, body)[0] == 403
+
+
+def test_streams(secure: Daemon) -> None:
+    """A run's log arrives line by line, to its end."""
+    run = secure.insert(make_run())
+    log = secure.log_of(run)
+    stream = Stream(connect(secure), f"/api/runs/{run.id}/log/stream", basic(PASSWORD))
+    log.write(b"one\n")
+    (event,) = stream.take(1)
+    assert event.data["text"] == "one"
+    log.finish()
+    secure.end(run.id)
+    assert [event.name for event in stream.events()] == ["done"]
+    stream.close()
+
+
+def test_a_client_that_goes_is_noticed(secure: Daemon) -> None:
+    """An idle stream ends when its client says farewell, as without TLS."""
+    run = secure.insert(make_run())
+    (worker,) = secure.workers()
+
+    def clients() -> int:
+        connections = psutil.Process(worker).net_connections("tcp")
+        return sum(one.laddr.port == secure.port and bool(one.raddr) for one in connections)
+
+    headers = basic(PASSWORD)
+    first = Stream(connect(secure), f"/api/runs/{run.id}/log/stream", headers)
+    until(lambda: clients() == 1, "those of other tests to go")
+    streams = [Stream(connect(secure), f"/api/runs/{run.id}/log/stream", headers) for _ in range(10)]
+    assert clients() == 11
+    for stream in streams:
+        stream.close()
+    until(lambda: clients() == 1, "the streams' sockets to be closed")
+    first.close()
+
+
+def test_a_certificate_that_is_renewed(tmp_path: Path) -> None:
+    """The next connection gets the new one; while the files are halfway there, the one before goes on."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    shutil.copy(CERT, cert)
+    shutil.copy(KEY, key)
+    daemon = Daemon(tmp_path, tls_cert=str(cert), tls_key=str(key))
+
+    def shown() -> bytes:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        plain = socket.create_connection(("127.0.0.1", daemon.port))
+        with context.wrap_socket(plain) as sock:
+            return sock.getpeercert(binary_form=True) or b""
+
+    try:
+        first = shown()
+        os.replace(shutil.copy(TLS / "other_key.pem", tmp_path / "new"), key)
+        assert shown() == first
+        cert.unlink()
+        assert shown() == first
+        os.replace(shutil.copy(TLS / "other_cert.pem", tmp_path / "new"), cert)
+        assert shown() not in (first, b"")
+    finally:
+        daemon.close()
+
+
+def test_a_certificate_that_a_new_worker_cannot_use(tmp_path: Path) -> None:
+    """The log says what is wrong, once and without asking for a passphrase; no restart is needed when it is mended."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    shutil.copy(CERT, cert)
+    shutil.copy(KEY, key)
+    daemon = Daemon(tmp_path, tls_cert=str(cert), tls_key=str(key))
+    try:
+        assert ask(daemon, "GET", "/healthz", {})[0] == 200
+        (before,) = daemon.workers()
+        locked = ["openssl", "pkey", "-in", KEY, "-aes128", "-passout", "pass:passphrase", "-out", str(key)]
+        subprocess.run(locked, check=True, capture_output=True)
+        os.kill(before, signal.SIGKILL)
+        until(lambda: daemon.get("/healthz").status == 200 and daemon.workers() != [before], "another worker")
+        for _ in range(3):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                ask(daemon, "GET", "/healthz", {})
+        assert daemon.log.read_text().count("the certificate cannot be used: [Errno 22] tls_key is locked") == 1
+        assert "Enter PEM" not in daemon.log.read_text()
+        shutil.copy(KEY, key)
+        assert ask(daemon, "GET", "/healthz", {})[0] == 200
+    finally:
+        daemon.close()
+
+
+def test_the_unix_socket_speaks_plainly(secure: Daemon) -> None:
+    """It needs no TLS, and a request there is no https."""
+    answer = secure.get("/api/tasks")
+    assert answer.status == 200
+    assert answer.json["$schema"].startswith("http://")
+
+
+def test_no_plain_http(secure: Daemon) -> None:
+    """A client without TLS is told so, whatever it asks for, and costs nobody anything."""
+    with socket.create_connection(("127.0.0.1", secure.port)) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        response = http.client.HTTPResponse(sock)
+        response.begin()
+        assert response.status == 400
+        assert "https://" in json.loads(response.read())["detail"]
+    assert ask(secure, "GET", "/healthz", {})[0] == 200
+
+
+def test_a_handshake_that_stalls_holds_nobody(secure: Daemon) -> None:
+    """Others are served meanwhile."""
+    with socket.create_connection(("127.0.0.1", secure.port)) as silent:
+        silent.sendall(b"\x16\x03\x01")
+        assert ask(secure, "GET", "/healthz", {})[0] == 200
+
+
+def test_no_http_2(secure: Daemon) -> None:
+    """It is not even offered: there one stream would hold up everything else of its connection."""
+    context = ssl.create_default_context(cafile=CERT)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    plain = socket.create_connection(("127.0.0.1", secure.port))
+    with context.wrap_socket(plain, server_hostname="ringward.test") as sock:
+        assert sock.selected_alpn_protocol() != "h2"
+        assert sock.version() in ("TLSv1.2", "TLSv1.3")

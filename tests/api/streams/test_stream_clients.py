@@ -1,0 +1,170 @@
+"""Clients of streams that are slow, gone, or many."""
+
+import ctypes
+import http.client
+import socket
+import struct
+
+from store.runs.writes import Run
+from tests.api.support.client import Stream
+from tests.api.support.credentials import basic, bearer, make_token
+from tests.api.support.harness import PASSWORD, Daemon
+from tests.api.support.streaming import Ledger, connect, memory_kb, open_streams, path, request, running, sockets
+from tests.support.waiting import until
+
+SO_ATTACH_FILTER = 26
+_LINES_EACH = 1000
+
+
+def slow_stream(daemon: Daemon, run: Run) -> Stream:
+    """A stream whose client reads only what is taken from it."""
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = connect(daemon, receives=4096)
+    return Stream(connection, path(run), basic(PASSWORD))
+
+
+def test_slow_readers(own: Daemon) -> None:
+    """Who reads nothing while far more is printed than is kept costs no memory, and then learns exactly what is gone.
+
+    Reading again it gets what is still kept, then what comes, then done.
+    """
+    run = running(own)
+    # What is kept is half a megabyte.
+    log = own.log_of(run, file_blocks=8, blocks=2)
+    slow = [slow_stream(own, run) for _ in range(3)]
+    (worker,) = own.workers()
+    before_kb = memory_kb(worker)
+    lines = 80_000
+    for begin in range(0, lines, _LINES_EACH):
+        log.write(b"".join(b"%049d\n" % number for number in range(begin, begin + _LINES_EACH)))
+    assert memory_kb(worker) - before_kb < 6 * 1024
+    for stream in slow:
+        events, ledger = stream.events(), Ledger()
+        ledger.take(events, lines)
+        assert ledger.sent + ledger.dropped == lines
+        assert ledger.dropped > lines // 2
+        assert ledger.sent > 0
+    log.write(b"%d\n" % lines)
+    log.finish()
+    own.end(run.id, lines=lines + 1)
+    for stream in slow:
+        events = (event for event in stream.events() if event.name != "rotated")
+        last, done = events
+        assert (last.id, last.data["text"]) == (lines, str(lines))
+        assert (done.name, done.data) == ("done", {"finalLine": lines, "status": "ended"})
+        stream.close()
+
+
+def test_a_client_that_reads_nothing_holds_nobody(daemon: Daemon) -> None:
+    """Others are served while one stream is stuck."""
+    run = running(daemon)
+    log = daemon.log_of(run)
+    log.write(b"".join(b"%d\n" % number for number in range(100_000)))
+    log.finish()
+    daemon.end(run.id, lines=100_000)
+    with connect(daemon, receives=4096) as stuck:
+        stuck.sendall(request(path(run, "?from=0&replayLimit=50000")))
+        assert stuck.recv(12) == b"HTTP/1.1 200"
+        other = daemon.stream(path(run, "?from=0&replayLimit=50000"))
+        ledger = Ledger()
+        ledger.take(other.events(), 100_000)
+        assert (ledger.sent, ledger.dropped) == (50_000, 50_000)
+        other.close()
+        assert daemon.get("/healthz").status == 200
+
+
+def hang_up(sock: socket.socket) -> None:
+    """With a farewell."""
+    sock.close()
+
+
+def reset(sock: socket.socket) -> None:
+    """Without one: RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def half_close(sock: socket.socket) -> None:
+    """Say that nothing more will be asked, and wait for the end."""
+    sock.shutdown(socket.SHUT_WR)
+    while sock.recv(65536):
+        pass
+    sock.close()
+
+
+def fall_silent(sock: socket.socket) -> None:
+    """Be a machine without power: nothing that arrives is seen, so nothing is confirmed."""
+    drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HxxxxxxP", 1, ctypes.addressof(drop))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+
+
+def test_clients_that_go(own: Daemon) -> None:
+    """However a client goes, nothing is left of its stream: with or without a farewell, or without a word."""
+    run = running(own)
+    log = own.log_of(run)
+    # The first stream of a worker opens what all of them share.
+    own.stream(path(run)).close()
+    until(lambda: open_streams(own) == 0, "the first stream to end")
+    (worker,) = own.workers()
+    before = sockets(worker)
+    streams: list[socket.socket] = []
+    for _ in range(40):
+        sock = connect(own)
+        sock.sendall(request(path(run)))
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+        streams.append(sock)
+    assert open_streams(own) == 40
+    assert sockets(worker) > 40
+    silent, *going = (streams[begin : begin + 10] for begin in range(0, 40, 10))
+    for group, leave in zip(going, (hang_up, reset, half_close), strict=True):
+        for sock in group:
+            leave(sock)
+    until(lambda: open_streams(own) == 10, "the streams of the others to end")
+    for sock in silent:
+        fall_silent(sock)
+    log.write(b"is anybody there?\n")
+    until(lambda: open_streams(own) == 0, "the streams of the silent ones to end", 90)
+    until(lambda: sockets(worker) <= before, "their sockets to be closed")
+    assert "Traceback" not in own.log.read_text()
+    for sock in silent:
+        sock.close()
+    log.finish()
+
+
+def test_many_idle_streams(own: Daemon) -> None:
+    """Each costs a worker at most 20 kB, and gets what is printed in the end."""
+    run = running(own)
+    asked = request(path(run), credentials=bearer(make_token(own, "reader")))
+
+    def opened(count: int) -> list[socket.socket]:
+        streams = []
+        for _ in range(count):
+            streams.append(connect(own))
+            streams[-1].sendall(asked)
+        for sock in streams:
+            received = b""
+            while b"retry: 1000" not in received:
+                received += sock.recv(4096)
+        return streams
+
+    first = opened(20)
+    (worker,) = own.workers()
+    before_kb = memory_kb(worker)
+    streams = opened(800)
+    assert memory_kb(worker) - before_kb < 800 * 20
+    assert open_streams(own) == 820
+    log = own.log_of(run)
+    log.write(b"here\n")
+    log.finish()
+    own.end(run.id, lines=1)
+    for sock in (*first, *streams):
+        received = b""
+        # The last chunk is empty: the stream ends in order, and the connection could be used again.
+        while not received.endswith(b"0\r\n\r\n"):
+            data = sock.recv(65536)
+            assert data
+            received += data
+        assert received.count(b"event: line\n") == received.count(b"event: done\n") == 1
+        sock.close()
+    until(lambda: open_streams(own) == 0, "the streams to end")

@@ -1,0 +1,42 @@
+"""Streams as clients read them that take every empty line for the end of an event."""
+
+import pytest
+
+from tests.api.support.harness import Daemon
+from tests.api.support.records import make_run
+
+httpx = pytest.importorskip("httpx")
+httpx_sse = pytest.importorskip("httpx_sse")
+
+
+def test_no_empty_events(daemon: Daemon) -> None:
+    """A quiet stream sends heartbeats, and a strict client sees nothing but lines and the end."""
+    run = daemon.insert(make_run(task="stream", status="running", started_at=1))
+    stream = daemon.stream(f"/api/runs/{run.id}/log/stream")
+    received = b"".join(stream.response.readline() for _ in range(2))
+    assert received == b"retry: 1000\n:\n"
+    log = daemon.log_of(run)
+    log.write(b"one\ntwo\n")
+    log.finish()
+    daemon.end(run.id, lines=2)
+    received += stream.response.read()
+    stream.close()
+    response = httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=received)
+    events = list(httpx_sse.EventSource(response).iter_sse())
+    assert [(event.event, event.id) for event in events] == [("line", "0"), ("line", "1"), ("done", "1")]
+    assert [event.retry for event in events] == [1000, None, 3_600_000]
+
+
+def test_an_event_is_described_by_itself(daemon: Daemon) -> None:
+    """The schema of a stream's answer is that of one event, since no reader has the whole stream at once."""
+    described = daemon.get("/openapi.json", unix=False).json
+    streams = [
+        (path, answer["content"]["text/event-stream"]["schema"])
+        for path, methods in described["paths"].items()
+        for operation in methods.values()
+        for answer in operation["responses"].values()
+        if "text/event-stream" in answer.get("content", {})
+    ]
+    assert {path for path, _ in streams} >= {"/api/runs/{runId}/log/stream", "/api/events/stream"}
+    for _, schema in streams:
+        assert set(schema) == {"oneOf"}

@@ -1,0 +1,53 @@
+"""What the root and the scheduler would store: rows of runs, and logs."""
+
+import time
+from typing import Any
+
+from logring.layout import STDOUT
+from logring.logfile.log_file import LogFileWriter
+from logring.paths import log_path, ring_path
+from logring.ring.writer import RingWriter
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
+from supervisor.ipc.messages import Boot
+from tests.api.support.bells import Bells
+from tests.store import making
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def make_run(run_id: str | None = None, task: str = "job", **columns: Any) -> Run:
+    """A pending run of a task, made now, or what the columns say."""
+    return making.make_run(**{"id": run_id or new_ulid(), "task_name": task, "created_at": now_ms(), **columns})
+
+
+class Log:
+    """A log as the root writes it: the pump's part and the file thread's part."""
+
+    def __init__(self, boot: Boot, bells: Bells, run: Run, file_blocks: int, block_size: int, blocks: int) -> None:
+        self._bells = bells
+        self._run = run
+        self.ring = RingWriter(
+            ring_path(boot.runtime_dir, run.id),
+            run.id,
+            blocks=blocks,
+            block_size=block_size,
+            file_blocks=file_blocks,
+        )
+        self.file = LogFileWriter(log_path(boot.data_dir, run.task_name, run.id), self.ring, file_blocks)
+
+    def write(self, data: bytes, stream: int = STDOUT, at_ms: int | None = None) -> None:
+        """Lines or parts of lines, then the bell."""
+        self.ring.append(stream, data, now_ms() if at_ms is None else at_ms)
+        while not self.ring.settle():
+            self.file.write_closed()
+        self.file.write_closed()
+        self.ring.mirror_pending()
+        self._bells.ring(self._run.id)
+
+    def finish(self) -> None:
+        self.ring.seal(now_ms())
+        self.file.finish()
+        self._bells.ring(self._run.id)

@@ -1,0 +1,416 @@
+"""API workers of a daemon that is root's: they are a user who can read what they show, and do nothing else."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import ssl
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.upgrade.test_upgrade import upgrade
+from tests.support.daemon import Daemon
+from tests.support.paths import ROOT, TLS
+from tests.support.ports import free_port
+from tests.support.users import NAME, UID, Apart, why_not
+from tests.support.waiting import until
+
+TASKS = """
+[tasks.hello]
+run = "echo one; echo two; echo three"
+
+[tasks.secret]
+run = "read -r _ < gate; echo end"
+params = [{ name = "key", kind = "env", secret = true }]
+
+[services.ticker]
+run = "while echo tick; do read -r _ < gate; done"
+"""
+GROUP = 0o070
+OTHERS = 0o007
+
+Make = Callable[..., Apart]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes daemons in one directory, which all users can enter; one at a time."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="ringward-users-") as name, contextlib.ExitStack() as left:
+        directory = Path(name)
+        directory.chmod(0o755)
+        os.mkfifo(directory / "gate")
+
+        def one(*, user: bool = True) -> Apart:
+            daemon = Apart(directory, user=user)
+            left.callback(daemon.clean)
+            daemon.write(TASKS.replace("gate", f"{directory}/gate"))
+            return daemon
+
+        yield one
+
+
+def everything(daemon: Daemon) -> list[Path]:
+    places = [daemon.data, *(place for place in daemon.runtime_dirs() if place.exists())]
+    return [*places, *(path for place in places for path in place.rglob("*"))]
+
+
+def permitted(what: str, paths: list[Path]) -> set[str]:
+    """Names of those that the user of the workers may read (r) or write (w)."""
+    script = f'for one; do if [ -{what} "$one" ]; then echo "$one"; fi; done'
+    command = ["sh", "-c", script, "sh", *map(str, paths)]
+    found = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], check=True)
+    return {Path(line).name for line in found.stdout.splitlines()}
+
+
+def modes(daemon: Daemon) -> set[int]:
+    """What others than the owner may do with anything in the data directory."""
+    return {stat.S_IMODE(path.stat().st_mode) & (GROUP | OTHERS) for path in [daemon.data, *daemon.data.rglob("*")]}
+
+
+def test_who_the_workers_are(make: Make) -> None:
+    """They have that user's numbers and none of root's; all others are root."""
+    daemon = make().start()
+    assert daemon.uids("ringward gunicorn") == {UID}
+    assert daemon.uids("ringward supervisor") | daemon.uids("ringward scheduler") == {0}
+    worker = daemon.helper("ringward gunicorn").children()[0].pid
+    status = Path(f"/proc/{worker}/status").read_text()
+    assert f"Groups:\t{UID} \n" in status
+    assert f"Gid:\t{UID}\t{UID}\t{UID}\t{UID}\n" in status
+    assert "CapEff:\t0000000000000000\n" in status
+    assert "NoNewPrivs:\t1\n" in status
+
+
+def test_what_they_can_do(make: Make) -> None:
+    """All that they show can be read, while it is written and later; commands are carried out, and are in the audit."""
+    daemon = make().start()
+    run = daemon.trigger("hello")
+    stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0")
+    assert [event.data["text"] for event in stream if "text" in event.data] == ["one", "two", "three"]
+    stream.close()
+    daemon.log_file(run)
+    assert daemon.texts(run) == ["one", "two", "three"]
+    assert daemon.get(f"/api/runs/{run}/log/raw").body == b"one\ntwo\nthree\n"
+    (live,) = daemon.runs("ticker")
+    until(lambda: daemon.texts(live["id"]) == ["tick"], "the line of the service")
+    log = daemon.stream("/api/daemon/log/stream?from=0")
+    assert "scheduler started" in next(event.data["text"] for event in log if "text" in event.data)
+    log.close()
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    operations = until(lambda: daemon.get("/api/audit").json()["items"], "the audit")
+    assert operations[0]["operation"] == "runTask"
+    assert daemon.get("/api/system").status == daemon.get("/metrics").status == 200
+
+
+def test_what_they_cannot_do(make: Make) -> None:
+    """Of the daemon's files they can change none, but for the directory of their own, and read no secret."""
+    daemon = make().start()
+    answer = daemon.request("POST", "/api/tasks/secret/run", {"params": {"key": "open sesame"}})
+    assert answer.status == 201
+    daemon.log_file(daemon.trigger("hello"))
+    until(lambda: len(daemon.get("/api/audit").json()["items"]) == 2, "the audit")
+    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    until(lambda: not list(place.glob("audit/*")), "the worker to hear that it is stored")
+    paths = everything(daemon)
+    secret = set(daemon.holding("open sesame"))
+    assert secret
+    sockets = {path.name for path in paths if path.is_socket()}
+    assert permitted("w", paths) == {"control.sock", "root.bell", "scheduler.bell", "audit"}
+    assert permitted("w", paths) <= sockets | {"audit"}
+    readable = permitted("r", paths)
+    assert {"ringward.db", "ringward.db-wal", "ringward.db-shm", "daemon.ring", "events.ring"} <= readable
+    others = {"config.last", "lock", "scheduler.lock", "reserve", "listening.json", "data", "logs"}
+    assert not readable & (secret | others)
+
+
+def test_the_user_is_not_the_daemon(make: Make) -> None:
+    """Over the Unix socket it is a stranger as everybody else, though the workers have its number."""
+    daemon = make()
+    Path(daemon.socket).parent.chmod(0o755)
+    daemon.write(TASKS, http=f'socket_group = "{NAME}"\n')
+    daemon.start()
+    script = (
+        "import socket, sys; one = socket.socket(socket.AF_UNIX); one.connect(sys.argv[1]);"
+        "one.sendall(b'GET /api/tasks HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n');"
+        "print(one.makefile().readline())"
+    )
+    program = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
+    if program is None:
+        pytest.skip("there is no Python that all users can execute")
+    command = [program, "-c", script, daemon.socket]
+    said = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], cwd="/")
+    assert "401" in said.stdout, said.stderr
+    assert daemon.get("/api/tasks").status == 200
+
+
+def test_reads_while_the_scheduler_is_away(make: Make) -> None:
+    """Whoever writes the database may be killed at any moment, or leave: every read is answered."""
+    daemon = make().start()
+    daemon.ended(daemon.trigger("hello"))
+    over = threading.Event()
+    statuses: list[int] = []
+
+    def read() -> None:
+        while not over.is_set():
+            statuses.append(daemon.get("/api/runs?limit=5").status)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    gunicorn = daemon.helper("ringward gunicorn").pid
+    try:
+        for _ in range(5):
+            daemon.kill_helper("ringward scheduler")
+            daemon.ended(daemon.trigger("hello"))
+        assert upgrade(daemon)["state"] == "done"
+        daemon.replaced("ringward gunicorn", gunicorn)
+    finally:
+        over.set()
+        reader.join()
+    assert set(statuses) == {200}
+    assert "damage" not in daemon.said()
+    assert daemon.uids("ringward gunicorn") == {UID}
+
+
+def test_a_directory_of_before(make: Make) -> None:
+    """Logs of before there was such a user can be read; when there is none any more, all is private again."""
+    daemon = make(user=False).start()
+    assert "API workers run as root: there is no user ringward; run: useradd --system ringward" in daemon.said()
+    assert daemon.uids("ringward gunicorn") == {0}
+    old = daemon.trigger("hello")
+    daemon.log_file(old)
+    daemon.stop()
+    assert modes(daemon) == {0}
+
+    daemon = make().start()
+    assert daemon.texts(old) == ["one", "two", "three"]
+    new = daemon.trigger("hello")
+    daemon.log_file(new)
+    daemon.stop()
+    assert modes(daemon) == {0, 0o010, 0o040}
+
+    daemon = make(user=False).start()
+    assert daemon.texts(new) == ["one", "two", "three"]
+    daemon.stop()
+    assert modes(daemon) == {0}
+
+
+def test_compressed_logs(make: Make) -> None:
+    """What the janitor makes anew can be read by the same."""
+    daemon = make()
+    daemon.config.write_text(f'{daemon.config.read_text()}\n[storage]\ncompress_after = "0s"\n')
+    daemon.start()
+    run = daemon.trigger("hello")
+    path = daemon.log_file(run)
+    daemon.ended(daemon.trigger("hello"))  # perhaps it came before the log was complete, and rests for a minute
+    until(lambda: not path.stat().st_mode & stat.S_IWUSR, "the janitor", 90)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o440
+    assert daemon.texts(run) == ["one", "two", "three"]
+
+
+def test_killed_workers_and_the_audit(make: Make) -> None:
+    """What a worker could not have stored any more is stored by the next one."""
+    daemon = make().start()
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    try:
+        assert daemon.request("DELETE", "/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV?naming=nonsense").status == 422
+        (spool,) = (path for place in daemon.runtime_dirs() if place.exists() for path in place.glob("audit/*"))
+        assert spool.stat().st_uid == UID
+        daemon.helper("ringward gunicorn").children()[0].send_signal(signal.SIGKILL)
+    finally:
+        scheduler.resume()
+    until(lambda: daemon.get("/api/audit").json()["items"], "the entry")
+    until(lambda: not spool.exists(), "the file to go")
+
+
+def test_certificates(make: Make) -> None:
+    """A key that only root can read serves, and so does the next one, which comes in its place."""
+    daemon = make()
+    place = daemon.directory / "tls"
+    place.mkdir(mode=0o700)
+
+    def put(beginning: str) -> str:
+        """Put a pair in the place of the one that is there; returns its certificate."""
+        for name in ("key", "cert"):
+            shutil.copy(TLS / f"{beginning}{name}.pem", place / f"{name}.new")
+            (place / f"{name}.new").chmod(0o600)
+            (place / f"{name}.new").rename(place / f"{name}.pem")
+        return (place / "cert.pem").read_text()
+
+    first = put("")
+    port = free_port()
+    tls = f'tls_cert = "{place}/cert.pem"\ntls_key = "{place}/key.pem"\n'
+    daemon.write(TASKS, http=tls)
+    listen = next(line for line in daemon.config.read_text().split("\n") if line.startswith("listen"))
+    daemon.config.write_text(daemon.config.read_text().replace(listen, f'listen = ["127.0.0.1:{port}"]'))
+    daemon.start()
+    assert daemon.uids("ringward gunicorn") == {UID}
+
+    def served() -> str:
+        return ssl.get_server_certificate(("127.0.0.1", port), timeout=60).strip()
+
+    assert served() in first
+    second = put("other_")
+    assert first != second
+    until(lambda: served() in second, "the new certificate")
+    (place / "key.pem").unlink()
+    daemon.kill_helper("ringward scheduler")
+    assert served() in second
+    until(lambda: "the certificate cannot be renewed" in daemon.said() or not served(), "the log to say so")
+
+
+def refusal(daemon: Daemon) -> tuple[int, str]:
+    """Exit status of a start that must not be, and what it says."""
+    daemon.launch()
+    assert daemon.process is not None
+    return daemon.process.wait(60), daemon.said()
+
+
+def test_a_user_who_is_not_there(make: Make) -> None:
+    """Asked for by name, it has to be there: the place and the remedy are said, by validate as well."""
+    daemon = make(user=False)
+    daemon.write("", http='user = "nobody-at-all"\n')
+    line = daemon.config.read_text().split("\n").index('user = "nobody-at-all"') + 1
+    status, said = refusal(daemon)
+    expected = f"{daemon.config}:{line}: http.user: there is no user nobody-at-all on this host"
+    assert (status, expected in said, "useradd --system nobody-at-all" in said) == (78, True, True), said
+    tried = daemon.cli("validate")
+    assert tried.returncode == 78
+    assert expected in tried.stderr
+
+
+def test_a_user_who_cannot_come_there(make: Make) -> None:
+    """Who is asked for has to be able to reach the data directory; without the usual one it goes on, and says so."""
+    daemon = make()
+    closed = daemon.directory / "closed"
+    closed.mkdir(mode=0o700)
+    daemon.data = closed / "data"
+    for http, ends in ((f'user = "{NAME}"\n', True), ("", False)):
+        daemon.write(TASKS, http=http)
+        daemon.config.write_text(daemon.config.read_text().replace('"data"', f'"{daemon.data}"'))
+        expected = f"user {NAME} cannot enter or read {closed}, and API workers need it"
+        if ends:
+            status, said = refusal(daemon)
+            assert (status, f"http.user: {expected}" in said) == (78, True), said
+        else:
+            daemon.start()
+            assert f"API workers run as root: {expected}" in daemon.said()
+            assert daemon.uids("ringward gunicorn") == {0}
+
+
+def test_a_program_that_they_cannot_read(make: Make) -> None:
+    """Nor does a package that only root may read become a server whose workers die and die."""
+    daemon = make()
+    daemon.bind(closed_copy(daemon.directory), ROOT / "api")
+    daemon.write(TASKS, http=f'user = "{NAME}"\n')
+    status, said = refusal(daemon)
+    assert (status, f"user {NAME} cannot enter or read {ROOT}/api" in said) == (78, True), said
+
+
+def closed_copy(directory: Path) -> Path:
+    """The API's package as a careless umask would have installed it."""
+    shut = directory / "api"
+    shutil.copytree(ROOT / "api", shut, ignore=shutil.ignore_patterns("__pycache__"))
+    shut.chmod(0o700)
+    return shut
+
+
+def test_another_user_needs_another_daemon(make: Make) -> None:
+    """A reload says so, and changes nothing."""
+    daemon = make().start()
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace("[http]\n", '[http]\nuser = "nobody"\n'))
+    answer = daemon.request("POST", "/api/daemon/reload")
+    assert answer.status == 409
+    (error,) = answer.json()["errors"]
+    assert "http.user" in error["location"]
+    assert "restart the daemon" in error["message"]
+
+
+def test_a_data_directory_of_somebody_else(make: Make) -> None:
+    """Root keeps nothing where another user could have put something in its way; one that is empty it makes its own."""
+    daemon = make()
+    daemon.data.mkdir()
+    os.chown(daemon.data, UID, UID)
+    (daemon.data / "logs").symlink_to("/etc")
+    status, said = refusal(daemon)
+    assert status == 73
+    assert f"{daemon.data} belongs to {NAME}" in said
+    assert f"chown -R root: {daemon.data}" in said
+    assert daemon.data.stat().st_uid == UID
+    (daemon.data / "logs").unlink()
+    daemon.start()
+    assert (daemon.data.stat().st_uid, stat.S_IMODE(daemon.data.stat().st_mode)) == (0, 0o710)
+
+
+def test_a_lock_of_theirs(make: Make) -> None:
+    """Whoever may list the runtime directory may lock it; the daemon of before is found again all the same."""
+    daemon = make().start()
+    identity = (daemon.data / "id").read_text()
+    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    directory = os.open(place, os.O_RDONLY)  # as its user can
+    try:
+        assert daemon.process is not None
+        daemon.process.kill()
+        daemon.process.wait()
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        daemon.start()
+    finally:
+        os.close(directory)
+    assert (daemon.data / "id").read_text() == identity
+
+
+@pytest.mark.parametrize("name", ["data", "data/logs"])
+def test_behind_a_link(make: Make, name: str) -> None:
+    """The data directory, or its logs, on another disk: they can be read there."""
+    daemon = make()
+    elsewhere = daemon.directory / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    link = daemon.directory / name
+    link.parent.mkdir(mode=0o700, exist_ok=True)
+    link.symlink_to(elsewhere)
+    daemon.start()
+    assert daemon.uids("ringward gunicorn") == {UID}
+    run = daemon.trigger("hello")
+    daemon.ended(run)
+    daemon.log_file(run)
+    assert daemon.texts(run) == ["one", "two", "three"]
+
+
+def test_what_they_leave_for_the_next_user(make: Make) -> None:
+    """Nobody but that one can come to the entries of the audit then, whatever was made of their directory."""
+    daemon = make().start()
+    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    audit = place / "audit"
+    audit.chmod(0o777)
+    (audit / "audit-x.entries").touch()
+    os.chown(audit / "audit-x.entries", UID, UID)
+    (audit / "audit-x.entries").chmod(0o666)
+    (audit / "kept").mkdir()
+    daemon.stop()
+    daemon = make(user=False).start()
+    assert stat.S_IMODE(audit.stat().st_mode) == 0o700
+    assert audit.stat().st_uid == 0
+    assert not permitted("w", list(audit.iterdir()))
+
+
+def test_a_version_that_they_cannot_read(make: Make) -> None:
+    """It is refused, although root can read it; the workers of the version that runs go on."""
+    daemon = make().start()
+    shut = closed_copy(daemon.directory)
+    mounts = f"--mount=/proc/{daemon.helper('ringward gunicorn').pid}/ns/mnt"
+    subprocess.run(["nsenter", mounts, "mount", "--bind", shut, ROOT / "api"], check=True)
+    told = upgrade(daemon)
+    assert told["state"] == "refused"
+    assert "API workers" in told["why"]
+    assert daemon.get("/api/daemon").status == 200
+    assert daemon.uids("ringward gunicorn") == {UID}

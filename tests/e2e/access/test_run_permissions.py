@@ -1,0 +1,105 @@
+"""Runs that ask something of the daemon through ``ringward``, as far as ``may`` permits."""
+
+import json
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+SERVICE = '[services.web]\nrun = "exec sleep 1000"\nrestart_delay = "0s"\n'
+
+
+def asking(command: str, may: list[str], extra: str = "") -> str:
+    """A task that asks something of the daemon, without any setting of the one who starts it."""
+    return f"[tasks.t]\nrun = {json.dumps(command)}\nmay = {json.dumps(may)}\n{extra}{SERVICE}"
+
+
+def running(daemon: Daemon, task: str) -> str | None:
+    return next((run["id"] for run in daemon.runs(task) if run["status"] == "running"), None)
+
+
+@pytest.mark.parametrize("how", ["tcp", "socket"])
+def test_a_run_does_what_it_may(daemon: Daemon, how: str) -> None:
+    """A run restarts a service that its may lists, over TCP or the Unix socket; the audit names the run."""
+    daemon.write(asking("ringward restart web; echo restarted", ["restart:web"]))
+    if how == "socket":
+        text = daemon.config.read_text()
+        daemon.config.write_text(text.replace('listen = ["', 'listen = [] # ["'))
+    daemon.start()
+    before = until(lambda: running(daemon, "web"), "the service to run")
+    run = daemon.ended(daemon.trigger("t"))
+    assert (run["endReason"], daemon.texts(run["id"])) == ("succeeded", ["restarted"]), daemon.texts(
+        run["id"], "stderr"
+    )
+    until(lambda: running(daemon, "web") not in (None, before), "another instance")
+    who = f"run {run['id']} of t"
+    until(lambda: who in [entry["who"] for entry in daemon.get("/api/audit").json()["items"]], "the audit")
+
+
+def test_a_run_does_no_more_than_it_may(daemon: Daemon) -> None:
+    """Other verbs, other units, lists and the daemon itself are refused, also to the daemon's own user."""
+    script = "for c in 'stop web' 'restart other' 'ps' 'reload' 'run t' 'token list'; do ringward $c || echo $?; done"
+    daemon.write(asking(script, ["restart:web"]) + '[services.other]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    until(lambda: running(daemon, "other"), "the other service to run")
+    run = daemon.ended(daemon.trigger("t"))
+    assert [code for code in daemon.texts(run["id"], "stdout") if code.isdigit()] == ["77"] * 6
+    assert 'add "stop:web" to its may' in "\n".join(daemon.texts(run["id"], "stderr"))
+    assert daemon.task("web")["state"] == "running"
+
+
+def test_the_log_of_a_permitted_run_is_shown(daemon: Daemon) -> None:
+    """A run starts another task, sees its output, and ends with its exit code."""
+    child = '[tasks.report-daily]\nrun = "echo from the report; exit 3"\n'
+    daemon.write(asking("ringward run report-daily", ["run:report-*"]) + child)
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert (run["exitCode"], daemon.texts(run["id"])) == (3, ["from the report"])
+    assert daemon.runs("report-daily")[0]["triggeredBy"] == "api"
+
+
+def test_the_token_is_masked_and_dies_with_its_run(daemon: Daemon) -> None:
+    """The output shows no token; after the end of its run a token is worth nothing."""
+    daemon.write(asking("echo $RINGWARD_TOKEN; echo $RINGWARD_TOKEN | rev; sleep 0", ["restart:web"]))
+    daemon.start()
+    run_id = daemon.trigger("t")
+    daemon.ended(run_id)
+    masked, reversed_token = daemon.texts(run_id)
+    assert masked == "***"
+    token = reversed_token[::-1]
+    assert token.startswith(f"rr_{run_id}_")
+    answer = daemon.request("POST", "/api/tasks/web/restart", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status == 401
+
+
+def test_a_run_without_permissions_gets_no_token(daemon: Daemon) -> None:
+    """Neither address nor token nor the program are in the environment of a run whose definition has no may."""
+    daemon.write('[tasks.t]\nrun = "env"\n')
+    daemon.start()
+    names = {line.partition("=")[0] for line in daemon.texts(daemon.ended(daemon.trigger("t"))["id"])}
+    assert names.isdisjoint({"RINGWARD_URL", "RINGWARD_TOKEN", "RINGWARD_PYTHON"})
+
+
+def test_the_folder_in_path_holds_only_ringward(daemon: Daemon) -> None:
+    """The last folder of PATH offers the program ringward and nothing else."""
+    daemon.write(asking('ls "${PATH##*:}"', ["restart:web"]))
+    daemon.start()
+    assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["ringward"]
+
+
+def test_an_explicit_credential_wins_over_the_peer(daemon: Daemon) -> None:
+    """A request with a wrong Authorization is refused on the Unix socket, also from the daemon's own user."""
+    daemon.write(SERVICE)
+    daemon.start()
+    assert daemon.get("/api/tasks").status == 200
+    assert daemon.request("GET", "/api/tasks", headers={"Authorization": "Bearer rw_" + "x" * 43}).status == 401
+
+
+def test_a_launched_run_gets_no_token(daemon: Daemon) -> None:
+    """The client of another engine gets no token: it could hand it on to another host."""
+    launcher = '[launchers.l]\nstart = ["sh", "-c", "env", "{command}"]\n'
+    daemon.write(launcher + asking("true", ["restart:web"], 'launcher = "l"\n'))
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert not any(line.startswith("RINGWARD_TOKEN=") for line in daemon.texts(run["id"]))

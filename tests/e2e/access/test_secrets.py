@@ -1,0 +1,27 @@
+"""Secrets, through the real daemon: the command has them, nobody else does."""
+
+import json
+
+from tests.support.daemon import Daemon
+
+SECRET = "correct-horse-42"
+
+
+def test_a_secret_is_nowhere(daemon: Daemon) -> None:
+    """In no log, no answer, no event, no file and no shared memory; what is shown instead says that it was there."""
+    (daemon.config.parent / "token").write_text(SECRET + "\n")
+    command = (
+        "echo got $TOKEN; printf 'pass: corr'; sleep 0.1; echo 'ect-horse-42!'; echo $TOKEN >&2; "
+        "printf 'xxxxxxx-horse-42\\rcorrect\\n'"
+    )
+    daemon.write(f"""[tasks.login]\nrun = {json.dumps(command)}\nsecrets = {{ TOKEN = "${{file:token}}" }}\n""")
+    daemon.start()
+    run = daemon.ended(daemon.trigger("login"))
+    assert daemon.texts(run["id"]) == ["got ***", "pass: ***!", "***"]
+    assert daemon.texts(run["id"], "stderr") == ["***"]
+    assert daemon.texts(run["id"], "system") == ["replaced by ***: 3 secrets"]
+    shown = [daemon.get(path).body for path in ("/api/tasks", "/api/tasks/login", f"/api/runs/{run['id']}/log/raw")]
+    assert not any(SECRET.encode() in body for body in shown)
+    assert daemon.stop() == 0
+    assert {*daemon.holding(SECRET)} <= {"config.last"}
+    assert SECRET not in daemon.output.read_text()

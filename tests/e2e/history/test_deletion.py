@@ -1,0 +1,305 @@
+"""Life after the end of a run, through the real daemon: deletion, undo, purge, retention."""
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.database import open_reader, open_writer
+from store.runs.bulk import SLICE_ROWS, purged_runs
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, insert_run
+from tests.e2e.upgrade.test_upgrade import runtime
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+TASKS = """
+[tasks.t]
+run = "echo hello"
+[tasks.bar]
+run = 'i=0; while [ $i -lt 500 ]; do i=$((i + 1)); printf "at %d\\r" $i; done; echo'
+[tasks.waits]
+run = "exec sleep 600"
+[tasks.scheduled]
+run = "true"
+api_trigger = false
+[services.s]
+run = "exec sleep 600"
+"""
+
+
+def log_files(daemon: Daemon) -> set[Path]:
+    return {Path(folder, name) for folder, _, names in os.walk(daemon.data / "logs") for name in names}
+
+
+def bulk(daemon: Daemon, what: str, **selector: Any) -> Any:
+    answer = daemon.request("POST", f"/api/runs/bulk/{what}", selector)
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+def delete(daemon: Daemon, run_id: str) -> int:
+    return daemon.request("DELETE", f"/api/runs/{run_id}").status
+
+
+def told_of(daemon: Daemon, kinds: set[str], enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """Events of these kinds, from the first that the ring still has until they are enough."""
+    stream = daemon.stream(f"/api/events/stream?types={','.join(kinds)}", last_event_id="-1")
+    found = []
+    for event in stream:
+        if event.kind in kinds:
+            found.append(event.data)
+            if enough(found):
+                break
+    stream.close()
+    return found
+
+
+def store_runs(daemon: Daemon, count: int, task: str = "old") -> list[str]:
+    """Put ended runs into the database of a daemon that is not running."""
+    writer = open_writer(str(daemon.data / "ringward.db"))
+    now_ms = time.time_ns() // 1_000_000
+    ids = [new_ulid(now_ms - 60_000) for _ in range(count)]
+    with writer.transaction():
+        for run_id in ids:
+            base = Run(run_id, task, "task", "ended", "succeeded", 0, 0, 0, None, "api", now_ms - 60_000)
+            insert_run(writer, base._replace(started_at=now_ms - 60_000, ended_at=now_ms - 50_000))
+    writer.close()
+    return ids
+
+
+def test_deleted_is_not_there(daemon: Daemon) -> None:
+    """A deleted run and all that belongs to it is 404, and no list or number has it; restored, all is as before."""
+    daemon.write(TASKS)
+    daemon.start()
+    gone, stays = daemon.trigger("bar"), daemon.trigger("bar")
+    for run_id in (gone, stays):
+        daemon.ended(run_id)
+        daemon.log_file(run_id)  # its frames, which the file thread writes, are there, too
+    paths = [f"/api/runs/{gone}{rest}" for rest in ("", "/log", "/log/raw", "/log/stream", "/log/line/0/history")]
+    before = {path: daemon.get(path).body for path in paths if not path.endswith("stream")}
+    summary = daemon.get("/api/runs/summary?task_name=bar").json()
+    assert (summary["total"], summary["success"]) == (2, 2)
+    assert delete(daemon, gone) == 204
+    assert {daemon.get(path).status for path in paths} == {404}
+    assert daemon.request("POST", f"/api/runs/{gone}/stop").status == 404
+    assert delete(daemon, gone) == 404
+    assert [run["id"] for run in daemon.runs("bar")] == [stays]
+    assert daemon.get("/api/runs?search=" + gone).json()["total"] == 0
+    assert daemon.get("/api/runs/summary?task_name=bar").json()["total"] == 1
+    assert {item["runId"] for item in daemon.hits("bar", "q=at")} == {stays}
+    assert delete(daemon, stays) == 204
+    assert "lastRun" not in daemon.task("bar")
+    assert bulk(daemon, "restore", ids=[gone, gone, "0" * 26]) == {
+        "$schema": "http://localhost/schemas/Affected.json",
+        "affected": 1,
+    }
+    assert {path: daemon.get(path).body for path in before} == before
+    assert daemon.task("bar")["lastRun"]["id"] == gone
+    told = told_of(daemon, {"run.deleted", "run.restored"}, lambda found: len(found) == 3)
+    assert [(event["kind"], event.get("runId"), event.get("affected")) for event in told] == [
+        ("run.deleted", gone, None),
+        ("run.deleted", stays, None),
+        ("run.restored", None, 1),
+    ]
+    assert told[0]["taskName"] == "bar"
+
+
+def test_what_has_not_ended(daemon: Daemon) -> None:
+    """A running run is not deleted; one that waits ends as stopped, its stream says deleted, and it is not started."""
+    daemon.write(TASKS)
+    daemon.start()
+    running, waiting = daemon.trigger("waits"), daemon.trigger("waits")
+    until(lambda: daemon.run(running)["status"] == "running", "the run to begin")
+    assert delete(daemon, running) == 409
+    assert bulk(daemon, "delete", ids=[running, waiting])["affected"] == 0
+    stream = daemon.stream(f"/api/runs/{waiting}/log/stream")
+    assert delete(daemon, waiting) == 204
+    assert [(event.kind, event.data) for event in stream] == [("done", {"finalLine": -1, "status": "deleted"})]
+    stream.close()
+    assert daemon.task("waits")["active"] == {"running": 1, "pending": 0}
+    assert daemon.request("POST", f"/api/runs/{running}/stop").status == 204
+    daemon.ended(running)
+    assert [run["id"] for run in daemon.runs("waits")] == [running]
+    assert bulk(daemon, "restore", match_all=True)["affected"] == 1
+    assert daemon.run(waiting)["endReason"] == "stopped"
+
+
+@pytest.mark.lent
+def test_stop_and_rerun_many(daemon: Daemon) -> None:
+    """Bulk stop ends what runs and what waits; bulk rerun starts each task once that may be started."""
+    daemon.write(TASKS)
+    daemon.start()
+    ids = [daemon.trigger("waits") for _ in range(4)]
+    until(lambda: daemon.run(ids[0])["status"] == "running", "the run to begin")
+    assert bulk(daemon, "stop", match_all=True, filter={"task_name": "waits"})["affected"] == 4
+    assert {daemon.ended(run_id)["endReason"] for run_id in ids} == {"stopped"}
+    assert bulk(daemon, "stop", ids=ids)["affected"] == 0
+    daemon.ended(daemon.trigger("t"))
+    daemon.ended(daemon.trigger("t"))
+    until(lambda: daemon.runs("s"), "the service")
+    again = bulk(daemon, "rerun", match_all=True)["triggered"]
+    assert [one["task_name"] for one in again] == ["t", "waits"]
+    assert daemon.ended(again[0]["run_id"])["triggeredBy"] == "api"
+    assert len(daemon.runs("t")) == 3
+    assert bulk(daemon, "rerun", ids=["0" * 26])["triggered"] == []
+
+
+def test_purge(daemon: Daemon) -> None:
+    """When the window has passed the run cannot be restored, and its row, log and frames are gone for good."""
+    daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
+    daemon.start()
+    kept, gone = daemon.trigger("t"), daemon.trigger("bar")
+    daemon.ended(kept)
+    daemon.ended(gone)
+    until(lambda: any(path.name == f"{gone}.log.frames" for path in log_files(daemon)), "the frames")
+    assert delete(daemon, gone) == 204
+    assert bulk(daemon, "restore", match_all=True)["affected"] == 0
+    until(lambda: {path.name for path in log_files(daemon)} == {f"{kept}.log"}, "the files to be removed")
+    until(lambda: not (daemon.data / "logs" / "bar").exists(), "the folder to be removed")
+    reader = open_reader(str(daemon.data / "ringward.db"), limit_s=None)
+    assert reader.rows("SELECT id FROM runs WHERE kind = 'task'") == [(kept,)]
+    until(lambda: not purged_runs(reader, 0, 9), "the removal to be forgotten")
+    reader.close()
+
+
+def test_purged_before_it_is_written(daemon: Daemon) -> None:
+    """A log for which there was no place when its run was purged does not come back when there is one."""
+    daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
+    daemon.start()
+    nowhere = daemon.data / "logs" / "t"
+    nowhere.parent.mkdir(exist_ok=True)
+    nowhere.symlink_to("nowhere")
+    gone = daemon.trigger("t")
+    daemon.ended(gone)
+    until(lambda: f"{gone}: the log file cannot be written" in daemon.said(), "the log to find no place")
+    assert delete(daemon, gone) == 204
+    until(lambda: "removed 1 run for good" in daemon.said(), "the row to be removed")
+    until(lambda: not daemon.children("janitor", of="ringward scheduler"), "the janitor to end")
+    nowhere.unlink()
+    until(lambda: f"{gone}: the log file is written again" in daemon.said(), "the log to be written")
+    until(lambda: not log_files(daemon), "the log to be removed")
+
+
+def test_purged_while_the_daemon_was_down(daemon: Daemon) -> None:
+    """Time counts, not uptime; and files that a dead scheduler had still to remove are removed by the next."""
+    daemon.write(f'{TASKS}[storage]\nundo_window = "1h"\n')
+    daemon.start()
+    gone = daemon.trigger("t")
+    daemon.ended(gone)
+    assert delete(daemon, gone) == 204
+    assert daemon.stop() == 0
+    writer = open_writer(str(daemon.data / "ringward.db"))
+    assert writer.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 3600000") == 1
+    writer.close()
+    daemon.start()
+    assert bulk(daemon, "restore", ids=[gone])["affected"] == 0
+    daemon.ended(daemon.trigger("t"))
+    until(lambda: gone not in {path.stem for path in log_files(daemon)}, "the file to be removed")
+
+
+def test_retention(daemon: Daemon) -> None:
+    """Of each task the newest runs stay, also of one that left the configuration; what runs is never removed."""
+    daemon.write(f"{TASKS}[tasks.some]\nrun = 'echo hello'\n")
+    daemon.start()
+    ids = [daemon.trigger("t") for _ in range(5)]
+    some = [daemon.trigger("some") for _ in range(3)]
+    for run_id in (*ids, *some):
+        daemon.ended(run_id)
+    live = daemon.trigger("waits")
+    until(lambda: daemon.run(live)["status"] == "running", "the run to begin")
+    assert daemon.stop() == 0
+    text = TASKS.replace('run = "echo hello"', 'run = "echo hello"\nkeep_runs = 2')
+    daemon.write(f'{text}[defaults]\nkeep_runs = 1\nkeep_for = "7d"\n')
+    daemon.start()
+    live = daemon.trigger("waits")
+    last = daemon.trigger("t")
+    until(lambda: [run["id"] for run in daemon.runs("t")] == [ids[4], last], "the old runs to be removed")
+    until(lambda: [run["id"] for run in daemon.runs("some")] == some[2:], "those of the removed task to be removed")
+    left = {ids[4], last, some[2]}
+    until(lambda: {path.stem for path in log_files(daemon)} == left, "the files to be removed")
+    until(lambda: daemon.run(live)["status"] == "running", "the other run to begin")
+    until(lambda: len(daemon.runs("waits")) == 2, "the ended one to stay, beside the one that runs")
+
+
+def test_runs_that_never_ran_push_out_none_that_ran(daemon: Daemon, tmp_path: Path) -> None:
+    """Triggers that are refused leave the history alone; the newest of them stay, and the day counts them all."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f'[tasks.t]\nrun = "test ! -e {flag} || exec sleep 600"\nqueue_max = 0\nkeep_runs = 3\nkeep_refused = 2\n'
+    )
+    daemon.start()
+    ran = daemon.trigger("t")
+    daemon.ended(ran)
+    flag.touch()
+    live = daemon.trigger("t")
+    refused = [daemon.trigger("t") for _ in range(6)]
+    until(lambda: [run["id"] for run in daemon.runs("t")] == [ran, live, *refused[-2:]], "the refused to be removed")
+    days = daemon.get("/api/tasks/t/days").json()["items"]
+    assert sum(day["counts"].get("queue_full", 0) for day in days) == 6
+
+
+def test_kept_for_no_time(daemon: Daemon) -> None:
+    """Zero means zero: nothing is kept of a run that has ended."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\nkeep_for = "0s"\n[tasks.u]\nrun = "echo hello"\nkeep_runs = 0\n')
+    daemon.start()
+    daemon.trigger("t")
+    daemon.trigger("u")
+    until(lambda: daemon.get("/api/runs").json()["total"] == 0, "the runs to be removed")
+    until(lambda: not log_files(daemon), "the files to be removed")
+
+
+def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
+    """Killed between two slices the scheduler has done whole ones; repeating does the rest, and all is announced."""
+    daemon.write(TASKS)
+    daemon.start()
+    assert daemon.stop() == 0
+    count = 12 * SLICE_ROWS
+    store_runs(daemon, count)
+    daemon.write(f"{TASKS}[tasks.old]\nrun = 'true'\nkeep_runs = 1000000\n")
+    daemon.start()
+    selector = {"match_all": True, "filter": {"task_name": "old"}}
+    answers: list[Any] = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answers.append(daemon.request("POST", "/api/runs/bulk/delete", selector))
+
+    def left() -> int:
+        total: int = daemon.get("/api/runs?task_name=old&limit=1").json()["total"]
+        return total
+
+    def listens() -> bool:
+        with socket.socket(socket.AF_UNIX) as sock, contextlib.suppress(OSError):
+            sock.connect(f"{runtime(daemon)}/control.sock")
+            return True
+        return False
+
+    asking = threading.Thread(target=ask)
+    scheduler = daemon.helper("ringward scheduler")
+    (worker,) = daemon.helper("ringward gunicorn").children()
+    asking.start()
+    until(lambda: left() < count, "the first slice")
+    worker.suspend()  # so that it does not lose patience before there is another scheduler
+    scheduler.kill()
+    scheduler.wait(60)
+    until(listens, "the next scheduler")
+    worker.resume()
+    asking.join()
+    # The worker asked the next scheduler the same again.
+    assert [json.loads(answer.body).get("affected") for answer in answers] == [count]
+    assert left() == 0
+    told = told_of(daemon, {"run.deleted"}, lambda found: sum(event["affected"] for event in found) >= count)
+    assert sum(event["affected"] for event in told) == count
+    assert all(event["affected"] % SLICE_ROWS == 0 for event in told)
+    assert bulk(daemon, "delete", **selector)["affected"] == 0
+    assert bulk(daemon, "restore", **selector)["affected"] == count
+    assert left() == count

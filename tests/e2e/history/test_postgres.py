@@ -1,0 +1,224 @@
+"""The whole daemon on a real PostgreSQL server."""
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+
+from tests.support.daemon import Daemon, command_lines
+from tests.support.postgres import PASSWORD, PostgresServer
+from tests.support.waiting import until
+
+TASKS = """
+[tasks.hello]
+run = "echo hello; sleep 0.01"
+[tasks.fails]
+run = "exit 3"
+[tasks.long]
+run = "echo begun; exec sleep 600"
+[tasks.env]
+run = "env"
+"""
+
+
+class OnPostgres(Daemon):
+    """A daemon whose database URL comes from the environment."""
+
+    url = ""
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "DATABASE_URL": self.url, "PGPASSWORD": PASSWORD}
+
+    def begin(self, text: str = TASKS) -> None:
+        self.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{text}')
+        self.start()
+
+
+@contextlib.contextmanager
+def on_postgres(directory: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
+    one = OnPostgres(directory)
+    one.url = postgres.create()
+    try:
+        yield one
+    finally:
+        one.clean()
+        postgres.drop(one.url)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
+    with on_postgres(tmp_path, postgres) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[OnPostgres]:
+    """One that runs already, for tests that leave it so, without runs that go on."""
+    with on_postgres(tmp_path_factory.mktemp("standing"), postgres) as one:
+        one.begin()
+        yield one
+
+
+def page(daemon: Daemon, **query: str | int) -> tuple[list[str], int]:
+    """Ids and total of a list."""
+    found = daemon.get(f"/api/tasks/hello/runs?{urlencode(query)}").json()
+    return [run["id"] for run in found["items"] or []], found["total"]
+
+
+def test_runs_lists_logs_and_deletion(standing: OnPostgres) -> None:
+    """Triggered runs are listed, filtered, sorted, deleted and restored, with exact totals and whole logs."""
+    assert standing.get("/api/daemon").json()["store"] == "postgresql"
+    assert not (standing.data / "ringward.db").exists()
+    ids = [standing.ended(standing.trigger("hello"))["id"] for _ in range(5)]
+    failed = standing.ended(standing.trigger("fails"))
+    assert (failed["endReason"], failed["exitCode"]) == ("failed", 3)
+    assert standing.texts(ids[0]) == ["hello"]
+    for field in ("taskName", "status", "startedAt", "exitCode", "createdAt"):
+        assert page(standing, sortField=field, sortDirection="asc") == (ids, 5)
+        assert page(standing, sortField=field, sortDirection="desc") == (ids[::-1], 5)
+    assert sorted(page(standing, sortField="duration")[0]) == ids
+    assert page(standing, limit=2, offset=3, sortField="createdAt", sortDirection="asc") == (ids[3:], 5)
+    assert page(standing, status="failed") == ([], 0)
+    assert page(standing, status="succeeded", exitCodeMin=0, triggeredBy="api", search="hel")[1] == 5
+    assert page(standing, search=ids[2][-8:]) == ([ids[2]], 1)
+    chosen = {"match_all": False, "ids": ids[:3]}
+    assert standing.request("POST", "/api/runs/bulk/delete", chosen).json()["affected"] == 3
+    assert page(standing) == (ids[:2:-1], 2)
+    assert standing.get("/api/runs/summary").json()["total"] == 3
+    assert standing.request("POST", "/api/runs/bulk/restore", chosen).json()["affected"] == 3
+    assert page(standing) == (ids[::-1], 5)
+    summary = standing.get("/api/runs/summary").json()
+    assert (summary["total"], summary["failed"]) == (6, 1)
+
+
+def test_nothing_shows_the_password(standing: OnPostgres) -> None:
+    """Neither the environment of a run, nor arguments, nor the daemon's log, nor its API."""
+    run = standing.ended(standing.trigger("env"))
+    texts = standing.texts(run["id"])
+    assert any(line.startswith("PATH=") for line in texts)
+    assert not [line for line in texts if line.startswith(("DATABASE_URL=", "PGPASSWORD="))]
+    shown = "\n".join(
+        [
+            *texts,
+            *command_lines(standing.family()).values(),
+            standing.get("/api/daemon").body.decode(),
+            standing.output.read_text(),
+        ]
+    )
+    assert not [secret for secret in (PASSWORD, PASSWORD.replace(" ", "%20")) if secret in shown]
+
+
+def test_a_killed_scheduler(standing: OnPostgres) -> None:
+    """The next scheduler takes over: what ran goes on, what was stored is there."""
+    long = standing.trigger("long")
+    until(lambda: standing.texts(long), "its first line")
+    done = standing.ended(standing.trigger("hello"))
+    standing.kill_helper("ringward scheduler")
+    assert standing.run(long)["status"] == "running"
+    assert standing.run(done["id"]) == done
+    standing.request("POST", f"/api/runs/{long}/stop")
+    assert standing.ended(long)["endReason"] == "stopped"
+
+
+def test_two_daemons(standing: OnPostgres, tmp_path: Path) -> None:
+    """A second daemon on the same database does not start, and says why; the first goes on."""
+    other = OnPostgres(tmp_path / "other")
+    other.directory.mkdir()
+    other.url = standing.url
+    try:
+        other.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
+        other.launch()
+        assert other.process is not None
+        assert other.process.wait(60) == 73
+        assert "belongs to another daemon" in other.output.read_text()
+    finally:
+        other.clean()
+    assert standing.ended(standing.trigger("hello"))["endReason"] == "succeeded"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shutdown", "crash"])
+def test_a_server_that_goes_and_comes_back(
+    daemon: OnPostgres, postgres: PostgresServer, number: signal.Signals
+) -> None:
+    """Runs go on meanwhile and triggers are refused; then all is as it was, with the ends of what ended since."""
+    go = daemon.directory / "go"
+    waits = f"echo begun; while [ ! -e '{go}' ]; do sleep 0.01; done; exit 7"
+    daemon.begin(f'[tasks.t]\nrun = "{waits}"\nmax_concurrent = 9\n')
+    before = daemon.trigger("t")
+    until(lambda: daemon.texts(before), "its first line")
+    postgres.stop(number)
+    try:
+        refused = daemon.request("POST", "/api/tasks/t/run")
+        assert refused.status == 503, refused.body
+        assert daemon.get("/api/runs").status == 503
+        go.touch()
+        until(lambda: "cannot be written" in daemon.output.read_text(), "a message")
+        assert daemon.process is not None
+        assert daemon.process.poll() is None
+    finally:
+        postgres.start()
+    until(daemon.ready, "the daemon to find its database again")
+    run = daemon.ended(before)
+    assert (run["endReason"], run["exitCode"]) == ("failed", 7)
+    again = daemon.ended(daemon.trigger("t"))
+    assert {one["id"] for one in daemon.runs("t") if one["status"] == "ended"} >= {before, again["id"]}
+
+
+def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A daemon that starts before its server says so, waits, and begins when it comes; it can be ended meanwhile."""
+    postgres.stop()
+    try:
+        daemon.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
+        daemon.launch()
+        until(lambda: "waiting for the database" in daemon.output.read_text(), "a message")
+        assert daemon.stop() == 0
+        daemon.launch()
+        until(lambda: daemon.output.read_text().count("waiting for the database") == 2, "another message")
+    finally:
+        postgres.start()
+    until(daemon.ready, "the daemon to begin")
+    assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
+
+
+def test_a_server_that_hangs_up_at_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A daemon that loses its server while it takes up its work waits for it, as if it had not been there yet."""
+    daemon.begin()
+    daemon.stop()
+    name = daemon.url.rpartition("%3D")[2]
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'ringward' AND wait_event_type = 'Lock'"
+    with psycopg.connect(postgres.url("postgres")) as connection:
+        connection.execute(f"LOCK TABLE {name}.meta")
+        daemon.launch()
+        until(lambda: postgres.ask(waiting), "the scheduler to read")
+        postgres.hang_up()
+    until(daemon.ready, "the daemon to begin")
+    assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
+
+
+def test_a_server_that_refuses(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A daemon that its server does not let in does not wait: it says why, without the password, and ends."""
+    daemon.write(f"[storage]\ndatabase = {json.dumps(postgres.url('no_such_database'))}\n{TASKS}")
+    daemon.launch()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 73
+    told = daemon.output.read_text()
+    assert "refuses the connection" in told
+    assert "no_such_database" in told
+    assert PASSWORD not in told
+
+
+def test_a_database_of_somebody_else(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A schema that has tables of another application is refused, by name, and left alone."""
+    name = daemon.url.rpartition("%3D")[2]
+    postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
+    daemon.write(f"[storage]\ndatabase = {json.dumps(daemon.url)}\n{TASKS}")
+    daemon.launch()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 73
+    assert "another application" in daemon.output.read_text()
+    assert postgres.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == [("theirs",)]

@@ -1,0 +1,124 @@
+"""Processes of the daemon that get no more memory (RLIMIT_AS): what runs goes on, nothing is lost, and it recovers."""
+
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.daemon import Answer, Daemon, program
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.lent
+LARGE = ", ".join(f'V{number} = "{"x" * 100_000}"' for number in range(16))
+GONE = (ConnectionError, FileNotFoundError)
+
+
+@contextlib.contextmanager
+def short(process: psutil.Process) -> Iterator[None]:
+    """Let a process have no more than it has."""
+    _, hard = resource.prlimit(process.pid, resource.RLIMIT_AS)
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (process.memory_info().vms, hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (hard, hard))
+
+
+def begin(daemon: Daemon, side: Path) -> str:
+    """Start it with something that runs; the run."""
+    daemon.write(
+        f"[tasks.long]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"
+        f'[tasks.t]\nrun = "echo hello"\nmax_concurrent = 10\n[tasks.large]\nrun = "true"\nenv = {{ {LARGE} }}\n'
+    )
+    daemon.start()
+    run = daemon.trigger("long")
+    until(lambda: daemon.texts(run), "the run")
+    return run
+
+
+def asked(daemon: Daemon, method: str, path: str) -> Answer | None:
+    """The answer; None when there was nobody to give one."""
+    try:
+        answer = daemon.request(method, path)
+    except GONE:
+        return None
+    assert answer.status in (200, 201, 204, 503), answer.body
+    assert answer.status != 503 or answer.headers["Retry-After"]
+    return answer
+
+
+def kinds(daemon: Daemon) -> list[str]:
+    """Of the notifications, the newest first."""
+    return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+
+
+def all_is_well(daemon: Daemon, long: str, side: Path) -> None:
+    """It goes on printing, can be stopped, and has every line; others start again."""
+    until(daemon.ready, "the daemon to be ready")
+    seen = len(daemon.texts(long))
+    until(lambda: len(daemon.texts(long)) > seen, "another line")
+    assert daemon.request("POST", f"/api/runs/{long}/stop").status == 204
+    assert daemon.ended(long)["endReason"] == "stopped"
+    printed = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(long) in (printed, printed[:-1])
+    again = daemon.ended(daemon.trigger("t"))
+    assert (again["endReason"], daemon.texts(again["id"])) == ("succeeded", ["hello"])
+
+
+def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
+    """It starts nothing and says why, and looks after what runs; what it is told too much of, it asks for again."""
+    side = tmp_path / "side"
+    long, root = begin(daemon, side), psutil.Process(daemon.pid)
+    with short(root):
+        refused = daemon.ended(daemon.trigger("t"))
+        assert refused["endReason"] == "start_failed"
+        assert daemon.texts(refused["id"], "system") == ["cannot be started: Cannot allocate memory"]
+        told = "there is no memory left: nothing is started until there is"
+        until(lambda: told in daemon.said(), "a word about it")
+        until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
+        until(lambda: "memory.short" in kinds(daemon), "the notification")
+        large = [asked(daemon, "POST", "/api/tasks/large/run") for _ in range(5)]
+    until(daemon.ready, "the daemon to be ready")
+    for answer in large:
+        if answer is not None and answer.status == 201:
+            assert daemon.ended(answer.json()["id"])["endReason"] in ("start_failed", "succeeded")
+    all_is_well(daemon, long, side)
+    assert root.is_running()
+    until(lambda: "memory.recovered" in kinds(daemon), "the other notification")
+    until(lambda: daemon.get("/readyz").json()["status"] == "ok", "/readyz to say so")
+
+
+def test_the_scheduler(daemon: Daemon, tmp_path: Path) -> None:
+    """It goes on or another one does; whatever was accepted is done."""
+    side = tmp_path / "side"
+    long = begin(daemon, side)
+    scheduler = daemon.helper("ringward scheduler")
+    with short(scheduler):
+        answers = [asked(daemon, "POST", "/api/tasks/t/run") for _ in range(10)]
+        asked(daemon, "POST", "/api/daemon/reload")
+        until(daemon.ready, "the daemon to be ready")
+        for answer in answers:
+            if answer is not None and answer.status == 201:
+                run = daemon.ended(answer.json()["id"])
+                assert (run["endReason"], daemon.texts(run["id"])) == ("succeeded", ["hello"])
+    all_is_well(daemon, long, side)
+
+
+@pytest.mark.parametrize("which", ["worker", "gunicorn"])
+def test_the_api_server(daemon: Daemon, tmp_path: Path, which: str) -> None:
+    """What it cannot answer is refused, or not answered; when it can do nothing any more it is replaced."""
+    side = tmp_path / "side"
+    long = begin(daemon, side)
+    gunicorn = daemon.helper("ringward gunicorn")
+    worker = gunicorn.children()[0]
+    with short(worker if which == "worker" else gunicorn):
+        if which == "gunicorn":
+            worker.kill()
+        log = f"/api/runs/{long}/log"
+        for path in ("/api/runs?limit=1000", f"{log}?from=0", f"{log}/raw", "/api/system"):
+            until(lambda path=path: (one := asked(daemon, "GET", path)) and one.status == 200, path)  # type: ignore[misc]
+        all_is_well(daemon, long, side)

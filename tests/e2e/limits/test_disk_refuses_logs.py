@@ -1,0 +1,42 @@
+"""A disk that does not take the logs, through the real daemon."""
+
+from tests.support.daemon import Daemon, program
+from tests.support.waiting import until
+
+
+def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
+    """While a log file cannot be written the ring keeps the lines, others go on, and it is written afterwards."""
+    daemon.write(f'[tasks.small]\nrun = "echo hello"\n[tasks.big]\nrun = {program("floods", 6_000_000)}\n')
+    daemon.start()
+    logs = daemon.data / "logs"
+    logs.mkdir(mode=0o700)
+    for name in ("small", "big"):
+        (logs / name).write_text("in the way")
+    small = daemon.ended(daemon.trigger("small"))
+    assert daemon.texts(small["id"]) == ["hello"]
+    big = daemon.trigger("big")
+    until(lambda: daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"], "the ring to fill")
+    assert daemon.run(big)["status"] == "running"
+    until(lambda: "cannot be written" in daemon.output.read_text(), "the error in the daemon's log")
+    for name in ("small", "big"):
+        (logs / name).unlink()
+    assert daemon.ended(big)["endReason"] == "succeeded"
+    until(lambda: list(logs.rglob(f"{small['id']}.log")), "the small log")
+    raw = daemon.get(f"/api/runs/{big}/log/raw").body
+    assert raw == b"".join(b"%099d\n" % number for number in range(60_000))
+    assert daemon.texts(small["id"]) == ["hello"]
+
+
+def test_logs_on_a_disk_that_is_not_there(daemon: Daemon) -> None:
+    """While the link to another disk leads nowhere the ring keeps the lines, and the daemon goes on."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    disk = daemon.directory / "disk"
+    (daemon.data / "logs").symlink_to(disk)
+    run = daemon.ended(daemon.trigger("t"))
+    until(lambda: f"{run['id']}: the log file cannot be written" in daemon.said(), "the error in the daemon's log")
+    assert daemon.texts(run["id"]) == ["hello"]
+    disk.mkdir(mode=0o700)
+    until(lambda: [*disk.rglob(f"{run['id']}.log")], "the log")
+    until(lambda: daemon.texts(run["id"]) == ["hello"], "it to be read")
+    assert daemon.stop() == 0

@@ -1,0 +1,75 @@
+"""A daemon that may not open as many files as its runs need."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import exit_codes
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+LIMIT = 256
+RUNS = 80
+
+
+class FewDescriptors(Daemon):
+    """Its limit is low, and hard."""
+
+    soft, hard = LIMIT // 4, LIMIT
+
+    def command(self) -> list[str]:
+        return ["prlimit", f"--nofile={self.soft}:{self.hard}", *super().command()]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FewDescriptors]:
+    if shutil.which("prlimit") is None:
+        pytest.skip("prlimit is not installed")
+    one = FewDescriptors(tmp_path)
+    yield one
+    one.clean()
+
+
+def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
+    """What finds too few waits, also over another scheduler, and can be stopped; it starts when others have ended."""
+    daemon.write(f"""[tasks.t]\nrun = '''echo first; read _ < "$GATE" || :; echo last'''\nmax_concurrent = {RUNS}
+[tasks.t.env]\nGATE = "{daemon.directory / "gate"}"\n""")
+    gate = daemon.directory / "gate"
+    os.mkfifo(gate)
+    daemon.start()
+    runs = [daemon.trigger("t") for _ in range(RUNS)]
+    until(lambda: "too few descriptors are left" in daemon.said(), "runs to wait")
+    daemon.kill_helper("ringward scheduler")
+    assert daemon.request("POST", f"/api/runs/{runs[-1]}/stop").status == 204
+    ended = daemon.ended(runs.pop())
+    assert (ended["endReason"], ended["exitCode"], "startedAt" in ended) == ("stopped", -1, False)
+    assert {daemon.run(run)["status"] for run in runs} == {"pending", "running"}
+    helpers = [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid]
+    with gate.open("r+b", buffering=0) as file:  # open for those who come late, too
+        file.write(b"\n" * RUNS)
+        for run in runs:
+            ended = daemon.ended(run)
+            assert (ended["endReason"], ended["exitCode"]) == ("succeeded", 0)
+            assert daemon.texts(run) == ["first", "last"]
+    until(lambda: "there are enough descriptors again" in daemon.said(), "all to have started")
+    again = daemon.trigger("t")
+    until(lambda: daemon.run(again)["status"] == "running", "another one to start")
+    assert [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid] == helpers
+    assert daemon.request("POST", f"/api/runs/{again}/stop").status == 204
+    assert daemon.ended(again)["endReason"] == "stopped"
+    assert daemon.stop() == 0
+
+
+def test_too_few_for_a_daemon(daemon: FewDescriptors) -> None:
+    """Where it could never be ready it does not start, and says what it needs."""
+    daemon.soft = daemon.hard = LIMIT - 1
+    daemon.write('[tasks.t]\nrun = "true"\n')
+    daemon.launch()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == exit_codes.OS_ERROR
+    assert f"at most {LIMIT - 1} files may be open" in daemon.output.read_text()
+    assert f"a daemon needs {LIMIT}" in daemon.output.read_text()
+    assert not daemon.data.exists()

@@ -1,0 +1,83 @@
+"""The whole data directory on a small disk that is full: what happens is stored in the reserve."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.scheduler.database.disk_reserve import BYTES
+from tests.e2e.limits.test_shared_memory_is_short import why_not
+from tests.support.daemon import Daemon
+from tests.support.frozen import in_namespace
+from tests.support.waiting import until
+
+MEGABYTES = 64
+
+
+class SmallDisk(Daemon):
+    """A daemon whose data directory is on a small tmpfs of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.data.mkdir(mode=0o700)
+
+    def command(self) -> list[str]:
+        script = f'mount -t tmpfs -o size={MEGABYTES}m,mode=700 tmpfs "$1" && shift && exec "$@"'
+        return [*in_namespace(), "sh", "-c", script, "sh", str(self.data), *super().command()]
+
+    @property
+    def disk(self) -> Path:
+        """The data directory, as the daemon sees it."""
+        return Path(f"/proc/{self.pid}/root{self.data}")
+
+    def fill(self, name: str) -> Path:
+        """Leave no room; returns what takes it."""
+        path = self.disk / name
+        with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):  # ENOSPC
+            while True:
+                file.write(bytes(4096))
+        return path
+
+    def kinds(self) -> list[str]:
+        """Kinds of notifications, the newest first."""
+        return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[SmallDisk]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    one = SmallDisk(tmp_path)
+    yield one
+    one.clean()
+
+
+def test_the_reserve(daemon: SmallDisk) -> None:
+    """On a full disk runs are still triggered, run and stored, and everybody hears of it, of the end of it, too."""
+    daemon.write('[storage]\nmin_free_space = "1mb"\n[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    reserve = daemon.disk / "reserve"
+    until(lambda: reserve.exists() and reserve.stat().st_size == BYTES, "the reserve")
+    ballast = daemon.fill("ballast")
+    runs = [daemon.ended(daemon.trigger("t")) for _ in range(20)]
+    assert {run["endReason"] for run in runs} == {"succeeded"}
+    assert not reserve.exists()
+    until(lambda: "disk.full" in daemon.kinds(), "the notification")
+    until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "the probe to say so")
+    told = "has no room for the 16 MiB that are kept for the database"
+    until(lambda: told in daemon.output.read_text(), "a word about it")
+    # More is stored than the reserve holds: nothing is done then that cannot be stored.
+    more = daemon.fill("more")
+    until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 503, "the disk to be full again")
+    until(lambda: daemon.get("/readyz").status == 503, "the probe to say so")
+    assert daemon.get("/api/runs").status == 200
+    ballast.unlink()
+    more.unlink()
+    until(lambda: daemon.get("/readyz").json()["status"] == "ok", "it to recover")
+    until(lambda: daemon.kinds()[0] == "disk.recovered", "everybody to hear of it")
+    assert "database.failing" in daemon.kinds()
+    assert reserve.stat().st_size == BYTES
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    assert daemon.stop() == 0

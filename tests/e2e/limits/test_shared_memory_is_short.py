@@ -1,0 +1,107 @@
+"""Shared memory that is much too short for all that runs; tests/logring has each single step of it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.frozen import in_namespace
+from tests.support.waiting import until
+
+RUNS = 80
+MEGABYTES = 10
+ECHOES = 300
+PAD = "\n".join(["x" * 99] * 9)
+PROGRAM = f"""\
+i=0
+while [ $i -lt {ECHOES} ]; do echo "$i $PAD"; i=$((i+1)); done
+read _ < {{gate}} || :
+echo end
+"""
+PRINTED = "".join(f"{number} {PAD}\n" for number in range(ECHOES)).encode()
+assert RUNS * len(PRINTED) > 2 * MEGABYTES << 20
+
+
+class ShortMemory(Daemon):
+    """A daemon whose runtime directory is on a small tmpfs of its own."""
+
+    def command(self) -> list[str]:
+        script = f'mount -t tmpfs -o size={MEGABYTES}m,mode=700 tmpfs /run/ringward && exec "$@"'
+        return [*in_namespace(), "sh", "-c", script, "sh", *super().command()]
+
+    def free(self) -> int:
+        """Bytes that are left of it."""
+        found = os.statvfs(f"/proc/{self.pid}/root/run/ringward")
+        return found.f_bavail * found.f_frsize
+
+
+def why_not() -> str | None:
+    """Why no tmpfs can be mounted here; None when one can."""
+    if os.geteuid():
+        return "mounting a tmpfs takes root"
+    Path("/run/ringward").mkdir(mode=0o700, exist_ok=True)
+    command = [*in_namespace(), "mount", "-t", "tmpfs", "tmpfs", "/run/ringward"]
+    try:
+        tried = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError as err:
+        return f"{err.filename} is not installed"
+    return None if tried.returncode == 0 else f"no tmpfs can be mounted: {tried.stderr.strip()}"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[ShortMemory]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    one = ShortMemory(tmp_path)
+    yield one
+    one.clean()
+
+
+class Gate:
+    """A FIFO from which all wait to read until it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        os.mkfifo(path)
+
+    def open(self) -> None:
+        """Let those go on that wait now."""
+        with suppress(OSError):  # ENXIO: nobody waits
+            os.close(os.open(self._path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def has_printed(daemon: Daemon, run_id: str) -> bool:
+    """Whether it waits at the gate."""
+    lines: int = daemon.get(f"/api/runs/{run_id}/log?from=-1").json()["totalLines"]
+    return lines == PRINTED.count(b"\n")
+
+
+def test_many_chatty_runs(daemon: ShortMemory, tmp_path: Path) -> None:
+    """80 runs print more than shared memory holds, at once: nobody is killed, and every line is there."""
+    gate = Gate(tmp_path / "gate")
+    program = PROGRAM.format(gate=tmp_path / "gate")
+    daemon.write(f"[tasks.t]\nrun = '''\n{program}'''\nmax_concurrent = {RUNS}\n[tasks.t.env]\nPAD = '''\n{PAD}'''\n")
+    daemon.start()
+    scheduler = daemon.helper("ringward scheduler").pid
+    runs = [daemon.trigger("t") for _ in range(RUNS)]
+    for run in runs:
+        until(partial(has_printed, daemon, run), f"the output of {run}")
+    assert daemon.free() < MEGABYTES << 18
+
+    def all_ended() -> bool:
+        gate.open()
+        running: int = daemon.get("/api/runs?status=running&limit=1").json()["total"]
+        return not running
+
+    until(all_ended, "all runs to end", 55)
+    assert {run["endReason"] for run in daemon.runs("t")} == {"succeeded"}
+    for run in runs:
+        assert daemon.get(f"/api/runs/{run}/log/raw").body == PRINTED + b"end\n"
+    assert daemon.helper("ringward scheduler").pid == scheduler
+    assert daemon.stop() == 0

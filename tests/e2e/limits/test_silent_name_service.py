@@ -1,0 +1,79 @@
+"""A name service that does not answer, through the real daemon."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+
+_PYTHON = """
+import pwd, runpy, sys
+really = pwd.getpwnam
+def getpwnam(name):
+    if name == "far":
+        open({fifo!r}).close()
+        name = "nobody"
+    return really(name)
+pwd.getpwnam = getpwnam
+_, _, module, *rest = sys.argv[1:]
+if module == "supervisor.root":
+    sys.executable = {python!r}
+sys.argv = [module, *rest]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+class FarNames(Daemon):
+    """Its processes know the user "far" when somebody writes into a pipe, and wait for that."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._fifo = directory / "names"
+        os.mkfifo(self._fifo)
+        script = directory / "python.py"
+        self._python = directory / "python"
+        script.write_text(_PYTHON.format(fifo=str(self._fifo), python=str(self._python)))
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{script}" "$@"\n')
+        self._python.chmod(0o700)
+
+    def command(self) -> list[str]:
+        code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
+        return [sys.executable, "-I", "-c", code]
+
+    def answer(self) -> None:
+        """Let those who wait have their answer."""
+        self._fifo.write_text("")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FarNames]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can change the user of a process")
+    one = FarNames(tmp_path)
+    yield one
+    one.clean()
+
+
+def test_it_does_not_answer(daemon: FarNames) -> None:
+    """Only the runs of that user wait, pending; they can be stopped, and start when the answer comes."""
+    daemon.write(
+        '[tasks.t]\nrun = "id -un"\nuser = "far"\nmax_concurrent = 2\n[tasks.other]\nrun = "echo hello"\n'
+        '[services.s]\nrun = "exec sleep 1000"\nuser = "far"\n'
+    )
+    daemon.start()
+    first, second = daemon.trigger("t"), daemon.trigger("t")
+    assert daemon.ended(daemon.trigger("other"))["endReason"] == "succeeded"
+    assert [daemon.run(one)["status"] for one in (first, second)] == ["pending", "pending"]
+    assert daemon.task("s")["state"] == "starting"
+    assert daemon.request("POST", f"/api/runs/{second}/stop").status == 204
+    assert daemon.run(second)["endReason"] == "stopped"
+    assert daemon.request("POST", "/api/tasks/s/stop").status == 204
+    assert daemon.task("s")["state"] == "stopped"
+    daemon.answer()
+    assert daemon.ended(first)["endReason"] == "succeeded"
+    assert daemon.texts(first) == ["nobody"]
+    assert daemon.texts(second) == []
+    assert daemon.stop() == 0

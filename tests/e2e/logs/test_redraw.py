@@ -1,0 +1,111 @@
+"""Progress bars through the real daemon: watched, settled, remembered. The program is cat, the test draws."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logring.paths import frames_path, log_path
+from tests.support.daemon import Daemon, Event, gone
+from tests.support.waiting import until
+
+
+class Program:
+    """What the test writes here, the run prints."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.run = f'["cat", "{path}"]'
+        self._path = path
+        self._fd = -1
+
+    def draw(self, data: bytes) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_WRONLY)  # waits for the run
+        os.write(self._fd, data)
+
+    def end(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    one = Program(tmp_path / "fifo")
+    yield one
+    one.end()
+
+
+def shows(events: Iterator[Event], rows: list[str]) -> Event:
+    """The next region with these rows."""
+    return next(event for event in events if event.kind == "region" and event.data["rows"] == rows)
+
+
+@pytest.mark.lent
+def test_a_progress_bar(daemon: Daemon, program: Program) -> None:
+    """Its frames come as regions, then its line with frameCount; its history is served, live and after the end."""
+    daemon.write(f"[tasks.t]\nrun = {program.run}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    stream = daemon.stream(f"/api/runs/{run_id}/log/stream")
+    events = iter(stream)
+    program.draw(b"begin\n 10 %\r 20 %")
+    shows(events, [" 20 %"])
+    program.draw(b"\r 60 %")
+    shows(events, [" 60 %"])
+    program.draw(b"\r100 %\n")
+    line = next(event for event in events if event.kind == "line")
+    assert (line.id, line.data["text"]) == ("1", "100 %")
+    count = line.data["frameCount"]
+    assert count >= 2
+    history = f"/api/runs/{run_id}/log/line/1/history"
+    frames = until(lambda: len(found := daemon.get(history).json()["frames"]) == count and found, "the history")
+    assert frames[-1] == ["100 %"]
+    assert [" 60 %"] in frames
+    program.end()
+    daemon.ended(run_id)
+    assert list(events)[-1].kind == "done"
+    stream.close()
+    assert daemon.get(f"/api/runs/{run_id}/log/raw").body == b"begin\n100 %\n"
+    assert [one.get("frameCount") for one in daemon.lines(run_id)] == [None, count]
+    assert daemon.get(history).json()["frames"] == frames
+    assert daemon.get(f"/api/runs/{run_id}/log/line/2/history").status == 404
+
+
+@pytest.mark.lent
+def test_redraw_off(daemon: Daemon, program: Program) -> None:
+    """Every byte is kept as it came, there is no history and no sidecar."""
+    daemon.write(f'[tasks.t]\nrun = {program.run}\nredraw = "off"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    data = b" 10 %\r 20 %\r\n\rend"
+    program.draw(data)
+    program.end()
+    daemon.ended(run_id)
+    assert daemon.get(f"/api/runs/{run_id}/log/raw").body == data
+    assert daemon.get(f"/api/runs/{run_id}/log/line/0/history").json()["frames"] == []
+    assert not os.path.exists(frames_path(log_path(str(daemon.data), "t", run_id)))
+
+
+def test_a_killed_supervisor_leaves_what_was_on_the_screen(daemon: Daemon, program: Program) -> None:
+    """The last state of the bar that a reader has seen is the last line of the crashed run; its lines keep history."""
+    daemon.write(f"[tasks.t]\nrun = {program.run}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    stream = daemon.stream(f"/api/runs/{run_id}/log/stream")
+    events = iter(stream)
+    program.draw(b"1 %\r2 %\n 10 %\r 20 %")
+    shows(events, [" 20 %"])
+    history = f"/api/runs/{run_id}/log/line/0/history"
+    frames = until(lambda: daemon.get(history).json()["frames"], "the history")
+    helpers = daemon.children("ringward")
+    daemon.stop(signal.SIGKILL)
+    stream.close()
+    until(lambda: all(map(gone, helpers)), "our helpers to end")
+    daemon.start()
+    assert daemon.run(run_id)["endReason"] == "crashed"
+    assert daemon.texts(run_id) == ["2 %", " 20 %"]
+    assert daemon.get(history).json()["frames"] == frames

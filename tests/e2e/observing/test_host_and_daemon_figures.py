@@ -1,0 +1,179 @@
+"""What the daemon tells of the host, of itself and of what went wrong, through the real daemon."""
+
+import os
+from typing import Any
+
+import pytest
+
+from logring.layout import KIND_PACKED, Static
+from supervisor.host.cgroups import Cgroups
+from tests.api.support.exposition import Family, parse
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+NUMBERS = "".join(f"{number}\n" for number in range(1, 300_001)).encode()
+
+
+def samples(daemon: Daemon) -> list[dict[str, Any]]:
+    answer = daemon.get("/api/system/metrics")
+    assert answer.status == 200, answer.body
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def notifications(daemon: Daemon, task: str) -> list[dict[str, Any]]:
+    """Those about a task, the newest first."""
+    return [one for one in daemon.get("/api/notifications").json()["items"] if one.get("taskName") == task]
+
+
+def test_samples_survive_a_restart(daemon: Daemon) -> None:
+    """The host is measured every five seconds, live on the stream of events, and kept over a restart."""
+    daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    stream = daemon.stream("/api/events/stream?types=system")
+    event = next(iter(stream))
+    stream.close()
+    assert (event.kind, event.id) == ("system", None)
+    found = until(lambda: [one for one in samples(daemon) if one["runningRuns"] == 1], "a sample with the service")
+    assert found[0]["memoryUsedBytes"] > 0
+    assert found[0]["diskUsedBytes"] > 0
+    assert daemon.stop() == 0
+    daemon.start()
+    assert found[0] in samples(daemon)
+
+
+def test_the_daemons_own_processes(daemon: Daemon) -> None:
+    """Root, scheduler, spawner, spare, API server and its worker, each once, by real pids, with what they take."""
+    daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    helpers = {"scheduler", "gunicorn"}
+    if Cgroups.find() is not None:
+        helpers |= {"spawner", "spare"}  # made for the first run, which need not wait for them
+
+    def listed() -> list[dict[str, Any]]:
+        processes = daemon.get("/api/system").json().get("processes", [])
+        pids = {name: daemon.helper(f"ringward {name}").pid for name in helpers}  # a spare may become a run meanwhile
+        return processes if pids.items() <= {one["name"]: one["pid"] for one in processes}.items() else []
+
+    processes = [one for one in until(listed, "all helpers in the list") if one["name"] != "janitor"]
+    found = {one["name"]: one for one in processes}
+    assert sorted(found) == sorted(one["name"] for one in processes) == sorted({"supervisor", "worker", *helpers})
+    assert found["supervisor"]["pid"] == daemon.pid
+    assert all(process["pssBytes"] > 0 for process in found.values())
+    assert found["supervisor"]["cpuMs"] > 0
+
+
+@pytest.mark.lent
+def test_a_failure_is_told(daemon: Daemon) -> None:
+    """The last failed attempt of a task makes a notification, its repeat raises the count, and it can be marked."""
+    daemon.write('[tasks.fails]\nrun = "exit 3"\nretry_attempts = 1\nretry_delay = "1ms"\n')
+    daemon.start()
+    assert daemon.request("POST", "/api/notifications/read").status == 204
+    stream = daemon.stream("/api/notifications/stream")
+    events = iter(stream)
+    daemon.trigger("fails")
+    created, counted = next(events), next(events)
+    assert (created.kind, created.data["notification"]["taskName"]) == ("notification.created", "fails")
+    assert (counted.kind, counted.data["count"]) == ("notification.unreadCountChanged", 1)
+    (found,) = notifications(daemon, "fails")
+    assert found == created.data["notification"]
+    assert (found["kind"], found["severity"], found["count"]) == ("run.failed", "error", 1)
+    assert daemon.run(found["runId"])["retryAttempt"] == 1
+    daemon.trigger("fails")
+    assert next(events).kind == "notification.updated"
+    assert notifications(daemon, "fails")[0]["count"] == 2
+    path = f"/api/notifications/{found['id']}"
+    assert daemon.request("POST", f"{path}/read").status == 204
+    assert daemon.get("/api/notifications/unreadCount").json()["count"] == 0
+    assert "readAt" in notifications(daemon, "fails")[0]
+    assert daemon.request("POST", f"{path}/unread").status == 204
+    assert daemon.request("POST", "/api/notifications/read").status == 204
+    assert daemon.get("/api/notifications/unreadCount").json()["count"] == 0
+    assert daemon.request("POST", f"/api/notifications/{'0' * 26}/read").status == 404
+    stream.close()
+
+
+@pytest.mark.lent
+def test_a_service_that_is_given_up_is_told_once(daemon: Daemon) -> None:
+    """Also when the scheduler is restarted, which finds it so."""
+    daemon.write('[services.given-up]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')
+    daemon.start()
+    (found,) = until(lambda: notifications(daemon, "given-up"), "the notification")
+    assert (found["kind"], found["count"]) == ("service.fatal", 1)
+    daemon.kill_helper("ringward scheduler")
+    assert notifications(daemon, "given-up") == [found]
+
+
+def test_metrics(daemon: Daemon) -> None:
+    """What Prometheus reads tells of the runs, is well formed, and is open when the configuration says so."""
+    daemon.write(
+        '[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[services.s]\nrun = "exec sleep 1000"\n', http='metrics = "open"'
+    )
+    daemon.start()
+    daemon.ended(daemon.trigger("t"))
+
+    def told() -> dict[str, Family] | None:
+        """What it says when the scheduler has answered within a second."""
+        answer = daemon.request("GET", "/metrics", headers={"Forwarded": "for=somebody"})
+        assert answer.status == 200
+        found = parse(answer.body.decode())
+        up = found["ringward_scheduler_up"].samples
+        return found if up["ringward_scheduler_up", frozenset()] == 1 else None
+
+    found = until(told, "the scheduler to be up")
+    runs = found["ringward_runs_total"].samples
+    assert runs["ringward_runs_total", frozenset({("task", "t"), ("reason", "succeeded")})] == 1
+    assert ("ringward_task_next_run_timestamp_seconds", frozenset({("task", "t")})) in found[
+        "ringward_task_next_run_timestamp_seconds"
+    ].samples
+    assert daemon.request("GET", "/api/tasks", headers={"Forwarded": "for=somebody"}).status == 401
+
+
+@pytest.mark.lent
+def test_when_and_how_it_went(daemon: Daemon) -> None:
+    """The next instants of a task, and what became of its runs today."""
+    daemon.write('[tasks.nightly]\nrun = "true"\ncron = "30 2 * * *"\ntimezone = "Europe/Prague"\n')
+    daemon.start()
+    daemon.ended(daemon.trigger("nightly"))
+    instants = daemon.get("/api/tasks/nightly/schedule?count=400").json()
+    assert instants["errors"][0]["location"] == "query.count"
+    items = daemon.get("/api/tasks/nightly/schedule?count=100").json()["items"]
+    assert len(items) == 100
+    assert items[0]["at"] == daemon.task("nightly")["nextRunAt"]
+    (day,) = daemon.get("/api/tasks/nightly/days").json()["items"]
+    assert (day["total"], day["counts"]) == (1, {"succeeded": 1})
+
+
+def test_parts_of_a_log(daemon: Daemon) -> None:
+    """A range of an ended run's log is the same before and after it was compressed."""
+    daemon.write('[tasks.t]\nrun = "seq 300000"\n[tasks.tiny]\nrun = "echo hello"\n[storage]\ncompress_after = "0s"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    daemon.ended(run_id)
+    path = daemon.log_file(run_id)
+    tags = set()
+    for _ in range(2):
+        for begin, end in ((0, 9), (1_500_000, 1_800_000), (len(NUMBERS) - 5, len(NUMBERS) - 1)):
+            headers = {"Range": f"bytes={begin}-{end}"}
+            answer = daemon.request("GET", f"/api/runs/{run_id}/log/raw", headers=headers)
+            assert answer.status == 206
+            assert answer.body == NUMBERS[begin : end + 1]
+            assert answer.headers["Content-Range"] == f"bytes {begin}-{end}/{len(NUMBERS)}"
+            tags.add(answer.headers["ETag"])
+        daemon.ended(daemon.trigger("tiny"))
+        # A janitor that came before the log was complete rests for a minute.
+        until(lambda: Static.parse(path.read_bytes()[:4096], "log").kind == KIND_PACKED, "the log to be compressed", 90)
+    assert len(tags) == 1
+
+
+def test_a_configuration_that_changed(daemon: Daemon) -> None:
+    """The daemon tells when any file of its configuration is another one than it has loaded."""
+    included = daemon.directory / "more.toml"
+    included.write_text('[tasks.t]\nrun = "true"\n')
+    included.chmod(0o600)
+    daemon.write("", daemon='include = ["more.toml"]')
+    daemon.start()
+    assert daemon.get("/api/daemon").json()["configStale"] is False
+    later = included.stat().st_mtime + 3600
+    os.utime(included, (later, later))
+    until(lambda: daemon.get("/api/daemon").json()["configStale"], "it to be seen")

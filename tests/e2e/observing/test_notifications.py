@@ -1,0 +1,338 @@
+"""People are told: by mail and by web hook, through the real daemon, the real notifier process and real servers."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.ports import free_port
+from tests.support.receivers import Mail, Web, mail_server, web_server
+from tests.support.waiting import until
+
+TASKS = """
+[tasks.t]
+run = "echo first; echo the last line; test -e good"
+working_dir = "."
+[tasks.quiet]
+run = "true"
+"""
+SITE = "https://jobs.example.com/site"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with web_server() as one:
+        yield one
+
+
+@pytest.fixture
+def mail() -> Iterator[Mail]:
+    with mail_server() as one:
+        yield one
+
+
+PATIENT = "rto=60&cto=60"
+"""Else Apprise gives up a receiver after 4 s, and the message comes once more."""
+
+
+def hook(port: int, path: str = "token-of-the-hook") -> str:
+    return f'url = "json://127.0.0.1:{port}/{path}?{PATIENT}"'
+
+
+def notifier(daemon: Daemon) -> psutil.Process | None:
+    return next(iter(daemon.children("ringward notifier", of="ringward scheduler")), None)
+
+
+def notifiers(daemon: Daemon) -> dict[str, dict[str, Any]]:
+    """Standings by name, as soon as the scheduler answers."""
+    found: list[dict[str, Any]] = []
+
+    def answered() -> bool:
+        answer = daemon.get("/api/notifiers")
+        if answer.status == 200:
+            found.extend(answer.json()["items"])
+        return answer.status == 200
+
+    until(answered, "the scheduler to answer")
+    return {one["name"]: one for one in found}
+
+
+def test_a_failure_and_its_end(daemon: Daemon, web: Web, mail: Mail) -> None:
+    """Mail and web hook get verdict, last lines and link, then the recovery; a success alone tells nobody."""
+    daemon.write(
+        f"""{TASKS}
+[notifiers.mail]
+url = "mailto://127.0.0.1:{mail.port}?from=ringward@example.com&to=ops@example.com&{PATIENT}"
+[notifiers.hook]
+{hook(web.port)}
+[[routes]]
+match = {{ kinds = ["run.failed"], tasks = "t*" }}
+notify = ["mail", "hook"]
+""",
+        http=f'external_url = "{SITE}"',
+    )
+    daemon.start()
+    daemon.ended(daemon.trigger("quiet"))
+    assert notifier(daemon) is None
+    failed = daemon.trigger("t")
+    until(lambda: web.messages and mail.messages, "both messages")
+    for title, text in (
+        (web.messages[0]["title"], web.messages[0]["message"]),
+        (mail.messages[0]["Subject"], mail.texts[0]),
+    ):
+        assert title == "t failed"
+        assert "failed with exit code 1" in text
+        assert text.index("first") < text.index("the last line") < text.index(f"{SITE}/#/run/{failed}")
+    assert web.messages[0]["type"] == "failure"
+    (daemon.directory / "good").touch()
+    recovered = daemon.trigger("t")
+    until(lambda: len(web.messages) == len(mail.messages) == 2, "both recoveries")
+    assert (web.messages[1]["title"], web.messages[1]["type"]) == ("t has recovered", "success")
+    assert recovered in mail.texts[1]
+    daemon.ended(daemon.trigger("t"))
+    until(lambda: not any(one["waiting"] for one in notifiers(daemon).values()), "all to be delivered")
+    assert len(web.messages) == len(mail.messages) == 2
+    known = notifiers(daemon)["hook"]
+    assert (known["givenUp"], "deliveredAt" in known, "error" in known) == (0, True, False)
+    said = daemon.output.read_text() + daemon.get("/api/notifiers").body.decode()
+    child = notifier(daemon)
+    assert child is not None
+    assert "token-of-the-hook" not in said + " ".join(child.cmdline()) + daemon.get("/api/tasks").body.decode()
+
+
+def test_a_dead_receiver(daemon: Daemon) -> None:
+    """Costs a row that waits, over a restart of the daemon, which tries again at once; then it is there."""
+    port = free_port()
+    daemon.write(f'{TASKS}\n[notifiers.hook]\n{hook(port)}\n[[routes]]\nnotify = "hook"\nmatch = {{ tasks = "*" }}\n')
+    daemon.start()
+    failed = daemon.trigger("t")
+    until(lambda: "error" in notifiers(daemon)["hook"], "an attempt that fails")
+    (known,) = notifiers(daemon).values()
+    assert (known["waiting"], "deliveredAt" in known) == (1, False)
+    assert "token-of-the-hook" not in json.dumps(known) + daemon.output.read_text()
+    assert daemon.ended(failed)["endReason"] == "failed"
+    assert daemon.stop() == 0
+    with web_server(port) as web:
+        daemon.start()
+        until(lambda: web.messages, "the message")
+        assert "the last line" in web.messages[0]["message"]
+        until(lambda: notifiers(daemon)["hook"]["waiting"] == 0, "it to be off the list")
+        assert len(web.messages) == 1
+
+
+@pytest.mark.lent
+@pytest.mark.parametrize("victim", ["notifier", "scheduler"])
+def test_killed_in_the_middle(daemon: Daemon, web: Web, victim: str) -> None:
+    """A message that was under way when either side of the socket was killed comes once more, and only that one."""
+    daemon.write(f'[tasks.t]\nrun = "false"\nnotify_on_failure = "hook"\n[notifiers.hook]\n{hook(web.port)}\n')
+    daemon.start()
+    web.hold.clear()
+    daemon.trigger("t")
+    until(lambda: web.messages, "the first attempt")
+    process = notifier(daemon) if victim == "notifier" else daemon.helper("ringward scheduler")
+    assert process is not None
+    process.kill()
+    until(lambda: len(web.messages) == 2, "the second attempt")
+    web.hold.set()
+    until(
+        lambda: daemon.get("/readyz").status == 200 and notifiers(daemon)["hook"]["waiting"] == 0, "it to be delivered"
+    )
+    assert [message["title"] for message in web.messages] == ["t failed", "t failed"]
+
+
+@pytest.mark.lent
+def test_trying_a_notifier(daemon: Daemon, web: Web) -> None:
+    """`notify test` waits for the result: 0 delivered, 1 refused with the reason, or unknown."""
+    port = free_port()
+    daemon.write(f"[notifiers.hook]\n{hook(web.port)}\n[notifiers.dead]\n{hook(port)}\n")
+    daemon.start()
+    done = daemon.cli("notify", "test", "hook")
+    assert (done.returncode, done.stdout) == (0, "hook has delivered the message\n"), done.stderr
+    assert "test" in web.messages[0]["title"]
+    done = daemon.cli("notify", "test", "dead")
+    assert done.returncode == 1
+    assert "dead has not delivered the message" in done.stderr
+    assert "token-of-the-hook" not in done.stderr
+    done = daemon.cli("notify", "test", "nobody")
+    assert (done.returncode, "no notifier nobody" in done.stderr) == (1, True)
+
+
+def test_heartbeats(daemon: Daemon, web: Web) -> None:
+    """A task's URL hears of start, success and failure, the daemon's that it is well; neither is shown anywhere."""
+    url = f"http://127.0.0.1:{web.port}/secret-of-the-ping"
+    daemon.write(
+        f'[tasks.good]\nrun = "true"\nheartbeat = "{url}/good"\n[tasks.bad]\nrun = "false"\nheartbeat = "{url}/bad"\n',
+        daemon=f'heartbeat = "{url}/daemon"',
+    )
+    daemon.start()
+    until(lambda: "/secret-of-the-ping/daemon" in web.paths, "the daemon's own")
+    daemon.trigger("good")
+    daemon.trigger("bad")
+    wanted = {"good/start", "good", "bad/start", "bad/fail", "daemon"}
+    until(lambda: set(web.paths) == {f"/secret-of-the-ping/{path}" for path in wanted}, "all of them")
+    assert "secret-of-the-ping" not in daemon.output.read_text() + daemon.get("/api/tasks").body.decode()
+
+
+def test_heartbeats_in_order(daemon: Daemon, web: Web) -> None:
+    """A start that has to be asked for again does not come after its end, where it would look like a run that hangs."""
+    url = f"http://127.0.0.1:{web.port}/ping"
+    daemon.write(f'[tasks.good]\nrun = "true"\nheartbeat = "{url}"\n')
+    daemon.start()
+    web.respond = lambda number: (500 if number == 0 else 200, {})
+    daemon.trigger("good")
+    until(lambda: len(web.paths) == 3, "all of them")
+    assert web.paths == ["/ping/start", "/ping/start", "/ping"]
+
+
+@pytest.mark.lent
+def test_slow_and_silent(daemon: Daemon, web: Web) -> None:
+    """While it goes on, people hear that a run takes long and that it prints nothing."""
+    daemon.write(
+        f"""[tasks.t]
+run = "echo once; exec sleep 1000"
+max_duration_alert = "1ms"
+silence_alert = "6s"
+notify_on_failure = "hook"
+[services.s]
+run = "exec sleep 1000"
+max_duration_alert = "1ms"
+silence_alert = "1s"
+[notifiers.hook]
+{hook(web.port)}
+"""
+    )
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: len(web.messages) == 2, "both")
+    assert [message["title"] for message in web.messages] == ["t takes long", "t is silent"]
+    assert "once" in web.messages[1]["message"]
+    assert daemon.run(run_id)["status"] == "running"
+
+    def listed() -> set[tuple[str, str]]:
+        items = daemon.get("/api/notifications").json()["items"]
+        return {(one["kind"], one["taskName"]) for one in items if one["kind"] in ("run.slow", "run.silent")}
+
+    wanted = {(kind, name) for kind in ("run.slow", "run.silent") for name in "ts"}
+    until(lambda: listed() == wanted, "the service")
+
+
+@pytest.mark.lent
+def test_a_service_that_succeeds(daemon: Daemon, web: Web) -> None:
+    """Its end is told where that is asked for, once it has ended well by itself."""
+    daemon.write(
+        f"""[services.s]
+run = "echo well; exit 3"
+exit_codes = [3]
+restart = "never"
+autostart = false
+notify_on_success = "hook"
+notify_on_missed = "hook"
+[services.asked]
+run = "exec sleep 1000"
+notify_on_success = "hook"
+[notifiers.hook]
+{hook(web.port)}
+"""
+    )
+    daemon.start()
+    until(lambda: [run["status"] for run in daemon.runs("asked")] == ["running"], "the other service")
+    assert daemon.cli("stop", "asked").returncode == 0
+    assert daemon.cli("start", "s").returncode == 0
+    until(lambda: web.messages, "the message")
+    assert [message["title"] for message in web.messages] == ["s succeeded"]
+    assert "well" in web.messages[0]["message"]
+
+
+def test_together(daemon: Daemon, web: Web) -> None:
+    """With a digest, what comes within its time is one message, with each in a line of its own."""
+    daemon.write(
+        f"""[tasks.a]
+run = "until test -e a.ends; do sleep 0.02; done; false"
+working_dir = "."
+[tasks.b]
+run = "until test -e b.ends; do sleep 0.02; done; false"
+working_dir = "."
+[notify]
+digest = "2s"
+[notifiers.hook]
+{hook(web.port)}
+[[routes]]
+notify = "hook"
+""",
+        http=f'external_url = "{SITE}"',
+    )
+    daemon.start()
+    first, second = daemon.trigger("a"), daemon.trigger("b")
+    until(lambda: daemon.children("a.ends") and daemon.children("b.ends"), "both to run")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()  # it hears of both ends at the same time
+    for name in ("a.ends", "b.ends"):
+        (process,) = daemon.children(name)
+        (daemon.directory / name).touch()
+        until(lambda process=process: not process.is_running(), "its end to be told")  # type: ignore[misc]
+    scheduler.resume()
+    until(lambda: web.messages, "the message")
+    (message,) = web.messages
+    assert message["title"] == "2 notifications"
+    lines = message["message"].split("\n")
+    assert [line.split(" ", 2)[2] for line in lines[:2]] == [
+        f"a failed {SITE}/#/run/{first}",
+        f"b failed {SITE}/#/run/{second}",
+    ]
+
+
+def test_after_several_failures(daemon: Daemon, web: Web) -> None:
+    """A route is taken after so many failures in a row, counted over a restart of the scheduler."""
+    daemon.write(
+        f"""[tasks.t]
+run = "false"
+[notifiers.hook]
+{hook(web.port)}
+[[routes]]
+after = 3
+notify = "hook"
+"""
+    )
+    daemon.start()
+    daemon.ended(daemon.trigger("t"))
+    daemon.ended(daemon.trigger("t"))
+    daemon.kill_helper("ringward scheduler")
+    daemon.trigger("t")
+    until(lambda: web.messages, "the message")
+    (message,) = web.messages
+    assert daemon.runs("t")[2]["id"] in message["message"]
+
+
+@pytest.mark.lent
+def test_a_reload(daemon: Daemon, web: Web) -> None:
+    """Brings other notifiers into force at once, and what waited for one that is gone is dropped."""
+    daemon.write(f'[tasks.t]\nrun = "false"\n[notifiers.hook]\n{hook(free_port())}\n[[routes]]\nnotify = "hook"\n')
+    daemon.start()
+    daemon.trigger("t")
+    until(lambda: "error" in notifiers(daemon)["hook"], "an attempt that fails")
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace(text[text.index("[notifiers") :], f"[notifiers.hook]\n{hook(web.port)}\n"))
+    answer = daemon.request("POST", "/api/daemon/reload")
+    assert {"name": "[notifiers]", "reasons": ["notifiers: applies at once"]} in answer.json()["changed"]
+    until(lambda: web.messages, "the message by the new address")
+    daemon.config.write_text(text[: text.index("[notifiers")])
+    assert daemon.request("POST", "/api/daemon/reload").status == 200
+    assert notifiers(daemon) == {}
+
+
+def test_a_daemon_that_was_killed(daemon: Daemon) -> None:
+    """The next one says that it had not been shut down; after a shutdown it says just that."""
+    daemon.write("")
+    daemon.start()
+    assert daemon.get("/api/notifications").json()["items"] == []
+    assert daemon.process is not None
+    daemon.process.kill()
+    daemon.process.wait()
+    for severity in ("warn", "info"):
+        daemon.start()
+        (found,) = daemon.get("/api/notifications").json()["items"]
+        assert (found["kind"], found["severity"]) == ("daemon.restarted", severity)
+        assert daemon.stop() == 0

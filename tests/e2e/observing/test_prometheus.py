@@ -1,0 +1,100 @@
+"""``/metrics`` of the real daemon, before Prometheus' own tools, and the dashboard of Grafana that is made of it."""
+
+import json
+import re
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.api.support.exposition import parse
+from tests.support.daemon import Daemon, program
+from tests.support.paths import ROOT
+from tests.support.ports import free_port
+from tests.support.prometheus import Prometheus, prometheus
+from tests.support.waiting import until
+
+DASHBOARD = ROOT / "deploy" / "grafana" / "ringward.json"
+CONFIG = f"""
+[tasks.good]
+run = "true"
+cron = "0 0 * * *"
+[tasks.bad]
+run = "exit 1"
+[services.up]
+run = {program("obeys_term")}
+[services.down]
+run = "exit 1"
+restart_delay = "1ms"
+restart_attempts = 1
+"""
+_MEANT = {
+    "$__rate_interval": "1m",
+    "$__range": "1m",
+    "$instance": ".*",
+    "$task": ".*",
+}
+"""What Grafana puts in for these."""
+
+
+def token_of(daemon: Daemon) -> str:
+    answer = daemon.request("POST", "/api/tokens", {"name": "prometheus", "role": "viewer"})
+    assert answer.status == 201, answer.body
+    token: str = answer.json()["token"]
+    return token
+
+
+def filled(text: str) -> str:
+    for name, meaning in _MEANT.items():
+        text = text.replace(name, meaning)
+    assert "$" not in text, text
+    return text
+
+
+def targets(dashboard: dict[str, Any]) -> list[tuple[str, set[str]]]:
+    """Expressions of all panels, each with the labels that its legend, or its table, names."""
+    found = []
+    for panel in dashboard["panels"]:
+        renamed = [
+            one["options"]["renameByName"] for one in panel.get("transformations", ()) if one["id"] == "organize"
+        ]
+        columns = {name for names in renamed for name in names if not name.startswith("Value")}
+        for target in panel.get("targets", ()):
+            shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            labels = columns & set(re.findall(r"\w+", target["expr"])) if target.get("format") == "table" else shown
+            found.append((filled(target["expr"]), labels))
+    return found
+
+
+def shows(server: Prometheus, expression: str, labels: set[str]) -> bool:
+    series = server.query(expression)
+    assert all(labels <= set(one) for one in series), f"{expression} does not give {labels}"
+    return bool(series)
+
+
+def test_the_tools_of_prometheus(daemon: Daemon, tmp_path: Path) -> None:
+    """Promtool finds no fault; Prometheus takes it in, and every query of the dashboard finds something in it."""
+    daemon.write(CONFIG)
+    daemon.start()
+    address = re.search(r'listen = \["([^"]+)"', daemon.config.read_text())
+    assert address is not None
+    until(lambda: daemon.task("down")["state"] == "fatal", "a service to be given up")
+    until(lambda: daemon.task("up")["active"]["running"], "the other to run")
+    for name in ("good", "bad"):
+        daemon.ended(daemon.trigger(name))
+    dashboard = json.loads(DASHBOARD.read_text())
+    with prometheus(tmp_path, free_port(), address[1], token_of(daemon)) as server:
+        until(lambda: server.query("ringward_runs_total"), "the first scrape")
+        for name in ("good", "bad"):
+            daemon.ended(daemon.trigger(name))
+        for expression, labels in targets(dashboard):
+            until(partial(shows, server, expression, labels), expression)
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] == "query":
+                found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+                assert found is not None
+                assert all(found[2] in series for series in server.query(filled(found[1])))
+    text = daemon.get("/metrics").body
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+    assert not [name for name in parse(text.decode()) if name not in DASHBOARD.read_text()]

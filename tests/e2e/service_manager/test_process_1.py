@@ -1,0 +1,78 @@
+"""As process 1 of a container: strangers are reaped, and the signals of engines end it cleanly."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.daemon import Daemon, program
+from tests.support.waiting import until
+
+UNSHARE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+class Container(Daemon):
+    """A daemon that is process 1 of its own namespace."""
+
+    def command(self) -> list[str]:
+        return [*UNSHARE, *super().command()]
+
+    @property
+    def init(self) -> psutil.Process:
+        """The daemon as it is seen from outside."""
+        assert self.process is not None
+        return psutil.Process(self.process.pid).children()[0]
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Container:
+    if subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no process namespace can be made here")
+    return Container(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3])
+def test_a_signal_of_the_engine_ends_it(container: Container, number: int) -> None:
+    """Each signal that engines send is handed on as the stop signal of what runs, and all ends in order."""
+    try:
+        container.write(
+            f"[tasks.t]\nrun = {program('obeys_term')}\ngraceful_stop = '50s'\n", daemon='shutdown_timeout = "50s"'
+        )
+        container.start()
+        run_id = container.trigger("t")
+        until(lambda: container.texts(run_id), "its first line")
+        init = container.init
+        os.kill(init.pid, number)
+        assert container.process is not None
+        assert container.process.wait(60) == 0
+        container.start()
+        assert (container.run(run_id)["endReason"], container.run(run_id)["exitCode"]) == ("daemon_stopped", 5)
+    finally:
+        container.clean()
+
+
+def test_strangers_are_reaped(container: Container) -> None:
+    """What comes into the namespace from outside and loses its parent does not stay as a zombie."""
+    try:
+        container.write("")
+        container.start()
+        init = container.init
+        enter = ["nsenter", "--target", str(init.pid), "--pid", "--", "sh", "-c", "sleep 0.01 & exit"]
+        for _ in range(5):
+            subprocess.run(enter, check=True)
+        helpers = {"ringward scheduler", "ringward gunicorn", "ringward spawner", "ringward spare"}
+
+        def others() -> set[str]:
+            found = set()
+            for child in init.children():
+                with contextlib.suppress(psutil.NoSuchProcess):  # reaped meanwhile
+                    found.add(" ".join(child.cmdline()))
+            return found - helpers
+
+        until(lambda: not others(), "the strangers to be reaped")
+    finally:
+        container.clean()

@@ -1,0 +1,185 @@
+"""Shutting down at moments that do not suit."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+from functools import partial
+
+import psutil
+import pytest
+
+from tests.support.daemon import Daemon, program
+from tests.support.waiting import until
+
+ONE_SECOND = 'shutdown_timeout = "1s"'
+ONE_HOUR = 'shutdown_timeout = "1h"'
+
+
+def test_sigquit_is_a_second_sigterm(daemon: Daemon) -> None:
+    """SIGQUIT alone ends the daemon, kills at once what it runs, and loses no end of a run."""
+    daemon.write(f'[services.s]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
+    daemon.start()
+    (run,) = until(lambda: daemon.runs("s"), "its run")
+    until(lambda: daemon.texts(run["id"]), "its first line")
+    (child,) = daemon.children("ignores_term")
+    assert daemon.stop(signal.SIGQUIT) == 0
+    assert not child.is_running()
+    assert daemon.stored_end(run["id"]) == ("daemon_stopped", 128 + signal.SIGKILL)
+
+
+def test_signals_that_nobody_heeds(daemon: Daemon) -> None:
+    """Neither the daemon nor a start of it ends by them, the log names them, and runs have the default actions."""
+    unheeded = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGXCPU, signal.SIGTTOU, signal.SIGRTMIN + 3}
+    daemon.write('[tasks.t]\nrun = "grep SigIgn /proc/self/status; kill -s ALRM $$"\n')
+    daemon.launch()
+    until(lambda: _is_settling(daemon.pid) or "supervisor" in psutil.Process(daemon.pid).cmdline()[-1], "its start")
+    for number in unheeded:
+        os.kill(daemon.pid, number)
+    until(daemon.ready, "the daemon to be ready")
+    until(lambda: "SIGALRM" in daemon.said(), "the line that names them")
+    for number in unheeded:
+        os.kill(daemon.pid, number)
+    run = daemon.ended(daemon.trigger("t"))
+    assert (run["endReason"], run["exitCode"]) == ("failed", 128 + signal.SIGALRM)
+    (line,) = daemon.texts(run["id"])
+    ignored = int(line.removeprefix("SigIgn:\t"), 16)
+    assert not any(ignored >> number - 1 & 1 for number in signal.valid_signals())  # two more are the C library's own
+    assert daemon.said().count(" ignored") == 1
+    assert daemon.stop() == 0
+
+
+def _is_settling(pid: int) -> bool:
+    """True while signals wait for the root except those that end a start; while it starts a process, all wait."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        (blocked,) = (int(line.split()[1], 16) for line in file if line.startswith("SigBlk:"))
+    return bool(blocked & 1 << signal.SIGALRM - 1) and not blocked & 1 << signal.SIGTERM - 1
+
+
+def test_a_leftover_that_will_not_go(daemon: Daemon) -> None:
+    """The time for a shutdown is the whole time, also for what a main process left behind in the grace of its stop."""
+    daemon.write(f'[tasks.t]\nrun = {program("leaves_deaf_child")}\ngraceful_stop = "1h"\n', daemon=ONE_SECOND)
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "the child")
+    assert daemon.stop() == 0
+    assert daemon.stored_end(run_id)[0] == "daemon_stopped"
+
+
+def test_a_log_that_cannot_be_written(daemon: Daemon) -> None:
+    """A disk that takes nothing does not keep the daemon from ending; what the ring holds is saved by the next one."""
+    daemon.write(f"[tasks.t]\nrun = {program('floods', 3_000_000)}\n", daemon=ONE_SECOND)
+    daemon.start()
+    (daemon.data / "logs").mkdir(mode=0o700)
+    (daemon.data / "logs" / "t").write_text("in the way")
+    run_id = daemon.trigger("t")
+    until(lambda: "cannot be written" in daemon.output.read_text(), "the ring to be full")
+    assert daemon.stop() == 0
+    (daemon.data / "logs" / "t").unlink()
+    daemon.start()
+    assert daemon.run(run_id)["status"] == "ended"
+    texts = daemon.texts(run_id)
+    assert len(texts) > 1000
+    # It was killed in the middle of its last line.
+    assert texts[:-1] == [f"{number:099d}" for number in range(len(texts) - 1)]
+
+
+def test_a_scheduler_that_is_not_at_work(daemon: Daemon) -> None:
+    """While a scheduler starts, the supervisor itself asks what runs to end."""
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    lock = os.open(daemon.data / "scheduler.lock", os.O_RDWR)
+    before = daemon.helper("ringward scheduler")
+    # Whoever waits for the lock first has it when the scheduler is killed: not the next scheduler.
+    waiting = subprocess.Popen(["flock", "--exclusive", str(lock)], pass_fds=[lock])
+    until(lambda: psutil.Process(waiting.pid).name() == "flock" and _is_waiting(waiting.pid), "flock to wait")
+    before.kill()
+    assert waiting.wait(30) == 0
+    until(lambda: daemon.helper("ringward scheduler").pid != before.pid, "the next scheduler")
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGTERM)
+    until(lambda: daemon.texts(run_id) == ["ready", "bye"], "its last line")
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)
+    assert daemon.process.wait(60) == 0
+    assert daemon.stored_end(run_id) == ("daemon_stopped", 5)
+
+
+def test_a_scheduler_that_hangs(daemon: Daemon) -> None:
+    """What it has told nobody the supervisor asks, in time for everybody to end as they wish."""
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "16s"')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    daemon.helper("ringward scheduler").suspend()
+    assert daemon.stop() == 1  # the end of the run is not stored
+    daemon.start()
+    assert daemon.texts(run_id) == ["ready", "bye"]
+
+
+def _is_waiting(pid: int) -> bool:
+    with open("/proc/locks", encoding="ascii") as file:
+        return any("->" in line and f" {pid} " in line for line in file)
+
+
+@pytest.mark.lent
+def test_what_waits_stays(daemon: Daemon) -> None:
+    """What is queued or waits for its retry when the daemon is shut down runs after the next start, in its order.
+
+    What the shutdown ended is not tried again, nor is what was stopped.
+    """
+    daemon.write(
+        f'[tasks.q]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n'
+        '[tasks.r]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "3s"\n'
+    )
+    daemon.start()
+    ids = [daemon.trigger("q") for _ in range(3)]
+    until(lambda: daemon.texts(ids[0]), "the first to run")
+    daemon.trigger("r")
+    until(lambda: len(daemon.runs("r")) == 2, "the retry to wait")
+    assert daemon.stop() == 0
+    daemon.start()
+    assert daemon.run(ids[0])["endReason"] == "daemon_stopped"
+    for one in ids[1:]:
+        until(partial(daemon.texts, one), "its turn")
+        daemon.request("POST", f"/api/runs/{one}/stop")
+        assert daemon.ended(one)["endReason"] == "stopped"
+    assert [run["id"] for run in daemon.runs("q")] == ids
+    assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
+
+
+def test_a_suspended_child(daemon: Daemon) -> None:
+    """A process that was stopped with SIGSTOP is continued, so that it can obey."""
+    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    (child,) = daemon.children("obeys_term")
+    child.suspend()
+    assert daemon.stop() == 0
+    assert daemon.stored_end(run_id)[1] == 5
+
+
+def test_a_second_signal_hurries(daemon: Daemon) -> None:
+    """SIGTERM again kills what still runs, however long its grace."""
+    daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGTERM)
+    until(lambda: "shutting down" in daemon.output.read_text(), "the shutdown")
+    assert daemon.stop() == 0
+    assert daemon.stored_end(run_id) == ("daemon_stopped", 137)
+
+
+def test_a_runtime_directory_that_is_gone(daemon: Daemon) -> None:
+    """The service manager of a user removes it when the last session ends: a clean end stays one."""
+    daemon.write("")
+    daemon.start()
+    for directory in daemon.runtime_dirs():
+        shutil.rmtree(directory, ignore_errors=True)
+    assert daemon.stop() == 0

@@ -1,0 +1,141 @@
+"""Starting: what is wrong is said in a line, with an exit status that scripts can tell apart."""
+
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import RINGWARD, Daemon
+from tests.support.ports import free_port
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that was started where nothing is private by itself; nobody changes it."""
+    one = Daemon(tmp_path_factory.mktemp("started"))
+    one.write('[tasks.t]\nrun = "env"\n')
+    before = os.umask(0)
+    try:
+        one.start()
+    finally:
+        os.umask(before)
+    yield one
+    one.clean()
+
+
+def up(daemon: Daemon) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [RINGWARD, "up", "--config", daemon.config],
+        capture_output=True,
+        text=True,
+        env=daemon.environment(),
+        timeout=60,
+    )
+
+
+def test_an_invalid_configuration_names_everything(daemon: Daemon) -> None:
+    """All errors at once, each with file, line, key and remedy; exit status 78."""
+    daemon.write('[tasks.t]\nrun = "true"\ntimeot = "5s"\n[tasks.u]\ncron = "61 * * * *"\n')
+    outcome = up(daemon)
+    assert outcome.returncode == 78
+    for part in (f"{daemon.config}:9", "timeot", "timeout", f"{daemon.config}:11", "cron", "run"):
+        assert part in outcome.stderr, outcome.stderr
+
+
+def test_what_runs_lack_is_said_at_the_start(daemon: Daemon) -> None:
+    """The start warns of an unknown user, a missing directory and a missing program, each with its line."""
+    text = '[tasks.t]\nrun = ["/no/such"]\nuser = "nobody-here"\n[tasks.u]\nrun = "true"\nworking_dir = "/no/dir"\n'
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        daemon.config.write_text(f'{text}[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\n')
+        outcome = up(daemon)
+    for line, message in (
+        (2, "tasks.t.run: there is no program /no/such"),
+        (3, "tasks.t.user: there is no user nobody-here"),
+        (6, "tasks.u.working_dir: there is no directory /no/dir"),
+    ):
+        assert f"warning: {daemon.config}:{line}: {message}\n" in outcome.stderr, outcome.stderr
+
+
+def test_a_taken_port(daemon: Daemon) -> None:
+    """A taken port is a one-line cause and exit status 71."""
+    daemon.write("")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        daemon.config.write_text(f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\n')
+        outcome = up(daemon)
+    assert outcome.returncode == 71
+    assert outcome.stderr.startswith(f"ringward: cannot listen on 127.0.0.1:{port}: Address already in use; another")
+
+
+def test_a_second_daemon_names_the_first(started: Daemon) -> None:
+    """A second daemon on the same data directory says who holds it; exit status 75."""
+    outcome = up(started)
+    assert outcome.returncode == 75
+    assert str(started.pid) in outcome.stderr
+
+
+def test_an_unusable_data_directory(daemon: Daemon, tmp_path: Path) -> None:
+    """A data directory that cannot be made is a one-line cause and exit status 73."""
+    (tmp_path / "file").write_text("")
+    daemon.config.write_text(f'[daemon]\ndata_dir = "file/data"\n[http]\nlisten = ["127.0.0.1:{free_port()}"]\n')
+    daemon.config.chmod(0o600)
+    outcome = up(daemon)
+    assert outcome.returncode == 73
+    assert len(outcome.stderr.strip().splitlines()) == 1
+    assert str(tmp_path / "file") in outcome.stderr
+
+
+def test_private_files_under_any_umask(started: Daemon) -> None:
+    """Everything in the data directory is ours alone, whatever the umask was."""
+    started.ended(started.trigger("t"))
+    for path in (started.data, *started.data.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # some come and go
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_the_password_never_reaches_the_log(started: Daemon) -> None:
+    """Neither the configured password nor the processes' token stands in output, arguments or environments."""
+    started.ended(started.trigger("t"))
+    assert "correct horse" not in started.output.read_text()
+    for helper in ("ringward scheduler", "ringward gunicorn"):
+        process = started.helper(helper)
+        assert "correct horse" not in " ".join(process.cmdline())
+        assert "RINGWARD_PASSWORD" not in process.environ()
+
+
+@pytest.mark.parametrize("where", ["/etc", "/proc"])
+def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> None:
+    """Over TCP nothing but the open pages answers without credentials, and no path leads out of them."""
+    line = next(line for line in started.config.read_text().splitlines() if line.startswith("listen"))
+    port = int(line.split(":")[1].strip('"]'))
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(f"GET /../..{where}/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+        assert b" 404 " in sock.makefile("rb").readline()
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(b"GET /api/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert b" 401 " in sock.makefile("rb").readline()
+
+
+def test_a_damaged_database_stops_the_start(daemon: Daemon) -> None:
+    """What is no database is left alone, named, and ends the start with exit status 73."""
+    daemon.write("")
+    daemon.data.mkdir(mode=0o700)
+    database = daemon.data / "ringward.db"
+    database.write_text("this is no database, but somebody's notes\n" * 100)
+    outcome = up(daemon)
+    assert outcome.returncode == 73
+    assert str(database) in outcome.stderr
+    assert (
+        "there is no copy; restore a backup, or begin an empty history with: ringward up --new-history"
+        in outcome.stderr
+    )
+    assert database.read_text().startswith("this is no database")

@@ -1,0 +1,171 @@
+"""A real systemd starts, watches, reloads and stops the daemon, by the unit that ``ringward service install`` writes.
+
+It is process 1 of namespaces of its own, over a copy of this host's files that is thrown away, in a cgroup of its own.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from supervisor.host.cgroups import Cgroups
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+BOOT = """
+set -eu
+mount --make-rprivate /
+mount -t tmpfs none "$PLACE/over"
+mkdir "$PLACE/over/upper" "$PLACE/over/work" "$PLACE/over/root"
+mount -t overlay none -o "lowerdir=/,upperdir=$PLACE/over/upper,workdir=$PLACE/over/work" "$PLACE/over/root"
+cd "$PLACE/over/root"
+mount -t proc none proc
+mount --bind proc/sys proc/sys
+mount -o remount,ro,bind proc/sys
+mount -t sysfs -o ro none sys
+mount -t cgroup2 none sys/fs/cgroup
+for place in run tmp dev; do mount -t tmpfs -o mode=755 none "$place"; done
+mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=666 none dev/pts
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+mount -t tmpfs none dev/shm
+for device in null zero full random urandom tty; do
+    touch "dev/$device"
+    mount --bind "/dev/$device" "dev/$device"
+done
+for place in "$PLACE" "$SOCKETS"; do
+    mkdir -p ".$place"
+    mount --bind "$place" ".$place"
+done
+mount -t tmpfs none etc/systemd/system
+cp -r "$PLACE/installed/etc/systemd/system/." etc/systemd/system/
+exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot . /lib/systemd/systemd --unit=small.target
+"""
+SMALL = """\
+[Unit]
+DefaultDependencies=no
+Requires=systemd-journald.service
+After=systemd-journald.service
+"""
+# What a small.target does not have, the files of a test, a watchdog that has more patience than this machine needs.
+HERE = """\
+[Unit]
+DefaultDependencies=no
+Wants=
+After=
+[Service]
+WatchdogSec=20
+TimeoutAbortSec=60
+RestartSec=0
+ReadWritePaths={places}
+PrivateTmp=no
+"""
+
+
+class Systemd:
+    """One that is booted."""
+
+    def __init__(self, daemon: Daemon, place: Path) -> None:
+        hierarchy = Cgroups.find()
+        assert hierarchy is not None
+        self._cgroup = Path(hierarchy.directory).parent / f"test-systemd-{os.getpid()}"
+        self._cgroup.mkdir()
+        (place / "over").mkdir()
+        sockets = str(Path(daemon.socket).parent)
+        self._write_units(daemon, place, sockets)
+        join = f"echo $$ >{self._cgroup}/cgroup.procs && exec "
+        apart = "unshare --mount --pid --ipc --uts --cgroup --fork --kill-child sh -c"
+        self._process = subprocess.Popen(
+            ["sh", "-c", f'{join}{apart} "$0"', BOOT],
+            env={"PATH": os.environ["PATH"], "PLACE": str(place), "SOCKETS": sockets},
+            start_new_session=True,
+        )
+        (self._init,) = until(psutil.Process(self._process.pid).children, "process 1")
+        until(lambda: "running" in self.call("systemctl", "is-system-running", check=False), "systemd to be up")
+
+    def _write_units(self, daemon: Daemon, place: Path, sockets: str) -> None:
+        root = place / "installed"
+        done = daemon.cli("service", "install", "--init", "systemd", "--hardened", "--root", str(root))
+        assert done.returncode == 0, done.stderr
+        units = root / "etc/systemd/system"
+        (units / "small.target").write_text(SMALL)
+        (units / "ringward.service.d" / "zz.conf").write_text(HERE.format(places=f"{place} {sockets}"))
+
+    def call(self, *words: str, check: bool = True) -> str:
+        """Run something there, and wait for its end."""
+        enter = [
+            "nsenter",
+            "--target",
+            str(self._init.pid),
+            "--mount",
+            "--pid",
+            "--ipc",
+            "--cgroup",
+            "--root",
+            "--wd=/",
+        ]
+        done = subprocess.run([*enter, *words], capture_output=True, text=True, timeout=90)
+        assert not check or done.returncode == 0, (done, self.journal())
+        return done.stdout
+
+    def journal(self) -> str:
+        return self.call("journalctl", "--unit=ringward", "--output=cat", "--no-pager", check=False)
+
+    def show(self, name: str) -> str:
+        return self.call("systemctl", "show", "-P", name, "ringward").strip()
+
+    def close(self) -> None:
+        """With process 1 everything ends."""
+        self._process.kill()
+        self._process.wait()
+        until(lambda: not [one for one in self._cgroup.rglob("cgroup.procs") if one.read_text()], "everything to end")
+        for directory, _, _ in os.walk(self._cgroup, topdown=False):
+            os.rmdir(directory)
+
+
+@pytest.fixture
+def systemd(daemon: Daemon, tmp_path: Path) -> Iterator[Systemd]:
+    if os.geteuid() != 0 or Cgroups.find() is None:
+        pytest.skip("only root can boot systemd in namespaces, and it needs cgroup version 2")
+    daemon.write("[tasks.long]\nrun = 'echo ready; sleep 1000'\n[tasks.other]\nuser = 'nobody'\nrun = 'id -un'\n")
+    one = Systemd(daemon, tmp_path)
+    yield one
+    one.close()
+
+
+def test_under_systemd(systemd: Systemd, daemon: Daemon) -> None:
+    """It is started when it is ready, and runs go on when it is killed, or ended because it hangs.
+
+    All with the hardening, in which tasks still have users. After the end nothing is left.
+    """
+    systemd.call("systemctl", "start", "ringward")
+    until(lambda: daemon.get("/api/tasks/long").status == 200, "the task")
+    run = daemon.trigger("long")
+    until(lambda: daemon.texts(run), "its first line")
+    until(lambda: systemd.show("NFileDescriptorStore") != "0", "its descriptors to be stored")
+    other = daemon.ended(daemon.trigger("other"))
+    assert (other["endReason"], daemon.texts(other["id"])) == ("succeeded", ["nobody"])
+
+    daemon.config.write_text(daemon.config.read_text() + "[tasks.more]\nrun = 'true'\n")
+    systemd.call("systemctl", "reload", "ringward")
+    assert daemon.get("/api/tasks/more").status == 200
+
+    def restarted(times: int) -> bool:
+        return (systemd.show("NRestarts"), systemd.show("ActiveState")) == (str(times), "active")
+
+    for number, signal in enumerate(("KILL", "STOP"), 1):
+        systemd.call("kill", f"-{signal}", systemd.show("MainPID"))
+        until(partial(restarted, number), "the next daemon to be ready", 90)
+        assert daemon.run(run)["status"] == "running"
+    assert "Fatal Python error: Aborted" in systemd.journal()
+
+    systemd.call("systemctl", "stop", "ringward")
+    assert systemd.show("ActiveState") == "inactive"
+    assert systemd.show("Result") == "success"
+    assert systemd.show("ControlGroup") == ""
+    assert daemon.stored_end(run)[0] == "daemon_stopped"

@@ -1,0 +1,98 @@
+"""The service manager sees that the control thread lives."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import program
+from tests.support.manager import Managed, Manager
+from tests.support.waiting import until
+
+_PATIENCE_MS = 400
+
+
+class Watched(Managed):
+    """A daemon whose own process, as systemd says it, is watched."""
+
+    def command(self) -> list[str]:
+        return ["sh", "-c", 'WATCHDOG_PID=$$ exec "$@"', "sh", *super().command()]
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "WATCHDOG_USEC": str(1000 * _PATIENCE_MS)}
+
+
+@pytest.fixture
+def manager() -> Iterator[Manager]:
+    one = Manager()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, manager: Manager) -> Iterator[Watched]:
+    one = Watched(tmp_path, manager)
+    yield one
+    one.clean()
+
+
+def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:
+    """Signs of life come from the start on, of the next version, too, and while everything is stopped.
+
+    Runs know nothing of it. The end is announced with the time that it may take. When the service manager ends a
+    daemon that hangs, its log says what each thread was at.
+    """
+    daemon.write(
+        f'[tasks.t]\nrun = "env"\n[services.deaf]\nrun = {program("ignores_term")}\ngraceful_stop = "1m"\n',
+        daemon='shutdown_timeout = "2m"\ncgroups = "off"\n',
+    )
+    daemon.start()
+    deaf = until(lambda: [one for one in daemon.runs("deaf") if one["status"] == "running"], "the service")[0]["id"]
+    until(lambda: daemon.texts(deaf), "its first line")
+
+    def more() -> None:
+        before = manager.count("WATCHDOG=1")
+        until(lambda: manager.count("WATCHDOG=1") > before + 2, "signs of life")
+
+    more()
+    run = daemon.ended(daemon.trigger("t"))
+    assert not [line for line in daemon.texts(run["id"]) if line.startswith(("WATCHDOG_", "NOTIFY_"))]
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: manager.count("READY=1") == 2, "the upgrade")
+    more()
+    os.kill(daemon.pid, signal.SIGTERM)
+    until(lambda: manager.count("STOPPING=1") == 1, "the end to begin")
+    (stopping,) = [said for said in manager.told if "STOPPING" in said]
+    assert int(stopping["EXTEND_TIMEOUT_USEC"]) > 120_000_000
+    more()
+    (left,) = daemon.children("ignores_term")
+    assert daemon.stop(signal.SIGABRT) == -signal.SIGABRT
+    left.kill()
+    said = daemon.output.read_text()
+    assert "Fatal Python error: Aborted" in said
+    assert "supervisor/root/loop/epoll_watch.py" in said
+
+
+def test_a_shutdown_that_makes_progress(daemon: Watched, manager: Manager) -> None:
+    """The service manager is asked for more time while ends come; what is stored late is stored all the same."""
+    daemon.write(f"[services.deaf]\nrun = {program('ignores_term')}\n", daemon='shutdown_timeout = "1s"\n')
+    daemon.start()
+    (run,) = until(lambda: daemon.runs("deaf"), "the service")
+    until(lambda: daemon.texts(run["id"]), "its first line")
+    (deaf,) = daemon.children("ignores_term")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    os.kill(daemon.pid, signal.SIGTERM)
+    until(lambda: not deaf.is_running(), "the service to be killed")
+
+    def asked_again() -> bool:
+        with manager.lock:
+            return sum("EXTEND_TIMEOUT_USEC" in said and "STOPPING" not in said for said in manager.told) >= 3
+
+    until(asked_again, "requests for more time")
+    scheduler.resume()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 0
+    assert daemon.stored_end(run["id"]) == ("daemon_stopped", 128 + signal.SIGKILL)

@@ -1,0 +1,196 @@
+"""What services wait for, in the whole daemon."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.services.test_readiness import instance, is_ready
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+SLEEPS = 'run = "exec sleep 1000"\n'
+
+
+def held(daemon: Daemon, name: str, why: str) -> bool:
+    one = instance(daemon, name)
+    return one["state"] == "starting" and "runId" not in one and one.get("detail") == why
+
+
+def ask(daemon: Daemon, action: str, name: str) -> None:
+    assert daemon.request("POST", f"/api/tasks/{name}/{action}").status == 204
+
+
+def running(daemon: Daemon, name: str) -> bool:
+    return bool(daemon.task(name)["state"] == "running")
+
+
+@pytest.mark.lent
+def test_until_it_is_ready(daemon: Daemon, tmp_path: Path) -> None:
+    """A service waits for a ready one, says so, over a killed scheduler, and starts when that is ready."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f'[services.app]\n{SLEEPS}depends_on = ["db"]\npriority = 1\n'
+        f'[services.db]\n{SLEEPS}ready = {{ exec = "test -e \'{flag}\'", every = "50ms", timeout = "1h" }}\n'
+    )
+    daemon.start()
+    why = "waits for db to be ready: it is starting"
+    until(lambda: held(daemon, "app", why), "the dependent to say so")
+    assert why in daemon.cli("ps").stdout.replace("\n", " ") or "waits" in daemon.cli("ps").stdout
+    daemon.kill_helper("ringward scheduler")
+    until(lambda: held(daemon, "app", why), "the dependent to say so again")
+    flag.touch()
+    until(lambda: running(daemon, "app"), "the dependent")
+    assert len(daemon.runs("app")) == len(daemon.runs("db")) == 1
+    ask(daemon, "restart", "db")
+    until(lambda: len(daemon.runs("db")) == 2 and is_ready(daemon, "db"), "the dependency again")
+    assert len(daemon.runs("app")) == 1
+
+
+@pytest.mark.lent
+def test_a_dependency_that_is_given_up(daemon: Daemon, tmp_path: Path) -> None:
+    """Its dependents wait and say so; starting one of them starts what it needs again."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f'[services.app]\n{SLEEPS}depends_on = [{{ name = "db", until = "ready" }}]\n'
+        f"[services.db]\nrun = \"test -e '{flag}' && exec sleep 1000; exit 1\"\n"
+        'restart_attempts = 0\nhealthy_after = "1s"\n'
+    )
+    daemon.start()
+    until(lambda: held(daemon, "app", "waits for db to be ready: it is fatal"), "the dependent to say so")
+    flag.touch()
+    ask(daemon, "start", "app")
+    until(lambda: running(daemon, "db") and running(daemon, "app"), "both")
+    ask(daemon, "stop", "app")
+    ask(daemon, "stop", "db")
+    until(lambda: daemon.task("app")["state"] == daemon.task("db")["state"] == "stopped", "both to be stopped")
+    ask(daemon, "start", "app")
+    until(lambda: running(daemon, "db") and running(daemon, "app"), "both again")
+
+
+@pytest.mark.lent
+def test_a_stop_while_it_waits(daemon: Daemon) -> None:
+    """There is nothing to wait for: it is stopped at once."""
+    daemon.write(
+        f'[services.app]\n{SLEEPS}depends_on = ["db"]\n'
+        f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
+    )
+    daemon.start()
+    until(lambda: "detail" in instance(daemon, "app"), "the dependent to wait")
+    ask(daemon, "stop", "app")
+    assert daemon.task("app")["state"] == "stopped"
+    assert daemon.runs("app") == []
+
+
+@pytest.mark.lent
+def test_until_a_task_has_succeeded(daemon: Daemon, tmp_path: Path) -> None:
+    """A task that has not run yet is run, once for all dependents; when it fails they wait until a run succeeds."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f"[tasks.migrate]\nrun = \"test -e '{flag}'\"\n"
+        f'[services.a]\n{SLEEPS}depends_on = ["migrate"]\n[services.b]\n{SLEEPS}depends_on = ["a", "migrate"]\n'
+    )
+    daemon.start()
+    until(lambda: held(daemon, "a", "waits for migrate to succeed: it has failed"), "the failure")
+    assert [run["triggeredBy"] for run in daemon.runs("migrate")] == ["service"]
+    daemon.kill_helper("ringward scheduler")
+    assert len(daemon.runs("migrate")) == 1
+    flag.touch()
+    daemon.ended(daemon.trigger("migrate"))
+    until(lambda: running(daemon, "a") and running(daemon, "b"), "both")
+    daemon.kill_helper("ringward scheduler")
+    assert len(daemon.runs("migrate")) == 2
+    assert running(daemon, "b")
+
+
+@pytest.mark.lent
+def test_edges_come_and_go(daemon: Daemon) -> None:
+    """A reload brings dependencies into force: one that goes frees who waits for it; nothing that runs is touched."""
+    base = f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
+    daemon.write(f'{base}[services.app]\n{SLEEPS}depends_on = ["db"]\n')
+    daemon.start()
+    until(lambda: "detail" in instance(daemon, "app"), "the dependent to wait")
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace('depends_on = ["db"]\n', ""))
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: running(daemon, "app"), "the dependent")
+    daemon.config.write_text(
+        text.replace(
+            'depends_on = ["db"]\n',
+            'depends_on = ["db"]\n[services.late]\n' + SLEEPS + 'depends_on = ["zz"]\n[services.zz]\n' + SLEEPS,
+        )
+    )
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: running(daemon, "late"), "one that depends on another new one")
+    assert len(daemon.runs("app")) == 1
+
+
+@pytest.mark.lent
+def test_what_a_rolling_restart_needs(daemon: Daemon) -> None:
+    """As any restart, it starts what the service depends on, and is not held up by that."""
+    daemon.write(
+        f'[services.db]\n{SLEEPS}[services.web]\n{SLEEPS}instances = 2\nhealthy_after = "1ms"\ndepends_on = ["db"]\n'
+    )
+    daemon.start()
+    until(lambda: running(daemon, "web"), "the service")
+    ask(daemon, "stop", "db")
+    assert daemon.cli("restart", "--rolling", "web").returncode == 0
+    until(lambda: len(daemon.runs("web")) == 4 and running(daemon, "web"), "both instances again")
+    until(lambda: running(daemon, "db"), "what it depends on")
+
+
+@pytest.mark.lent
+def test_what_a_chain_needs(daemon: Daemon) -> None:
+    """To start a service starts all that it needs, also what only others that wait for it need; so does a reload."""
+    base = (
+        f'[services.a]\n{SLEEPS}depends_on = ["b"]\n[services.b]\n{SLEEPS}depends_on = ["c"]\n[services.c]\n{SLEEPS}'
+        f"[services.d]\n{SLEEPS}autostart = false\n"
+    )
+    daemon.write(base)
+    daemon.start()
+    until(lambda: running(daemon, "a"), "the chain")
+    ask(daemon, "stop", "a")
+    ask(daemon, "stop", "c")
+    daemon.request("POST", f"/api/runs/{daemon.runs('b')[0]['id']}/stop")
+    until(lambda: held(daemon, "b", "waits for c to start: it is stopped"), "the one between to wait")
+    ask(daemon, "start", "a")
+    until(lambda: running(daemon, "a"), "the chain again")
+    daemon.config.write_text(daemon.config.read_text() + f'[services.e]\n{SLEEPS}depends_on = ["d"]\n')
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: running(daemon, "e"), "one that a reload brought, after what it needs")
+
+
+def test_forty_services(daemon: Daemon, tmp_path: Path) -> None:
+    """In a random graph each starts after all that it depends on, and stops before them."""
+    choose = random.Random(4)
+    journal = tmp_path / "journal"
+    run = json.dumps(
+        f"trap 'echo down $RINGWARD_TASK >>{journal}; kill $!; exit' TERM; "
+        f"echo up $RINGWARD_TASK >>{journal}; echo ready; sleep 1000000 & wait"
+    )
+    edges: dict[int, list[int]] = {n: sorted(choose.sample(range(n), min(n, choose.randrange(4)))) for n in range(40)}
+    order = list(range(40))
+    choose.shuffle(order)
+    text = "".join(
+        f'[services.s{n}]\nrun = {run}\ngraceful_stop = "60s"\nready = {{ log = "^ready$", timeout = "1h" }}\n'
+        f"depends_on = {json.dumps([f's{one}' for one in edges[n]])}\n"
+        for n in order
+    )
+    daemon.write(text, daemon='shutdown_timeout = "10m"')
+    daemon.start()
+
+    def all_running() -> bool:
+        items: list[dict[str, Any]] = daemon.get("/api/tasks").json()["items"]
+        return len(items) == 40 and all(item["state"] == "running" for item in items)
+
+    until(all_running, "all of them", 120)
+    assert daemon.stop() == 0
+    lines = journal.read_text().splitlines()
+    place = {line: number for number, line in enumerate(lines)}
+    assert len(place) == len(lines) == 80
+    for one, others in edges.items():
+        for other in others:
+            assert place[f"up s{other}"] < place[f"up s{one}"]
+            assert place[f"down s{one}"] < place[f"down s{other}"]

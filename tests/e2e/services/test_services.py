@@ -1,0 +1,392 @@
+"""Services through the real daemon."""
+
+import datetime as dt
+import itertools
+import json
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.daemon import Daemon, gone, program
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.lent
+
+
+def running(daemon: Daemon, name: str) -> list[str]:
+    """Run ids of the instances, once all of them run and have printed."""
+    instances = daemon.task(name)["instances"]
+    ids = [one["runId"] for one in instances if one["state"] == "running"]
+    return ids if len(ids) == len(instances) and all(daemon.texts(one) for one in ids) else []
+
+
+@pytest.mark.own
+def test_instances_run_and_know_their_number(daemon: Daemon) -> None:
+    """A service starts with the daemon, once per instance, each instance a run of its own with its index."""
+    daemon.write('[services.s]\nrun = "echo instance $RINGWARD_INSTANCE; sleep 1000"\ninstances = 3\n')
+    daemon.start()
+    ids = until(lambda: running(daemon, "s"), "three instances")
+    assert sorted(daemon.texts(one)[0] for one in ids) == ["instance 0", "instance 1", "instance 2"]
+    assert [run["triggeredBy"] for run in daemon.runs("s")] == ["startup"] * 3
+    assert daemon.task("s")["state"] == "running"
+
+
+def test_a_killed_service_comes_back(daemon: Daemon) -> None:
+    """An instance that dies is restarted as a new run, triggered by service; the old run tells how it died."""
+    daemon.write('[services.s]\nrun = "echo $$; exec sleep 1000"\nrestart_delay = "0s"\n')
+    daemon.start()
+    first = until(lambda: running(daemon, "s"), "the first")[0]
+    os.kill(int(daemon.texts(first)[0]), signal.SIGKILL)
+    second = until(lambda: [one for one in running(daemon, "s") if one != first], "the second")[0]
+    died = daemon.run(first)
+    assert (died["endReason"], died["exitCode"]) == ("failed", 128 + signal.SIGKILL)
+    assert daemon.run(second)["triggeredBy"] == "service"
+
+
+def test_quick_failures_become_fatal(daemon: Daemon) -> None:
+    """More than restart_attempts quick exits in a row end in the state fatal, each run with its own reason."""
+    daemon.write('[services.s]\nrun = "exit 1"\nrestart_delay = "10ms"\nrestart_attempts = 2\nhealthy_after = "1h"\n')
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
+    assert [run["endReason"] for run in daemon.runs("s")] == ["failed"] * 3
+
+
+def test_one_that_ran_for_too_long(daemon: Daemon) -> None:
+    """It ends as timeout and comes back as after any end; when that is too soon, that is a quick failure."""
+    daemon.write(
+        '[services.s]\nrun = "exec sleep 1000"\ntimeout = "100ms"\nrestart_delay = "0s"\nrestart_attempts = 1\n'
+        'healthy_after = "1h"\ngraceful_stop = "1h"\n'
+    )
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
+    assert [(run["endReason"], run["exitCode"]) for run in daemon.runs("s")] == [("timeout", 128 + signal.SIGTERM)] * 2
+    assert daemon.texts(daemon.runs("s")[0]["id"], "system") == ["timed out after 100 ms: stopping"]
+
+
+def test_delays(daemon: Daemon, tmp_path: Path) -> None:
+    """They grow with each quick failure, but never beyond restart_max_delay; one that was healthy begins anew."""
+    flag = tmp_path / "flag"
+    every_other = f"if test -e '{flag}'; then rm '{flag}'; sleep 0.5; else touch '{flag}'; fi; exit 1"
+    daemon.write(
+        '[defaults]\nrestart_delay = "20ms"\nhealthy_after = "1h"\n'
+        '[services.growing]\nrun = "exit 1"\nrestart_attempts = 4\n'
+        '[services.capped]\nrun = "exit 1"\nrestart_max_delay = "20ms"\nrestart_attempts = 10000\n'
+        f'[services.reset]\nrun = "{every_other}"\nrestart_attempts = 1\nhealthy_after = "400ms"\n'
+    )
+    daemon.start()
+    until(lambda: daemon.task("growing")["state"] == "fatal", "fatal")
+    runs = daemon.runs("growing")
+    waited = [_ms(after["createdAt"]) - _ms(run["endedAt"]) for run, after in itertools.pairwise(runs)]
+    assert len(waited) == 4
+    assert all(pause >= 20 << number for number, pause in enumerate(waited))
+    until(lambda: len(daemon.runs("capped")) > 25, "a run that would be hours away")
+    until(lambda: len(daemon.runs("reset")) > 5, "more failures than two in a row")
+    assert daemon.task("reset")["state"] != "fatal"
+
+
+def _ms(time: str) -> float:
+    return dt.datetime.fromisoformat(time).timestamp() * 1000
+
+
+def test_restart_never_and_on_failure(daemon: Daemon) -> None:
+    """A service that may end ends as exited."""
+    daemon.write(
+        '[services.a]\nrun = "exit 1"\nrestart = "never"\n[services.b]\nrun = "true"\nrestart = "on_failure"\n'
+    )
+    daemon.start()
+    until(lambda: daemon.task("a")["state"] == daemon.task("b")["state"] == "exited", "both to be exited")
+
+
+def test_a_stopped_run_of_a_service_is_recycled(daemon: Daemon) -> None:
+    """Stopping one run of a service ends it as stopped, and the instance comes back."""
+    daemon.write(f'[services.s]\nrun = {program("obeys_term")}\nrestart_delay = "0s"\n')
+    daemon.start()
+    first = until(lambda: running(daemon, "s"), "the first")[0]
+    assert daemon.request("POST", f"/api/runs/{first}/stop").status == 204
+    until(lambda: [one for one in running(daemon, "s") if one != first], "the second")
+    assert daemon.run(first)["endReason"] == "stopped"
+
+
+@pytest.mark.own
+def test_a_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
+    """SIGTERM ends everything that was started, records how, removes sockets and rings, and exits with 0."""
+    daemon.write(
+        f"[services.s]\nrun = {program('obeys_term')}\ninstances = 2\n"
+        f'[services.stubborn]\nrun = {program("ignores_term")}\ngraceful_stop = "200ms"\n'
+        f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n',
+        daemon='shutdown_timeout = "1h"',
+    )
+    daemon.start()
+    until(lambda: running(daemon, "s") and running(daemon, "stubborn"), "the services")
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "the task")
+    children = psutil.Process(daemon.pid).children(recursive=True)
+    runtime = [name for name in os.listdir("/dev/shm") if name.startswith("ringward")]
+    assert daemon.stop() == 0
+    assert all(map(gone, children))
+    identity = (daemon.data / "id").read_text().strip()
+    assert not [base for base in runtime if os.path.exists(f"/dev/shm/{base}/{identity}")]
+    assert not os.path.exists(daemon.socket)
+    daemon.start()
+    assert daemon.run(run_id)["endReason"] == "daemon_stopped"
+    assert daemon.texts(run_id) == ["ready", "bye"]
+    assert {run["endReason"] for run in daemon.runs("stubborn") if run["status"] == "ended"} == {"daemon_stopped"}
+
+
+def ask(daemon: Daemon, action: str, name: str = "s") -> int:
+    return daemon.request("POST", f"/api/tasks/{name}/{action}").status
+
+
+def reaches(daemon: Daemon, state: str, name: str = "s") -> None:
+    until(lambda: daemon.task(name)["state"] == state, f"{name} to be {state}")
+
+
+def test_a_stopped_service_stays_down(daemon: Daemon) -> None:
+    """Over a killed scheduler too, until somebody starts it; the next daemon starts it as usual."""
+    daemon.write(f'[services.s]\nrun = {program("obeys_term")}\nrestart_delay = "0s"\ninstances = 2\n')
+    daemon.start()
+    first = until(lambda: running(daemon, "s"), "the service")
+    assert [ask(daemon, "stop"), ask(daemon, "stop")] == [204, 204]
+    reaches(daemon, "stopped")
+    assert {daemon.run(one)["endReason"] for one in first} == {"stopped"}
+    daemon.kill_helper("ringward scheduler")
+    assert daemon.task("s")["state"] == "stopped"
+    assert ask(daemon, "start") == 204
+    until(lambda: running(daemon, "s"), "the service after its start")
+    assert len(daemon.runs("s")) == 4
+    assert ask(daemon, "stop") == 204
+    daemon.stop()
+    daemon.start()
+    until(lambda: running(daemon, "s"), "the service of the next daemon")
+
+
+DEAF = f'run = {program("ignores_term")}\ngraceful_stop = "1h"\n'
+"""Ends when the test says so."""
+
+
+def processes(daemon: Daemon, *run_ids: str) -> list[psutil.Process]:
+    """All processes of runs."""
+    children = psutil.Process(daemon.pid).children(recursive=True)
+    return [child for child in children if environment(child).get("RINGWARD_RUN_ID") in run_ids]
+
+
+def test_a_scheduler_that_dies_between_a_stop_and_its_end(daemon: Daemon) -> None:
+    """The end is taken in by the next one, and the service stays down, or comes up when that was asked."""
+    daemon.write(
+        f'[services.s]\n{DEAF}restart_delay = "0s"\n[services.late]\n{DEAF}restart_delay = "0s"\n'
+        f'[services.again]\n{DEAF}restart_delay = "1h"\n'
+    )
+    daemon.start()
+    names = ("s", "late", "again")
+    first, late, other = (until(lambda one=name: running(daemon, one), name)[0] for name in names)  # type: ignore[misc]
+    assert ask(daemon, "stop") == ask(daemon, "stop", "late") == ask(daemon, "restart", "again") == 204
+    assert {daemon.task(name)["state"] for name in names} == {"stopping"}
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.kill()
+    for process in processes(daemon, first, other):
+        process.kill()
+    daemon.replaced("ringward scheduler", scheduler.pid)
+    assert daemon.ended(first)["endReason"] == daemon.ended(other)["endReason"] == "stopped"
+    assert daemon.task("late")["state"] == "stopping"
+    for process in processes(daemon, late):
+        process.kill()
+    assert daemon.ended(late)["endReason"] == "stopped"
+    reaches(daemon, "stopped")
+    reaches(daemon, "stopped", "late")
+    until(lambda: [one for one in running(daemon, "again") if one != other], "its next incarnation")
+    assert len(daemon.runs("s")) == len(daemon.runs("late")) == 1
+
+
+def test_a_start_while_it_is_stopping(daemon: Daemon) -> None:
+    """It comes up again when it has ended, without its restart delay."""
+    daemon.write(f'[services.s]\n{DEAF}restart_delay = "1h"\n')
+    daemon.start()
+    (first,) = until(lambda: running(daemon, "s"), "the service")
+    assert ask(daemon, "stop") == 204
+    assert daemon.task("s")["state"] == "stopping"
+    assert ask(daemon, "start") == 204
+    assert daemon.task("s")["state"] == "stopping"
+    for process in processes(daemon, first):
+        process.kill()
+    until(lambda: [one for one in running(daemon, "s") if one != first], "its next incarnation")
+    assert daemon.run(first)["endReason"] == "stopped"
+
+
+def test_a_stop_reaches_deaf_children(daemon: Daemon) -> None:
+    """What a service has started ends with it, also what ignores SIGTERM, after graceful_stop."""
+    daemon.write(f'[services.s]\nrun = {program("leaves_deaf_child")}\ngraceful_stop = "200ms"\n')
+    daemon.start()
+    ids = until(lambda: running(daemon, "s"), "the service")
+    children = processes(daemon, *ids)
+    assert children
+    assert ask(daemon, "stop") == 204
+    reaches(daemon, "stopped")
+    assert all(map(gone, children))
+
+
+def environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def test_fatal_and_back(daemon: Daemon, tmp_path: Path) -> None:
+    """A service that is given up is tried again after fatal_retry; people hear of it and of its end, once each.
+
+    No attempt is healthy, however long it takes, before the last one, which a scheduler finds by another file.
+    """
+    flag = tmp_path / "repaired"
+    text = (
+        f"[services.mended]\nrun = \"test -e '{flag}' && exec sleep 1000; exit 1\"\n"
+        'restart_delay = "1ms"\nrestart_attempts = 1\nfatal_retry = "20ms"\nhealthy_after = "1h"\n'
+    )
+    daemon.write(text)
+    daemon.start()
+    until(lambda: len(daemon.runs("mended")) > 4, "more attempts than it has")
+    flag.touch()
+    reaches(daemon, "running", "mended")
+    daemon.config.write_text(daemon.config.read_text().replace("1h", "10ms"))
+    (daemon.data / "config.last").unlink()  # without the copy of what is in force it reads the file
+    daemon.kill_helper("ringward scheduler")
+    until(lambda: told(daemon, "mended")[1:], "it to be back")
+    assert told(daemon, "mended") == [("service.recovered", 1), ("service.fatal", 1)]
+    assert daemon.task("mended")["state"] == "running"
+
+
+def told(daemon: Daemon, service: str) -> list[tuple[str, int]]:
+    """Kinds of the notifications about it, and how often each came; the newest first."""
+    items = daemon.get("/api/notifications").json()["items"]
+    return [(one["kind"], one["count"]) for one in items if one.get("taskName") == service]
+
+
+ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
+
+
+def test_a_rolling_restart(daemon: Daemon, tmp_path: Path) -> None:
+    """At any time all instances but one run; in the end all of them are new, also over a killed scheduler."""
+    gates = [tmp_path / f"gate-{index}" for index in range(3)]
+    for gate in gates:
+        gate.touch()
+    ready = f"ready = {{ exec = \"test -e '{tmp_path}/gate-'$RINGWARD_INSTANCE\", every = '50ms', timeout = '1h' }}\n"
+    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n{ROLLING}{ready}")
+    daemon.start()
+    before = until(lambda: running(daemon, "s"), "the service")
+    for gate in gates:
+        gate.unlink()
+    assert ask(daemon, "restart?rolling=true") == 204
+    assert ask(daemon, "restart") == 409
+    gates[0].touch()
+    until(lambda: daemon.task("s").get("rolling", {}).get("done"), "the first one")
+    daemon.kill_helper("ringward scheduler")
+    for gate in gates[1:]:
+        gate.touch()
+
+    def done() -> bool:
+        task = daemon.task("s")
+        assert [one["state"] for one in task["instances"]].count("running") >= 2
+        return "rolling" not in task
+
+    until(done, "its end")
+    after = until(lambda: running(daemon, "s"), "all of them")
+    assert not set(before) & set(after)
+    assert len(daemon.runs("s")) == 6
+
+
+def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
+    """At the second instance: the third one goes on as it was, and people are told."""
+    flag = tmp_path / "broken"
+    daemon.write(
+        "[services.rolled]\n"
+        f"run = \"echo up; test $RINGWARD_INSTANCE = 1 && test -e '{flag}' && exit 1; exec sleep 1000\"\n"
+        f"{ROLLING}healthy_after = '1h'\nready = {{ exec = \"test $RINGWARD_INSTANCE != 1 || test ! -e '{flag}'\" }}\n"
+    )
+    daemon.start()
+    before = until(lambda: running(daemon, "rolled"), "the service")
+    flag.touch()
+    assert ask(daemon, "restart?rolling=true", "rolled") == 204
+    until(lambda: "rolling" not in daemon.task("rolled"), "it to end")
+    until(lambda: ("service.rolling", 1) in told(daemon, "rolled"), "people to be told")
+    task = daemon.task("rolled")
+    assert [one["state"] for one in task["instances"]] == ["running", "fatal", "running"]
+    assert task["instances"][2]["runId"] == before[2]
+    assert "rolling" not in task
+
+
+@pytest.mark.own
+def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> None:
+    """Lower priorities start earlier and stop later; one without autostart waits for people."""
+    said = tmp_path / "said"
+    daemon.write(
+        "".join(
+            f"[services.{name}]\nrun = \"trap 'echo {name} >> {said}; exit' TERM; echo up; sleep 1000 & wait\"\n"
+            f"priority = {priority}\n"
+            for name, priority in (("web", 300), ("db", 1), ("cache", 20))
+        )
+        + '[services.later]\nrun = "exec sleep 1000"\nautostart = false\n'
+    )
+    daemon.start()
+    until(lambda: all(running(daemon, name) for name in ("web", "db", "cache")), "all three")
+    started = sorted((daemon.runs(name)[0]["startedAt"], number) for number, name in enumerate(("db", "cache", "web")))
+    assert [number for _, number in started] == [0, 1, 2]
+    assert daemon.task("later")["state"] == "stopped"
+    assert ask(daemon, "start", "later") == 204
+    reaches(daemon, "running", "later")
+    assert daemon.stop() == 0
+    assert said.read_text().split() == ["web", "cache", "db"]
+
+
+def test_a_paused_schedule(daemon: Daemon) -> None:
+    """It is paused over restarts of scheduler and daemon, and goes on when it is resumed."""
+    daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    assert "nextRunAt" in daemon.task("t")
+    assert ask(daemon, "pause", "t") == 204
+    daemon.kill_helper("ringward scheduler")
+    daemon.stop()
+    daemon.start()
+    task = daemon.task("t")
+    assert task["paused"]
+    assert "nextRunAt" not in task
+    assert ask(daemon, "resume", "t") == 204
+    task = daemon.task("t")
+    assert not task["paused"]
+    assert "nextRunAt" in task
+    assert [ask(daemon, "pause"), ask(daemon, "start", "t"), ask(daemon, "stop", "nothing")] == [409, 409, 404]
+
+
+def test_the_commands(daemon: Daemon) -> None:
+    """The command line does the same, says what became of it as JSON, and ends with 1 when it is refused."""
+    daemon.write(f'[services.s]\nrun = {program("obeys_term")}\n[tasks.t]\nrun = "true"\n')
+    daemon.start()
+    (first,) = until(lambda: running(daemon, "s"), "the service")
+    assert daemon.cli("stop", "s").stdout == f"{first}\n"
+    reaches(daemon, "stopped")
+    assert json.loads(daemon.cli("start", "--json", "s").stdout)["name"] == "s"
+    until(lambda: running(daemon, "s"), "the service")
+    assert daemon.cli("restart", "--rolling", "s").returncode == 0
+    assert json.loads(daemon.cli("pause", "--json", "t").stdout)["paused"] is True
+    assert json.loads(daemon.cli("resume", "--json", "t").stdout)["paused"] is False
+    for action, name in (("start", "t"), ("restart", "t"), ("stop", "t"), ("pause", "s"), ("resume", "s")):
+        assert daemon.request("POST", f"/api/tasks/{name}/{action}").status == 409
+    wrong = daemon.cli("start", "t")
+    assert (wrong.returncode, "t is a task" in wrong.stderr) == (1, True)
+    unknown = daemon.cli("pause", "nothing")
+    assert (unknown.returncode, "there is no task, service or run nothing" in unknown.stderr) == (1, True)
+
+
+def test_what_events_tell(daemon: Daemon) -> None:
+    """Times in events are RFC 3339, and what has no value is left out, as in records."""
+    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    (run,) = until(lambda: running(daemon, "s"), "the service")
+    stream = daemon.stream("/api/events/stream?types=run.started,service.state", "-1")
+    started = next(event for event in stream if event.data.get("runId") == run and event.kind == "run.started")
+    assert started.data["startedAt"] == daemon.run(run)["startedAt"]
+    assert daemon.request("POST", "/api/tasks/s/stop").status == 204
+    stopped = next(event for event in stream if event.data.get("state") == "stopped")
+    assert "runId" not in stopped.data
+    stream.close()

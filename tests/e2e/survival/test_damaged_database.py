@@ -1,0 +1,404 @@
+"""A database that is damaged, gone, or locked by somebody else."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import sqlite3
+from pathlib import Path
+
+from store.recovery.copies import make_copy
+from tests.support.daemon import Daemon, gone
+from tests.support.waiting import until
+
+TASK = '[tasks.t]\nrun = "echo hello"\n'
+
+
+def damage(path: Path, begin: int, end: int | None = None) -> bytes:
+    """Overwrite all from there on, or up to there; returns what is in the file then."""
+    with contextlib.closing(sqlite3.connect(path)) as last:
+        last.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is in the -wal would heal it
+    end = path.stat().st_size if end is None else end
+    with path.open("r+b") as file:  # in its place: a daemon that looks meanwhile would find an empty one to be well
+        file.seek(begin)
+        file.write(b"\xa5" * (end - begin))
+    return path.read_bytes()
+
+
+def copy(daemon: Daemon) -> None:
+    """Make the copy now, and not while the janitor makes one."""
+    with (daemon.data / "janitor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_copy(str(daemon.data / "ringward.db"))
+
+
+def test_starting_again_from_the_copy(daemon: Daemon) -> None:
+    """A damaged header, damaged pages, no file: it starts with what the copy has, tells, and keeps the damaged one."""
+    daemon.write(TASK)
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    kept: dict[str, bytes] = {}
+    for begin in (0, 4096, None):
+        daemon.ended(daemon.trigger("t"))
+        before = [run["id"] for run in daemon.runs("t")]
+        copy(daemon)
+        after = daemon.ended(daemon.trigger("t"))
+        assert daemon.stop() == 0
+        damaged = []
+        if begin is None:
+            for part in ("", "-wal", "-shm"):
+                Path(f"{path}{part}").unlink(missing_ok=True)
+        else:
+            damaged = [damage(path, begin)]
+        said = daemon.output.stat().st_size
+        daemon.start()
+        assert [run["id"] for run in daemon.runs("t")] == before
+        assert daemon.get(f"/api/runs/{after['id']}").status == 404
+        told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
+        assert "what happened after that is lost" in told[0]["body"]
+        again = "the database is started again from its copy of"
+        until(lambda: again in daemon.output.read_text()[said:], "a word about it")  # noqa: B023
+        new = {str(one): one.read_bytes() for one in daemon.data.glob("ringward.db.damaged-*") if str(one) not in kept}
+        assert [*new.values()] == damaged
+        assert all(name in told[0]["body"] for name in new)
+        kept |= new
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    assert daemon.stop() == 0
+    daemon.start()
+    assert len(daemon.runs("t")) == 4
+
+
+def root_page(path: Path, table: str) -> tuple[int, int]:
+    """Begin and end of the first page of a table, in bytes."""
+    with contextlib.closing(sqlite3.connect(path)) as last:
+        size = last.execute("PRAGMA page_size").fetchone()[0]
+        page = last.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchone()[0]
+    return (page - 1) * size, page * size
+
+
+def test_damage_that_a_start_meets_late(daemon: Daemon) -> None:
+    """Damage outside the rows that are read first leads to the same repair, when a daemon or a scheduler starts."""
+    daemon.write(TASK)
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    copy(daemon)
+    assert daemon.stop() == 0
+    damage(path, *root_page(path, "meta"))
+    daemon.start()
+    until(lambda: [run["id"] for run in daemon.runs("t")] == [before], "the runs of the copy")
+    copy(daemon)
+    scheduler = daemon.helper("ringward scheduler").pid
+    damage(path, *root_page(path, "meta"))
+    os.kill(scheduler, signal.SIGKILL)
+    daemon.replaced("ringward scheduler", scheduler)
+    until(lambda: len(list(daemon.data.glob("ringward.db.damaged-*"))) >= 2, "the second repair")
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(before)["endReason"] == "succeeded"
+
+
+def test_a_damaged_wal_and_a_killed_scheduler(daemon: Daemon) -> None:
+    """A scheduler that finds its WAL overwritten starts again from the copy; a service goes on, and starts once."""
+    daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    service = daemon.runs("s")[0]["id"]
+    copy(daemon)
+    scheduler = daemon.helper("ringward scheduler").pid
+    wal = daemon.data / "ringward.db-wal"
+    with wal.open("r+b") as file:
+        file.write(b"\xa5" * min(200_000, wal.stat().st_size))
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "database.restored" in daemon.get("/api/notifications").body.decode(), "the repair")
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(before)["endReason"] == "succeeded"
+    assert [(run["id"], run["status"]) for run in daemon.runs("s")] == [(service, "running")]
+
+
+def test_gone_while_it_runs(daemon: Daemon) -> None:
+    """Who reads it next finds that; what the copy has is there again, and what comes after is kept."""
+    daemon.write(TASK)
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    copy(daemon)
+    scheduler = daemon.helper("ringward scheduler").pid
+    for part in ("", "-wal", "-shm"):
+        Path(f"{path}{part}").unlink()
+    until(lambda: "database.restored" in daemon.get("/api/notifications").body.decode(), "the database of before")
+    daemon.replaced("ringward scheduler", scheduler)
+    after = daemon.ended(daemon.trigger("t"))["id"]
+    assert [run["id"] for run in daemon.runs("t")] == [before, after]
+    assert daemon.stop() == 0
+
+
+QUEUED = f"""{TASK}[tasks.q]
+run = '''echo first; until [ -e "$GATE" ]; do sleep 0.01; done'''
+env = {{GATE = "gate"}}
+[tasks.c]
+run = "echo $RINGWARD_SCHEDULED_AT >> $INSTANTS"
+env = {{INSTANTS = "instants"}}
+every = "1s"
+"""
+
+
+def test_what_is_younger_than_the_copy(daemon: Daemon) -> None:
+    """With the rows of runs whole: no end is lost, what waited starts, what nobody saw ending has crashed.
+
+    No instant is run twice, or forgotten.
+    """
+    instants = daemon.directory / "instants"
+    daemon.write(QUEUED.replace('"gate', f'"{daemon.directory}/gate').replace('"instants', f'"{instants}'))
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    copy(daemon)
+    after, runs, waits = daemon.ended(daemon.trigger("t")), daemon.trigger("q"), daemon.trigger("q")
+    until(lambda: daemon.texts(runs) == ["first"] and instants.exists(), "it to run, and an instant to come")
+    assert daemon.run(waits)["status"] == "pending"
+    helpers = [daemon.helper(f"ringward {name}") for name in ("scheduler", "gunicorn")]
+    daemon.stop(signal.SIGKILL)
+    until(lambda: all(map(gone, helpers)), "those who have the database open to end as well")
+    damage(path, 0, 4096)
+    before = instants.read_text().split()
+    (daemon.directory / "gate").touch()
+    daemon.start()
+    assert daemon.run(after["id"]) == after
+    assert daemon.ended(runs)["endReason"] == "crashed"
+    assert daemon.ended(waits)["endReason"] == "succeeded"
+    until(lambda: len(instants.read_text().split()) > len(before), "the next instant")
+    run = instants.read_text().split()
+    assert sorted({*run}) == run
+    assert len(daemon.runs("c")) >= len(run)
+    told = "later runs and 0 changes of others were saved; the damaged one is"
+    until(lambda: told in daemon.output.read_text(), "a word about it")
+
+
+WORK = f"""{TASK}[tasks.long]
+run = '''echo first; until [ -e "$GATE" ]; do sleep 0.01; done; echo last'''
+env = {{GATE = "gate"}}
+max_concurrent = 3
+[services.s]
+run = "exec sleep 1000"
+"""
+
+
+def test_damage_while_it_runs(daemon: Daemon) -> None:
+    """Whoever meets it: another scheduler starts again from the copy; what runs goes on, and no end is lost."""
+    daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    before = daemon.ended(daemon.trigger("t"))
+    path = daemon.data / "ringward.db"
+    copy(daemon)
+    daemon.ended(daemon.trigger("t"))
+    ends, stays = daemon.trigger("long"), daemon.trigger("long")
+    until(lambda: daemon.texts(ends) == daemon.texts(stays) == ["first"], "both to run")
+    assert daemon.request("POST", "/api/tasks/s/restart").status == 204
+    until(lambda: len(daemon.runs("s")) == 2 and daemon.task("s")["state"] == "running", "the service again")
+    service = daemon.runs("s")[1]
+    scheduler, gunicorn = daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid
+    damage(path, 4096)
+    told = "there is damage"
+    until(lambda: daemon.get("/api/runs?limit=7") and told in daemon.output.read_text(), "somebody to meet it")
+    (daemon.directory / "gate").touch()
+    until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")
+    until(lambda: daemon.helper("ringward scheduler").pid != scheduler and daemon.ready(), "the next scheduler")
+    # What the API server has heard of the one before counts for a moment.
+    until(lambda: all(daemon.get(f"/api/runs/{run}").status == 200 for run in (ends, stays)), "it to take them up")
+    for run in (ends, stays):
+        ended = daemon.ended(run)
+        assert (ended["endReason"], ended["exitCode"], ended["triggeredBy"]) == ("succeeded", 0, "api")
+        assert daemon.texts(run) == ["first", "last"]
+    assert [(run["id"] == service["id"], run["status"]) for run in daemon.runs("s")] == [
+        (False, "ended"),
+        (True, "running"),
+    ]
+    assert daemon.task("s")["state"] == "running"
+    assert [run["id"] for run in daemon.runs("t")] == [before["id"]]
+    assert daemon.helper("ringward gunicorn").pid == gunicorn
+    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    assert kinds.count("database.restored") == 1
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    assert daemon.stop() == 0
+    daemon.start()
+    assert {daemon.run(run)["endReason"] for run in (ends, stays)} == {"succeeded"}
+    assert "Traceback" not in daemon.output.read_text()
+
+
+def remove(path: Path) -> None:
+    for part in ("", "-wal", "-shm"):
+        Path(f"{path}{part}").unlink(missing_ok=True)
+
+
+def test_removed_while_it_runs(daemon: Daemon) -> None:
+    """A removed database is put back within seconds, whole, also when nothing is written; a notification says so."""
+    daemon.write(TASK)
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    scheduler = daemon.helper("ringward scheduler").pid
+    runs = [daemon.ended(daemon.trigger("t"))["id"]]
+    path.unlink()
+    until(lambda: "nothing is lost" in daemon.get("/api/notifications").body.decode(), "the database")
+    remove(path)
+    runs.append(daemon.trigger("t"))
+    daemon.ended(runs[-1])
+    told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
+    assert [one["count"] for one in told] == [2]
+    assert "nothing is lost" in told[0]["body"]
+    Path(f"{path}-wal").unlink()
+    runs.append(daemon.ended(daemon.trigger("t"))["id"])
+    assert [run["id"] for run in daemon.runs("t")] == runs
+    assert daemon.helper("ringward scheduler").pid == scheduler
+    assert daemon.stop() == 0
+    daemon.start()
+    assert [run["id"] for run in daemon.runs("t")] == runs
+    assert "Traceback" not in daemon.output.read_text()
+
+
+def test_replaced_while_it_runs(daemon: Daemon) -> None:
+    """Another file in its place is not touched and stores nothing, over a killed scheduler too, until a person acts."""
+    daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    path = daemon.data / "ringward.db"
+    before = daemon.ended(daemon.trigger("t"))["id"]
+    copy(daemon)
+    backup = Path(f"{path}.copy").read_bytes()
+    daemon.ended(daemon.trigger("t"))
+    service = daemon.helper("sleep 1000").pid
+    other = daemon.directory / "backup"
+    other.write_bytes(backup)
+    remove(path)
+    other.rename(path)
+    until(lambda: daemon.get("/readyz").status == 503, "it to be noticed")
+    assert daemon.request("POST", "/api/tasks/t/run").status == 503
+    until(lambda: "took the place" in daemon.get("/readyz").body.decode(), "readyz to say so")
+    assert "move that file away" in daemon.get("/api/daemon").json()["databaseProblem"]
+    status = daemon.ringward("status")
+    assert status.returncode == 1
+    assert "move that file away" in " ".join(status.stdout.split())
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "waiting for the database" in daemon.output.read_text(), "the next scheduler to wait")
+    assert path.read_bytes() == backup
+    assert daemon.helper("sleep 1000").pid == service
+    path.unlink()
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(before)["endReason"] == "succeeded"
+    assert "databaseProblem" not in daemon.get("/api/daemon").json()
+    assert daemon.helper("sleep 1000").pid == service
+
+
+def test_database_and_copy_gone(daemon: Daemon) -> None:
+    """A scheduler that finds neither waits for a person's word and stops nothing; what runs is in the new history."""
+    daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    path = daemon.data / "ringward.db"
+    old = daemon.ended(daemon.trigger("t"))["id"]
+    run = daemon.trigger("long")
+    until(lambda: daemon.texts(run) == ["first"], "the run")
+    service = daemon.runs("s")[0]["id"]
+    assert daemon.ringward("recover", "--new-history").returncode == 1
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGSTOP)
+    remove(path)
+    Path(f"{path}.copy").unlink(missing_ok=True)
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "ringward recover --new-history" in daemon.output.read_text(), "a word about it")
+    until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "readyz to say so")
+    status = daemon.ringward("status")
+    assert status.returncode == 1
+    assert "recover --new-history" in " ".join(status.stdout.split())
+    (daemon.directory / "gate").touch()
+    assert not path.exists()
+    recovered = daemon.ringward("recover", "--new-history")
+    assert recovered.returncode == 0, recovered.stderr
+    until(daemon.ready, "a scheduler")
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    assert [(one["id"], one["status"]) for one in daemon.runs("s")] == [(service, "running")]
+    assert daemon.get(f"/api/runs/{old}").status == 404
+    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    assert kinds.count("database.restored") == 1
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    assert not (daemon.data / "new-history").exists()
+
+
+def test_the_end_of_a_daemon_without_a_history(daemon: Daemon) -> None:
+    """A daemon that ends while its history is lost leaves nothing in its runtime directory."""
+    daemon.write(TASK)
+    daemon.start()
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGSTOP)
+    remove(daemon.data / "ringward.db")
+    Path(f"{daemon.data}/ringward.db.copy").unlink(missing_ok=True)
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "it to be noticed")
+    daemon.stop()
+    assert [one.name for place in daemon.runtime_dirs() for one in place.rglob("database*")] == []
+
+
+def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) -> None:
+    """A backup that somebody puts in the place of a lost history is used at once; what runs goes on."""
+    daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    path = daemon.data / "ringward.db"
+    old = daemon.ended(daemon.trigger("t"))["id"]
+    copy(daemon)
+    backup = Path(f"{path}.copy").rename(daemon.directory / "backup")
+    assert daemon.request("POST", "/api/tasks/s/restart").status == 204
+    until(lambda: len(daemon.runs("s")) == 2 and daemon.task("s")["state"] == "running", "the service again")
+    service = daemon.runs("s")[1]["id"]
+    scheduler = daemon.helper("ringward scheduler").pid
+    os.kill(scheduler, signal.SIGSTOP)
+    remove(path)
+    Path(f"{path}.copy").unlink(missing_ok=True)
+    os.kill(scheduler, signal.SIGKILL)
+    until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "it to be noticed")
+    backup.rename(path)
+    until(daemon.ready, "a scheduler")
+    assert daemon.run(old)["endReason"] == "succeeded"
+    assert [one["id"] for one in daemon.runs("s") if one["status"] == "running"] == [service]
+
+
+def test_a_start_without_a_history(daemon: Daemon) -> None:
+    """A daemon whose database and copy are gone does not start, unless a person wants a new history."""
+    daemon.write(TASK)
+    daemon.start()
+    until((daemon.data / "reserve").exists, "the reserve")
+    assert daemon.stop() == 0
+    path = daemon.data / "ringward.db"
+    remove(path)
+    Path(f"{path}.copy").unlink(missing_ok=True)
+    refused = daemon.ringward("up")
+    assert refused.returncode == 73
+    assert "ringward up --new-history" in refused.stdout + refused.stderr
+    assert not path.exists()
+    daemon.options = ["--new-history"]
+    daemon.start()
+    assert daemon.runs("t") == []
+    assert daemon.stop() == 0
+    daemon.options = []
+    daemon.start()
+
+
+def test_logs_removed_under_a_run(daemon: Daemon) -> None:
+    """When somebody removes ``logs/`` under a run that prints, its log has every line, and the daemon says so."""
+    daemon.write(
+        f"""[tasks.t]
+run = '''seq 100000; until [ -e "$GATE" ]; do sleep 0.01; done; seq 100001 200000'''
+env = {{GATE = "{daemon.directory / "gate"}"}}
+"""
+    )
+    daemon.start()
+    run = daemon.trigger("t")
+    until(lambda: len(list(daemon.data.glob(f"logs/*/*/{run}.log"))) == 1, "the log file")
+    until(lambda: daemon.get(f"/api/runs/{run}/log?from=99999&limit=1").json()["lines"], "the first half")
+    shutil.rmtree(daemon.data / "logs")
+    (daemon.directory / "gate").touch()
+    daemon.ended(run)
+    daemon.log_file(run)
+    assert daemon.texts(run) == [str(number) for number in range(1, 200_001)]
+    until(lambda: "its log file was removed while it was written" in daemon.output.read_text(), "a word about it")

@@ -1,0 +1,365 @@
+"""Helpers die, instances do not notice; every numbered line comes back."""
+
+import os
+import signal
+import socket
+import sqlite3
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice, pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from supervisor.host.cgroups import Cgroups
+from tests.support.daemon import Daemon, command_lines, gone, program
+from tests.support.waiting import until
+
+
+@pytest.mark.lent
+def test_the_process_tree(daemon: Daemon) -> None:
+    """Ps shows one supervisor with a scheduler and a gunicorn below it."""
+    daemon.write("")
+    daemon.start()
+    assert " ".join(psutil.Process(daemon.pid).cmdline()) == "ringward supervisor"
+    assert daemon.helper("ringward scheduler").ppid() == daemon.helper("ringward gunicorn").ppid() == daemon.pid
+
+
+@pytest.mark.lent
+def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """Runs go on while the scheduler is away, and what ended meanwhile is stored exactly when it is back."""
+    side = tmp_path / "side"
+    daemon.write(
+        f"[tasks.long]\nrun = {program('numbered', 200, 0.005, side)}\n"
+        '[tasks.short]\nrun = "sleep 0.05; exit 9"\n'
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    services = until(lambda: [one for one in daemon.runs("s") if one["status"] == "running"], "the service")
+    service = services[0]
+    long, short = daemon.trigger("long"), daemon.trigger("short")
+    until(lambda: daemon.texts(long), "its first line")
+    daemon.kill_helper("ringward scheduler")
+    assert (daemon.ended(short)["endReason"], daemon.ended(short)["exitCode"]) == ("failed", 9)
+    assert daemon.ended(long)["endReason"] == "succeeded"
+    assert daemon.texts(long) == [f"line {number}" for number in range(200)]
+    assert side.read_text().split() == [str(number) for number in range(200)]
+    assert [run["id"] for run in daemon.runs("s")] == [service["id"]]
+    assert daemon.run(service["id"])["status"] == "running"
+
+
+def replaced(daemon: Daemon, spawner: psutil.Process) -> bool:
+    return daemon.helper("ringward spawner") != spawner
+
+
+def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
+    """There is another one, in the same place and as quiet, and what starts meanwhile starts all the same."""
+    if Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    for _ in range(3):
+        spawner = daemon.helper("ringward spawner")
+        for name in ("cgroup", "oom_score_adj"):
+            assert Path(f"/proc/{spawner.pid}/{name}").read_text() == Path(f"/proc/{daemon.pid}/{name}").read_text()
+        assert os.getsid(spawner.pid) == spawner.pid
+        spawner.kill()
+        runs = [daemon.trigger("t") for _ in range(3)]
+        assert [daemon.ended(run)["endReason"] for run in runs] == ["succeeded"] * 3
+        assert [daemon.texts(run) for run in runs] == [["hello"]] * 3
+        until(partial(replaced, daemon, spawner), "another spawner")
+    spawner = daemon.helper("ringward spawner")
+    daemon.stop()
+    assert gone(spawner)
+
+
+def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
+    """However often the scheduler is killed: each instant has its run, no two have the same."""
+    daemon.write(
+        '[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\n'
+        "max_concurrent = 1000\ncatch_up = 1000\nkeep_runs = 1000\n"
+    )
+    daemon.start()
+    for number in range(4):
+        until(lambda number=number: len(daemon.runs("t")) > 2 * number, "more runs")  # type: ignore[misc]
+        daemon.kill_helper("ringward scheduler")
+    last = daemon.task("t")["nextRunAt"]
+    until(lambda: daemon.task("t")["nextRunAt"] > last, "one more run")
+    runs = [daemon.ended(run["id"]) for run in daemon.runs("t")]
+    assert {run["endReason"] for run in runs} == {"succeeded"}
+    times = sorted(datetime.fromisoformat(daemon.texts(run["id"])[0]) for run in runs)
+    assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}
+
+
+@pytest.mark.lent
+def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:
+    """Stop ladders and time-outs belong to the supervisor and go on while the scheduler is away."""
+    daemon.write('[tasks.t]\nrun = "exec sleep 1000"\ntimeout = "1s"\n')
+    daemon.start()
+    scheduler = daemon.helper("ringward scheduler")
+
+    def left_alone() -> tuple[str, list[psutil.Process]] | None:  # in its time, which begins before we know
+        run_id = daemon.trigger("t")
+        until(lambda: daemon.run(run_id)["status"] != "pending", "its start")
+        scheduler.suspend()
+        found = daemon.children("sleep 1000")
+        if found:
+            return run_id, found
+        scheduler.resume()
+        daemon.ended(run_id)
+        return None
+
+    run_id, (child,) = until(left_alone, "a run that the scheduler does not see end")
+    try:
+        until(lambda: not child.is_running(), "the time-out to strike")
+    finally:
+        scheduler.kill()
+    assert daemon.ended(run_id)["endReason"] == "timeout"
+
+
+@pytest.mark.lent
+def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
+    """What waits for a slot or for its retry delay is there after the scheduler is back, in order."""
+    daemon.write(
+        f'[tasks.q]\nrun = {program("obeys_term")}\n[tasks.r]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "2s"\n'
+    )
+    daemon.start()
+    ids = [daemon.trigger("q") for _ in range(3)]
+    until(lambda: daemon.texts(ids[0]), "the first to run")
+    daemon.trigger("r")
+    until(lambda: len(daemon.runs("r")) == 2, "the retry to wait")
+    daemon.kill_helper("ringward scheduler")
+    assert [run["status"] for run in daemon.runs("q")] == ["running", "pending", "pending"]
+    for one in ids:
+        until(partial(daemon.texts, one), "its turn")
+        assert daemon.request("POST", f"/api/runs/{one}/stop").status == 204
+        assert daemon.ended(one)["endReason"] == "stopped"
+    assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
+
+
+@pytest.mark.lent
+def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
+    """By Last-Event-ID alone, a stream goes on after gunicorn was killed: no line twice, none missing."""
+    daemon.write(f"[tasks.t]\nrun = {program('numbered', 400, 0.005, tmp_path / 'side')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    seen: list[str] = []
+    last: str | None = None
+    kills = 0
+    done = False
+    while not done:
+        stream = daemon.stream(f"/api/runs/{run_id}/log/stream?from=0", last)
+        for event in stream:
+            if event.kind == "line":
+                seen.append(event.data["text"])
+                last = event.id
+            done = done or event.kind == "done"
+            if kills < 2 and len(seen) >= 100 * (kills + 1):
+                kills += 1
+                daemon.kill_helper("ringward gunicorn")
+        stream.close()
+    assert seen == [f"line {number}" for number in range(400)]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
+    """A stream of events misses none when the scheduler is killed, or replaced; nor does one that is resumed."""
+    daemon.write('[tasks.t]\nrun = "true"\n')
+    daemon.start()
+    path = "/api/events/stream?types=run.created,run.started,run.ended"
+    open_before = daemon.stream(path, "-1")
+    first = daemon.trigger("t")
+    daemon.ended(first)
+    if killed:
+        daemon.kill_helper("ringward scheduler")
+    else:
+        before = daemon.helper("ringward scheduler").pid
+        daemon.config.write_text(f'{daemon.config.read_text()}[storage]\ndurability = "power"\n')
+        assert daemon.request("POST", "/api/daemon/reload").status == 200
+        daemon.replaced("ringward scheduler", before)
+    second = daemon.trigger("t")
+    daemon.ended(second)
+    expected = [(run, kind) for run in (first, second) for kind in ("run.created", "run.started", "run.ended")]
+    for stream in (open_before, daemon.stream(path, "-1")):
+        assert [(event.data.get("runId"), event.kind) for event in islice(stream, len(expected))] == expected
+        stream.close()
+
+
+@pytest.mark.lent
+def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
+    """Gunicorn replaces a killed worker; the listening socket stays, so nobody is refused."""
+    daemon.write("")
+    daemon.start()
+    worker = daemon.helper("ringward gunicorn").children()[0]
+    worker.send_signal(signal.SIGKILL)
+    for _ in range(20):
+        assert daemon.get("/healthz").status == 200
+
+
+@pytest.mark.lent
+def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_path: Path) -> None:
+    """After SIGKILL of the supervisor its helpers end, the next start marks runs as crashed and has their lines."""
+    daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.01, tmp_path / 'side')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: len(daemon.texts(run_id)) > 50, "some lines")
+    seen = daemon.texts(run_id)
+    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    daemon.stop(signal.SIGKILL)
+    until(lambda: all(map(gone, helpers)), "everything to end")
+    daemon.start()
+    run = daemon.run(run_id)
+    assert (run["status"], run["endReason"], run["exitCode"]) == ("ended", "crashed", -2)
+    texts = daemon.texts(run_id)
+    assert texts[: len(seen)] == seen
+    assert texts == [f"line {number}" for number in range(len(texts))]
+    assert run_id not in {one["id"] for one in daemon.runs("t") if one["status"] != "ended"}
+
+
+def test_helpers_that_do_not_end_with_a_killed_supervisor(daemon: Daemon) -> None:
+    """Whoever hangs or was stopped is ended by the next start, which needs their addresses, and says so."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    helpers = psutil.Process(daemon.pid).children(recursive=True)
+    titles = {"ringward gunicorn", "ringward gunicorn worker", "ringward scheduler"}
+    stopped = [one for one, line in command_lines(helpers).items() if line in titles]
+    assert len(stopped) == len(titles)
+    for one in stopped:
+        one.send_signal(signal.SIGSTOP)
+    daemon.stop(signal.SIGKILL)
+    assert not any(map(gone, stopped))
+    daemon.start()
+    assert all(map(gone, stopped))
+    assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["hello"]
+    said = next(line for line in daemon.said().splitlines() if "that was killed" in line)
+    assert all(f"({one.pid})" in said for one in stopped)
+    daemon.stop()
+    assert [str(path) for place in daemon.runtime_dirs() for path in place.rglob("*")] == []
+
+
+def listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(path) == 0
+
+
+def test_a_supervisor_that_is_killed_as_it_begins(daemon: Daemon) -> None:
+    """What it had started by then has the addresses already, and is ended by the next start."""
+    daemon.write("")
+    daemon.launch()
+    beginning = psutil.Process(daemon.pid)
+
+    def executed() -> list[psutil.Process]:  # before that, who starts it waits for it
+        own = " ".join(beginning.cmdline())
+        return [child for child, line in command_lines(beginning.children()).items() if line != own]
+
+    server = min(until(executed, "the server that starts first"), key=psutil.Process.create_time)
+    server.send_signal(signal.SIGSTOP)
+    until(lambda: listens(daemon.socket), "the addresses to be taken")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    assert gone(server)
+    assert f"({server.pid})" in daemon.said()
+
+
+@pytest.mark.lent
+@pytest.mark.parametrize("text", ["", "[tasks.t\n", '[tasks.u]\nrun = "true"\n'], ids=["empty", "broken", "edited"])
+def test_a_restarted_scheduler_goes_by_what_is_in_force(daemon: Daemon, text: str) -> None:
+    """A scheduler that dies while the file is being edited puts nothing into force; what runs goes on."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    service = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
+    daemon.config.write_text(text)
+    daemon.kill_helper("ringward scheduler")
+    run = daemon.ended(daemon.trigger("t"))
+    assert daemon.texts(run["id"]) == ["hello"]
+    assert daemon.run(service)["status"] == "running"
+    until(lambda: daemon.get("/api/daemon").json()["configStale"], "the staleness to be seen")
+    assert {task["name"] for task in daemon.get("/api/tasks").json()["items"]} >= {"s", "t"}
+
+
+def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:
+    """A process that seems to be older than its run, because the clock was set back since, is ended all the same."""
+    daemon.write('[services.s]\nrun = ["sleep", "1000"]\n', daemon='cgroups = "off"')
+    daemon.start()
+    run_id = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
+    (left,) = until(lambda: daemon.children("sleep 1000"), "its process")
+    daemon.stop(signal.SIGKILL)
+    assert left.is_running()
+    with sqlite3.connect(daemon.data / "ringward.db") as db:
+        later = "created_at = created_at + 3600000, started_at = started_at + 3600000"
+        db.execute(f"UPDATE runs SET {later} WHERE id = ?", [run_id])
+    db.close()
+    daemon.start()
+    assert gone(left)
+
+
+@pytest.mark.lent
+def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_path: Path) -> None:
+    """A silent service outlives a SIGKILLed supervisor, but not the next start: nothing runs twice."""
+    pids = tmp_path / "pids"
+    daemon.write(f"[services.s]\nrun = \"echo $$ >> '{pids}'; exec sleep 1000\"\n")
+    daemon.start()
+    until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service, as it is stored")
+    until(lambda: pids.exists() and pids.read_text().endswith("\n"), "its process")
+    daemon.stop(signal.SIGKILL)
+    first = psutil.Process(int(pids.read_text()))
+    assert first.is_running()
+    daemon.start()
+    second = until(lambda: pids.read_text().split()[1:], "the next service")
+    assert gone(first)
+    assert psutil.Process(int(second[0])).is_running()
+    _, newest = daemon.runs("s")
+    assert newest["triggeredBy"] == "startup"
+
+
+@pytest.mark.parametrize("goes_on", ["; exec sleep 1000", ""], ids=["running", "over"])
+def test_what_had_begun_is_not_begun_again(daemon: Daemon, tmp_path: Path, goes_on: str) -> None:
+    """A run that the supervisor had started, of which nothing more than that it waits could be stored, has crashed."""
+    pids = tmp_path / "pids"
+    daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'{goes_on}\"\n")
+    daemon.start()
+    scheduler = daemon.helper("ringward scheduler")
+    os.kill(daemon.pid, signal.SIGSTOP)
+    run = daemon.trigger("t")
+    scheduler.suspend()  # killed, it would be followed by one that can store
+    os.kill(daemon.pid, signal.SIGCONT)
+    until(lambda: pids.exists() and pids.read_text(), "its process")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    assert daemon.ended(run)["endReason"] == "crashed"
+    assert len(pids.read_text().split()) == 1
+
+
+def test_what_ended_while_nothing_could_be_stored(daemon: Daemon, tmp_path: Path) -> None:
+    """A shutdown gives up on the end of such a run and exits with 1; the next start does not begin the run again."""
+    pids = tmp_path / "pids"
+    daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'\"\n", daemon='shutdown_timeout = "1s"\n')
+    daemon.start()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    run = daemon.trigger("t")
+    daemon.helper("ringward scheduler").suspend()
+    os.kill(daemon.pid, signal.SIGCONT)
+    until(lambda: pids.exists() and pids.read_text(), "its process")
+    assert daemon.stop() == 1
+    daemon.start()
+    assert daemon.ended(run)["endReason"] == "crashed"
+    assert len(pids.read_text().split()) == 1
+
+
+@pytest.mark.lent
+def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
+    """What was fatal or had ended for good stays so, and running instances keep their state, run and age."""
+    daemon.write(
+        '[services.fatal]\nrun = "exit 1"\nrestart_attempts = 0\n'
+        '[services.once]\nrun = "true"\nrestart = "never"\n'
+        f'[services.s]\nrun = {program("obeys_term")}\nhealthy_after = "10ms"\n'
+    )
+    daemon.start()
+    wanted = {"fatal": "fatal", "once": "exited", "s": "running"}
+    until(lambda: all(daemon.task(name)["state"] == state for name, state in wanted.items()), "the services")
+    until(lambda: daemon.task("s")["instances"][0].get("ready"), "the instance to have run for long enough")
+    before = [daemon.task(name)["instances"] for name in wanted]
+    daemon.kill_helper("ringward scheduler")
+    assert [daemon.task(name)["instances"] for name in wanted] == before
+    assert [len(daemon.runs(name)) for name in wanted] == [1, 1, 1]

@@ -1,0 +1,54 @@
+"""A spare that is killed when it was told to become a run, under the real daemon."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from supervisor.host.cgroups import Cgroups
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+TASK = """
+[tasks.t]
+run = "echo once >> {side}; echo hello"
+{more}
+"""
+
+
+def begin_in_a_stopped_spare(daemon: Daemon, side: Path, more: str = "") -> tuple[str, psutil.Process]:
+    """Start a run whose spare has its word, and cannot act on it."""
+    if Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    daemon.write(TASK.format(side=side, more=more))
+    daemon.start()
+    until(lambda: daemon.children("ringward spare"), "a spare")
+    spare = daemon.helper("ringward spare")
+    spare.suspend()
+    run = daemon.trigger("t")
+    until(lambda: daemon.run(run)["status"] == "running", "its start")
+    return run, spare
+
+
+@pytest.mark.parametrize(
+    "more", ["", "tty = true", 'limits = { memory = "500 MB" }', 'env = { API_TOKEN = "hidden-by-mask" }']
+)
+def test_its_run_begins_elsewhere(daemon: Daemon, tmp_path: Path, more: str) -> None:
+    """The run goes on under its id with another process, executes once, succeeds, and its log says so."""
+    side = tmp_path / "side"
+    run, spare = begin_in_a_stopped_spare(daemon, side, more)
+    spare.kill()
+    ended = daemon.ended(run)
+    assert (ended["endReason"], ended["exitCode"], side.read_text()) == ("succeeded", 0, "once\n")
+    assert daemon.texts(run) == ["hello"]
+    said = f"process {spare.pid} was killed before it executed anything: starting another one"
+    assert daemon.texts(run, "system").count(said) == 1
+
+
+def test_what_was_to_stop_does_not_begin(daemon: Daemon, tmp_path: Path) -> None:
+    """A run that somebody stops before its spare has executed anything ends as stopped, and never executes."""
+    side = tmp_path / "side"
+    run, _spare = begin_in_a_stopped_spare(daemon, side)
+    assert daemon.request("POST", f"/api/runs/{run}/stop").status < 300
+    assert daemon.ended(run)["endReason"] == "stopped"
+    assert not side.exists()

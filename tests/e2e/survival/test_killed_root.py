@@ -1,0 +1,272 @@
+"""The supervisor is killed, and the next one goes on with what runs, out of the service manager's descriptor store."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
+from tests.e2e.upgrade.test_upgrade import HALVES, raw, said, shown, upgrade
+from tests.support.daemon import gone, program
+from tests.support.manager import Managed, Manager
+from tests.support.paths import PROGRAMS
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def manager() -> Iterator[Manager]:
+    one = Manager()
+    yield one
+    assert not one.problems
+    one.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, manager: Manager) -> Iterator[Managed]:
+    one = Managed(tmp_path, manager)
+    yield one
+    living = main_processes(one)
+    one.clean()
+    for pid in living.values():
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(pid).kill()
+
+
+def main_processes(daemon: Managed) -> dict[str, int]:
+    """Main processes of the daemon's runs that live, by run."""
+    identity = (daemon.data / "id").read_text().strip() if (daemon.data / "id").exists() else ""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            environment = process.environ()
+            if environment.get("RINGWARD_DAEMON") == identity and os.getsid(process.pid) == process.pid:
+                found[environment["RINGWARD_RUN_ID"]] = process.pid
+    return found
+
+
+def stored(manager: Manager, *runs: str) -> None:
+    until(lambda: all(manager.of(run) for run in runs), "the descriptors to be stored")
+
+
+def test_what_runs_goes_on(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+    """No process is restarted, every line that is printed in peace is there once, and each end is what it was.
+
+    That of a run which ends while no supervisor lives, too. In the end nothing is left in the store.
+    """
+    go = tmp_path / "go"
+    parts = partial(program, "in_parts", go, r"one\ntwo\n", r"three\n")
+    daemon.write(
+        f"[tasks.zero]\nrun = {parts(0)}\n[tasks.seven]\nrun = {parts(7)}\n"
+        f"[tasks.killed]\nrun = {parts(0)}\n[tasks.alone]\nrun = {parts(9)}\n"
+        f'[tasks.merged]\nrun = {parts(0)}\nstderr = "merge"\n'
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in ("zero", "seven", "killed", "alone", "merged")}
+    service = daemon.runs("s")[0]["id"]
+    for run in runs.values():
+        until(partial(lambda run: len(daemon.lines(run)) == 2, run), "their first lines")
+    until(lambda: daemon.task("s")["instances"][0]["state"] == "running", "the service")
+    stored(manager, service, *runs.values())
+    before = main_processes(daemon)
+    daemon.kill()
+    os.kill(before[runs["alone"]], signal.SIGTERM)
+    until(lambda: runs["alone"] not in main_processes(daemon), "one to end")
+    daemon.start()
+    expected = {run: pid for run, pid in before.items() if run != runs["alone"]}
+    assert main_processes(daemon) == expected
+    assert [run["id"] for run in daemon.runs("s")] == [service]
+    alone = daemon.ended(runs["alone"])
+    assert (alone["endReason"], alone["exitCode"]) == ("failed", 128 + signal.SIGTERM)
+    os.kill(before[runs["killed"]], signal.SIGKILL)
+    assert daemon.ended(runs["killed"])["exitCode"] == 128 + signal.SIGKILL
+    go.touch()
+    for name, code, reason in (("zero", 0, "succeeded"), ("seven", 7, "failed"), ("merged", 0, "succeeded")):
+        found = daemon.ended(runs[name])
+        assert (found["exitCode"], found["endReason"]) == (code, reason)
+        assert daemon.texts(runs[name]) == ["one", "two", "three"]
+        assert [line["n"] for line in daemon.lines(runs[name])] == list(range(4))
+    for run in runs.values():
+        until(partial(lambda run: not manager.of(run), run), "the descriptors to be removed")
+        assert f"ringward-{run}" in manager.removed
+    assert daemon.stop() == 0
+    until(lambda: not manager.stored, "the store to be empty")
+    assert daemon.stored_end(service)[0] == "daemon_stopped"
+
+
+@pytest.mark.parametrize("cgroups", ["auto", "off"])
+def test_ends_in_progress(daemon: Managed, manager: Manager, cgroups: str) -> None:
+    """A stop ladder takes its next step, a time-out strikes, and all processes of a run end, however spread."""
+    daemon.write(
+        f'[tasks.stopped]\nrun = {program("tells_signals", "SIGTERM")}\ngraceful_stop = "4s"\n'
+        f'[tasks.late]\nrun = {program("deaf_tree")}\ntimeout = "5s"\ngraceful_stop = "10ms"\n'
+        f"[tasks.left]\nrun = {program('leaves_deaf_child')}\n",
+        daemon=f'cgroups = "{cgroups}"',
+    )
+    daemon.start()
+    stopped, left = daemon.trigger("stopped"), daemon.trigger("left")
+    until(lambda: daemon.lines(stopped) and daemon.lines(left), "both to run")
+    stored(manager, stopped, left)
+
+    def grown() -> tuple[str, list[psutil.Process]] | None:  # within its time
+        run = daemon.trigger("late")
+        until(lambda: whole(run) or daemon.run(run)["status"] == "ended", "the tree")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return (run, [psutil.Process(int(text)) for text in daemon.texts(run)]) if whole(run) else None
+        return None
+
+    def whole(run: str) -> bool:
+        return len(daemon.texts(run)) == 9 and bool(manager.of(run))
+
+    late, tree = until(grown, "a whole tree")
+    daemon.request("POST", f"/api/runs/{stopped}/stop")
+    until(lambda: daemon.texts(stopped) == ["ready", "SIGTERM"], "the stop to begin")
+    daemon.kill()
+    daemon.start()
+    for run, reason in ((stopped, "stopped"), (late, "timeout")):
+        assert (daemon.ended(run)["endReason"], daemon.ended(run)["exitCode"]) == (reason, 128 + signal.SIGKILL)
+        assert daemon.texts(run, "system").count("did not end in time: sending SIGKILL") == 1
+    assert daemon.texts(stopped) == ["ready", "SIGTERM"]
+    assert all(map(gone, tree))
+    os.kill(main_processes(daemon)[left], signal.SIGTERM)
+    assert daemon.ended(left)["exitCode"] == 0
+    assert [text for text in daemon.texts(left, "system") if text.startswith("killed what outlived the main process")]
+    until(lambda: not manager.stored, "the store to be empty")
+
+
+def test_what_is_half_said(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+    """Half a line, a progress bar and half a secret become one with their other halves; readiness is heard."""
+    go = tmp_path / "go"
+    (daemon.directory / "secret").write_text("correct-horse-battery")
+    (daemon.directory / "secret").chmod(0o600)
+    halves = {name: half for name, half in HALVES.items() if name != "terminal"}
+    halves["twice"] = (
+        r"correct-horse-battery\ncorrect-",
+        r"horse-battery, correct-horse-battery\n",
+        ["***", "***, ***"],
+    )
+    text = f"[services.s]\nrun = {on_flag(go, SAY.format(b'READY=1'))}\nready = {{ notify = true }}\n"
+    for name, (first, second, _) in halves.items():
+        text += f"[tasks.{name}]\nrun = {program('in_parts', go, first, second, 3)}\n"
+        if name in ("secret", "twice"):
+            text += 'secrets = { PASSWORD = "${file:secret}" }\n'
+    daemon.write(text)
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in halves}
+    for name, run in runs.items():
+        until(
+            partial(shown, daemon, run) if name != "twice" else lambda: daemon.texts(runs["twice"]), f"half of {name}"
+        )
+    stored(manager, *runs.values())
+    until(lambda: daemon.runs("s")[0]["status"] == "running", "the service")
+    stored(manager, daemon.runs("s")[0]["id"])
+    daemon.kill()
+    daemon.start()
+    assert not is_ready(daemon)
+    go.touch()
+    until(lambda: is_ready(daemon), "the service to be ready")
+    for name, run in runs.items():
+        assert daemon.ended(run)["exitCode"] == 3
+        assert [re.sub("\x1b\\[[0-9;]*m", "", text) for text in daemon.texts(run)] == halves[name][2], name
+    assert "replaced by ***: 3 secrets" in daemon.texts(runs["twice"], "system")
+
+
+def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+    """Also while it takes over, and under full output: what is printed afterwards is there, in order, without a gap.
+
+    Lost is what was in the hands of the one that was killed, and no more.
+    """
+    go, side = tmp_path / "go", tmp_path / "flood"
+    # Its last line is in nobody's hands who is killed.
+    flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 200000 0 {side}; until test -e {go}; do sleep 0.05; done; "
+    flood += f"echo 200000 >>{side}; echo line 200000"
+    daemon.write(
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"
+        f"[tasks.flood]\nrun = {json.dumps(flood)}\n"
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    steady, flood = daemon.trigger("steady"), daemon.trigger("flood")
+    until(lambda: daemon.task("s")["instances"][0]["state"] == "running", "the service")
+    service = daemon.runs("s")[0]["id"]
+    until(lambda: raw(daemon, steady) and raw(daemon, flood), "their first lines")
+    stored(manager, steady, flood, service)
+    before = main_processes(daemon)
+    for stage in ("ringward scheduler", "ringward gunicorn", ""):
+        daemon.kill()
+        daemon.launch()
+        daemon.helper(stage or "ringward scheduler")
+    until(daemon.ready, "the daemon to be ready")
+    daemon.kill()
+    daemon.start()
+    assert upgrade(daemon)["state"] == "done"
+    go.touch()
+    assert daemon.ended(flood)["exitCode"] == 0
+    assert {run: pid for run, pid in before.items() if run != flood} == main_processes(daemon)
+    assert [run["id"] for run in daemon.runs("s")] == [service]
+    daemon.request("POST", f"/api/runs/{steady}/stop")
+    assert (daemon.ended(steady)["endReason"], daemon.ended(steady)["exitCode"]) == ("stopped", 128 + signal.SIGTERM)
+    for name, run in (("steady", steady), ("flood", flood)):
+        found, printed = raw(daemon, run), said(tmp_path / name)
+        numbers = [int(line.removeprefix("line ")) for line in found]
+        assert numbers == sorted(set(numbers))
+        assert set(found) <= set(printed)
+        lost = len(printed) - len(found)
+        assert lost * len("line 100000\n") <= 5 * (256 + 64) * 1024, lost
+    assert raw(daemon, flood)[-1] == "line 200000"
+    assert daemon.stop() == 0
+    until(lambda: not manager.stored, "the store to be empty")
+
+
+def test_an_end_that_is_not_stored(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+    """A run that ended while the scheduler was busy has its exact end and its whole log, though the supervisor died."""
+    go = tmp_path / "go"
+    daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'one', 'two', 7)}\n")
+    daemon.start()
+    run = daemon.trigger("t")
+    until(partial(shown, daemon, run), "its first half")
+    stored(manager, run)
+    process = psutil.Process(main_processes(daemon)[run])
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    go.touch()
+    until(lambda: not process.is_running(), "its end")
+    daemon.kill()
+    scheduler.kill()
+    assert manager.of(run)
+    daemon.start()
+    assert (daemon.ended(run)["exitCode"], daemon.ended(run)["endReason"]) == (7, "failed")
+    assert daemon.texts(run) == ["onetwo"]
+    until(lambda: not manager.stored, "the store to be empty")
+
+
+def test_a_run_that_nobody_knows(daemon: Managed, manager: Manager) -> None:
+    """A run that is not in the database is stopped, one of which a descriptor is missing ends as crashed."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\nmax_concurrent = 2\n")
+    daemon.start()
+    unknown, partly = daemon.trigger("t"), daemon.trigger("t")
+    until(lambda: daemon.lines(unknown) and daemon.lines(partly), "both to run")
+    stored(manager, unknown, partly)
+    processes = [psutil.Process(main_processes(daemon)[run]) for run in (unknown, partly)]
+    daemon.kill()
+    with manager.lock:
+        os.close(manager.stored[f"ringward-{partly}"].pop(1))  # its pidfd
+    with contextlib.closing(sqlite3.connect(daemon.data / "ringward.db")) as database:
+        database.execute("DELETE FROM runs WHERE id = ?", (unknown,))
+        database.commit()
+    daemon.start()
+    assert (daemon.run(partly)["endReason"], daemon.run(partly)["exitCode"]) == ("crashed", -2)
+    until(lambda: not manager.stored, "both to be removed from the store")
+    for one in processes:
+        until(partial(gone, one), "both to end")
+    for told in ("the database does not know it", "cannot be gone on with"):
+        until(lambda told=told: told in daemon.output.read_text(), "a word about it")  # type: ignore[misc]

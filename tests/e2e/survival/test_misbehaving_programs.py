@@ -1,0 +1,316 @@
+"""Programs that do not behave: whatever they do, nothing of theirs is left, with cgroups and without."""
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from supervisor.host.cgroups import Cgroups
+from tests.support.daemon import Daemon, program
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.lent
+
+SHORT_GRACE = 'graceful_stop = "200ms"'
+
+
+@pytest.fixture(scope="module", params=["auto", "off"])
+def cgroups(request: pytest.FixtureRequest) -> str:
+    """Both ways to know what belongs to a run."""
+    mode: str = request.param
+    if mode == "auto" and Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    return mode
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Iterator[Path]:
+    """A file for the pid of what gets away; that is killed after the test, should it live."""
+    path = tmp_path / "pid"
+    yield path
+    if path.exists() and alive(pid_in(path)):
+        os.kill(pid_in(path), signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, and no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def zombies(daemon: Daemon) -> list[int]:
+    """Children of the daemon that wait to be reaped."""
+    found = []
+    for child in psutil.Process(daemon.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # reaped since they were listed
+            if child.status() == psutil.STATUS_ZOMBIE:
+                found.append(child.pid)
+    return found
+
+
+def pid_in(path: Path) -> int:
+    return int(path.read_text())
+
+
+def begin(daemon: Daemon, cgroups: str, text: str) -> str:
+    """Start a daemon with the one task t, and trigger that; returns the run's id."""
+    daemon.write(f"[tasks.t]\n{text}\n", daemon=f'cgroups = "{cgroups}"')
+    daemon.start()
+    return daemon.trigger("t")
+
+
+def stop(daemon: Daemon, run_id: str, query: str = "") -> None:
+    assert daemon.request("POST", f"/api/runs/{run_id}/stop{query}").status == 204
+
+
+def words(pids: Path) -> str:
+    """How a shell starts what gets away."""
+    return " ".join(f"'{word}'" for word in json.loads(program("daemonises", pids)))
+
+
+def system_lines(daemon: Daemon, run_id: str) -> str:
+    return "\n".join(daemon.texts(run_id, "system"))
+
+
+def test_a_daemon_of_its_own_is_killed_and_named(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """What left session, group, parent and pipes behind it ends with its run, and the log says so."""
+    run_id = begin(daemon, cgroups, f"run = {program('daemonises', pids)}")
+    assert daemon.ended(run_id)["endReason"] == "succeeded"
+    assert not alive(pid_in(pids))
+    assert f"killed what outlived the main process: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
+    assert daemon.get(f"/api/runs/{run_id}/ending").json()["killedLeftovers"] == [f"sleep ({pid_in(pids)})"]
+
+
+def test_what_was_used_is_known_in_the_end(daemon: Daemon, cgroups: str) -> None:
+    """Processor time, memory, and bytes that went to the disk."""
+    command = "for i in $(seq 200000); do :; done; dd if=/dev/zero of=block bs=1M count=2 conv=fsync 2>&1"
+    run_id = begin(daemon, cgroups, f"run = '{command}'\nworking_dir = '.'")
+    daemon.ended(run_id)
+    found = daemon.get(f"/api/runs/{run_id}/resources").json()
+    assert found["cpuUserMs"] > 0
+    assert found["maxRssBytes"] > 1 << 20
+    assert found["writeBytes"] >= 2 << 20
+    assert found["readBytes"] >= 0
+
+
+@pytest.mark.own
+def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> None:
+    """In a cgroup even that is found which gave up everything by which it could be told."""
+    if Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    run_id = begin(daemon, "auto", f"run = {program('daemonises', pids, 'bare')}")
+    daemon.ended(run_id)
+    assert not alive(pid_in(pids))
+    assert f"sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
+
+
+@pytest.mark.own
+def test_what_is_to_be_left_is_left(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """With leftovers = "leave" it outlives its run and the daemon, and the log names it."""
+    run_id = begin(daemon, cgroups, f'leftovers = "leave"\nrun = {program("daemonises", pids)}')
+    assert daemon.ended(run_id)["endReason"] == "succeeded"
+    assert f"left running: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
+    assert daemon.stop() == 0
+    assert alive(pid_in(pids))
+
+
+def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
+    """What the daemon's own log says of a run that has ended."""
+    return [line.split(f"{run_id}: ", 1)[1] for line in daemon.said().splitlines() if f" t {run_id}: " in line]
+
+
+@pytest.mark.own
+@pytest.mark.parametrize("tty", ["", "tty = true\n"])
+def test_what_is_left_writes_on(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
+    """It goes on over the end of its run and an upgrade, into the daemon's log; it is listed as long as it lives."""
+    words = tmp_path / "words"
+    os.mkfifo(words)
+    with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
+        text = f"(trap '' HUP; echo before; while read line; do echo $line secret-value; done <{words}) & sleep 0.1"
+        settings = f'leftovers = "leave"\n{tty}secrets = {{ S = "secret-value" }}'
+        run_id = begin(daemon, cgroups, f'{settings}\nrun = "{text}"')
+        assert daemon.ended(run_id)["endReason"] == "succeeded"
+        assert daemon.texts(run_id) == ["before"]
+        total = daemon.get(f"/api/runs/{run_id}/log").json()["totalLines"]
+        (left,) = until(lambda: daemon.get("/api/daemon").json()["leftRunning"], "the list")
+        assert (left["runId"], left["taskName"], len(left["processes"])) == (run_id, "t", 1)
+        speaker.write("one\n")
+        until(lambda: "one ***" in daemon_lines(daemon, run_id), "the first line")
+        assert daemon.cli("upgrade").returncode == 0
+        until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [left], "the same list")
+        assert left["processes"][0] in daemon.cli("status").stdout
+        speaker.write("two\n")
+        until(lambda: "two ***" in daemon_lines(daemon, run_id), "another line")
+    until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [], "the end of the list")
+    assert daemon.get(f"/api/runs/{run_id}/log").json()["totalLines"] == total
+
+
+@pytest.mark.own
+@pytest.mark.parametrize("configured", [True, False])
+def test_what_is_to_be_left_survives_a_killed_supervisor(
+    daemon: Daemon, cgroups: str, pids: Path, configured: bool
+) -> None:
+    """The next start does not take it for a leftover either, though its run was not over, and its task may be gone."""
+    main = pids.with_name("main")
+    begin(daemon, cgroups, f'leftovers = "leave"\nrun = "echo $$ >\'{main}\'; {words(pids)}; exec sleep 1000"')
+    until(pids.exists, "the daemon of its own")
+    daemon.stop(signal.SIGKILL)
+    if not configured:
+        daemon.write("")
+    daemon.start()
+    assert alive(pid_in(pids))
+    os.kill(pid_in(main), signal.SIGKILL)
+
+
+def test_a_deaf_tree(daemon: Daemon, cgroups: str) -> None:
+    """Children and grandchildren that ignore SIGTERM, in several sessions, all end with a stop."""
+    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('deaf_tree')}")
+    until(lambda: len(daemon.texts(run_id)) == 9, "all of them")
+    tree = [int(text) for text in daemon.texts(run_id)]
+    stop(daemon, run_id)
+    assert daemon.ended(run_id)["endReason"] == "stopped"
+    assert not [pid for pid in tree if alive(pid)]
+
+
+def test_what_forks_on(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """A process that is another one all the time does not get away from a stop."""
+    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('forks_on', pids, 20_000)}")
+    until(pids.exists, "the first generation")
+    until(lambda: daemon.texts(run_id), "the main process")
+    stop(daemon, run_id)
+    assert daemon.ended(run_id)["endReason"] == "stopped"
+    assert not alive(pid_in(pids))
+
+
+def test_closed_output_is_no_end(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """A run whose output is closed goes on until its main process ends."""
+    run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("closes_output", pids)}')
+    until(pids.exists, "its output to be closed")
+    until(lambda: daemon.run(run_id)["status"] == "running", "it to be known that it runs")
+    stop(daemon, run_id)
+    run = daemon.ended(run_id)
+    assert (run["endReason"], run["exitCode"]) == ("stopped", 7)
+
+
+def test_one_that_stopped_itself(daemon: Daemon, cgroups: str) -> None:
+    """It is continued, so that it can obey."""
+    run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("stops_itself")}')
+    (process,) = until(lambda: daemon.children("stops_itself"), "its process")
+    until(lambda: process.status() == psutil.STATUS_STOPPED, "it to stop itself")
+    stop(daemon, run_id)
+    assert daemon.ended(run_id)["exitCode"] == 5
+
+
+def test_a_traced_child(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """What a tracer holds and leaves behind is killed."""
+    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('traced', pids)}")
+    until(lambda: daemon.texts(run_id), "the child")
+    stop(daemon, run_id)
+    assert daemon.ended(run_id)["endReason"] == "stopped"
+    assert not alive(pid_in(pids))
+
+
+def test_a_process_without_its_first_thread(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """It looks like a zombie, but lives, and is killed."""
+    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('loses_its_leader', pids)}")
+    until(lambda: daemon.texts(run_id), "its first thread to end")
+    pid = pid_in(pids)
+    stop(daemon, run_id)
+    assert daemon.ended(run_id)["endReason"] == "stopped"
+    until(lambda: not Path(f"/proc/{pid}").exists(), "it to be reaped")
+
+
+def test_zombies_of_a_run_are_nobodys_leftovers(daemon: Daemon, cgroups: str) -> None:
+    """Children for which nobody waited are reaped, and not called leftovers."""
+    run_id = begin(daemon, cgroups, f"run = {program('makes_zombies')}")
+    until(lambda: daemon.texts(run_id), "the zombies")
+    stop(daemon, run_id)
+    daemon.ended(run_id)
+    until(lambda: not zombies(daemon), "the zombies to be reaped")
+    assert "outlived" not in system_lines(daemon, run_id)
+
+
+def test_a_lost_directory(daemon: Daemon, cgroups: str) -> None:
+    """To stand in a directory that is gone prevents nothing."""
+    run_id = begin(daemon, cgroups, f"run = {program('loses_directory')}")
+    assert daemon.ended(run_id)["exitCode"] == 3
+    assert daemon.texts(run_id) == ["still here"]
+
+
+def test_a_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
+    """A script whose interpreter does not exist was never started, and its log says why."""
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o700)
+    run = daemon.ended(begin(daemon, cgroups, f'run = ["{script}"]'))
+    assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
+    assert "the interpreter named in its first line" in system_lines(daemon, run["id"])
+
+
+def test_an_environment_that_is_too_large(daemon: Daemon, cgroups: str) -> None:
+    """Neither is a run that the kernel refuses to start."""
+    variables = "\n".join(f'V{number} = "{"x" * 100_000}"' for number in range(30))
+    run = daemon.ended(begin(daemon, cgroups, f'run = "true"\n[tasks.t.env]\n{variables}'))
+    assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
+    assert "cannot be started: Argument list too long" in system_lines(daemon, run["id"])
+
+
+def test_a_ladder_of_signals(daemon: Daemon, cgroups: str) -> None:
+    """Each signal of the list has its time, then comes SIGKILL."""
+    steps = '[["SIGINT", "50ms"], ["HUP", "50ms"], ["SIGTERM", "50ms"]]'
+    run = program("tells_signals", "SIGINT", "SIGHUP", "SIGTERM")
+    daemon.write(f"[tasks.t]\nstop_signal = {steps}\nrun = {run}\n", daemon=f'cgroups = "{cgroups}"')
+    daemon.start()
+
+    def told_all() -> bool:  # unless it was given no time on the processor between two of them
+        run_id = daemon.trigger("t")
+        until(lambda: daemon.texts(run_id), "its line")
+        stop(daemon, run_id)
+        run_ended = daemon.ended(run_id)
+        assert (run_ended["endReason"], run_ended["exitCode"]) == ("stopped", 128 + signal.SIGKILL)
+        return daemon.texts(run_id) == ["ready", "SIGINT", "SIGHUP", "SIGTERM"]
+
+    until(told_all, "a run that tells of each signal")
+
+
+def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
+    """A stop that is repeated sends nothing again; a forced one kills at once."""
+    run = program("tells_signals", "SIGTERM")
+    run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {run}')
+    until(lambda: daemon.texts(run_id), "its line")
+    stop(daemon, run_id)
+    until(lambda: len(daemon.texts(run_id)) == 2, "the signal")
+    stop(daemon, run_id)
+    stop(daemon, run_id, "?force=true")
+    assert daemon.ended(run_id)["exitCode"] == 128 + signal.SIGKILL
+    assert daemon.texts(run_id) == ["ready", "SIGTERM"]
+
+
+@pytest.mark.own
+def test_a_shutdown_takes_along_what_got_away(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """Nothing that a run started outlives the daemon."""
+    begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
+    until(pids.exists, "what gets away")
+    assert daemon.stop() == 0
+    assert not alive(pid_in(pids))
+
+
+@pytest.mark.own
+def test_leftovers_of_a_killed_supervisor(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """What got away from its run, too, is ended before anything new starts, and its cgroup is gone."""
+    run_id = begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
+    until(pids.exists, "what gets away")
+    daemon.stop(signal.SIGKILL)
+    assert alive(pid_in(pids))
+    daemon.start()
+    assert not alive(pid_in(pids))
+    assert daemon.run(run_id)["endReason"] == "crashed"
+    place = Cgroups.find()
+    assert place is None or not os.path.exists(f"{place.directory}/{run_id}")

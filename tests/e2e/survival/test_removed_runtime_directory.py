@@ -1,0 +1,208 @@
+"""Somebody removes the runtime directory, or something in it, under a daemon that works."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.own
+
+SESSION = "/run/session"
+COUNTS = """\
+[tasks.counts]
+run = "echo first; while read line; do echo $line; done <{words}"
+[tasks.short]
+run = "echo short"
+"""
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    path = tmp_path / "words"
+    os.mkfifo(path)
+    return path
+
+
+def place_of(daemon: Daemon) -> Path:
+    """Its runtime directory."""
+    (place,) = (path for path in daemon.runtime_dirs() if path.is_dir())
+    return place
+
+
+def well(daemon: Daemon) -> bool:
+    """The daemon is ready for commands."""
+    try:
+        return daemon.get("/readyz").status == 200
+    except OSError:  # the API server begins anew
+        return False
+
+
+def begun_again(daemon: Daemon, count: int) -> bool:
+    """The scheduler has become ready so many times."""
+    return daemon.said().count("INFO scheduler: ready: ") == count
+
+
+@pytest.mark.parametrize("what", ["the directory", "all in it"])
+def test_the_directory(daemon: Daemon, words: Path, what: str) -> None:
+    """Directory, sockets and rings are made again; a run goes on without the loss of a line, also over an upgrade."""
+    daemon.write(COUNTS.format(words=words))
+    daemon.start()
+    place = place_of(daemon)
+    with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
+        run = daemon.trigger("counts")
+        speaker.write("second\n")
+        until(lambda: daemon.texts(run) == ["first", "second"], "the lines")
+        if what == "the directory":
+            shutil.rmtree(place)
+        else:
+            for path in place.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        speaker.write("third\n")
+        until(lambda: begun_again(daemon, 2) and well(daemon), "the directory")
+        assert f"{place}/{run}.ring" in map(str, place.iterdir())
+        until(lambda: daemon.texts(run) == ["first", "second", "third"], "the line that came meanwhile")
+        daemon.kill_helper("ringward scheduler")
+        until(lambda: begun_again(daemon, 3) and well(daemon), "another scheduler")
+        assert daemon.texts(daemon.ended(daemon.trigger("short"))["id"]) == ["short"]
+        assert daemon.get("/metrics").status in (200, 401)
+        assert daemon.cli("upgrade").returncode == 0
+        speaker.write("fourth\n")
+        until(lambda: "fourth" in daemon.texts(run), "a line after an upgrade")
+    ended = daemon.ended(run)
+    assert ended["endReason"] == "succeeded"
+    assert daemon.texts(run) == ["first", "second", "third", "fourth"]
+    assert "no line was lost" in " ".join(daemon.texts(run, "system"))
+    assert daemon.stop() == 0
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("name", ["ring", "root.bell", "control.sock", "lock", "begun", "audit"])
+def test_one_of_its_files(daemon: Daemon, words: Path, name: str) -> None:
+    """Each file is made again; what runs goes on."""
+    daemon.write(COUNTS.format(words=words))
+    daemon.start()
+    place = place_of(daemon)
+    with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
+        run = daemon.trigger("counts")
+        until(lambda: daemon.texts(run) == ["first"], "the first line")
+        path = place / (f"{run}.ring" if name == "ring" else name)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        until(lambda: begun_again(daemon, 2) and well(daemon) and path.exists(), "the file")
+        speaker.write("second\n")
+        until(lambda: daemon.texts(run) == ["first", "second"], "the next line")
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    assert daemon.stop() == 0
+
+
+def test_the_socket_of_the_api(daemon: Daemon) -> None:
+    """It is made again, and the command line finds the daemon there."""
+    daemon.write("")
+    daemon.start()
+    found: dict[str, Any] = daemon.get("/api/daemon").json()
+    assert found["schedulerActive"]
+    socket = Path(daemon.socket)
+    socket.unlink()
+    until(socket.is_socket, "the socket")
+    until(lambda: daemon.cli("health").returncode == 0, "the answer")
+
+
+def test_it_cannot_be_made_again(daemon: Daemon, words: Path) -> None:
+    """Until then readyz answers 503; afterwards a log says what it lost, and a killed scheduler is back."""
+    daemon.write(f'[tasks.late]\nrun = "while read line; do echo $line; done <{words}"\n')
+    daemon.start()
+    place = place_of(daemon)
+    with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
+        run = daemon.trigger("late")
+        until(lambda: daemon.run(run)["status"] == "running", "the start")
+        shutil.rmtree(place)
+        others = [path for path in daemon.runtime_dirs() if os.access(path.parent.parent, os.W_OK) and path != place]
+        for path in (*others, place):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.touch()
+        until(lambda: "cannot be made again" in daemon.said(), "the message")
+        assert daemon.get("/readyz").status == 503
+        assert daemon.get("/metrics").status == 200
+        speaker.write("lost\n")
+        daemon.helper("ringward scheduler").kill()
+        place.unlink()
+        until(lambda: daemon.said().count("INFO scheduler: ready: ") >= 2 and well(daemon), "the directory")
+        for path in others:
+            path.unlink()
+        speaker.write("kept\n")
+        until(lambda: "kept" in daemon.texts(run), "a line")
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    assert daemon.texts(run, "system")[0].startswith("1 line (5 bytes) dropped: there is no place for the log: ")
+
+
+class InSession(Daemon):
+    """One whose runtime directory is on a tmpfs of its own, as logind mounts it for a session."""
+
+    apart = True
+    """Commands get a table of mounts of their own, in which nothing else below /run is tmpfs."""
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "XDG_RUNTIME_DIR": SESSION}
+
+    def command(self) -> list[str]:
+        script = f"mount -t ramfs none /run && mkdir {SESSION} && mount -t tmpfs -o mode=700 none {SESSION}"
+        unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{script} && exec "$@"', "sh"]
+        return [*(unshare if self.apart else []), *super().command()]
+
+
+@pytest.fixture
+def in_session(tmp_path: Path) -> Iterator[InSession]:
+    daemon = InSession(tmp_path)
+    yield daemon
+    daemon.clean()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+def test_the_shared_memory_is_gone(in_session: InSession, words: Path) -> None:
+    """The directory moves to the next fit place, with all rings; clients, an upgrade and the end find it there."""
+    daemon = in_session
+    daemon.write(COUNTS.format(words=words))
+    daemon.start()
+    daemon.apart = False
+    assert not [path for path in daemon.runtime_dirs() if path.exists()]
+    with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
+        run = daemon.trigger("counts")
+        speaker.write("1\n")
+        until(lambda: daemon.texts(run) == ["first", "1"], "the lines")
+        next_place = daemon.runtime_dirs()[1]
+        next_place.mkdir(parents=True, mode=0o700)
+        (next_place / "lock").touch()  # nobody holds it
+        os.kill(daemon.pid, signal.SIGSTOP)  # so that the time until the move can be looked at
+        try:
+            subprocess.run(["nsenter", "--mount", "-t", str(daemon.pid), "umount", "-l", SESSION], check=True)
+            assert daemon.get("/readyz").status == 503
+            speaker.write("2\n")
+        finally:
+            os.kill(daemon.pid, signal.SIGCONT)
+        until(lambda: begun_again(daemon, 2) and well(daemon), "the move")
+        place = place_of(daemon)
+        assert f"it is in {place} now" in daemon.said()
+        assert (place / f"{run}.ring").exists()
+        with (place / "lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        speaker.write("3\n")
+        until(lambda: daemon.texts(run) == ["first", "1", "2", "3"], "the lines of before and after")
+        daemon.kill_helper("ringward scheduler")
+        until(lambda: begun_again(daemon, 3) and well(daemon), "another scheduler")
+        assert daemon.texts(daemon.ended(daemon.trigger("short"))["id"]) == ["short"]
+        upgraded = daemon.ringward("upgrade")
+        assert upgraded.returncode == 0, upgraded.stderr
+        speaker.write("4\n")
+        until(lambda: "4" in daemon.texts(run), "a line after an upgrade")
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    assert daemon.texts(run) == ["first", "1", "2", "3", "4"]
+    assert daemon.stop() == 0
+    assert not [path for path in daemon.runtime_dirs() if path.exists()]

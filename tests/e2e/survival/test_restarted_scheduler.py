@@ -1,0 +1,199 @@
+"""What a scheduler makes of what it finds: a predecessor that hardly began, a changed file, damage, odd times."""
+
+import fcntl
+import os
+import signal
+import sqlite3
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.upgrade.test_reload import reload
+from tests.support.daemon import Daemon, command_lines, gone, program
+from tests.support.waiting import until
+
+
+def test_a_first_scheduler_that_dies_at_once(daemon: Daemon, tmp_path: Path) -> None:
+    """What belongs to a start is done by the scheduler that gets that far, once, be it the first or not."""
+    pids = tmp_path / "pids"
+    daemon.write(
+        f'[services.s]\nrun = "echo $$ >> \'{pids}\'; exec sleep 1000"\n[tasks.t]\nrun = "true"\nrun_on_start = true\n'
+    )
+    daemon.start()
+    until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the service")
+    until(lambda: len(daemon.runs("t")) == 1, "the task")
+    daemon.stop(signal.SIGKILL)
+    left = psutil.Process(int(pids.read_text()))
+    with (daemon.data / "scheduler.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate()
+        daemon.launch()
+        until(lambda: daemon.process and psutil.Process(daemon.pid).cmdline() == ["ringward", "supervisor"], "the root")
+        first = daemon.helper("ringward scheduler")
+        first.kill()
+        until(lambda: daemon.helper("ringward scheduler").pid != first.pid, "the second scheduler")
+    until(daemon.ready, "the daemon")
+    until(lambda: len(pids.read_text().split()) == 2, "the next service")
+    assert gone(left)
+    until(lambda: len(daemon.runs("t")) == 2, "the task to run again")
+    assert [run["triggeredBy"] for run in daemon.runs("t")] == ["startup"] * 2
+    daemon.kill_helper("ringward scheduler")
+    assert len(daemon.runs("t")) == 2
+    assert len(pids.read_text().split()) == 2
+
+
+@pytest.mark.lent
+def test_a_damaged_ring(daemon: Daemon) -> None:
+    """A ring that cannot be read is reported, and the daemon starts."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its first line")
+    helpers = [one for one, line in command_lines(daemon.family()).items() if line.startswith("ringward")]
+    daemon.stop(signal.SIGKILL)
+    until(lambda: all(map(gone, helpers)), "its helpers to end")
+    identity = (daemon.data / "id").read_text().strip()
+    bases = [Path("/run/ringward"), Path(f"/dev/shm/ringward-{os.getuid()}")]
+    (ring,) = [path for base in bases for path in base.glob(f"{identity}/{run_id}.ring")]
+    ring.write_bytes(b"this is no ring" * 1000)
+    daemon.start()
+    assert daemon.run(run_id)["endReason"] == "crashed"
+    until(lambda: "cannot be saved" in daemon.said(), "a word about it")
+    assert "Traceback" not in daemon.said()
+
+
+def test_services_that_left_the_file(daemon: Daemon) -> None:
+    """A scheduler without a copy of what is in force reads the file: services that left it stop, tasks run on."""
+    text = f'run = {program("obeys_term")}\ngraceful_stop = "1h"\n'
+    daemon.write(f"[services.gone]\n{text}[services.fewer]\n{text}instances = 3\n[tasks.t]\n{text}")
+    daemon.start()
+    until(lambda: all(daemon.task(name)["state"] == "running" for name in ("gone", "fewer")), "the services")
+    task = daemon.trigger("t")
+    until(lambda: daemon.texts(task), "the task")
+    gone = daemon.runs("gone")[0]["id"]
+    fewer = {run["instanceIndex"]: run["id"] for run in daemon.runs("fewer")}
+    daemon.write(f"[services.fewer]\n{text}")
+    (daemon.data / "config.last").unlink()
+    daemon.kill_helper("ringward scheduler")
+    assert daemon.ended(gone)["endReason"] == "stopped"
+    assert [daemon.ended(fewer[index])["endReason"] for index in (1, 2)] == ["stopped", "stopped"]
+    assert daemon.run(fewer[0])["status"] == daemon.run(task)["status"] == "running"
+    assert daemon.request("POST", f"/api/runs/{task}/stop").status == 204
+    assert daemon.ended(task)["exitCode"] == 5
+
+
+def test_runs_end_as_they_began(daemon: Daemon) -> None:
+    """They are judged, and tried again, as their tasks said when they were started, whatever the file says since."""
+    gate, early = daemon.directory / "gate", daemon.directory / "early"
+    waits, waits_less = (f"until [ -e '{path}' ]; do sleep 0.01; done" for path in (gate, early))
+    daemon.write(
+        f'[tasks.codes]\nrun = "{waits}; exit 7"\nexit_codes = [7]\n'
+        f'[tasks.gone]\nrun = "{waits}; exit 7"\nexit_codes = [7]\n'
+        f'[tasks.ends]\nrun = "{waits_less}; exit 7"\nexit_codes = [7]\n'
+        f'[tasks.tried]\nrun = "{waits}; exit 1"\nretry_attempts = 1\nretry_delay = "0s"\n'
+        f"[tasks.says]\nrun = \"{waits}; echo it is broken\"\nfailure_output = 'broken'\n"
+    )
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in ("codes", "gone", "ends", "tried", "says")}
+    until(lambda: all(daemon.run(run)["status"] == "running" for run in runs.values()), "all to run")
+    (ending,) = daemon.children(waits_less)
+    daemon.write("".join(f'[tasks.{name}]\nrun = "true"\n' for name in ("codes", "ends", "tried", "says")))
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    early.touch()
+    until(lambda: not ending.is_running(), "one to end unseen")
+    (daemon.data / "config.last").unlink()
+    scheduler.kill()
+    daemon.replaced("ringward scheduler", scheduler.pid)
+    gate.touch()
+    reasons = {name: daemon.ended(run)["endReason"] for name, run in runs.items()}
+    assert reasons == {**dict.fromkeys(("codes", "gone", "ends"), "succeeded"), "tried": "failed", "says": "failed"}
+    again = until(lambda: daemon.runs("tried")[1:], "the second attempt")[0]
+    assert (daemon.ended(again["id"])["endReason"], again["retryAttempt"]) == ("succeeded", 1)
+
+
+def test_services_that_left_and_come_back(daemon: Daemon) -> None:
+    """While their processes still end, before or after another scheduler began: they never run twice, and come up."""
+    text = "[services.{}]\nrun = " + program("ignores_term") + '\ngraceful_stop = "1h"\nrestart_delay = "1h"\n'
+    names = ("before", "after")
+    both = "".join(map(text.format, names))
+    daemon.write(both)
+    daemon.start()
+
+    def living() -> dict[str, int]:
+        children = (one for one in daemon.children("ignores_term") if not gone(one))
+        found = [(one.environ().get("RINGWARD_TASK"), one.pid) for one in children]
+        assert len(dict(found)) == len(found)
+        return {name: pid for name, pid in found if name is not None}
+
+    for name in names:
+        until(lambda name=name: [run for run in daemon.runs(name) if daemon.texts(run["id"])], f"{name} to run")  # type: ignore[misc]
+    first = living()
+    assert first.keys() == {*names}
+    reload(daemon, "")
+    reload(daemon, text.format("before"))
+    daemon.kill_helper("ringward scheduler")
+    reload(daemon, both)
+    assert living() == first
+    assert [daemon.task(name)["state"] for name in names] == ["stopping", "stopping"]
+    assert [len(daemon.runs(name)) for name in names] == [1, 1]
+    for pid in first.values():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: [daemon.task(name)["state"] for name in names] == ["running", "running"], "both to come up")
+    assert [[run.get("endReason") for run in daemon.runs(name)] for name in names] == [["stopped", None]] * 2
+    until(lambda: living().keys() == {*names}, "their processes")
+    assert not {*first.values()} & {*living().values()}
+
+
+def test_a_queued_run_whose_name_is_another_kind_now(daemon: Daemon) -> None:
+    """What waits for a task that is a service now cannot start, and says so instead of waiting for ever."""
+    daemon.write(f"[tasks.x]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    first, second = daemon.trigger("x"), daemon.trigger("x")
+    until(lambda: daemon.texts(first), "the first to run")
+    assert daemon.stop() == 0
+    daemon.write(f"[services.x]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run = daemon.ended(second)
+    assert (run["endReason"], run["exitCode"]) == ("stopped", -1)
+
+
+@pytest.mark.lent
+def test_a_service_that_dies_unseen(daemon: Daemon) -> None:
+    """A service that was healthy and dies while no scheduler is there starts again as if it had been seen."""
+    daemon.write(
+        '[services.s]\nrun = "echo $$; exec sleep 1000"\nrestart_attempts = 0\nrestart_delay = "0s"\n'
+        'healthy_after = "100ms"\n'
+    )
+    daemon.start()
+    first = until(lambda: [run for run in daemon.runs("s") if daemon.texts(run["id"])], "the service")[0]["id"]
+    scheduler = daemon.helper("ringward scheduler")
+    started = until(lambda: daemon.run(first).get("startedAt"), "its start")
+    until(lambda: time.time() > datetime.fromisoformat(started).timestamp() + 0.2, "its health")
+    scheduler.suspend()
+    os.kill(int(daemon.texts(first)[0]), signal.SIGKILL)
+    scheduler.kill()
+    until(lambda: len(daemon.runs("s")) == 2, "the next run")
+    until(lambda: daemon.task("s")["state"] == "running", "the service to run")
+    assert daemon.task("s")["instances"][0]["failures"] == 0
+
+
+@pytest.mark.lent
+def test_a_schedule_from_the_future(daemon: Daemon) -> None:
+    """A clock that was a year ahead once does not silence a schedule for a year."""
+    daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
+    daemon.start()
+    daemon.stop()
+    with sqlite3.connect(daemon.data / "ringward.db") as db:
+        db.execute("UPDATE tasks SET last_instant = last_instant + ?", [366 * 24 * 3600 * 1000])
+    db.close()
+    daemon.start()
+
+    def within_a_minute() -> bool:  # the next one, which may come while it is asked for
+        following = datetime.fromisoformat(daemon.task("t")["nextRunAt"])
+        return 0 < (following - datetime.now(UTC)).total_seconds() <= 60
+
+    until(within_a_minute, "the next instant")

@@ -1,0 +1,84 @@
+"""A wall clock that is set by days or hours: what is kept, and what people hear."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash import hands
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NOON_MS = 1_800_014_400_000
+"""12:00 UTC."""
+
+
+class Clockwork(Daemon):
+    """A daemon whose scheduler goes by a clock that the test moves."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        clock = str(directory / "clock")
+        self.hands = hands.make(clock, NOON_MS)
+        self._python = directory / "python"
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{hands.__file__}" "{clock}" "$@"\n')
+        self._python.chmod(0o700)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "HANDS_PYTHON": str(self._python)}
+
+    def command(self) -> list[str]:
+        main = f"import sys; from supervisor.cli.entry import main; sys.executable = {str(self._python)!r}; main()"
+        return [sys.executable, "-I", "-c", main]
+
+    def kinds(self) -> list[str]:
+        """Of the notifications there are."""
+        return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Clockwork]:
+    one = Clockwork(tmp_path)
+    yield one
+    one.clean()
+
+
+def test_a_jump_by_days_removes_nothing(daemon: Clockwork) -> None:
+    """Runs stay while the clock is doubted, over another scheduler, too, until a person trusts the clock."""
+    daemon.write('[tasks.t]\nrun = "true"\nkeep_for = "30d"\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))["id"]
+    daemon.hands.set_to(NOON_MS + 400 * DAY_MS)
+    until(lambda: "clock.doubted" in daemon.kinds(), "the notification")
+    later = daemon.ended(daemon.trigger("t"))["id"]  # whose end has old runs looked for
+    daemon.kill_helper("ringward scheduler")
+    until(lambda: daemon.get("/api/daemon").json().get("removalsHeldUntil"), "the next scheduler to doubt it, too")
+    assert {one["id"] for one in daemon.runs("t")} == {run, later}
+    status = daemon.cli("status")
+    assert (status.returncode, "trust-clock" in status.stdout) == (1, True)
+    assert daemon.cli("trust-clock").returncode == 0
+    assert "removalsHeldUntil" not in daemon.get("/api/daemon").json()
+    daemon.ended(daemon.trigger("t"))
+    until(lambda: run not in [one["id"] for one in daemon.runs("t")], "the old run to be removed")
+
+
+def test_a_clock_that_is_set_back_by_hours(daemon: Clockwork) -> None:
+    """The status and a notification name the tasks that are silent, and say from when they run again."""
+    daemon.write('[tasks.t]\nrun = "true"\ncron = "0 * * * *"\n', daemon='timezone = "UTC"')
+    daemon.start()
+    daemon.hands.pass_to(NOON_MS + HOUR_MS)
+    until(lambda: daemon.runs("t"), "a run of the schedule")
+    daemon.hands.set_to(NOON_MS - 5 * HOUR_MS)
+    until(lambda: "clock.set_back" in daemon.kinds(), "the notification")
+    (told,) = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "clock.set_back"]
+    assert "t runs again at 2027-01-15T14:00:00" in told["body"]
+    until(lambda: daemon.get("/api/daemon").json()["silentTaskCount"] == 1, "the API to tell")
+    status = daemon.cli("status")
+    assert status.returncode == 1
+    assert "is silent, for the clock was set back; runs again at 2027-01-15T14:00:00" in status.stdout
+    daemon.hands.set_to(NOON_MS + 2 * HOUR_MS)
+    until(lambda: len(daemon.runs("t")) == 2, "the next run")
+    until(lambda: daemon.get("/api/daemon").json()["silentTaskCount"] == 0, "the silence to be over")

@@ -1,0 +1,71 @@
+"""Two daemons that could be taken for each other."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.daemon import Daemon, gone
+from tests.support.waiting import until
+
+SLEEPS = '[tasks.t]\nrun = "exec sleep 1000"\n'
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Daemon]:
+    (tmp_path / "other").mkdir()
+    one = Daemon(tmp_path / "other")
+    yield one
+    one.clean()
+
+
+def started(daemon: Daemon) -> tuple[str, psutil.Process]:
+    """A run that goes on, and its process."""
+    run = daemon.trigger("t")
+    until(lambda: daemon.run(run)["status"] == "running", "the run")
+
+    def sleeping() -> list[psutil.Process]:
+        return daemon.children("sleep 1000")
+
+    return run, until(sleeping, "its process")[0]
+
+
+@pytest.mark.parametrize("cgroups", ["auto", "off"])
+def test_a_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: str) -> None:
+    """Its daemon leaves alone what runs of the original, whose run has crashed only in the copy."""
+    for one in (daemon, other):
+        one.write(SLEEPS, daemon=f'cgroups = "{cgroups}"')
+    daemon.start()
+    run, process = started(daemon)
+    shutil.copytree(daemon.data, other.data)
+    other.start()
+    assert other.run(run)["endReason"] == "crashed"
+    assert process.is_running()
+    assert daemon.run(run)["status"] == "running"
+    theirs, their_process = started(other)
+    assert other.stop() == 0
+    assert gone(their_process)
+    assert process.is_running()
+    other.start()
+    assert other.run(theirs)["endReason"] == "daemon_stopped"
+    assert process.is_running()
+    assert daemon.stop() == 0
+
+
+def test_a_directory_that_was_moved(daemon: Daemon, other: Daemon) -> None:
+    """It is the same: what a killed daemon left is ended, history and logs are there."""
+    daemon.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
+    other.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
+    daemon.start()
+    said = daemon.ended(daemon.trigger("says"))
+    until(lambda: list(daemon.data.rglob(f"{said['id']}.log")), "its log file")
+    run, process = started(daemon)
+    daemon.stop(signal.SIGKILL)
+    daemon.data.rename(other.data)
+    other.start()
+    assert other.texts(said["id"]) == ["hello"]
+    assert other.run(run)["endReason"] == "crashed"
+    assert gone(process)

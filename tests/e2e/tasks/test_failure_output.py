@@ -1,0 +1,91 @@
+"""Output that makes a run a failure."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.lent
+
+PATTERN = 'failure_output = "^(ERROR|fatal):"\n'
+
+
+def test_a_line_makes_it_a_failure(daemon: Daemon) -> None:
+    """Whatever its exit code; what does not match, is not its own output, or is not there, does no harm."""
+    daemon.write(
+        f'[tasks.bad]\nrun = "echo fine; echo fatal: no disk; echo more"\n{PATTERN}'
+        f'[tasks.late]\nrun = "seq 1 200000; printf ERROR:"\n{PATTERN}'
+        f'[tasks.good]\nrun = "echo no ERROR: here"\n{PATTERN}'
+        f'[tasks.silent]\nrun = "true"\n{PATTERN}'
+        f'[tasks.worse]\nrun = "echo ERROR: x; exit 3"\n{PATTERN}'
+        f'[tasks.again]\nrun = "echo ERROR: again >&2"\n{PATTERN}retry_attempts = 1\nretry_delay = "0s"\n'
+    )
+    daemon.start()
+    names = ("bad", "late", "good", "silent", "worse", "again")
+    ended = {name: daemon.ended(daemon.trigger(name)) for name in names}
+    assert {name: (run["endReason"], run["exitCode"]) for name, run in ended.items()} == {
+        "bad": ("failed", 0),
+        "late": ("failed", 0),
+        "good": ("succeeded", 0),
+        "silent": ("succeeded", 0),
+        "worse": ("failed", 3),
+        "again": ("failed", 0),
+    }
+    numbers = {
+        name: daemon.get(f"/api/runs/{run['id']}/ending").json().get("failureLine") for name, run in ended.items()
+    }
+    assert numbers == {"bad": 1, "late": 200_000, "good": None, "silent": None, "worse": None, "again": 0}
+    until(lambda: "failed by its output: fatal: no disk" in daemon.said(), "a word about it")
+    until(lambda: [run.get("endReason") for run in daemon.runs("again")] == ["failed"] * 2, "its retry")
+
+
+def test_lines_that_end_in_crlf(daemon: Daemon) -> None:
+    """A pattern with $ matches lines that end in CRLF; their bytes stay in the log."""
+    daemon.write(
+        '[tasks.t]\nrun = "printf \'x\\\\r\\\\nERROR\\\\r\\\\n\'"\nfailure_output = "^ERROR$"\n'
+        '[services.s]\nrun = "printf \'4 connections\\\\r\\\\n\'; exec sleep 600"\nready = { log = "connections$" }\n'
+    )
+    daemon.start()
+    ended = daemon.ended(daemon.trigger("t"))
+    assert (ended["endReason"], ended["exitCode"]) == ("failed", 0)
+    assert daemon.get(f"/api/runs/{ended['id']}/log/raw").body == b"x\r\nERROR\r\n"
+    assert daemon.get("/api/tasks/t/log/search?q=x%24&regex=true").json()["items"][0]["text"] == "x\r"
+    until(lambda: daemon.task("s")["state"] == "running", "the service to be ready")
+
+
+@pytest.mark.own
+def test_over_deaths(daemon: Daemon, tmp_path: Path) -> None:
+    """Neither a killed scheduler nor an end that no scheduler saw loses the line."""
+    flag = tmp_path / "flag"
+    wait = f"while ! test -e '{flag}'; do sleep 0.05; done"
+    daemon.write(
+        f'[tasks.t]\nrun = "echo ERROR: early; {wait}"\n{PATTERN}[tasks.u]\nrun = "{wait}; echo ERROR: late"\n{PATTERN}'
+    )
+    daemon.start()
+    first, second = daemon.trigger("t"), daemon.trigger("u")
+    until(lambda: daemon.texts(first), "its line")
+    until(lambda: daemon.run(second)["status"] == "running", "the other one")
+    daemon.kill_helper("ringward scheduler")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    flag.touch()
+    until(lambda: daemon.texts(second), "the other one's line")
+    scheduler.kill()
+    assert [daemon.ended(one)["endReason"] for one in (first, second)] == ["failed", "failed"]
+
+
+def test_secrets_are_not_searched(daemon: Daemon) -> None:
+    """What is hidden in the log cannot be found out by a pattern."""
+    daemon.write('[tasks.t]\nrun = "echo $TOKEN"\nsecrets = { TOKEN = "hunter2hunter2" }\nfailure_output = "hunter"\n')
+    daemon.start()
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+
+
+def test_a_service(daemon: Daemon) -> None:
+    """Its end is a failure, for its restart policy too."""
+    daemon.write(f'[services.s]\nrun = "echo ERROR: x"\nrestart = "on_failure"\nrestart_attempts = 0\n{PATTERN}')
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
+    assert [run["endReason"] for run in daemon.runs("s")] == ["failed"]

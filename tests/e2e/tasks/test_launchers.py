@@ -1,0 +1,154 @@
+"""Runs that real engines carry out: a Slurm cluster of one node, and an sshd."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.slurm import Slurm
+from tests.support.sshd import Sshd
+from tests.support.waiting import until
+
+NASTY = "a 'quote', a \"double\" one, $HOME, `id`, a \\ and\ttwo\nlines; {run_id}"
+SECRET = "correct'horse battery"
+# It tells when it begins and ends, obeys SIGTERM with a last word, and no supervisor finds it without the engine. What
+# the shell says of its killed child would be lost with the client, and the shell with it.
+STUBBORN = """
+unset RINGWARD_DAEMON
+exec sh -c 'exec 2>/dev/null; trap "echo end $RINGWARD_RUN_ID >>$SIDE; echo bye; exit 3" TERM
+echo begin $RINGWARD_RUN_ID >>$SIDE; echo here; while :; do sleep 0.05; done'
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    one = Slurm()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def sshd() -> Iterator[Sshd]:
+    one = Sshd()
+    yield one
+    one.close()
+
+
+class Engine:
+    """What a test needs to know of an engine."""
+
+    def __init__(self, table: str, env: dict[str, str]) -> None:
+        self.table = table
+        """``[launchers.l]``."""
+        self.env = env
+        """What its clients need."""
+
+    def defaults(self, **env: str) -> str:
+        table = ", ".join(f"{name} = {json.dumps(value)}" for name, value in {**self.env, **env}.items())
+        return f'{self.table}\n[defaults]\nlauncher = "l"\ngraceful_stop = "60s"\nenv = {{ {table} }}\n'
+
+
+@pytest.fixture(params=["slurm", "ssh"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if request.param == "slurm":
+        cluster: Slurm = request.getfixturevalue("slurm")
+        return Engine('[launchers.l]\npreset = "slurm"\n', cluster.environment)
+    server: Sshd = request.getfixturevalue("sshd")
+    client = json.dumps(server.client)
+    return Engine(f'[launchers.l]\npreset = "ssh"\nhost = "127.0.0.1"\nclient = {client}\n', {})
+
+
+def named(daemon: Daemon, run_id: str) -> str:
+    """What the engine calls the job of a run, as soon as that is known."""
+    found: str = until(lambda: daemon.run(run_id).get("executionId"), "the name of the job")
+    return found
+
+
+def stopped(daemon: Daemon, run_id: str) -> dict[str, Any]:
+    assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+    return daemon.ended(run_id)
+
+
+@pytest.mark.lent
+def test_a_job(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+    """Its output, exit code, directory, variables and parameters are those of a run here, and secrets are hidden.
+
+    One that is timed out before the engine knows of it is ended as soon as that does.
+    """
+    daemon.write(
+        f"""{engine.defaults(NASTY=NASTY)}
+[tasks.text]
+run = 'echo "$1|$2|$NASTY|$RINGWARD_TASK"; pwd; echo "$TOKEN" >&2; exit 7'
+working_dir = {json.dumps(str(tmp_path))}
+secrets = {{ TOKEN = {json.dumps(SECRET)} }}
+params = [{{ name = "one", kind = "arg" }}, {{ name = "two", kind = "option" }}]
+[tasks.broken]
+run = "exit 255"
+[tasks.slow]
+run = "sleep 1000"
+timeout = "100ms"
+[tasks.list]
+run = ["printf", "%s|", {json.dumps(NASTY)}, ""]
+params = [{{ name = "one", kind = "arg" }}]
+"""
+    )
+    daemon.start()
+    broken, slow = daemon.trigger("broken"), daemon.trigger("slow")
+    answer = daemon.request("POST", "/api/tasks/text/run", {"params": {"one": NASTY, "two": "x y"}})
+    assert answer.status == 201, answer.body
+    text, plain = answer.json()["id"], daemon.trigger("list")
+    assert (daemon.ended(text)["endReason"], daemon.ended(text)["exitCode"]) == ("failed", 7)
+    said = "\n".join(daemon.texts(text))
+    assert said == f"{NASTY}|--two=x y|{NASTY}|text\n{tmp_path}"
+    assert "***" in daemon.texts(text, "stderr")
+    assert daemon.ended(slow)["endReason"] == "timeout"
+    assert daemon.ended(broken)["exitCode"] == 255
+    assert any("ssh itself" in one for one in daemon.texts(broken, "system")) == ("ssh" in engine.table)
+    assert daemon.ended(plain)["endReason"] == "succeeded"
+    assert "\n".join(daemon.texts(plain)) == f"{NASTY}||"
+
+
+@pytest.mark.lent
+def test_stopping(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+    """A stop is the job's: it ends in its own time, and its last words are kept.
+
+    Also with a scheduler that was killed meanwhile: the next one knows what the engine calls the job.
+    """
+    side = tmp_path / "side"
+    daemon.write(f"{engine.defaults(SIDE=str(side))}\n[tasks.t]\nrun = '''{STUBBORN}'''\nmax_concurrent = 2\n")
+    daemon.start()
+    first = daemon.trigger("t")
+    until(lambda: daemon.texts(first) == ["here"], "its first line")
+    name = named(daemon, first)
+    assert stopped(daemon, first)["endReason"] == "stopped"
+    assert daemon.texts(first) == ["here", "bye"]
+    second = daemon.trigger("t")
+    until(lambda: daemon.texts(second) == ["here"], "its first line")
+    other = named(daemon, second)
+    daemon.kill_helper("ringward scheduler")
+    run = daemon.run(second)
+    assert (run["status"], run["executionId"]) == ("running", other)
+    assert stopped(daemon, second)["endReason"] == "stopped"
+    assert daemon.texts(second) == ["here", "bye"]
+    assert [daemon.run(one)["executionId"] for one in (first, second)] == [name, other]
+    assert side.read_text().split() == ["begin", first, "end", first, "begin", second, "end", second]
+
+
+def test_a_killed_supervisor(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+    """What still runs at the engine is ended before the next one starts anything in its place."""
+    side = tmp_path / "side"
+    daemon.write(f"{engine.defaults(SIDE=str(side))}\n[services.s]\nrun = '''{STUBBORN}'''\n")
+    daemon.start()
+    first = until(lambda: daemon.runs("s"), "the service")[0]["id"]
+    until(lambda: daemon.texts(first), "it to run")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    second = until(lambda: daemon.runs("s")[1:], "the service to start again", 60)[0]["id"]
+    assert daemon.run(first)["endReason"] == "crashed"
+    until(lambda: daemon.texts(second), "it to run")
+    daemon.stop()
+    assert side.read_text().split() == ["begin", first, "end", first, "begin", second, "end", second]

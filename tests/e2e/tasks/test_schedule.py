@@ -1,0 +1,82 @@
+"""Schedules through the real daemon."""
+
+import sqlite3
+import time
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+MINUTE_MS = 60_000
+
+
+@pytest.mark.lent
+def test_an_instant_fires(daemon: Daemon) -> None:
+    """A task runs at the instant that was announced, is told which one that is, and its next one is announced."""
+    daemon.write('[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\ncron = "*/5 * * * * *"\ncatch_up = 100\n')
+    daemon.start()
+    announced = daemon.task("t")["nextRunAt"]
+    assert datetime.fromisoformat(announced).second % 5 == 0
+    assert announced.endswith(".000Z")
+
+    def fired() -> list[dict[str, Any]]:
+        return [run for run in daemon.runs("t") if daemon.texts(daemon.ended(run["id"])["id"]) == [announced]]
+
+    (run,) = until(fired, "the announced instant")
+    assert (run["triggeredBy"], run["createdAt"] >= announced) == ("cron", True)
+    assert daemon.task("t")["nextRunAt"] > announced
+
+
+@pytest.mark.lent
+def test_intervals_and_single_times(daemon: Daemon) -> None:
+    """``every`` runs one interval after the other, exactly; ``at`` waits for its time, or says that it is past."""
+    daemon.write(
+        '[tasks.often]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\nmax_concurrent = 100\ncatch_up = 100\n'
+        '[tasks.once]\nrun = "true"\ntimezone = "UTC"\nat = 2126-01-01T00:00:00+01:00\n'
+        '[tasks.never]\nrun = "true"\nat = 2026-01-01T00:00:00Z\n'
+    )
+    daemon.start()
+    assert daemon.get("/api/tasks/once/schedule").json()["items"] == [
+        {"at": "2125-12-31T23:00:00.000Z", "local": "2125-12-31T23:00:00+00:00"}
+    ]
+    assert daemon.task("once")["nextRunAt"] == "2125-12-31T23:00:00.000Z"
+    assert until(lambda: daemon.runs("never"), "what stands for a time that is past")[0]["endReason"] == "missed"
+    runs = until(lambda: daemon.runs("often")[2:] and daemon.runs("often"), "three runs")
+    times = sorted(datetime.fromisoformat(daemon.texts(daemon.ended(run["id"])["id"])[0]) for run in runs)
+    assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}
+    assert "nextRunAt" not in daemon.task("never")
+
+
+@pytest.mark.lent
+def test_what_passed_while_the_daemon_was_down(daemon: Daemon) -> None:
+    """The newest instant that was missed runs, the others are one missed run; no instant twice, none backfilled.
+
+    A task that is new has missed nothing, nor has one that was not configured meanwhile.
+    """
+    minute = datetime.now().minute  # noqa: DTZ005 - as a schedule has it: none is due before long
+    minutes = ",".join(str((minute - ago) % 60) for ago in (10, 20, 30))
+    back = f'[tasks.back]\nrun = "true"\ncron = "{minutes} * * * *"\n'
+    daemon.write(f"{back}{back.replace('back', 't')}{back.replace('back', 'new')}")
+    complete = daemon.config.read_text()
+    daemon.start()
+    assert daemon.runs("t") == []
+    daemon.stop()
+    now_ms = int(time.time() * 1000)
+    with sqlite3.connect(daemon.data / "ringward.db") as db:
+        db.execute("UPDATE tasks SET last_instant = ? WHERE name <> 'new'", [now_ms - 55 * MINUTE_MS])
+        db.execute("DELETE FROM tasks WHERE name = 'new'")
+    db.close()
+    daemon.config.write_text(complete.replace(back, ""))
+    daemon.start()
+    runs = until(lambda: [one for one in daemon.runs("t") if one["status"] == "ended"][1:] and daemon.runs("t"), "both")
+    assert sorted(run["endReason"] for run in runs) == ["missed", "succeeded"]
+    assert {run["triggeredBy"] for run in runs} == {"cron"}
+    daemon.stop()
+    daemon.config.write_text(complete)
+    daemon.start()
+    assert len(daemon.runs("t")) == 2
+    assert daemon.runs("new") == daemon.runs("back") == []

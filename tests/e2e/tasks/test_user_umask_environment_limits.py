@@ -1,0 +1,246 @@
+"""Under which conditions a run's command starts: user, umask, environment, limits."""
+
+import os
+import pwd
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.lent
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
+
+
+class Talker(Daemon):
+    """A daemon whose own environment has things that are not for others."""
+
+    def environment(self) -> dict[str, str]:
+        ours = {
+            "RINGWARD_SOMETHING": "x",
+            "NOTIFY_SOCKET": "/nonexistent",
+            "WATCHDOG_USEC": "99000000",
+            "WATCHDOG_PID": "1",
+            "LISTEN_PID": "1",
+            "LISTEN_FDS": "0",
+            "LISTEN_FDNAMES": "a",
+        }
+        return {**super().environment(), **ours, "OF_THE_DAEMON": "inherited"}
+
+
+Said = Callable[..., list[str]]
+
+
+@pytest.fixture
+def said(daemon: Daemon) -> Said:
+    """Run a command under some keys; returns what it printed, after it has succeeded."""
+
+    def run(command: str, keys: str = "") -> list[str]:
+        daemon.write(f"[tasks.t]\nrun = '''{command}'''\n{keys}\n")
+        daemon.start()
+        ended = daemon.ended(daemon.trigger("t"))
+        assert ended["endReason"] == "succeeded", daemon.texts(ended["id"], "system") + daemon.texts(
+            ended["id"], "stderr"
+        )
+        return daemon.texts(ended["id"])
+
+    return run
+
+
+def refused(daemon: Daemon, keys: str) -> str:
+    """What the log of a run says that could not be started under some keys."""
+    daemon.write(f'[tasks.t]\nrun = "true"\n{keys}\n')
+    daemon.start()
+    ended = daemon.ended(daemon.trigger("t"))
+    assert (ended["endReason"], ended["exitCode"]) == ("start_failed", -1)
+    return "\n".join(daemon.texts(ended["id"], "system"))
+
+
+@root_only
+def test_another_user(said: Said) -> None:
+    """User, group and further groups are that user's, and the variables are as after a login."""
+    entry = pwd.getpwnam("nobody")
+    command = 'id -u; id -g; id -G; echo "$HOME $USER $LOGNAME $SHELL"; echo error >/dev/stderr; echo 2 >/dev/stdout'
+    groups = " ".join(map(str, os.getgrouplist("nobody", entry.pw_gid)))
+    assert said(command, 'user = "nobody"') == [
+        str(entry.pw_uid),
+        str(entry.pw_gid),
+        groups,
+        f"{entry.pw_dir} nobody nobody {entry.pw_shell}",
+        "2",
+    ]
+
+
+@root_only
+def test_another_group(said: Said) -> None:
+    """A group that is named with the user becomes the first one; what env says holds against a login."""
+    keys = 'user = "nobody:daemon"\nworking_dir = "/"\numask = "027"\nenv = { HOME = "/elsewhere" }'
+    assert said('id -gn; echo "$HOME"; pwd; umask', keys) == ["daemon", "/elsewhere", "/", "0027"]
+
+
+@root_only
+def test_a_terminal_of_another_user(said: Said) -> None:
+    """It can open its terminal by name."""
+    assert said("id -un; echo there >/dev/tty", 'user = "nobody"\ntty = true') == ["nobody", "there"]
+
+
+def test_a_user_that_does_not_exist(daemon: Daemon) -> None:
+    """The run is not started, and its log says why."""
+    assert "there is no user no-such-user" in refused(daemon, 'user = "no-such-user"')
+
+
+@root_only
+def test_a_group_that_does_not_exist(daemon: Daemon) -> None:
+    """The same."""
+    assert "there is no group no-such-group" in refused(daemon, 'user = "nobody:no-such-group"')
+
+
+@root_only
+def test_a_directory_that_the_user_cannot_enter(daemon: Daemon, tmp_path: Path) -> None:
+    """The directory is entered as the user, with that one's permissions."""
+    (tmp_path / "private").mkdir(mode=0o700)
+    keys = f'user = "nobody"\nworking_dir = "{tmp_path}/private"'
+    assert "cannot be entered" in refused(daemon, keys)
+
+
+@root_only
+def test_a_command_that_the_user_cannot_execute(daemon: Daemon, tmp_path: Path) -> None:
+    """A command is told as missing or forbidden with another user, too."""
+    text = refused(daemon, f'user = "nobody"\nshell = "{tmp_path}/no-shell"')
+    assert f"{tmp_path}/no-shell cannot be executed" in text
+
+
+def test_texts_and_lists(daemon: Daemon) -> None:
+    """A text is for the shell that is named, which ends at the first error; a list is executed as it is."""
+    daemon.write(
+        '[tasks.text]\nrun = "echo ${BASH_VERSION:+bash}; false; echo no"\nshell = "/bin/bash"\n'
+        '[tasks.list]\nrun = ["echo", "$HOME; a  b", "*"]\n'
+    )
+    daemon.start()
+    text, words = (daemon.ended(daemon.trigger(name)) for name in ("text", "list"))
+    assert (text["exitCode"], daemon.texts(text["id"])) == (1, ["bash"])
+    assert daemon.texts(words["id"]) == ["$HOME; a  b *"]
+
+
+def test_the_umask(said: Said) -> None:
+    """It is the one that is asked for."""
+    assert said("umask", 'umask = "0137"') == ["0137"]
+
+
+def test_the_umask_of_the_daemon(said: Said) -> None:
+    """Without a word it is the one that the daemon was started with, not the daemon's strict one."""
+    before = os.umask(0o022)
+    os.umask(before)
+    assert said("umask") == [f"{before:04o}"]
+
+
+def test_what_is_not_inherited(tmp_path: Path) -> None:
+    """The daemon's password and what its service manager gave it reach no run; other variables do."""
+    daemon = Talker(tmp_path)
+    try:
+        daemon.write('[tasks.t]\nrun = "env"\n')
+        daemon.start()
+        run = daemon.ended(daemon.trigger("t"))
+        names = {line.partition("=")[0] for line in daemon.texts(run["id"])}
+        assert daemon.environment()["RINGWARD_PASSWORD"] not in "\n".join(daemon.texts(run["id"]))
+    finally:
+        daemon.clean()
+    assert "OF_THE_DAEMON" in names
+    own = {"RUN_ID", "TASK", "INSTANCE", "ATTEMPT", "TRIGGER", "DAEMON"}
+    assert {name for name in names if name.startswith("RINGWARD_")} == {f"RINGWARD_{name}" for name in own}
+    assert not {name for name in names if name.startswith(("NOTIFY_", "WATCHDOG_", "LISTEN_"))}
+
+
+def test_a_clean_environment(said: Said) -> None:
+    """Only what a login gives, what is said, and what tells the run of itself."""
+    names = {line.partition("=")[0] for line in said("env", 'env_base = "clean"\nenv = { A = "1" }')}
+    login = {"PATH", "HOME", "USER", "LOGNAME", "SHELL"}
+    by_the_shell = {"PWD", "OLDPWD", "SHLVL", "_"}
+    assert {name for name in names - by_the_shell if not name.startswith("RINGWARD_")} == login | {"A"}
+
+
+@pytest.mark.own
+def test_files_of_variables(daemon: Daemon, tmp_path: Path) -> None:
+    """Variables come from files, what is said beside them holds against them, and secrets stay hidden."""
+    (tmp_path / "vars").write_text("# ours\nA=from the file # really\nexport B='2'\n\nC=\"x\\ty\"\n")
+    (tmp_path / "secret").write_text("TOKEN=very-secret-token\n")
+    keys = 'env_file = "vars"\nsecrets_file = ["secret"]\nenv = { B = "said" }'
+    daemon.write(f"[tasks.t]\nrun = '''echo \"$A|$B|$C|$TOKEN\"'''\n{keys}\n")
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert daemon.texts(run["id"]) == ["from the file|said|x\ty|***"]
+    assert "very-secret" not in str(daemon.task("t"))
+
+
+def test_limits(said: Said) -> None:
+    """Each limit is one of the command, and of what it starts."""
+    limits = 'nofile = 99, core = "0", cpu_time = "90s", file_size = "1mb", stack = "4mb", nproc = 5000'
+    command = """\
+for one in "Max open files" "Max core" "Max cpu" "Max file size" "Max stack" "Max processes"; do
+    grep "^$one" /proc/self/limits | sed "s/^$one[a-z ]*//" | { read soft hard _; echo "$soft $hard"; }
+done"""
+    mb = 1 << 20
+    assert said(command, f"limits = {{ {limits} }}") == [
+        "99 99",
+        "0 0",
+        "90 90",
+        f"{mb} {mb}",
+        f"{4 * mb} {4 * mb}",
+        "5000 5000",
+    ]
+
+
+def test_priorities(said: Said) -> None:
+    """Niceness, and how soon the kernel kills it when memory is short."""
+    assert said("nice; cat /proc/self/oom_score_adj", "limits = { nice = 7, oom_score_adj = 400 }") == ["7", "400"]
+
+
+def test_memory(daemon: Daemon) -> None:
+    """A run that exceeds limits.memory is killed; without a memory controller it runs, and its log says so."""
+    text = "dd if=/dev/zero of=/dev/null bs=96M count=1 2>/dev/null && echo done"
+    daemon.write(f'[tasks.t]\nrun = "{text}"\nlimits = {{ memory = "64mb" }}\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    told = "\n".join(daemon.texts(run["id"], "system"))
+    if "limits.memory is not applied" in told:
+        assert (run["endReason"], daemon.texts(run["id"], "stdout")) == ("succeeded", ["done"])
+    else:
+        assert (run["endReason"], daemon.texts(run["id"], "stdout")) == ("failed", [])
+        assert "limits.memory" in told
+
+
+def test_address_space(daemon: Daemon) -> None:
+    """limits.address_space bounds each process, with or without cgroups."""
+    daemon.write('[tasks.t]\nrun = "exec tail /dev/zero"\nlimits = { address_space = "64mb" }\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert run["endReason"] == "failed"
+    assert "memory exhausted" in "\n".join(daemon.texts(run["id"], "stderr"))
+
+
+def test_a_limit_that_cannot_be_set(daemon: Daemon) -> None:
+    """The run is not started without it."""
+    text = refused(daemon, "limits = { nofile = 1073741824 }")
+    assert "limits.nofile = 1073741824 cannot be set" in text
+
+
+@root_only
+def test_limits_with_another_user(said: Said) -> None:
+    """They are set before the user is changed, so that they may be raised."""
+    keys = 'user = "nobody"\nlimits = { nice = -5, nofile = 77 }'
+    assert said("nice; ulimit -n; id -un", keys) == ["-5", "77", "nobody"]
+
+
+@root_only
+def test_another_user_is_stopped(daemon: Daemon) -> None:
+    """What runs as another user ends like everything else."""
+    daemon.write('[tasks.t]\nuser = "nobody"\nrun = "echo $$; exec sleep 1000"\ngraceful_stop = "60s"\n')
+    daemon.start()
+    run_id = daemon.trigger("t")
+    until(lambda: daemon.texts(run_id), "its pid")
+    assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+    assert daemon.ended(run_id)["exitCode"] == 128 + signal.SIGTERM

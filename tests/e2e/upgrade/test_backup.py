@@ -1,0 +1,115 @@
+"""A copy of the data directory of a running daemon, and going back to it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from store.database import open_reader
+from supervisor.tools.backup import back_up
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.own
+
+CONFIG = """
+[tasks.counts]
+run = "seq 1 20000"
+
+[tasks.waits]
+run = "echo begun; exec sleep 3600"
+
+[services.talks]
+run = "while :; do echo word; sleep 0.05; done"
+"""
+
+
+def test_going_back_to_a_copy(daemon: Daemon, tmp_path: Path) -> None:
+    """Made while runs go on; after it took the place of the data, history and logs are as they were."""
+    daemon.write(CONFIG)
+    daemon.start()
+    done = daemon.trigger("counts")
+    daemon.ended(done)
+    waiting = daemon.trigger("waits")
+    until(lambda: daemon.run(waiting)["status"] == "running", "the run to start")
+    daemon.log_file(done)
+    lines = daemon.lines(done)
+
+    copy = tmp_path / "copy"
+    made = daemon.cli("backup", "--json", str(copy))
+    assert made.returncode == 0, made.stderr
+    told = json.loads(made.stdout)
+    assert told["runs"] == 3
+    assert told["damaged"] == []
+    assert copy.stat().st_mode & 0o777 == 0o700
+
+    later = daemon.trigger("counts")
+    daemon.ended(later)
+    daemon.stop()
+    daemon.data.rename(tmp_path / "old")
+    shutil.copytree(copy, daemon.data)
+    daemon.start()
+    assert daemon.lines(done) == lines
+    assert daemon.ended(waiting)["endReason"] == "crashed"
+    assert later not in [run["id"] for run in daemon.runs("counts")]
+    until(lambda: daemon.task("talks")["state"] == "running", "the service to start anew")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can copy what is another user's")
+def test_whose_a_copy_is(daemon: Daemon, tmp_path: Path) -> None:
+    """One that root makes is the daemon's user's all the same, who is to start with it."""
+    daemon.write(CONFIG)
+    daemon.start()
+    daemon.ended(daemon.trigger("counts"))
+    daemon.stop()
+    for path in (daemon.data, *daemon.data.rglob("*")):
+        os.chown(path, 12345, 23456)
+    copied = back_up(str(daemon.data), str(tmp_path / "copy"))
+    assert copied.logs >= 1
+    owners = {path.lstat()[4:6] for path in (tmp_path / "copy", *(tmp_path / "copy").rglob("*"))}
+    assert owners == {(12345, 23456)}
+
+
+def test_nothing_is_overwritten(daemon: Daemon, tmp_path: Path) -> None:
+    """Neither a directory nor a file, and what was begun and failed is gone."""
+    daemon.write(CONFIG)
+    daemon.start()
+    refused = daemon.cli("backup", str(tmp_path))
+    assert refused.returncode == 1
+    assert "exists already" in refused.stderr
+    nowhere = daemon.cli("backup", str(tmp_path / "no" / "place"))
+    assert nowhere.returncode == 1
+    assert list(tmp_path.glob("*.unfinished")) == []
+
+
+def test_what_a_copy_has(daemon: Daemon, tmp_path: Path) -> None:
+    """The database is one file that can be read alone; no lock, socket or secret comes along."""
+    daemon.write(CONFIG)
+    daemon.start()
+    run = daemon.trigger("counts")
+    daemon.ended(run)
+    daemon.log_file(run)
+    copied = back_up(str(daemon.data), str(tmp_path / "copy"))
+    assert {path.name for path in (tmp_path / "copy").iterdir()} <= {"ringward.db", "logs", "id", "config.last"}
+    assert copied.logs >= 1
+    reader = open_reader(str(tmp_path / "copy" / "ringward.db"), limit_s=None)
+    try:
+        assert reader.rows("SELECT count(*) FROM runs")[0][0] == copied.runs
+    finally:
+        reader.close()
+
+
+def test_a_damaged_log_is_named(daemon: Daemon, tmp_path: Path) -> None:
+    """It is copied as it is, and somebody hears of it."""
+    daemon.write(CONFIG)
+    daemon.start()
+    run = daemon.trigger("counts")
+    daemon.ended(run)
+    log = daemon.log_file(run)
+    log.chmod(0o600)
+    log.write_bytes(b"no log" * 1000)
+    made = daemon.cli("backup", str(tmp_path / "copy"))
+    assert made.returncode == 1
+    assert run in made.stderr

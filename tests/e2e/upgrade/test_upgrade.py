@@ -1,0 +1,341 @@
+"""The daemon is executed anew, over and over, and nothing that runs notices."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from logring.reader import LogReader
+from supervisor.host.cgroups import Cgroups
+from tests.e2e.service_manager.test_process_1 import Container, container
+from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
+from tests.support.daemon import Daemon, gone, program
+from tests.support.paths import PROGRAMS
+from tests.support.waiting import until
+
+__all__ = ["container"]
+
+
+def runtime(daemon: Daemon) -> Path:
+    identity = (daemon.data / "id").read_text().strip()
+    places = (Path("/run/ringward"), Path(f"/dev/shm/ringward-{os.getuid()}"))
+    return next(place / identity for place in places if (place / identity).exists())
+
+
+def answer(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((runtime(daemon) / "upgrade.json").read_text())
+    return found
+
+
+def upgrade(daemon: Daemon) -> dict[str, Any]:
+    """Have it executed anew; returns what it says when that is over."""
+    number = answer(daemon)["number"]
+    os.kill(daemon.pid, signal.SIGUSR2)
+
+    def over() -> dict[str, Any] | None:
+        found = answer(daemon)
+        return found if found["number"] > number and found["state"] != "trying" else None
+
+    return until(over, "the end of the upgrade")
+
+
+def processes(daemon: Daemon) -> dict[str, int]:
+    """Main processes by run."""
+    found = {}
+    for child in psutil.Process(daemon.pid).children():
+        with contextlib.suppress(psutil.Error):
+            run = child.environ().get("RINGWARD_RUN_ID")
+            if run is not None:
+                found[run] = child.pid
+    return found
+
+
+def shown(daemon: Daemon, run: str) -> bool:
+    """Whether anything of its unfinished line can be seen."""
+    reader = LogReader(str(runtime(daemon) / f"{run}.ring"), None)
+    try:
+        return any(one.text for one in reader.pending())
+    finally:
+        reader.close()
+
+
+def begun(daemon: Daemon, run: str) -> bool:
+    return bool(daemon.get(f"/api/runs/{run}/log?from=0&limit=1").json()["lines"])
+
+
+def raw(daemon: Daemon, run: str) -> list[str]:
+    return daemon.get(f"/api/runs/{run}/log/raw?stream=stdout").body.decode().splitlines()
+
+
+def said(side: Path) -> list[str]:
+    """What one of the numbered programs believes to have printed."""
+    return [f"line {number}" for number in side.read_text().split()]
+
+
+def test_nothing_is_lost(daemon: Daemon, tmp_path: Path) -> None:
+    """Over three upgrades under full output: no line is lost, no process restarted, each exit status is exact."""
+    flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 100000 0 {tmp_path}/$RINGWARD_RUN_ID; exit 7"
+    daemon.write(
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"
+        f'[tasks.flood]\nrun = "{flood}"\nmax_concurrent = 3\n'
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    steady = daemon.trigger("steady")
+    floods = []
+    for _ in range(3):
+        floods.append(daemon.trigger("flood"))
+        until(lambda: all(begun(daemon, run) for run in (steady, floods[-1])), "their first lines")
+        before = processes(daemon)
+        assert upgrade(daemon)["state"] == "done"
+        after = processes(daemon)
+        assert {run: pid for run, pid in before.items() if run in after}.items() <= after.items()
+        assert {steady, daemon.runs("s")[0]["id"]} <= after.keys()
+    for run in floods:
+        assert daemon.ended(run)["exitCode"] == 7
+        assert raw(daemon, run) == said(tmp_path / run)
+    daemon.request("POST", f"/api/runs/{steady}/stop")
+    assert daemon.ended(steady)["endReason"] == "stopped"
+    assert raw(daemon, steady) in (said(tmp_path / "steady"), said(tmp_path / "steady")[:-1])
+    assert [run["status"] for run in daemon.runs("s")] == ["running"]
+    assert daemon.stop() == 0
+
+
+def test_ends_in_progress(daemon: Daemon) -> None:
+    """A stop ladder takes its next step, and a time-out strikes, although somebody else had begun them."""
+    deaf = program("ignores_term")
+    daemon.write(
+        f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "4s"\n'
+        f'[tasks.late]\nrun = {deaf}\ntimeout = "10s"\ngraceful_stop = "10ms"\n'
+        f"[services.s]\nrun = {program('obeys_term')}\ninstances = 2\n"
+    )
+    daemon.start()
+    stopped, late = daemon.trigger("stopped"), daemon.trigger("late")
+    until(lambda: daemon.lines(stopped) and daemon.lines(late), "both to run")
+    daemon.request("POST", f"/api/runs/{stopped}/stop")
+    before = processes(daemon)
+    assert upgrade(daemon)["state"] == "done"
+    after = processes(daemon)
+    services = {run["id"] for run in daemon.runs("s")}
+    assert {run: after[run] for run in services} == {run: before[run] for run in services}
+    for run, reason in ((stopped, "stopped"), (late, "timeout")):
+        assert (daemon.ended(run)["endReason"], daemon.ended(run)["exitCode"]) == (reason, 128 + signal.SIGKILL)
+        assert daemon.texts(run, "system").count("did not end in time: sending SIGKILL") == 1
+
+
+HALVES: dict[str, tuple[str, str, list[str]]] = {
+    "line": (r"half a ", r"line", ["half a line"]),
+    "pipe": (r"10%\r50%", r"\r100%\n", ["100%"]),
+    "terminal": (r"one 1\n\x1b[32mtwo 2\r", r"\x1b[1A\x1b[2Kone 3\ntwo 4\n", ["one 1", "one 3", "two 4"]),
+    "secret": (r"it is correct-ho", r"rse-battery\n", ["it is ***"]),
+}
+
+
+def test_what_is_half_said(daemon: Daemon, tmp_path: Path) -> None:
+    """Half a line, a progress bar in a pipe and in a terminal, and half a secret become one with their other halves.
+
+    Readiness that a service announces afterwards is heard, and what runs in a terminal still has it.
+    """
+    go = tmp_path / "go"
+    (daemon.directory / "secret").write_text("correct-horse-battery")
+    (daemon.directory / "secret").chmod(0o600)
+    ready = on_flag(go, SAY.format(b"READY=1"))
+    text = f"[services.s]\nrun = {ready}\nready = {{ notify = true }}\n"
+    for name, (first, second, _) in HALVES.items():
+        text += f"[tasks.{name}]\nrun = {program('in_parts', go, first, second, 3)}\n"
+    text = text.replace("[tasks.terminal]", "[tasks.terminal]\ntty = true")
+    daemon.write(text + 'secrets = { PASSWORD = "${file:secret}" }\n')
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in HALVES}
+    for name, run in runs.items():
+        until(partial(shown, daemon, run), f"the first half of {name}")
+    assert upgrade(daemon)["state"] == "done"
+    assert not is_ready(daemon)
+    go.touch()
+    until(lambda: is_ready(daemon), "the service to be ready")
+    for name, run in runs.items():
+        assert daemon.ended(run)["exitCode"] == 3
+        assert [re.sub("\x1b\\[[0-9;]*m", "", text) for text in daemon.texts(run)] == HALVES[name][2]
+
+
+def test_streams_and_requests(daemon: Daemon, tmp_path: Path) -> None:
+    """Nobody is refused meanwhile, and a stream goes on by its last id: no line twice, none missing."""
+    daemon.write(f"[tasks.t]\nrun = {program('numbered', 3000, 0.001, tmp_path / 'side')}\n")
+    daemon.start()
+    run = daemon.trigger("t")
+    answers: list[int] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.wait(0.005):
+            answers.append(daemon.get("/healthz").status)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    seen: list[str] = []
+    last: str | None = None
+    done = upgrading = False
+    while not done:
+        stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0", last)
+        with contextlib.suppress(http.client.HTTPException):
+            for event in stream:
+                if event.kind == "line":
+                    seen.append(event.data["text"])
+                    last = event.id
+                done = done or event.kind == "done"
+                if not upgrading and len(seen) > 100:
+                    upgrading = True
+                    os.kill(daemon.pid, signal.SIGUSR2)
+        stream.close()
+    until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
+    over.set()
+    asking.join()
+    assert seen == [f"line {number}" for number in range(3000)]
+    assert set(answers) == {200}
+
+
+@pytest.mark.parametrize("by", ["an upgrade", "a reload"])
+def test_who_waits_for_a_spare(daemon: Daemon, by: str) -> None:
+    """A run that is just being started begins, whatever has become of the process that it waited for."""
+    if Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    daemon.start()
+    until(lambda: daemon.children("ringward spare"), "a spare")
+    spawner = daemon.helper("ringward spawner")
+    spawner.suspend()  # there will be no other spare for now
+    daemon.ended(daemon.trigger("t"))
+    run = daemon.trigger("t")
+    if by == "a reload":
+        daemon.config.write_text(daemon.config.read_text().replace("[daemon]", '[daemon]\ncgroups = "off"'))
+        assert daemon.request("POST", "/api/daemon/reload").status == 200
+    else:
+        os.kill(daemon.pid, signal.SIGUSR2)
+        until(lambda: "upgrade: trying" in daemon.said(), "the upgrade to begin")
+    with contextlib.suppress(psutil.NoSuchProcess):  # after two seconds it is given up
+        spawner.resume()
+    assert daemon.texts(daemon.ended(run)["id"]) == ["hello"]
+    if by == "an upgrade":
+        until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
+
+
+def test_a_request_before_the_last_one_is_over(daemon: Daemon) -> None:
+    """It is seen to when the scheduler of the new version is at work."""
+    daemon.write("")
+    daemon.start()
+    number, before = answer(daemon)["number"], daemon.helper("ringward scheduler").pid
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: daemon.helper("ringward scheduler").pid != before, "the next scheduler")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    os.kill(daemon.pid, signal.SIGUSR2)
+    scheduler.resume()
+    until(lambda: answer(daemon)["number"] == number + 2 and answer(daemon)["state"] == "done", "both")
+    until(lambda: daemon.said().count("upgraded from") == 2, "the log to say so")
+    steps = re.findall("upgrade: trying|upgraded from", daemon.said())
+    assert steps == ["upgrade: trying", "upgraded from"] * 2
+
+
+def test_requests_that_are_ignored(daemon: Daemon) -> None:
+    """A second request during an upgrade is ignored, one during the start is deferred, one during the end refused."""
+    daemon.write(
+        f'[services.s]\nrun = {program("deaf_tree")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "1h"'
+    )
+    daemon.launch()
+    daemon.helper("ringward scheduler")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: "upgraded from" in daemon.output.read_text(), "the end of the upgrade")
+    until(daemon.ready, "the daemon to be ready")
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()  # which has to leave
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: answer(daemon)["number"] == 2, "the second upgrade")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: "upgrade ignored: there is one under way" in daemon.output.read_text(), "a request to be ignored")
+    scheduler.resume()
+    until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
+    until(lambda: daemon.output.read_text().count("upgraded from") == 2, "the log to say so")
+    assert answer(daemon)["number"] == 2
+    until(lambda: daemon.task("s")["instances"][0]["state"] == "running", "the service")
+    os.kill(daemon.pid, signal.SIGTERM)
+    until(lambda: "shutting down" in daemon.output.read_text(), "the shutdown")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(
+        lambda: "upgrade ignored: the daemon is shutting down" in daemon.output.read_text(), "that to be ignored, too"
+    )
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("stage", ["trying the version", "scheduler leaves"])
+def test_the_end_during_an_upgrade(daemon: Daemon, stage: str) -> None:
+    """SIGTERM is obeyed at any stage: all ends in order."""
+    daemon.write(
+        f'[services.s]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"'
+    )
+    daemon.start()
+    run = until(lambda: [one for one in daemon.runs("s") if one["status"] == "running"], "the service")[0]["id"]
+    until(lambda: daemon.texts(run), "its first line")
+    scheduler = daemon.helper("ringward scheduler")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    if stage == "scheduler leaves":
+        until(lambda: gone(scheduler), "the scheduler to leave")
+    else:
+        until(lambda: answer(daemon)["number"] == 1, "the trial")
+    assert daemon.stop() == 0
+    assert daemon.stored_end(run) == ("daemon_stopped", 5)
+
+
+def test_as_process_1_under_a_service_manager(
+    container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays process 1, and the service manager hears that it is at it, and when that is over."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{tmp_path}")
+        manager.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{tmp_path}")
+        try:
+            container.write(f"[services.s]\nrun = {program('obeys_term')}\n")
+            container.start()
+            assert manager.recv(4096).startswith(b"READY=1")
+            init = container.init
+            runs = until(lambda: [one for one in container.runs("s") if one["status"] == "running"], "the service")
+            os.kill(init.pid, signal.SIGUSR2)
+            assert manager.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+            assert manager.recv(4096).startswith(b"READY=1")
+            assert init.is_running()
+            assert [one["id"] for one in container.runs("s")] == [one["id"] for one in runs]
+            os.kill(init.pid, signal.SIGTERM)
+            assert container.process is not None
+            assert container.process.wait(60) == 0
+        finally:
+            container.clean()
+
+
+def test_a_command_of_another_environment(daemon: Daemon, tmp_path: Path) -> None:
+    """It ends with 1, names both environments and the remedy, and upgrades nothing."""
+    daemon.write("")
+    daemon.start()
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", other], check=True)
+    packages = sysconfig.get_path("purelib", vars={"base": str(other)})
+    paths = [path for path in sys.path if path]
+    Path(packages, "shared.pth").write_text("\n".join(paths))
+    command = [f"{other}/bin/python", "-c", "from supervisor.cli.entry import main; main()", "upgrade"]
+    done = subprocess.run([*command, "--config", str(daemon.config)], capture_output=True, text=True)
+    assert done.returncode == 1, done
+    assert f"the daemon runs from {sys.prefix}, and this command belongs to {other}\n" in done.stderr
+    assert f"run: {sys.prefix}/bin/ringward upgrade" in done.stderr
+    assert answer(daemon)["number"] == 0

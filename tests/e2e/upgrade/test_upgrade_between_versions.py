@@ -1,0 +1,181 @@
+"""Upgrades from versions as they were to the working tree, while runs are in every state that a run can be in."""
+
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
+from tests.e2e.upgrade.test_upgrade import HALVES, shown
+from tests.support.daemon import program
+from tests.support.installation import Installation
+from tests.support.waiting import until
+
+ARCHIVES = sorted(Path(__file__).with_name("versions").glob("*.tar.xz"))
+SIGKILLED = 137
+
+
+@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.partition(".")[0])
+def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
+    """A daemon of an older version, with the working tree beside it."""
+    one = Installation(tmp_path)
+    one.unpack(request.param)
+    one.install(request.param.name)
+    yield one
+    one.clean()
+
+
+def upgrade(daemon: Installation) -> None:
+    """Become the working tree, and prove that this is what runs."""
+    before = daemon.pid
+    daemon.install("first")
+    done = daemon.cli("upgrade")
+    assert done.returncode == 0, done
+    assert daemon.pid == before
+    until(daemon.ready, "the daemon of the working tree")
+
+
+def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
+    """Runs print on, end, are stopped, time out and start from the queue under the other version; no line is lost."""
+    go, side = tmp_path / "go", tmp_path / "side"
+    deaf, ready = program("ignores_term"), on_flag(go, SAY.format(b"READY=1"))
+    (tmp_path / "secret").write_text("correct-horse-battery")
+    (tmp_path / "secret").chmod(0o600)
+    text = (
+        f"[services.s]\nrun = {ready}\nready = {{ notify = true }}\n"
+        f"[services.pair]\nrun = {program('obeys_term')}\ninstances = 2\n"
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
+        f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "6s"\n'
+        f'[tasks.late]\nrun = {deaf}\ntimeout = "15s"\ngraceful_stop = "10ms"\n'
+        f"[tasks.queue]\nrun = {program('in_parts', go, 'first', 'second', 3)}\n"
+    )
+    for name, (first, second, _) in HALVES.items():
+        text += f"[tasks.{name}]\nrun = {program('in_parts', go, first, second, 3)}\n"
+    daemon.write(
+        text.replace("[tasks.terminal]", "[tasks.terminal]\ntty = true") + 'secrets = { P = "${file:secret}" }\n'
+    )
+    daemon.start()
+    runs = {name: daemon.trigger(name) for name in (*HALVES, "steady", "stopped", "late", "queue")}
+    waiting = daemon.trigger("queue")
+    for name in HALVES:
+        until(partial(shown, daemon, runs[name]), f"the first half of {name}")
+    until(lambda: all(daemon.lines(runs[name]) for name in ("steady", "stopped", "late")), "all of them to run")
+    daemon.request("POST", f"/api/runs/{runs['stopped']}/stop")
+    services = {run["id"] for run in daemon.runs("pair")}
+    upgrade(daemon)
+    assert {run["id"] for run in daemon.runs("pair")} == services
+    assert not is_ready(daemon)
+    assert daemon.run(waiting)["status"] == "pending"
+    go.touch()
+    until(lambda: is_ready(daemon), "the service to be ready")
+    for name in HALVES:
+        assert daemon.ended(runs[name])["exitCode"] == 3
+        assert [re.sub("\x1b\\[[0-9;]*m", "", text) for text in daemon.texts(runs[name])] == HALVES[name][2]
+    for run in (runs["queue"], waiting):
+        assert daemon.ended(run)["exitCode"] == 3
+    ends: dict[str, Any] = {name: daemon.ended(runs[name]) for name in ("stopped", "late")}
+    assert {name: (run["endReason"], run["exitCode"]) for name, run in ends.items()} == {
+        "stopped": ("stopped", SIGKILLED),
+        "late": ("timeout", SIGKILLED),
+    }
+    daemon.request("POST", f"/api/runs/{runs['steady']}/stop")
+    assert daemon.ended(runs["steady"])["endReason"] == "stopped"
+    own = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(runs["steady"]) in (own, own[:-1])
+    assert daemon.stop() == 0
+
+
+def test_helpers_of_files_that_were_replaced(daemon: Installation, tmp_path: Path) -> None:
+    """After an installer has replaced all files, each helper that dies comes back, and what runs runs on."""
+    side = tmp_path / "side"
+    daemon.write(
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
+        f"[services.s]\nrun = {program('obeys_term')}\nready = {{ log = 'ready' }}\n"
+        '[tasks.quick]\nrun = "exit 3"\n'
+    )
+    daemon.start()
+    steady = daemon.trigger("steady")
+    until(lambda: is_ready(daemon), "the watcher to see the service's line")
+    (service,) = (run["id"] for run in daemon.runs("s"))
+    daemon.install("first")
+    for title in ("ringward gunicorn", "ringward scheduler", "ringward gunicorn"):
+        daemon.kill_helper(title)
+    for spawner in daemon.children("ringward spawner"):
+        spawner.kill()
+    assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
+    assert [run["id"] for run in daemon.runs("s")] == [service]
+    assert is_ready(daemon)
+    daemon.request("POST", f"/api/runs/{steady}/stop")
+    assert daemon.ended(steady)["endReason"] == "stopped"
+    own = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(steady) in (own, own[:-1])
+    assert daemon.stop() == 0
+
+
+def begin(daemon: Installation, side: Path) -> str:
+    """Start with a run that prints numbered lines, and one that fails at once; returns the id of the first."""
+    daemon.write(
+        f'[tasks.steady]\nrun = {program("numbered", 1_000_000, 0.001, side)}\n[tasks.quick]\nrun = "exit 3"\n'
+    )
+    daemon.start()
+    run = daemon.trigger("steady")
+    until(lambda: daemon.lines(run), "its first line")
+    return run
+
+
+def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
+    """The run prints on without a gap, another one works, and the end is in order."""
+    count = len(daemon.lines(run))
+    until(lambda: len(daemon.lines(run)) > count, "more lines")
+    assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
+    daemon.request("POST", f"/api/runs/{run}/stop")
+    assert daemon.ended(run)["endReason"] == "stopped"
+    own = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(run) in (own, own[:-1])
+    assert daemon.stop() == 0
+
+
+def test_an_older_version_refuses(daemon: Installation, tmp_path: Path) -> None:
+    """A version that does not know the format says so when it is tried, and the newer one goes on with everything."""
+    older = os.readlink(tmp_path / "installed")
+    daemon.install("first")
+    run = begin(daemon, tmp_path / "side")
+    daemon.install(Path(older).name)
+    refused = daemon.cli("upgrade")
+    assert refused.returncode == 1
+    assert "does not know what 0.1.0 hands over: format 3, known is 1" in refused.stderr
+    daemon.install("first")
+    assert_goes_on(daemon, run, tmp_path / "side")
+
+
+def renamed(directory: Path, old: str, new: str) -> None:
+    """Rename an attribute in all modules of the root; what the formats call it stays."""
+    for path in directory.glob("*.py"):
+        before = r"(?<=\binstance\.)" if path.name in ("schema.py", "handover.py") else r"\b"
+        path.write_text(re.sub(rf"{before}{old}\b", new, path.read_text()))
+
+
+FIELD = "    ready_at: int | None = None\n"
+
+
+def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
+    """A version with another name for an attribute and one more field takes all over, and hands it back as it was."""
+    daemon = Installation(tmp_path)
+    try:
+        schema = {"supervisor/root/handover/schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
+        daemon.add("changed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"'), **schema})
+        renamed(tmp_path / "changed/supervisor/root", "hurried", "in_a_hurry")
+        assert "in_a_hurry" in (tmp_path / "changed/supervisor/root/stop.py").read_text()
+        run = begin(daemon, tmp_path / "side")
+        for name, version in (("changed", "0.1.1"), ("first", "0.1.0")):
+            daemon.install(name)
+            done = daemon.cli("upgrade")
+            assert done.returncode == 0, done
+            assert daemon.get("/api/daemon").json()["version"] == version
+        assert_goes_on(daemon, run, tmp_path / "side")
+    finally:
+        daemon.clean()

@@ -1,0 +1,207 @@
+"""Another version takes the place of the one that runs, or does not, and says why."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.version import VERSION
+from tests.support.daemon import gone, program
+from tests.support.installation import Installation
+from tests.support.paths import ROOT
+from tests.support.waiting import until
+
+NEWER = {"supervisor/version.py": (f'"{VERSION}"', '"99.0"')}
+CONTROL, HANDOVER = "supervisor/root/loop/control_thread.py", "supervisor/root/handover/table.py"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Installation]:
+    one = Installation(tmp_path)
+    yield one
+    one.clean()
+
+
+def begin(daemon: Installation) -> str:
+    """Start it with a run that goes on."""
+    side = daemon.directory / "side"
+    daemon.write(
+        f'[tasks.t]\nrun = {program("numbered", 1_000_000, 0.01, side)}\n[tasks.quick]\nrun = "echo hello; exit 3"\n'
+    )
+    daemon.start()
+    run = daemon.trigger("t")
+    until(lambda: daemon.lines(run), "its first line")
+    return run
+
+
+def version(daemon: Installation) -> Any:
+    return daemon.get("/api/daemon").json()["version"]
+
+
+def refusals(daemon: Installation) -> list[str]:
+    """What the log says of upgrades, from the words on that they were refused; the first one is what comes before."""
+    return [part.partition("\n")[0] for part in daemon.output.read_text().split("upgrade refused")]
+
+
+def assert_unharmed(daemon: Installation, run: str) -> None:
+    """The run goes on, more can be run, and not a line was lost."""
+    count = len(daemon.lines(run))
+    until(lambda: len(daemon.lines(run)) > count, "more lines")
+    assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
+    daemon.request("POST", f"/api/runs/{run}/stop")
+    assert daemon.ended(run)["endReason"] == "stopped"
+    side = [f"line {number}" for number in (daemon.directory / "side").read_text().split()]
+    assert daemon.texts(run) in (side, side[:-1])
+
+
+def test_another_version(daemon: Installation) -> None:
+    """``ringward upgrade`` makes the daemon the version that is installed: the same process, and what runs runs on.
+
+    What the version before hands over in an older format is accepted.
+    """
+    newer = {
+        "HANDOVER = 3": "HANDOVER = 4",
+        "    1: lambda": "    3: lambda table: {**table, 'handover': 4},\n    1: lambda",
+    }
+    daemon.add("second", NEWER)
+    for old, new in newer.items():
+        file = daemon.directory / "second" / HANDOVER
+        assert file.read_text().count(old) == 1
+        file.write_text(file.read_text().replace(old, new))
+    run = begin(daemon)
+    assert version(daemon) == VERSION
+    same = daemon.cli("upgrade", "--if-different")
+    assert (same.returncode, same.stdout) == (0, f"Ringward {VERSION} runs already\n")
+    daemon.install("second")
+    done = daemon.cli("upgrade", "--if-different")
+    assert (done.returncode, done.stdout) == (0, f"Ringward {VERSION} -> 99.0\n"), done.stderr
+    assert version(daemon) == "99.0"
+    assert_unharmed(daemon, run)
+
+
+BROKEN = {
+    "syntax": ({CONTROL: ("class Control:", "class Control")}, "control.py"),
+    "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
+    "scheduler": (
+        {"supervisor/scheduler/runs/run_engine.py": ("class Engine:", "import nothing\nclass Engine:")},
+        "nothing",
+    ),
+    "fields": ({"supervisor/ipc/messages.py": ("    stop_signal: int\n", "")}, "stop_signal"),
+}
+"""What is wrong with a version, and what has to be said of it."""
+
+
+def test_versions_that_do_not_work(daemon: Installation) -> None:
+    """Each is tried first: then the one that runs goes on, and says why, in its log and to whoever asked."""
+    run = begin(daemon)
+    scheduler = daemon.helper("ringward scheduler").pid
+    for name, (edits, why) in BROKEN.items():
+        daemon.add(name, edits)
+        daemon.install(name)
+        refused = daemon.cli("upgrade")
+        assert refused.returncode == 1, refused
+        assert refused.stderr.startswith(f"ringward: not upgraded, {VERSION} goes on: ")
+        assert why in refused.stderr
+        until(lambda why=why: why in refusals(daemon)[-1], f"the log to say of {name}: {why}")  # type: ignore[misc]
+    assert daemon.helper("ringward scheduler").pid == scheduler
+    daemon.install("first")
+    assert_unharmed(daemon, run)
+
+
+def test_a_database_of_a_newer_version(daemon: Installation) -> None:
+    """The version before is refused once the database has been migrated, and says why; nothing is given up for it."""
+    daemon.add("second", NEWER)
+    store = daemon.directory / "second" / "store"
+    store.unlink()  # a link to ours
+    shutil.copytree(ROOT / "store", store)
+    (store / "migrations" / "0002_more.py").write_text(
+        "READABLE_FROM = 1\n\n\ndef up(db):\n    db.execute('CREATE TABLE more (x INTEGER)')\n"
+    )
+    run = begin(daemon)
+    daemon.install("second")
+    assert daemon.cli("upgrade").returncode == 0
+    daemon.install("first")
+    refused = daemon.cli("upgrade")
+    assert refused.returncode == 1
+    assert "written by a newer release" in refused.stderr
+    assert version(daemon) == "99.0"
+    assert_unharmed(daemon, run)
+
+
+def test_a_scheduler_of_a_newer_version(daemon: Installation) -> None:
+    """A scheduler that is started again after another version was installed has the supervisor become that, too."""
+    daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 2", "PROTOCOL = 3")})
+    run = begin(daemon)
+    daemon.install("second")
+    daemon.helper("ringward scheduler").kill()
+    until(lambda: version(daemon) == "99.0" and daemon.ready(), "the newer version")
+    assert_unharmed(daemon, run)
+
+
+def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
+    """When the supervisor cannot become the scheduler's version, the scheduler works under it, and says so."""
+    daemon.add("half", {**NEWER, CONTROL: ("class Control:", "class Control")})
+    run = begin(daemon)
+    daemon.install("half")
+    daemon.kill_helper("ringward scheduler")
+    until(lambda: "of another version than 99.0 and stays so" in daemon.output.read_text(), "the warning")
+    assert_unharmed(daemon, run)
+
+
+def test_a_program_that_cannot_be_executed(daemon: Installation) -> None:
+    """When the kernel refuses at the last moment, everything goes on as before."""
+    gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
+    daemon.add("gone", {"supervisor/root/handover/load.py": ("    return 0\n", gone)})
+    run = begin(daemon)
+    daemon.install("gone")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: "cannot be executed: No such file" in daemon.output.read_text(), "the refusal")
+    daemon.install("first")
+    os.rename(f"{daemon.python}.away", daemon.python)
+    until(daemon.ready, "the scheduler")
+    assert_unharmed(daemon, run)
+
+
+def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
+    """That is the end of a supervisor as any other: the next start ends what it left, and has its lines."""
+    daemon.add("dying", {CONTROL: ("        table = found.table\n", "        os._exit(1)\n")})
+    run = begin(daemon)
+    (left,) = daemon.children("numbered")
+    daemon.install("dying")
+    assert daemon.cli("upgrade").returncode == 69
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 1
+    daemon.install("first")
+    daemon.start()
+    assert daemon.run(run)["endReason"] == "crashed"
+    assert gone(left)
+    texts = daemon.texts(run)
+    assert texts == [f"line {number}" for number in range(len(texts))]
+    assert texts
+
+
+def test_an_end_in_the_moment_of_the_upgrade(daemon: Installation) -> None:
+    """A run that ends while nobody is there to see it has its exit status, its time and its last lines."""
+    go, seen = daemon.directory / "go", daemon.directory / "seen"
+    waiting = f"""
+        import time
+        open({str(go)!r}, "w").close()
+        while not os.path.exists({str(seen)!r}):
+            time.sleep(0.01)
+"""
+    daemon.add("slow", {CONTROL: ("        table = found.table\n", f"        table = found.table{waiting}")})
+    daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'first half, ', 'second half', 42)}\n")
+    daemon.start()
+    run = daemon.trigger("t")
+    (child,) = until(lambda: daemon.children("in_parts"), "it")
+    daemon.install("slow")
+    os.kill(daemon.pid, signal.SIGUSR2)
+    until(lambda: gone(child), "its end")
+    seen.touch()
+    ended = daemon.ended(run)
+    assert (ended["endReason"], ended["exitCode"]) == ("failed", 42)
+    assert daemon.texts(run) == ["first half, second half"]

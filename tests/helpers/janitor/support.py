@@ -1,0 +1,123 @@
+"""What the tests of the janitor share: a data directory with logs, and the janitor as the scheduler starts it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from logring.layout import STDOUT
+from logring.logfile.log_file import LogFileWriter
+from logring.paths import log_path
+from logring.reader import LogReader
+from logring.ring.writer import RingWriter
+from store.database import open_writer
+from supervisor.ipc.janitor_job import Job, Report
+from tests.logring.support.rings import read_all, texts
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_790_000_000_000
+EAGER = "import os, sys; os.nice = lambda _: 0; from supervisor.helpers.janitor.__main__ import main; "
+"""It gives way to everybody, and beside other tests it would never come to anything."""
+COMMAND = [sys.executable, "-I", "-c", f"{EAGER}sys.exit(main())"]
+
+
+class Place:
+    """A data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        open_writer(self.database).close()
+
+    @property
+    def database(self) -> str:
+        return str(self.directory / "ringward.db")
+
+    def log(self, task: str, number: int, count: int = 400, *, ended_ms: int = NOW_MS, sealed: bool = True) -> str:
+        """Write the log of run `number` of a task, with `count` lines; returns its path."""
+        run_id = f"01ARZ3{number:020d}"
+        path = log_path(str(self.directory), task, run_id)
+        writer = RingWriter(str(self.directory / "ring"), run_id, file_blocks=1000)
+        file = LogFileWriter(path, writer, 1000)
+        writer.append(STDOUT, b"".join(b"%s\n" % text for text in self.texts(number, count)), ended_ms)
+        if sealed:
+            writer.seal(ended_ms)
+            file.finish()
+        else:
+            file.write_unfinished()
+            file.close()
+            os.unlink(self.directory / "ring")
+        writer.close()
+        os.utime(path, ns=(ended_ms * 1_000_000, ended_ms * 1_000_000))
+        return path
+
+    def texts(self, number: int, count: int = 400) -> list[bytes]:
+        return [b"line %d of run %d" % (line, number) for line in range(count)]
+
+    def job(
+        self,
+        *,
+        compress_after_ms: int = 0,
+        max_log_bytes: int | None = None,
+        look: bool = True,
+        copy: bool = False,
+    ) -> Job:
+        return Job(
+            data_dir=str(self.directory),
+            runtime_dir=str(self.directory),
+            database=self.database,
+            log_level="debug",
+            look=look,
+            copy=copy,
+            compress_after_ms=compress_after_ms,
+            max_log_bytes=max_log_bytes,
+        )
+
+    def logs(self) -> list[str]:
+        return sorted(str(path) for path in self.directory.glob("logs/*/*/*.log"))
+
+    def others(self) -> list[str]:
+        """Files and folders that are no logs, and folders that have none."""
+        logs = self.logs()
+        return sorted(
+            str(path)
+            for path in self.directory.glob("logs/**/*")
+            if str(path) not in logs and not any(log.startswith(f"{path}/") for log in logs)
+        )
+
+
+def lines_of(path: str) -> list[bytes]:
+    reader = LogReader(None, path)
+    try:
+        return texts(read_all(reader))
+    finally:
+        reader.close()
+
+
+def occupied(paths: list[str]) -> int:
+    return sum(os.stat(path).st_blocks * 512 for path in paths)
+
+
+def start(job: Job, command: list[str] = COMMAND) -> subprocess.Popen[bytes]:
+    """Start the janitor; its standard input stays open."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(job.to_line().encode())
+    process.stdin.flush()
+    return process
+
+
+def finished(process: subprocess.Popen[bytes]) -> tuple[Report, str]:
+    """Wait for its end; returns its report and what it logged."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said, logged = process.stdout.read(), process.stderr.read()
+    assert process.wait() == 0, logged
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        pipe.close()
+    return Report.from_line(said.decode()), logged.decode()
+
+
+def run(job: Job) -> tuple[Report, str]:
+    """One janitor, from start to end."""
+    return finished(start(job))

@@ -1,0 +1,218 @@
+"""The janitor as a process: it compresses, keeps the budget, and may be killed at any moment."""
+
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from logring.layout import KIND_PACKED, Static
+from logring.logfile.compress import SUFFIX
+from logring.paths import frames_path
+from supervisor.helpers.janitor.log_files import find_logs
+from supervisor.ipc.janitor_job import Report
+from tests.helpers.janitor.support import (
+    COMMAND,
+    EAGER,
+    HOUR_MS,
+    NOW_MS,
+    Place,
+    finished,
+    lines_of,
+    occupied,
+    run,
+    start,
+)
+from tests.support.waiting import until
+
+
+def is_packed(path: str) -> bool:
+    return Static.parse(Path(path).read_bytes(), path).kind == KIND_PACKED
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_old_logs_are_compressed(place: Place) -> None:
+    """What ended long enough ago is compressed and keeps its time; what did not is left, and the report says when."""
+    young_ms = now_ms() - HOUR_MS // 2
+    old, young = place.log("t", 1), place.log("t", 2, ended_ms=young_ms)
+    report, _ = run(place.job(compress_after_ms=HOUR_MS))
+    assert [is_packed(path) for path in (old, young)] == [True, False]
+    assert report.next_ms == young_ms + HOUR_MS
+    assert lines_of(old) == place.texts(1)
+    assert os.stat(old).st_mtime_ns == NOW_MS * 1_000_000
+    assert stat.S_IMODE(os.stat(young).st_mode) == 0o600
+    report, _ = run(place.job(compress_after_ms=0))
+    assert is_packed(young)
+    assert report.next_ms is None
+    assert place.others() == []
+
+
+def test_logs_that_go_on_are_not_touched(place: Place) -> None:
+    """A log that is not sealed is neither compressed nor removed, however old it is and however much is there."""
+    live, ended = place.log("t", 1, sealed=False, ended_ms=NOW_MS - HOUR_MS), place.log("t", 2)
+    before = Path(live).read_bytes()
+    _, logged = run(place.job(max_log_bytes=0))
+    assert place.logs() == [live]
+    assert Path(live).read_bytes() == before
+    assert stat.S_IMODE(os.stat(live).st_mode) == 0o600
+    assert "t: removed the logs of 1 run," in logged
+    assert "none is left whose run has ended" in logged
+    assert not os.path.exists(ended)
+
+
+def test_the_oldest_go_first(place: Place) -> None:
+    """Logs are removed in the order in which their runs ended, with their sidecars, until the others are within."""
+    paths = [place.log("ab"[n % 2], n, ended_ms=NOW_MS - n * HOUR_MS) for n in range(10)]  # 0 ended last
+    run(place.job(compress_after_ms=HOUR_MS))
+    for path in paths:
+        Path(frames_path(path)).write_bytes(b"x" * 5000)
+    everything = [one for path in paths for one in (path, frames_path(path))]
+    assert sum(log.occupied for log in find_logs(f"{place.directory}/logs")) == occupied(everything)
+    budget = occupied(everything[:8])
+    run(place.job(max_log_bytes=budget))
+    assert place.logs() == sorted(paths[:4])
+    assert place.others() == sorted(frames_path(path) for path in paths[:4])
+    run(place.job(max_log_bytes=budget - 1))
+    assert place.logs() == sorted(paths[:3])
+
+
+def test_nothing_stays_of_a_task_without_logs(place: Place) -> None:
+    """Folders that are empty are removed."""
+    place.log("t", 1)
+    other = place.log("u", 1)
+    os.unlink(other)
+    run(place.job())
+    assert place.others() == []
+    run(place.job(max_log_bytes=0))
+    assert os.listdir(place.directory / "logs") == []
+
+
+def test_the_default_budget(place: Place) -> None:
+    """Without a budget logs may have a fifth of the file system: some small ones are not in danger."""
+    path = place.log("t", 1)
+    run(place.job())
+    assert lines_of(path) == place.texts(1)
+
+
+def test_no_logs_at_all(place: Place) -> None:
+    """A data directory in which nothing was logged yet is nothing to report."""
+    assert run(place.job()) == (Report(next_ms=None, rest_ms=60_000), "")
+
+
+def test_a_log_is_tried_once(place: Place) -> None:
+    """A log that gains nothing by compression is read once, and never again."""
+    path = place.log("t", 1)
+    noise = os.urandom(1 << 16).replace(b"\n", b"")[:32_300]
+    place.texts = lambda number, count=1: [noise[:16_000], noise[16_000:]]  # type: ignore[method-assign]  # noqa: ARG005
+    dense = place.log("t", 2)
+    before = Path(dense).read_bytes()
+    run(place.job())
+    assert is_packed(path)
+    assert Path(dense).read_bytes() == before
+    assert [log.done for log in find_logs(f"{place.directory}/logs")] == [True, True]
+    times = [os.stat(one).st_atime_ns for one in (path, dense)]
+    ids = [os.stat(one).st_ino for one in (path, dense)]
+    run(place.job())
+    assert ids == [os.stat(one).st_ino for one in (path, dense)]
+    assert times == [os.stat(one).st_atime_ns for one in (path, dense)]
+
+
+def test_what_cannot_be_read_is_passed_over(place: Place) -> None:
+    """Foreign, damaged and strange things in the folders stop nothing and are not removed."""
+    good, bad = place.log("t", 1), place.log("t", 2)
+    with open(bad, "r+b") as file:
+        file.seek(100)
+        file.write(b"?" * 500)
+    foreign = os.path.join(os.path.dirname(good), "foreign.log")
+    Path(foreign).write_bytes(b"text" * 5000)
+    link = os.path.join(os.path.dirname(good), "link.log")
+    os.symlink("/etc/passwd", link)
+    (place.directory / "logs" / "file").write_text("in the way")
+    run(place.job())
+    assert is_packed(good)
+    run(place.job(max_log_bytes=0))
+    assert place.logs() == sorted([bad, foreign, link])
+
+
+def test_one_at_a_time(place: Place) -> None:
+    """While one works in a data directory another one does nothing, and says so to come again."""
+    path = place.log("t", 1)
+    lock = os.open(place.directory / "janitor.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    report, _ = run(place.job())
+    assert not is_packed(path)
+    assert report.next_ms == 0
+    os.close(lock)
+    run(place.job())
+    assert is_packed(path)
+
+
+def test_ends_with_the_scheduler(place: Place) -> None:
+    """When standard input closes it ends, also before it heard what to do."""
+    process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.communicate()[0] == b""
+    assert process.returncode == 0
+    for number in range(50):
+        place.log("t", number)
+    process = start(place.job())
+    until(lambda: any(is_packed(path) for path in place.logs()), "the first log")
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait() == 0
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    assert all(lines_of(path) == place.texts(number) for number, path in enumerate(place.logs()))
+
+
+_HELD = f"""
+{EAGER}
+import threading
+
+def rename(*paths, really=os.rename, left=[None] * int(sys.argv[1])):
+    if not left:
+        threading.Event().wait()
+    left.pop()
+    really(*paths)
+
+os.rename = rename
+sys.exit(main())
+"""
+"""A janitor that gets no further than to the next log, so that nobody comes too late to kill it."""
+
+
+@pytest.mark.parametrize("after", [0, 1, 7])
+def test_killed_at_any_moment(place: Place, after: int) -> None:
+    """After a SIGKILL every log is there, old or new; the next janitor removes what is half made and goes on."""
+    for number in range(30):
+        place.log("t", number, 40_000)
+    process = start(place.job(), [sys.executable, "-I", "-c", _HELD, str(after)])
+    folder = os.path.dirname(place.logs()[0])
+    until(
+        lambda: (
+            sum(is_packed(path) for path in place.logs()) >= after
+            and any(name.endswith(SUFFIX) for name in os.listdir(folder))
+        ),
+        "a log to be half made",
+    )
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    assert len(place.logs()) == 30
+    assert len(place.others()) <= 1
+    for number in (0, after, 29):
+        assert lines_of(place.logs()[number]) == place.texts(number, 40_000)
+    finished(start(place.job()))
+    assert all(is_packed(path) for path in place.logs())
+    assert place.others() == []
+    assert lines_of(place.logs()[after]) == place.texts(after, 40_000)

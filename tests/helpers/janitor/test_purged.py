@@ -1,0 +1,87 @@
+"""Removing the files of runs that were purged."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from logring.paths import frames_path, log_path, ring_path
+from store.database import open_writer
+from supervisor.helpers.janitor import work as module
+from supervisor.helpers.janitor.log_files import remove
+from supervisor.helpers.janitor.work import work
+from supervisor.ipc.log_line import Log
+from tests.helpers.janitor.support import NOW_MS, Place, run
+
+
+def note(place: Place, *paths: str) -> None:
+    """Note that the runs of these logs were purged."""
+    writer = open_writer(place.database)
+    for path in paths:
+        task, _, name = path.split("/")[-3:]
+        writer.execute("INSERT INTO purged (task_name, run_id) VALUES (?, ?)", [task, name.removesuffix(".log")])
+    writer.close()
+
+
+@pytest.mark.parametrize("look", [True, False])
+def test_logs_and_frames_go(place: Place, look: bool) -> None:
+    """What was purged goes, with its frames and the folders that are empty then; other logs stay."""
+    gone, other, kept = place.log("t", 1), place.log("u", 2), place.log("t", 3)
+    Path(frames_path(gone)).write_bytes(b"frames")
+    note(place, gone, other)
+    report, logged = run(place.job(look=look, compress_after_ms=NOW_MS))
+    assert (report.removed, report.kept, logged) == (2, [], "")
+    assert place.logs() == [kept]
+    assert place.others() == []
+
+
+def test_again(place: Place) -> None:
+    """Files that are gone already, or that there never were, are as good as removed."""
+    gone = place.log("t", 1)
+    note(place, gone, log_path(str(place.directory), "t", "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+    for _ in range(2):
+        report, logged = run(place.job(look=False))
+        assert (report.removed, report.kept, logged) == (2, [], "")
+    assert place.logs() == []
+
+
+def test_only_what_was_purged(place: Place) -> None:
+    """Without looking no log is compressed or removed for the budget."""
+    path = place.log("t", 1, 5000)
+    size = os.stat(path).st_size
+    report, _ = run(place.job(look=False, max_log_bytes=0))
+    assert (report.removed, report.next_ms, report.rest_ms) == (0, None, 0)
+    assert os.stat(path).st_size == size
+
+
+def test_what_resists_is_kept_in_mind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be removed is named, the others go nevertheless."""
+    stays, gone = place.log("t", 1), place.log("t", 2)
+    note(place, stays, gone)
+
+    def removing(path: str) -> None:
+        if path == stays:
+            raise PermissionError(1, "Operation not permitted")
+        remove(path)
+
+    monkeypatch.setattr(module, "remove", removing)
+    report = work(place.job(look=False), Log("janitor", fd=os.open(os.devnull, os.O_WRONLY)))
+    assert (report.removed, report.kept) == (2, [1])
+    assert place.logs() == [stays]
+
+
+def test_what_is_still_written_is_kept_in_mind(place: Place) -> None:
+    """The log of a run that was purged while a full disk took nothing of it is removed once it was written."""
+    path = log_path(str(place.directory), "t", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    ring = Path(ring_path(str(place.directory), "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+    ring.write_bytes(b"what there is no room for")
+    gone = place.log("t", 2)
+    note(place, path, gone)
+    report, logged = run(place.job(look=False))
+    assert (report.removed, report.kept, logged) == (2, [1], "")
+    assert place.logs() == []
+    os.makedirs(os.path.dirname(path))
+    ring.rename(path)
+    report, logged = run(place.job(look=False))
+    assert (report.removed, report.kept, logged) == (2, [], "")
+    assert place.logs() == place.others() == []

@@ -1,0 +1,83 @@
+"""The janitor's work when the disk does not do its part."""
+
+import errno
+import os
+from collections.abc import Callable
+
+import pytest
+
+from logring.errors import NewerFormat
+from supervisor.helpers.janitor import work as module
+from supervisor.helpers.janitor.log_files import find_logs
+from supervisor.helpers.janitor.work import work
+from supervisor.ipc.log_line import Log
+from tests.helpers.janitor.support import HOUR_MS, NOW_MS, Place
+
+
+class Said(Log):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__("janitor")
+        self.lines: list[str] = []
+
+    def emit(self, line: bytes) -> None:
+        self.lines.append(line.decode())
+
+
+def failing(error: Exception, calls: list[str]) -> Callable[[str], bool]:
+    def compress(path: str) -> bool:
+        calls.append(path)
+        raise error
+
+    return compress
+
+
+@pytest.mark.parametrize(
+    ("error", "tries", "done"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), [1, 1], False),
+        (OSError(errno.EIO, "Input/output error"), [3, 3], False),
+        (NewerFormat("of a newer release"), [3, 0], True),
+    ],
+)
+def test_compression_that_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception, tries: list[int], done: bool
+) -> None:
+    """A full disk ends the round; a log that cannot be read is passed over; one that never can is not tried again."""
+    for number in range(3):
+        place.log("t", number)
+    calls: list[str] = []
+    monkeypatch.setattr(module, "compress", failing(error, calls))
+    for count in tries:
+        said = Said()
+        calls.clear()
+        work(place.job(), said)
+        assert len(calls) == len(said.lines) == count
+        assert all("is not compressed" in line for line in said.lines)
+    assert {log.done for log in find_logs(f"{place.directory}/logs")} == {done}
+
+
+def test_a_log_that_cannot_be_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next older ones go instead, and the daemon's log says which one stays."""
+    paths = [place.log("t", number, ended_ms=NOW_MS + number * HOUR_MS) for number in range(4)]
+    unlink = os.unlink
+
+    def stubborn(path: str) -> None:
+        if path == paths[0]:
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", stubborn)
+    said = Said()
+    size = os.stat(paths[0]).st_blocks * 512
+    work(place.job(max_log_bytes=2 * size), said)
+    assert place.logs() == [paths[0], paths[3]]
+    assert f"{paths[0]} cannot be removed: Read-only file system" in said.lines[0]
+
+
+def test_looking_takes_little_of_a_core(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it takes long to look at all logs, the janitor wants a rest fifty times as long."""
+    seconds = iter([10.0, 17.0])
+    monkeypatch.setattr("time.process_time", lambda: next(seconds))
+    assert work(place.job(), Said()).rest_ms == 350_000

@@ -1,0 +1,210 @@
+"""Orders carried out by the notifier process."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logring.layout import STDERR, STDOUT, SYSTEM
+from logring.ring.writer import RingWriter
+from supervisor.helpers.notifier.output_tail import last_lines
+from supervisor.ipc.delivery_request import Letter, Ping
+from supervisor.ipc.messages import Decoder, encode, receive_all
+from tests.support.ports import free_port
+from tests.support.receivers import web_server
+
+
+class Process:
+    """A notifier process, in a directory that is gone as the daemon's may be, and the scheduler's end of its socket."""
+
+    def __init__(self) -> None:
+        self.sock, theirs = socket.socketpair()
+        with theirs:
+            argv = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
+            argv += [sys.executable, "-I", "-m", "supervisor.notifier", "--fd", str(theirs.fileno())]
+            self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+        self.sock.settimeout(60)
+        self._decoder = Decoder()
+        self._frames: list[dict[str, Any]] = []
+
+    def ask(self, *orders: Letter | Ping) -> list[dict[str, Any]]:
+        """Their results, in the order of their keys."""
+        for order in orders:
+            self.sock.sendall(encode(order.to_frame()))
+        found: list[dict[str, Any]] = []
+        while len(found) < len(orders):
+            found += receive_all(self.sock, self._decoder)
+        return sorted(found, key=lambda frame: str(frame["key"]))
+
+    def close(self) -> str:
+        """What it wrote to its log."""
+        self.sock.close()
+        _, said = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return said
+
+
+@pytest.fixture
+def notifier() -> Iterator[Process]:
+    one = Process()
+    yield one
+    one.close()
+
+
+PATIENT = "cto=600&rto=600"
+"""Of Apprise: how long connecting and answering may take."""
+
+
+def letter(url: str, key: str = "k", **more: Any) -> Letter:
+    return Letter(key=key, url=url, title="title", body="body", footer="footer", type="failure", **more)
+
+
+def test_results(notifier: Process) -> None:
+    """Delivered; refused, with status and Retry-After; nobody there; no such service: all of them at once."""
+    dead = free_port()
+    with web_server() as web, web_server() as busy:
+        busy.respond = lambda _number: (429, {"Retry-After": "17"})
+        good, rests, gone, odd = notifier.ask(
+            letter(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}", "1"),
+            letter(f"json://127.0.0.1:{busy.port}/token-2?{PATIENT}", "2"),
+            letter(f"json://127.0.0.1:{dead}/token-3", "3"),
+            letter("nonsense://token-4", "4"),
+        )
+    assert (good["ok"], good["error"], good["retry_after_ms"]) == (True, None, None)
+    assert web.messages[0]["message"] == "body\n\nfooter"
+    assert (rests["ok"], rests["retry_after_ms"]) == (False, 17_000)
+    assert "429" in rests["error"] or "Many" in rests["error"]
+    assert (gone["ok"], gone["retry_after_ms"]) == (False, None)
+    assert odd["error"] == "Apprise does not understand the URL"
+    assert not any("token" in frame["error"] for frame in (rests, gone, odd))
+
+
+def test_a_redirect_that_loses_the_message(notifier: Process) -> None:
+    """Not delivered, when only a GET without it would reach the other place; a form's own thanks are no such thing."""
+    with web_server() as web, web_server() as other:
+        found = []
+        for status, place in (
+            (301, "/moved"),
+            (302, f"http://127.0.0.1:{other.port}/login"),
+            (302, "/thanks"),
+            (308, f"http://127.0.0.1:{other.port}/moved"),
+        ):
+            answers = {len(web.requests): (status, {"Location": place})}
+            web.respond = partial(lambda answers, number: answers.get(number, (200, {})), answers)
+            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}"))
+        assert [frame["ok"] for frame in found] == [False, False, True, True]
+        assert "301" in found[0]["error"]
+        assert "token" not in found[0]["error"]
+        assert other.messages[0]["message"] == "body\n\nfooter"
+
+
+def test_a_redirect_of_another_method(notifier: Process) -> None:
+    """A PUT is followed without the message as well, also where it stays a PUT."""
+    with web_server() as web, web_server() as other:
+        found = []
+        for status in (302, 301):
+            place = {"Location": f"http://127.0.0.1:{other.port}/moved"}
+            web.respond = partial(lambda status, place, _number: (status, place), status, place)
+            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?method=put&{PATIENT}"))
+        assert [(method, body is not None) for method, _, body in other.requests] == [("GET", False), ("PUT", False)]
+    assert [frame["ok"] for frame in found] == [False, False]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_to_another_host(notifier: Process, status: int) -> None:
+    """Neither message nor heartbeat follows it, and the error names the host, but nothing of the URL."""
+    with web_server() as web, web_server() as other:
+        web.respond = lambda _number: (status, {"Location": f"http://localhost:{other.port}/moved"})
+        found = notifier.ask(
+            letter(f"json://127.0.0.1:{web.port}/token-1?+X-Key=token-2&{PATIENT}", "1"),
+            Ping(key="2", url=f"http://127.0.0.1:{web.port}/token-1"),
+        )
+        assert other.requests == []
+    for frame in found:
+        assert not frame["ok"]
+        assert f"status {status} redirects to another host (localhost)" in frame["error"]
+        assert "token" not in frame["error"]
+
+
+def test_a_redirect_to_another_scheme(notifier: Process) -> None:
+    """It is not followed, also on the same host."""
+    with web_server() as web:
+        web.respond = lambda _number: (308, {"Location": f"https://127.0.0.1:{web.port}/moved"})
+        found = notifier.ask(
+            letter(f"json://127.0.0.1:{web.port}/x?{PATIENT}", "1"),
+            Ping(key="2", url=f"http://127.0.0.1:{web.port}/x"),
+        )
+        assert set(web.paths) == {"/x"}
+    assert [frame["ok"] for frame in found] == [False, False]
+    assert all("redirects from http to https" in frame["error"] for frame in found)
+
+
+def test_a_redirect_on_the_same_host(notifier: Process) -> None:
+    """It is followed with the message, and without the headers that the URL names, its user and password included."""
+    with web_server() as web:
+        web.respond = lambda number: (308, {"Location": "/moved"}) if number % 2 == 0 else (200, {})
+        (told,) = notifier.ask(letter(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
+        (pinged,) = notifier.ask(Ping(key="2", url=f"http://127.0.0.1:{web.port}/x"))
+        assert (told["ok"], pinged["ok"]) == (True, True)
+        assert web.paths == ["/x", "/moved"] * 2
+        assert web.messages[1]["message"] == "body\n\nfooter"
+        first, second = web.headers[:2]
+        assert {"x-key", "authorization"} <= set(first)
+        assert not {"x-key", "authorization"} & set(second)
+        assert second["content-type"] == "application/json"
+
+
+def test_when_to_come_again() -> None:
+    """Dates are in UTC wherever the host is, also in the forms of old that do not say so."""
+    dates = ["Mon, 23 Nov 2026 17:00:00 GMT", "Monday, 23-Nov-26 17:00:00 GMT", "Mon Nov 23 17:00:00 2026"]
+    code = "import sys\nfrom supervisor.helpers.notifier.delivery import retry_after_ms\n"
+    code += "print(*(retry_after_ms(date, 1_795_449_600) for date in sys.argv[1:]))"
+    argv = [sys.executable, "-I", "-c", code, *dates]
+    out = subprocess.run(argv, env={"TZ": "America/New_York"}, capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["3600000"] * 3
+
+
+def test_pings(notifier: Process) -> None:
+    """A URL is asked for again when that failed, three times at most."""
+    with web_server() as web:
+        web.respond = lambda number: (200 if number in (0, 2) else 500, {})
+        url = f"http://127.0.0.1:{web.port}/secret-x"
+        (first,) = notifier.ask(Ping(key="a", url=url))
+        (second,) = notifier.ask(Ping(key="b", url=url))
+        web.respond = lambda _number: (404, {})
+        (third,) = notifier.ask(Ping(key="c", url=url))
+    assert [frame["ok"] for frame in (first, second, third)] == [True, True, False]
+    assert third["error"] == "the server answered with status 404"
+    assert len(web.requests) == 1 + 2 + 3
+
+
+def test_apprise_is_loaded_late() -> None:
+    """A process that only pings does without it, and so does everybody else."""
+    code = "import supervisor.helpers.notifier.__main__, supervisor.scheduler.__main__, sys; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert "supervisor.helpers.notifier.work" in out.stdout.split()
+    assert not {"apprise", "requests", "yaml", "markdown"} & set(out.stdout.split())
+
+
+def test_the_last_lines(tmp_path: Path) -> None:
+    """Twenty at most, of both streams, what the daemon said in brackets, without what a terminal would obey."""
+    ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
+    assert last_lines(ring, file) == ""
+    assert last_lines(None, None) == ""
+    writer = RingWriter(ring, "D", file_blocks=0)
+    for number in range(30):
+        writer.append(STDERR if number % 2 else STDOUT, f"line {number}\n".encode(), 1)
+    writer.append(SYSTEM, b"stopping\n", 2)
+    writer.append(STDOUT, b"\x1b[31mred\t" + b"x" * 1000 + b"\n", 3)
+    found = last_lines(ring, file).split("\n")
+    assert len(found) == 20
+    assert found[0] == "line 12"
+    assert found[-2] == "[stopping]"
+    assert found[-1].startswith("\N{REPLACEMENT CHARACTER}[31mred ")
+    assert len(found[-1]) == 300
+    writer.seal(4)

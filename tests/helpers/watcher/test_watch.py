@@ -1,0 +1,498 @@
+"""Orders carried out against real servers, commands and rings."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from logring.layout import STDOUT
+from logring.paths import ring_path
+from logring.ring.writer import RingWriter
+from supervisor.helpers.watcher.output_lines import Bell
+from supervisor.helpers.watcher.watch import Watch
+from supervisor.ipc.messages import Decoder, encode, receive
+from supervisor.ipc.probe_request import Order
+from tests.support.paths import PROGRAMS, TLS
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+Word = dict[str, Any]
+
+
+class Desk:
+    """A watcher without its process."""
+
+    def __init__(self) -> None:
+        self.words: asyncio.Queue[Word] = asyncio.Queue()
+        self.watch = Watch(self.words.put_nowait, Bell("/nonexistent", ""))
+
+    async def next(self) -> Word:
+        return await asyncio.wait_for(self.words.get(), 30)
+
+
+def carried_out(scene: Callable[[Desk], Awaitable[None]]) -> None:
+    async def play() -> None:
+        desk = Desk()
+        try:
+            await scene(desk)
+        finally:
+            await desk.watch.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("supervisor.helpers.watcher.command_probe._REAP_S", 60.0)
+        asyncio.run(play())
+
+
+def order(kind: str, target: str = "", **more: Any) -> Order:
+    settings: dict[str, Any] = {"every_ms": 20, "timeout_ms": 600_000, **more}
+    return Order(key="R/ready", kind=kind, target=target, **settings)
+
+
+def command(*argv: str, **more: Any) -> Order:
+    return order("exec", argv=list(argv), env=dict(os.environ), **more)
+
+
+class Answering:
+    """A server that answers every request with these bytes, while its context lasts; nothing of it is left then."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._talks: list[tuple[asyncio.StreamWriter, asyncio.Task[None]]] = []
+        self.server: asyncio.Server
+
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._talks.append((writer, asyncio.ensure_future(self._talk(reader, writer))))
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # who asked has gone
+            await reader.readuntil(b"\r\n\r\n")  # what nobody has read would reset the connection
+            writer.write(self._answer)
+            await writer.drain()
+            writer.close()
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+        # A connection that was accepted in this moment is among the talks when that is done.
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task.get_coro())))
+        for writer, talk in self._talks:
+            talk.cancel()
+            writer.transport.abort()
+        await asyncio.gather(*(talk for _, talk in self._talks), return_exceptions=True)
+
+
+async def answering(answer: bytes, context: ssl.SSLContext | None = None, port: int = 0) -> tuple[Answering, int]:
+    one = Answering(answer)
+    one.server = await asyncio.start_server(one.connected, "127.0.0.1", port, ssl=context)
+    return one, one.server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", None),
+        (b"HTTP/1.0 302 Found\r\nLocation: /\r\n\r\n", None),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", None),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\n\r\n", "answers 503"),
+        (b"HTTP/1.1 100 Continue\r\n", "is no HTTP"),
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "answers 503"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "answers 404"),
+        (b"SSH-2.0-OpenSSH\r\n", "is no HTTP"),
+        (b"", "is no HTTP"),
+        (b"x" * 100_000, ": "),
+    ],
+)
+def test_http(answer: bytes, why: str | None) -> None:
+    """A status from 200 to 399 is success; everything else says what was wrong."""
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(answer)
+        async with server:
+            desk.watch.begin(order("http", f"http://127.0.0.1:{port}/healthz?x=1"))
+            word = await desk.next()
+            assert word["op"] == ("passed" if why is None else "failing")
+            assert why is None or why in word["why"]
+
+    carried_out(scene)
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp"])
+def test_refused_and_then_accepted(kind: str) -> None:
+    """Why it failed is told once, and success when it comes."""
+
+    async def scene(desk: Desk) -> None:
+        port = free_port()
+        address = f"127.0.0.1:{port}"
+        desk.watch.begin(order(kind, f"http://{address}/" if kind == "http" else address))
+        word = await desk.next()
+        assert word["op"] == "failing"
+        assert word["why"].endswith("Connection refused")
+
+        server, _ = await answering(b"HTTP/1.1 204 No Content\r\n\r\n", port=port)
+        async with server:
+            assert (await desk.next())["op"] == "passed"
+
+    carried_out(scene)
+
+
+@pytest.mark.parametrize(("kind", "target"), [("tcp", "127.0.0.1:65536"), ("http", "http://127.0.0.1:65536/")])
+def test_a_port_that_there_cannot_be(kind: str, target: str) -> None:
+    """Of `port = 6553{instance}` some instance has one: it is told, and tried again."""
+
+    async def scene(desk: Desk) -> None:
+        desk.watch.begin(order(kind, target))
+        word = await desk.next()
+        assert word["op"] == "failing"
+        assert word["why"].endswith("Port out of range 0-65535")
+
+    carried_out(scene)
+
+
+def test_nothing_is_kept_of_what_is_done() -> None:
+    """The scheduler forgets no order that it has heard the end of, so neither does the watcher keep it."""
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
+        async with server:
+            for number in range(3):
+                desk.watch.begin(replace(order("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
+            for _ in range(3):
+                assert (await desk.next())["op"] == "passed"
+            await asyncio.sleep(0)
+            assert desk.watch._tasks == {}
+
+    carried_out(scene)
+
+
+def test_no_answer() -> None:
+    """One that accepts and says nothing has its time, and no more."""
+
+    async def scene(desk: Desk) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            target = f"http://127.0.0.1:{server.getsockname()[1]}/"
+            desk.watch.begin(order("http", target, timeout_ms=50))
+            assert await desk.next() == {"op": "failing", "key": "R/ready", "why": f"{target}: no answer within 50 ms"}
+
+    carried_out(scene)
+
+
+def test_a_command() -> None:
+    """Its exit status decides, and its last line says why, without the secrets in it."""
+
+    async def scene(desk: Desk) -> None:
+        script = 'echo first; echo "token $TOKEN is bad" >&2; exit 3'
+        failing = command("/bin/sh", "-c", script, secrets=["TOKEN"])
+        failing.env["TOKEN"] = "hunter2hunter2"
+        desk.watch.begin(failing)
+        assert (await desk.next())["why"] == "/bin/sh ends with 3: token *** is bad"
+        desk.watch.begin(command("/bin/sh", "-c", "kill -9 $$"))
+        assert (await desk.next())["why"] == "/bin/sh is killed by signal 9"
+        desk.watch.begin(command("/nonexistent/program"))
+        assert (await desk.next())["why"].startswith("/nonexistent/program ends with 127: ")
+        desk.watch.begin(command("true"))
+        assert (await desk.next())["op"] == "passed"
+
+    carried_out(scene)
+
+
+def test_a_command_that_hangs_leaves_nothing(tmp_path: Path) -> None:
+    """At its time-out, and when nobody wants it any more, everything of it is killed."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for journal in (first, second):
+        journal.touch()
+
+    async def scene(desk: Desk) -> None:
+        argv = ["/bin/sh", "-c", "sleep 1000 & echo $! >> $0; echo $$ >> $0; wait"]
+        desk.watch.begin(command(*argv, str(first), timeout_ms=300, every_ms=3_600_000))
+        assert (await desk.next())["why"] == "/bin/sh: no answer within 300 ms"
+        desk.watch.begin(command(*argv, str(second)))
+        await asyncio.to_thread(until, lambda: len(second.read_text().split()) == 2, "the second command")
+
+    carried_out(scene)
+    for pid in map(int, (first.read_text() + second.read_text()).split()):  # however far the first one came
+        until(lambda: not alive(pid), f"the end of {pid}")  # noqa: B023 - called at once
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_liveness_counts_in_a_row(tmp_path: Path) -> None:
+    """A success in between begins the count anew; as many failures as were asked for end it."""
+    flag = tmp_path / "flag"
+
+    async def scene(desk: Desk) -> None:
+        desk.watch.begin(command("test", "-e", str(flag), times=3))
+        assert (await desk.next())["op"] == "failing"
+        flag.touch()
+        words = [await desk.next()]  # three failures may have come before the flag
+        if words[-1]["op"] == "failed":
+            desk.watch.begin(command("test", "-e", str(flag), times=3))
+        flag.unlink()
+        while words[-1]["op"] != "failed":
+            words.append(await desk.next())
+        assert words[-1]["why"] == "test ends with 1 (3 times in a row)"
+        assert desk.words.empty()
+
+    carried_out(scene)
+
+
+def test_a_line(tmp_path: Path) -> None:
+    """A line of the run's own output counts, not one of ours, wherever it is in the log; also one that comes later."""
+    path = ring_path(str(tmp_path), "R")
+
+    async def scene(desk: Desk) -> None:
+        wanted = order("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
+        desk.watch.begin(wanted)
+        await asyncio.sleep(0)
+        writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", file_blocks=8)
+        writer.system_line("listening on 1", 1000)
+        writer.append(STDOUT, b"not yet listening on 80\nlistening on ", 1000)
+        assert desk.words.empty()
+        writer.append(STDOUT, b"80\n", 1001)
+        assert (await desk.next())["op"] == "passed"
+        desk.watch.begin(wanted)
+        assert (await desk.next())["op"] == "passed"
+        writer.close()
+
+    carried_out(scene)
+
+
+def test_many_that_never_answer_stop_nobody() -> None:
+    """However many hang, others have their turn."""
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
+        with socket.create_server(("127.0.0.1", 0), backlog=512) as deaf:
+            target = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+            for number in range(200):
+                desk.watch.begin(Order(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100))
+            async with server:
+                desk.watch.begin(order("http", f"http://127.0.0.1:{port}/"))
+                while (word := await desk.next())["key"] != "R/ready":
+                    assert word["op"] == "failing"
+                assert word["op"] == "passed"
+
+    carried_out(scene)
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp"])
+def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """However many there are, others are looked up; and nobody waits for them at the end."""
+    really, answered = socket.getaddrinfo, threading.Event()
+
+    def getaddrinfo(host: str, *arguments: Any, **more: Any) -> Any:
+        if more.get("flags"):  # no name is looked up
+            return really(host, *arguments, **more)
+        if host.startswith("far"):
+            answered.wait()
+        return really("127.0.0.1", *arguments, **more)
+
+    def target(host: str, port: int) -> str:
+        return f"http://{host}:{port}/" if kind == "http" else f"{host}:{port}"
+
+    async def scene(desk: Desk) -> None:
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
+        for number in range(100):
+            far = target(f"far{number % 50}", port)
+            desk.watch.begin(Order(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
+        async with server:
+            desk.watch.begin(order(kind, target("near", port)))
+            while (word := await desk.next())["key"] != "R/ready":
+                assert (word["op"], "no answer within" in word["why"]) == ("failing", True)
+            assert word["op"] == "passed"
+
+    monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
+    try:
+        carried_out(scene)
+    finally:
+        answered.set()
+
+
+PATIENT = """
+import sys
+from supervisor.helpers.watcher import command
+from supervisor.helpers.watcher.__main__ import main
+command._REAP_S = 60.0
+sys.exit(main())
+"""
+
+
+class RealOne:
+    """The process, as the scheduler has it."""
+
+    def __init__(self) -> None:
+        self.sock, theirs = socket.socketpair()
+        with theirs:
+            argv = [sys.executable, "-I", "-c", PATIENT, "--fd", str(theirs.fileno())]
+            self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
+        self._decoder = Decoder()
+        self.sock.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
+
+    def watch(self, wanted: Order) -> None:
+        self.sock.sendall(encode({"op": "watch", "order": wanted.to_dict()}))
+
+    def next(self) -> Word:
+        word = receive(self.sock, self._decoder)
+        assert word is not None
+        return word
+
+    def end(self) -> int:
+        self.sock.close()
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def real() -> Iterator[RealOne]:
+    one = RealOne()
+    yield one
+    assert one.end() == 0
+
+
+def daemonises(*arguments: object) -> list[str]:
+    return [sys.executable, "-I", str(PROGRAMS / "daemonises.py"), *map(str, arguments)]
+
+
+@pytest.mark.parametrize("bare", [[], ["bare"]])
+def test_what_a_command_leaves_behind(real: RealOne, tmp_path: Path, bare: list[str]) -> None:
+    """A daemon of its own is killed, and reaped; what belongs to a command that still runs is not."""
+    journal, running = tmp_path / "pid", tmp_path / "running"
+    daemon = " ".join(daemonises(running))
+    going_on = command("/bin/sh", "-c", f"{daemon}; sleep 1000")
+    real.watch(replace(going_on, key="other/ready"))
+    until(running.exists, "the daemon of another command")
+    real.watch(command(*daemonises(journal, *bare)))
+    assert real.next() == {"op": "passed", "key": "R/ready"}
+    until(lambda: not psutil.pid_exists(int(journal.read_text())), "the end of what was left")
+    assert alive(int(running.read_text()))
+    real.end()
+    until(lambda: not alive(int(running.read_text())), "the end of the other one")
+
+
+def test_a_command_as_somebody_else(real: RealOne, tmp_path: Path) -> None:
+    """User, groups, umask and directory are those that are asked for; a directory that cannot be entered is told."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may become somebody else")
+    said = command("/bin/sh", "-c", "echo $(id -u) $(id -G) $(umask) $(pwd); exit 1", uid=12, gid=34, groups=[34, 56])
+    real.watch(replace(said, umask=0o027, cwd="/usr"))
+    assert real.next()["why"].endswith(": 12 34 56 0027 /usr")
+    tmp_path.chmod(0o700)
+    real.watch(replace(said, cwd=str(tmp_path)))
+    assert str(tmp_path) in real.next()["why"]
+
+
+@pytest.mark.parametrize("more", [{}, {"cwd": "/usr"}, {"uid": 12, "gid": 34}])
+def test_a_command_gets_variables_that_shells_drop(real: RealOne, more: dict[str, Any]) -> None:
+    """Names such as app.name reach the command of a probe; what cannot be executed is told."""
+    if "uid" in more and os.geteuid() != 0:
+        pytest.skip("only root may become somebody else")
+    odd = {"app.name": "shop", "IFS": "x"}
+    for name, value in odd.items():
+        said = command("/usr/bin/printenv", name, "none")
+        real.watch(replace(said, env=said.env | odd, chosen=list(odd), **more))
+        assert real.next()["why"] == f"/usr/bin/printenv ends with 1: {value}"
+    missing = command("/no/such/command")
+    real.watch(replace(missing, env=missing.env | odd, **more))
+    assert real.next()["why"] == "/no/such/command ends with 127: /no/such/command: No such file or directory"
+
+
+def test_a_command_gets_signals_as_ever(real: RealOne) -> None:
+    """What the watcher ignores it does not ignore."""
+    real.watch(command("/bin/sh", "-c", "kill -INT $$; exit 7"))
+    assert real.next()["why"] == "/bin/sh is killed by signal 2"
+
+
+def test_a_flood_is_not_kept(real: RealOne) -> None:
+    """A command that prints without end has its time, takes no memory, and others are looked at meanwhile."""
+    real.watch(replace(command("yes", timeout_ms=3_600_000), key="flood/live", times=1))
+    real.watch(command("/bin/sh", "-c", "head -c 50000000 /dev/zero; echo; echo last; exit 1"))
+    assert real.next()["why"].endswith(": last")
+    assert psutil.Process(real.process.pid).memory_info().rss < 100 << 20
+
+
+def test_https() -> None:
+    """The certificate is not looked at: a service that is asked by its address may have any."""
+
+    async def scene(desk: Desk) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
+        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n", context)
+        async with server:
+            desk.watch.begin(order("http", f"https://127.0.0.1:{port}/"))
+            assert (await desk.next())["op"] == "passed"
+            desk.watch.begin(order("http", f"http://127.0.0.1:{port}/"))
+            assert (await desk.next())["op"] == "failing"
+
+    carried_out(scene)
+
+
+def test_it_ends_with_the_scheduler(real: RealOne, tmp_path: Path) -> None:
+    """When the socket closes, the process ends, and with it the commands that it runs."""
+    journal = tmp_path / "pid"
+    script = f"echo $$ > {journal}.new; mv {journal}.new {journal}; sleep 1000"
+    real.watch(command("/bin/sh", "-c", script))
+    until(journal.exists, "the command")
+    assert real.end() == 0
+    pid = int(journal.read_text())
+    until(lambda: not alive(pid), "the end of the command")
+
+
+def test_a_question() -> None:
+    """What a command prints on standard output is told once; or why it has failed, secrets masked."""
+
+    async def scene(desk: Desk) -> None:
+        env = {**os.environ, "TOKEN": "abcdefgh"}
+        script = 'echo "noise $TOKEN" >&2; echo "4711 $TOKEN"; exit $1'
+        for code in ("0", "3"):
+            argv = ["/bin/sh", "-c", script, "sh", code]
+            desk.watch.begin(order("ask", argv=argv, env=env, secrets=["TOKEN"]))
+            word = await desk.next()
+            if code == "0":
+                assert word == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
+            else:
+                assert word == {"op": "failed", "key": "R/ready", "why": "/bin/sh ends with 3: noise ***"}
+        desk.watch.begin(order("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
+        assert (await desk.next())["why"] == "sleep: not over within 50 ms"
+        await asyncio.sleep(0)
+        assert desk.watch._tasks == {}
+
+    carried_out(scene)
+
+
+def test_a_question_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that finds no descriptors for its answer keeps none of those that it had."""
+    pair = os.pipe2(os.O_CLOEXEC)
+    pipes = [pair]
+
+    def pipe2(_flags: int) -> tuple[int, int]:
+        if not pipes:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pipes.pop()
+
+    async def scene(desk: Desk) -> None:
+        monkeypatch.setattr("supervisor.helpers.watcher.command_probe.os.pipe2", pipe2)
+        desk.watch.begin(order("ask", argv=["true"]))
+        word = await desk.next()
+        assert (word["op"], "Too many open files" in word["why"]) == ("failed", True)
+
+    carried_out(scene)
+    for fd in pair:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)

@@ -1,0 +1,333 @@
+"""Cgroups: where they are made, and what they tell."""
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from supervisor.host import cgroups
+from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
+from supervisor.host.procfs import Process, look, send
+from supervisor.ipc.log_line import Log
+from supervisor.root.handover.recover import limit_again
+from supervisor.root.process.managed_process import Instance
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Cgroup]:
+    place = Cgroups.find()
+    if place is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    made = place.make(f"test-{os.getpid()}")
+    yield made
+    made.kill()
+    until(made.remove, "the cgroup to be empty")
+    place.close()
+
+
+def sleeper(cgroup: Cgroup) -> subprocess.Popen[bytes]:
+    """A process in a cgroup."""
+    child = subprocess.Popen(["sleep", "1000"])
+    Path(cgroup.procs).write_text(str(child.pid))
+    return child
+
+
+def test_who_is_in_it(cgroup: Cgroup) -> None:
+    """Members of cgroups below it count, zombies do not, and only an empty one can be removed."""
+    below = Cgroup(f"{cgroup.path}/below")
+    os.mkdir(below.path)
+    children = [sleeper(cgroup), sleeper(below)]
+    assert sorted(cgroup.members()) == sorted(child.pid for child in children)
+    assert not cgroup.remove()
+    assert cgroup.kill()
+    until(cgroup.remove, "both to be zombies")
+    assert cgroup.remove()
+    assert [child.wait() for child in children] == [-9, -9]
+
+
+def test_what_was_used(cgroup: Cgroup) -> None:
+    """Processor time of those for whom nobody waited counts, too."""
+    burn = f"echo 0 >{cgroup.procs}; for i in $(seq 100000); do :; done"
+    subprocess.run(["sh", "-c", burn], check=True)
+    usage = cgroup.usage()
+    assert usage is not None
+    assert usage.user_us > 0
+    assert usage.oom_kills == 0
+    assert Cgroup("/nonexistent").usage() is None
+
+
+class Fake:
+    """A hierarchy of plain files that look like the kernel's."""
+
+    def __init__(self, base: Path) -> None:
+        self.proc = base / "proc"
+        self.mount = base / "cgroup fs"
+        self.unit = self.mount / "system.slice" / "ringward.service"
+        (self.proc / "self").mkdir(parents=True)
+        for directory in (self.unit, self.unit / "runs", self.unit / "ringward"):
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "cgroup.type").write_text("domain\n")
+            (directory / "cgroup.procs").touch()
+            (directory / "cgroup.subtree_control").touch()
+        (self.unit / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+        self.at("/system.slice/ringward.service")
+
+    def at(self, path: str) -> None:
+        """Say in which cgroup we are."""
+        (self.proc / "self" / "cgroup").write_text(f"1:name=systemd:/elsewhere\n0::{path}\n")
+        place = str(self.mount).replace(" ", "\\040")
+        lines = ["24 1 0:22 / /proc rw - proc proc rw", f"25 1 0:23 / {place} rw shared:1 - cgroup2 cgroup2 rw"]
+        (self.proc / "self" / "mountinfo").write_text("\n".join(lines))
+
+    def find(self) -> Cgroups | None:
+        return Cgroups.find(str(self.proc))
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    def appending(path: str, text: str) -> None:
+        with open(path, "a", encoding="ascii") as file:
+            file.write(f"{text}\n")
+
+    monkeypatch.setattr(cgroups, "_write", appending)
+    return Fake(tmp_path)
+
+
+def asked_for(directory: Path) -> list[str]:
+    """The controllers that were asked for, one write after the other."""
+    return (directory / "cgroup.subtree_control").read_text().split("\n")[:-1]
+
+
+def test_a_delegated_unit(fake: Fake) -> None:
+    """We move into a leaf, and have the controllers for the runs."""
+    place = fake.find()
+    assert place is not None
+    assert place.directory == f"{fake.unit}/runs"
+    assert place.controllers == {"memory", "cpu", "io"}
+    assert (fake.unit / "ringward" / "cgroup.procs").read_text() == "0\n"
+    for directory in (fake.unit, fake.unit / "runs"):
+        assert asked_for(directory) == ["+memory", "+cpu", "+io"]
+
+
+def test_what_began_before_us_moves_with_us(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its process group, also those that it makes meanwhile: beside others there would be no controllers."""
+    groups = {1001: 1001, 1002: 1001, 1003: 77, 1004: 1001}
+    procs, leaf = fake.unit / "cgroup.procs", fake.unit / "ringward" / "cgroup.procs"
+    procs.write_text("1001\n1002\n1003\n1005\n")
+    forks = ["1004"]
+
+    def group_of(pid: int) -> int:
+        if pid not in groups:
+            raise ProcessLookupError
+        return groups[pid]
+
+    def moving(path: str, text: str) -> None:
+        write(path, text)
+        if path == str(leaf):
+            there = procs.read_text().split()
+            procs.write_text("\n".join([one for one in there if one != text] + [forks.pop() for _ in forks[:]]))
+
+    write = cgroups._write
+    monkeypatch.setattr(cgroups, "_write", moving)
+    monkeypatch.setattr(os, "getpgid", group_of)
+    place = Cgroups.find(str(fake.proc), companion=1001)
+    assert place is not None
+    assert leaf.read_text().split() == ["0", "1001", "1002", "1004"]
+    assert procs.read_text().split() == ["1003", "1005"]
+
+
+def test_a_controller_that_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are to be had all the same: the kernel takes a line of several as a whole, or not at all."""
+
+    def refusing(path: str, text: str) -> None:
+        if text == "+cpu" and path.endswith("/runs/cgroup.subtree_control"):
+            raise OSError(errno.EINVAL, "real-time processes")
+        write(path, text)
+
+    write = cgroups._write
+    monkeypatch.setattr(cgroups, "_write", refusing)
+    place = fake.find()
+    assert place is not None
+    assert place.controllers == {"memory", "io"}
+
+
+def test_in_the_leaf_already(fake: Fake) -> None:
+    """One that is executed anew finds the same place."""
+    fake.at("/system.slice/ringward.service/ringward")
+    place = fake.find()
+    assert place is not None
+    assert place.directory == f"{fake.unit}/runs"
+
+
+def test_no_controllers(fake: Fake) -> None:
+    """Without those, runs have cgroups that limit nothing, and we stay where we are."""
+    (fake.unit / "cgroup.controllers").write_text("hugetlb\n")
+    place = fake.find()
+    assert place is not None
+    assert place.controllers == frozenset()
+    assert (fake.unit / "ringward" / "cgroup.procs").read_text() == ""
+
+
+def test_the_place_was_another_daemons_too(fake: Fake) -> None:
+    """One that ends with no run left there removes it: it is made anew, with its controllers."""
+    place = fake.find()
+    assert place is not None
+    shutil.rmtree(place.directory)
+    made = place.make("R")
+    assert os.path.isdir(made.path)
+    assert sorted(asked_for(fake.unit / "runs")) == ["+cpu", "+io", "+memory"]
+
+
+def test_the_place_is_removed_while_it_is_looked_at(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there in the end."""
+    really = cgroups._usable
+    gone: list[str] = []
+
+    def removed(runs: str) -> bool:
+        if not gone:
+            gone.append(runs)
+            shutil.rmtree(runs)
+            return really(runs)
+        (fake.unit / "runs" / "cgroup.type").write_text("domain\n")
+        (fake.unit / "runs" / "cgroup.procs").touch()
+        return really(runs)
+
+    monkeypatch.setattr(cgroups, "_usable", removed)
+    assert fake.find() is not None
+    assert gone == [f"{fake.unit}/runs"]
+
+
+def test_giving_way(fake: Fake) -> None:
+    """What systemd executes after our end takes the controllers from the runs first; anything else changes nothing."""
+    for directory in (fake.unit / "runs", fake.unit):
+        (directory / "cgroup.subtree_control").write_text("memory cpu\n")
+    cgroups.give_way(str(fake.proc))
+    assert asked_for(fake.unit) == ["memory cpu"]
+    fake.at("/system.slice/ringward.service/.control")
+    cgroups.give_way(str(fake.proc))
+    for directory in (fake.unit / "runs", fake.unit):
+        assert asked_for(directory) == ["memory cpu", "-memory", "-cpu"]
+
+
+def test_limits_hold_again_for_what_was_adopted(filled: Cgroup, tmp_path: Path) -> None:
+    """Each limit that its cgroup had; the others are not touched, and one that cannot be set is told."""
+    filled.limit(64 << 20, None)
+    gone = Cgroup(str(tmp_path / "gone"), frozenset({"memory"}))
+    gone.limits.add("memory")
+    spawn = SimpleNamespace(limits={"memory": 64 << 20, "cpu": 0.5, "nice": 5})
+    Path(filled.path, "memory.max").write_text("max\n")
+    told: list[str] = []
+    instances = [
+        SimpleNamespace(run=name, adopted=True, cgroup=cgroup, spawn=spawn)
+        for name, cgroup in (("limited", filled), ("none", None), ("gone", gone))
+    ]
+    limit_again(cast("list[Instance]", instances), cast("Log", SimpleNamespace(warning=told.append)))
+    assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
+    assert Path(filled.path, "cpu.max").read_text() == "max 100000\n"
+    assert told == ["the limits of gone do not hold any more: No such file or directory"]
+
+
+def test_no_place(fake: Fake, tmp_path: Path) -> None:
+    """No hierarchy, one that is out of our sight, or one in which runs would be threads: runs have no cgroups."""
+    (fake.unit / "runs" / "cgroup.type").write_text("domain invalid\n")
+    assert fake.find() is None
+    fake.at("/../elsewhere")
+    assert fake.find() is None
+    (fake.proc / "self" / "mountinfo").write_text("24 1 0:22 / /proc rw - proc proc rw\n")
+    assert fake.find() is None
+    assert Cgroups.find(str(tmp_path / "nothing")) is None
+
+
+MEMORY_EVENTS = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\noom_group_kill 0\nsock_throttled 0\n"
+CPU_STAT = (
+    "usage_usec 30\nuser_usec 10\nsystem_usec 20\nnice_usec 0\ncore_sched.force_idle_usec 0\n"
+    "nr_periods 4\nnr_throttled 1\nthrottled_usec 900\nnr_bursts 0\nburst_usec 0\n"
+)
+IO_STAT = (
+    "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n"
+    "8:0 rbytes=90430464 wbytes=299008000 rios=8950 wios=1252 dbytes=50331648 dios=3021\n"
+    "7:0\n"
+)
+"""As the kernel's cgroup-v2 document has them; a device that was only waited for has a line without numbers."""
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Cgroup:
+    """A cgroup with all controllers, in plain files."""
+    for name, text in (("memory.max", "max\n"), ("cpu.max", "max 100000\n"), ("cpu.stat", CPU_STAT)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "memory.events").write_text(MEMORY_EVENTS.format(oom=1, kills=2))
+    (tmp_path / "io.stat").write_text(IO_STAT)
+    return Cgroup(str(tmp_path), frozenset({"memory", "cpu", "io"}))
+
+
+@pytest.mark.parametrize(("cpus", "quota"), [(1.5, 150_000), (0.01, 1000), (1024, 102_400_000)])
+def test_limits_of_a_cgroup(filled: Cgroup, cpus: float, quota: int) -> None:
+    """Memory in bytes; processors as time in a tenth of a second, of which the kernel takes no less than 1 ms."""
+    filled.limit(64 << 20, cpus)
+    assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
+    assert Path(filled.path, "cpu.max").read_text() == f"{quota} 100000"
+    assert filled.limits == {"memory", "cpu"}
+
+
+def test_what_controllers_count(filled: Cgroup) -> None:
+    """Processor time, what the kernel killed, and the bytes of all disks."""
+    filled.limit(64 << 20, None)
+    assert filled.usage() == Usage(10, 20, 2, filled_up=True, read_bytes=91_889_664, write_bytes=613_781_504)
+
+
+@pytest.mark.parametrize(("limit", "oom"), [(None, 1), (64 << 20, 0)])
+def test_killed_for_the_hosts_want_of_memory(filled: Cgroup, limit: int | None, oom: int) -> None:
+    """The kernel counts that as well; it was not the limit of the run, which there was none of, or was not reached."""
+    Path(filled.path, "memory.events").write_text(MEMORY_EVENTS.format(oom=oom, kills=1))
+    filled.limit(limit, None)
+    usage = filled.usage()
+    assert usage is not None
+    assert (usage.oom_kills, usage.filled_up) == (1, False)
+
+
+def test_without_controllers(filled: Cgroup) -> None:
+    """The kernel counts only processor time then."""
+    assert Cgroup(filled.path).usage() == Usage(10, 20, 0)
+
+
+def test_a_recycled_id_is_not_signalled() -> None:
+    """A process that started at another time than the one that was looked at is another one."""
+    child = subprocess.Popen(["sleep", "1000"])
+    seen = look(child.pid)
+    assert seen is not None
+    assert send(seen._replace(start=seen.start - 1), 9)
+    assert child.poll() is None
+    assert isinstance(seen, Process)
+    assert send(seen, 9)
+    assert child.wait() == -9
+
+
+def test_the_run_of_a_process(tmp_path: Path) -> None:
+    """Also of one that is in a cgroup which the run made; a process elsewhere is of no run."""
+    (tmp_path / "7").mkdir()
+    path = tmp_path / "7" / "cgroup"
+    for text, run in (("/x/runs/R1", "R1"), ("/runs/R1/below", "R1"), ("/x/runs", ""), ("/user.slice", "")):
+        path.write_text(f"3:memory:/runs/R0\n0::{text}\n")
+        assert name_of_cgroup(7, str(tmp_path)) == run
+    assert name_of_cgroup(8, str(tmp_path)) == ""
+
+
+def test_a_daemon_in_a_run_of_another_one(tmp_path: Path) -> None:
+    """That run is none of its own, for what it started neither; its own ones are below it."""
+    for name in ("self", "7"):
+        (tmp_path / name).mkdir()
+    process = tmp_path / "7" / "cgroup"
+    for own, place in (("/x/runs/OUTER", "/x/runs/OUTER"), ("/x/runs/OUTER/ringward", "/x/runs/OUTER"), ("/", "")):
+        (tmp_path / "self" / "cgroup").write_text(f"0::{own}\n")
+        assert own_place(str(tmp_path)) == place
+        for text, run in (("/x/runs/OUTER", ""), (f"{place}/runs/R1", "R1"), (f"{place}/runs/R1/runs/R2", "R1")):
+            process.write_text(f"0::{text}\n")
+            assert name_of_cgroup(7, str(tmp_path), place) == run

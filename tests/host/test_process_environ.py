@@ -1,0 +1,90 @@
+"""Environments of other processes."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor.host.process_environ import Environments
+from tests.support.waiting import until
+
+
+def test_what_a_process_was_started_with() -> None:
+    """Its variables; of one that is there twice the first, as the process itself sees it; nothing, when it is gone."""
+    environments = Environments(30)
+    with subprocess.Popen(["sleep", "1000"], env={"A": "1=2", "B": ""}) as child:
+        until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n", "it to be executed")
+        assert environments.read(child.pid, 0) == {"A": "1=2", "B": ""}
+        child.kill()
+    assert environments.read(child.pid, 0) == {}
+
+
+def test_one_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is waited for once, a moment; others are read meanwhile, and it, too, as soon as that can be."""
+    for pid in ("7", "8"):
+        (tmp_path / pid).mkdir()
+    os.mkfifo(tmp_path / "7" / "environ")  # opening one waits for a writer
+    (tmp_path / "8" / "environ").write_bytes(b"A=1\0A=2\0junk\0")
+    environments = Environments(0.01, str(tmp_path))
+    assert environments.read(7, 1) is None
+    assert until(lambda: environments.read(8, 1), "those of another one") == {"A": "1"}
+    assert environments.read(7, 1) is None
+    (tmp_path / "7" / "environ").write_bytes(b"B=3\0")
+    assert until(lambda: environments.read(7, 1), "its variables") == {"B": "3"}
+
+
+@pytest.mark.parametrize("where", ["_content", "_Read._run"])
+def test_no_memory_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Nobody waits for a thread that could not begin, or read, for want of memory; the next call tries again."""
+
+    def fail(*_arguments: object) -> None:
+        raise MemoryError
+
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "environ").write_bytes(b"A=1\0")
+    environments = Environments(0.01, str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.unraisablehook", lambda _unraisable: None)
+        patch.setattr(f"supervisor.host.process_environ.{where}", fail)
+        for _ in range(40):
+            assert environments.read(7, 1) is None
+        until(lambda: not any(one.goes_on for one in environments._waiting.values()), "the last thread to end")
+    assert until(lambda: environments.read(7, 1), "its variables") == {"A": "1"}
+
+
+def test_no_signal_ends_up_where_it_is_read(tmp_path: Path) -> None:
+    """A reader that hangs takes none: what is sent to the process is for those who act on it, or wait with it."""
+    (tmp_path / "7").mkdir()
+    os.mkfifo(tmp_path / "7" / "environ")
+    before = set(os.listdir("/proc/self/task"))
+    assert Environments(0.01, str(tmp_path)).read(7, 1) is None
+    (reader,) = set(os.listdir("/proc/self/task")) - before
+    status = Path(f"/proc/self/task/{reader}/status")
+    wanted = sum(1 << number - 1 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD))
+    try:
+
+        def blocked() -> bool:
+            (line,) = (line for line in status.read_text().splitlines() if line.startswith("SigBlk"))
+            return int(line.split()[1], 16) & wanted == wanted
+
+        until(blocked, "its signals to be blocked")
+    finally:
+        (tmp_path / "7" / "environ").write_bytes(b"")
+
+
+def test_many_that_cannot_be_read(tmp_path: Path) -> None:
+    """The number of those that are waited for is bounded; nobody else is looked at then."""
+    environments = Environments(0.001, str(tmp_path))
+    for pid in range(40):
+        (tmp_path / str(pid)).mkdir()
+        os.mkfifo(tmp_path / str(pid) / "environ")
+        assert environments.read(pid, 1) is None
+    fresh = tmp_path / "40"
+    fresh.mkdir()
+    (fresh / "environ").write_bytes(b"A=1\0")
+    assert environments.read(40, 1) is None
+    for pid in range(32):
+        (tmp_path / str(pid) / "environ").write_bytes(b"A=1\0")
+    assert until(lambda: environments.read(40, 1), "its variables") == {"A": "1"}

@@ -1,0 +1,376 @@
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.ipc import messages, msgspec_messages
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.log_line import Log, printable, stamp
+from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.scheduler.control.control_socket import ControlServer, Operation, Reply, done, refused
+from supervisor.scheduler.loop.loop import Loop
+from tests.support.waiting import until
+
+WRITERS: list[Callable[[Frame], bytes]] = [messages.encode, msgspec_messages.encode]
+DEEP = (10**6).to_bytes(4) + b'{"a":' * (10**6 // 5)
+READERS: list[Callable[[], Decoder]] = [Decoder, msgspec_messages.decoder]
+
+
+@given(
+    texts=st.lists(st.text(), max_size=5),
+    cuts=st.lists(st.integers(1, 40), min_size=1),
+    write=st.sampled_from(WRITERS),
+    read=st.sampled_from(READERS),
+)
+def test_frames_survive_any_cutting(
+    texts: list[str], cuts: list[int], write: Callable[[Frame], bytes], read: Callable[[], Decoder]
+) -> None:
+    """However the bytes arrive, the same frames come out in the same order."""
+    stream = b"".join(write({"op": text, "number": 2**63, "none": None}) for text in texts)
+    decoder, position = read(), 0
+    found: list[dict[str, Any]] = []
+    while position < len(stream):
+        size = cuts[position % len(cuts)]
+        found += decoder.feed(stream[position : position + size])
+        position += size
+    assert found == [{"op": text, "number": 2**63, "none": None} for text in texts]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_is_not_utf8_survives(write: Callable[[Frame], bytes], read: Callable[[], Decoder]) -> None:
+    """Arguments and paths are bytes on Linux; a frame carries them as surrogates and back."""
+    text = b"\xff/caf\xe9".decode("utf-8", "surrogateescape")
+    assert next(read().feed(write({"op": text})))["op"] == text
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01{", b"\x00\x00\x00\x02[]", DEEP])
+def test_what_is_no_frame_is_refused(data: bytes, read: Callable[[], Decoder]) -> None:
+    """A length beyond the limit, broken JSON and other values than objects are errors, not memory."""
+    with pytest.raises(ProtocolError):
+        list(read().feed(data))
+
+
+def test_log_lines_cannot_be_forged() -> None:
+    """Whatever stands in a message, it stays one line without control characters."""
+    assert printable("a\nb\x1b[31m\x9b\x7f") == "a\\x0ab\\x1b[31m\\x9b\\x7f"
+    line = Log("x").line(1, "a\r\nb")
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"INFO x: a\\x0d\\x0ab\n")
+    assert stamp(1_767_225_600_123) == "2026-01-01T00:00:00.123Z"
+
+
+class Server:
+    """A control server in a loop of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.held: list[Reply] = []
+        self.loop = Loop()
+        self._ending = False
+        operations: dict[str, Operation] = {"echo": self.echo, "no": self.no, "hold": self.hold}
+        self.server = ControlServer(self.loop, str(path), "token", operations)
+        self.loop.after(0, self._look)
+        self.thread = threading.Thread(target=self.loop.run)
+        self.thread.start()
+
+    def _look(self) -> None:
+        if self._ending:
+            self.loop.end()
+        self.loop.after(5, self._look)
+
+    def echo(self, arguments: dict[str, Any], reply: Reply) -> None:
+        self.calls.append(arguments)
+        reply(done(**arguments))
+
+    def no(self, _arguments: dict[str, Any], reply: Reply) -> None:
+        reply(refused(409, "not now", [{"location": "x", "message": "y"}]))
+
+    def hold(self, _arguments: dict[str, Any], reply: Reply) -> None:
+        self.held.append(reply)
+
+    def close(self) -> None:
+        self._ending = True
+        self.thread.join()
+        self.server.close()
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "control.sock")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlClient]:
+    monkeypatch.setattr("supervisor.ipc.control_client._DEADLINE_S", 600.0)
+    client = ControlClient(str(tmp_path / "control.sock"), "token")
+    yield client
+    client.close()
+
+
+@pytest.mark.usefixtures("control")
+def test_a_command_is_answered(client: ControlClient) -> None:
+    """Results come back, refusals are raised with the status that says the same in HTTP."""
+    assert client.call("echo", a=1) == {"a": 1}
+    with pytest.raises(Refused) as refusal:
+        client.call("no")
+    assert (refusal.value.status, refusal.value.detail) == (409, "not now")
+    assert refusal.value.errors == [{"location": "x", "message": "y"}]
+
+
+def test_a_repeated_request_is_done_once(control: Server, client: ControlClient) -> None:
+    """The same request id gets the same answer without a second call."""
+    request = {"id": "one", "deadline": time.monotonic() + 600, "op": "echo", "args": {"a": 1}}
+    first, second = client._exchange(request), client._exchange(request)
+    assert first == second
+    assert len(control.calls) == 1
+
+
+def test_a_request_repeated_while_it_is_carried_out(control: Server, client: ControlClient) -> None:
+    """Whoever asks again then gets the one answer as well."""
+    with ThreadPoolExecutor(2) as pool:
+        request = {"id": "one", "deadline": time.monotonic() + 600, "op": "hold", "args": {}}
+        answers = [pool.submit(client._exchange, request) for _ in range(2)]
+        until(lambda: sum(map(len, control.server._waiting.values())) == 2, "both to be taken")
+        control.held[0](done(a=1))
+        assert [answer.result() for answer in answers] == [{"id": "one", **done(a=1)}] * 2
+    assert len(control.held) == 1
+
+
+def test_large_answers_are_soon_forgotten(control: Server, client: ControlClient) -> None:
+    """Thousands of them would be remembered beside those that matter: it is the newest, up to a megabyte."""
+    large = "x" * 100_000
+    for number in range(50):
+        request = {"id": f"{number}", "deadline": time.monotonic() + 600, "op": "echo", "args": {"a": large}}
+        client._exchange(request)
+    client._exchange(request)
+    assert len(control.calls) == 50
+    assert sum(len(str(answer)) for answer in control.server._answers.values()) <= 1 << 20
+
+
+def test_a_late_request_is_refused(control: Server, client: ControlClient) -> None:
+    """What nobody waits for any more is not carried out."""
+    answer = client._exchange({"id": "late", "deadline": time.monotonic() - 1, "op": "echo", "args": {}})
+    assert answer is not None
+    assert answer["status"] == 503
+    assert control.calls == []
+
+
+def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
+    """Without a scheduler, a command is certainly not done."""
+    with pytest.raises(Unavailable):
+        ControlClient(str(tmp_path / "nothing"), "token").call("echo")
+
+
+def test_a_stranger_gets_no_answer(control: Server, tmp_path: Path) -> None:
+    """A wrong token ends the connection."""
+    client = ControlClient(str(tmp_path / "control.sock"), "wrong")
+    assert client._exchange({"id": "x", "deadline": time.monotonic() + 600, "op": "echo", "args": {}}) is None
+    assert control.calls == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"deadline": 1e12, "op": "echo", "args": {}},
+        {"id": [], "deadline": 1e12, "op": "echo", "args": {}},
+        {"id": "x", "deadline": "soon", "op": "echo", "args": {}},
+        {"id": "x", "deadline": 1e12, "op": {}, "args": {}},
+        {"id": "x", "deadline": 1e12, "op": "echo", "args": None},
+        {"id": "x", "deadline": 1e12, "op": "echo", "args": {"by": "\ud800"}},
+    ],
+)
+def test_no_request(control: Server, client: ControlClient, tmp_path: Path, request_: dict[str, Any]) -> None:
+    """Whoever sends what is none is hung up on, and nobody else hears of it."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(60)
+        sock.connect(str(tmp_path / "control.sock"))
+        bodies = [json.dumps(one).encode() for one in ({"op": "hello", "token": "token"}, request_)]
+        sock.sendall(b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
+        assert sock.recv(1) == b""
+    assert control.calls == []
+    assert client.call("echo", a=1) == {"a": 1}
+
+
+def test_many_strangers(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """Who connects and says nothing takes no more descriptors than a few."""
+    with contextlib.ExitStack() as stack:
+        for number in range(200):
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+            sock.connect(str(tmp_path / "control.sock"))
+            if number % 50 == 49:
+                until(lambda: len(control.server._connections) <= 65, "those of before to be closed")
+        assert client.call("echo", a=1) == {"a": 1}
+
+
+def test_a_server_that_ends_hangs_up(tmp_path: Path) -> None:
+    """Who is connected then reads the end, and no descriptor stays."""
+    server = Server(tmp_path / "control.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(tmp_path / "control.sock"))
+        client.sendall(encode({"op": "hello", "token": "token"}))
+        until(lambda: [one for one in list(server.server._connections) if one.trusted], "what it said to be read")
+        server.close()
+        client.settimeout(60)
+        assert client.recv(1) == b""
+
+
+def test_a_client_that_goes_while_it_is_answered(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """Answers that nobody takes any more end their connection, and nothing else."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(tmp_path / "control.sock"))
+        request = {"deadline": 1e12, "op": "echo", "args": {"a": "x" * 10_000}}
+        requests = [encode({"id": str(number), **request}) for number in range(200)]
+        sock.sendall(encode({"op": "hello", "token": "token"}) + b"".join(requests))
+        until(lambda: len(control.calls) == 200, "the requests to be carried out")
+    assert client.call("echo", a=1) == {"a": 1}
+
+
+def test_a_client_that_goes_while_it_asks(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """Half a request is none, and holds nobody up."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(tmp_path / "control.sock"))
+        request = encode({"id": "x", "deadline": 1e12, "op": "echo", "args": {"a": 1}})
+        sock.sendall(encode({"op": "hello", "token": "token"}) + request[:-1])
+        until(lambda: control.server._connections, "the connection to be taken")
+    assert client.call("echo", a=2) == {"a": 2}
+    assert control.calls == [{"a": 2}]
+
+
+def test_a_connection_serves_one_call_after_the_other(control: Server, client: ControlClient) -> None:
+    """Also after one that was refused."""
+    assert client.call("echo", a=1) == {"a": 1}
+    with pytest.raises(Refused):
+        client.call("no")
+    assert client.call("echo", a=2) == {"a": 2}
+    assert len(control.server._connections) == 1
+
+
+def test_many_calls_at_once(control: Server, client: ControlClient) -> None:
+    """Each gets its own answer, over a connection of its own; afterwards a few are kept."""
+
+    def calls(number: int) -> list[Any]:
+        return [client.call("echo", a=f"{number}.{step}")["a"] for step in range(10)]
+
+    with ThreadPoolExecutor(40) as pool:
+        answers = list(pool.map(calls, range(40)))
+    assert answers == [[f"{number}.{step}" for step in range(10)] for number in range(40)]
+    assert len(control.calls) == 400
+    until(lambda: len(control.server._connections) <= 32, "the other connections to end")
+
+
+def test_a_scheduler_that_was_replaced(client: ControlClient, tmp_path: Path) -> None:
+    """Its connections are gone; the next command goes to the new one, once."""
+    predecessor = Server(tmp_path / "control.sock")
+    client.call("echo", a=1)
+    predecessor.close()
+    successor = Server(tmp_path / "control.sock")
+    try:
+        assert client.call("echo", a=2) == {"a": 2}
+        assert successor.calls == [{"a": 2}]
+        assert len(successor.server._connections) == 1
+    finally:
+        successor.close()
+
+
+def test_a_scheduler_that_does_not_come_back(client: ControlClient, tmp_path: Path) -> None:
+    """Then a command over a kept connection was certainly not done, either."""
+    server = Server(tmp_path / "control.sock")
+    client.call("echo", a=1)
+    server.close()
+    with pytest.raises(Unavailable):
+        client.call("echo", a=2)
+
+
+def test_an_answer_after_the_time(control: Server, client: ControlClient) -> None:
+    """Nobody waits for it any more, and no later call takes it for its own."""
+    client.call("echo", a=1)
+    with pytest.raises(TimeoutError):
+        client._exchange({"id": "slow", "deadline": 1e12, "op": "hold", "args": {}}, 0.05)
+    until(lambda: control.held, "the request")
+    control.held[0](done(a="late"))
+    assert client.call("echo", a=2) == {"a": 2}
+
+
+class Fickle:
+    """Answers with what it is given, one request for each; then hangs up. The first connection may be kept."""
+
+    def __init__(self, path: Path, answers: list[Callable[[Any], bytes]]) -> None:
+        self.ids: list[str] = []
+        self._answers = answers
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._answers:
+            sock, _ = self._listener.accept()
+            decoder, hanging_on = Decoder(), True
+            with sock:
+                while hanging_on and self._answers and (data := sock.recv(65536)):
+                    for frame in decoder.feed(data):
+                        if frame["op"] != "hello":
+                            self.ids.append(frame["id"])
+                            answer = self._answers.pop(0)(frame["id"])
+                            sock.sendall(answer)
+                            hanging_on = answer == _good(frame["id"])
+
+    def close(self) -> None:
+        self._thread.join()
+        self._listener.close()
+
+
+def _good(request: Any) -> bytes:
+    return encode({"id": request, **done(a=1)})
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(lambda _request: b"", id="none"),
+        pytest.param(lambda request: _good(request)[:-1], id="half"),
+        pytest.param(lambda _request: _good("other"), id="another's"),
+        pytest.param(lambda request: _good(request) * 2, id="two"),
+        pytest.param(lambda _request: b"\xff\xff\xff\xff", id="no frame"),
+    ],
+)
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_connection_that_breaks(
+    tmp_path: Path, client: ControlClient, broken: Callable[[Any], bytes], kept: bool
+) -> None:
+    """Without the one answer to its request it is given up, and the same request is repeated over another one."""
+    server = Fickle(tmp_path / "control.sock", [*([_good] if kept else []), broken, _good])
+    if kept:
+        assert client.call("first") == {"a": 1}
+        server.ids.clear()
+    assert client.call("echo") == {"a": 1}
+    server.close()
+    assert len(server.ids) == 2
+    assert server.ids[0] == server.ids[1]
+
+
+def test_titles_are_what_ps_shows() -> None:
+    """The command line that others read is the title alone."""
+    code = """
+from supervisor.host.osport import set_title
+set_title("ringward test")
+print(open("/proc/self/cmdline").read())
+"""
+    out = subprocess.run([sys.executable, "-I", "-c", code, "x" * 50], capture_output=True, text=True, check=True)
+    assert out.stdout == "ringward test\0\n"

@@ -1,0 +1,104 @@
+"""How large the blocks of a log are, told from their headers."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from logring.errors import LogError
+from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, STDERR, STDOUT, SYSTEM
+from logring.logfile.compress import compress
+from logring.logfile.stored import StoredFile
+from logring.reader import Extent, LogReader
+from tests.logring.support.rings import T0, Log
+from tests.logring.support.steps import STEPS, Step, play
+
+MakeLog = Callable[..., Log]
+WANTED = ((STDOUT, STDERR), (STDOUT,), (STDERR,), (SYSTEM,), (STDOUT, STDERR, SYSTEM))
+
+
+def told(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent | LogError]:
+    reader = LogReader(None, path)
+    try:
+        return list(reader.extents(streams, start))
+    finally:
+        reader.close()
+
+
+def read(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent]:
+    """The same from the blocks themselves."""
+    reader = LogReader(None, path)
+    try:
+        found = []
+        for block in reader.blocks(start):
+            assert not isinstance(block, LogError)
+            found.append(Extent(block.header.first_line, sum(map(len, block.raw(streams)))))
+        return found
+    finally:
+        reader.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    steps=st.lists(STEPS, max_size=40),
+    block_size=st.sampled_from([4096, 8192]),
+    file_blocks=st.sampled_from([2, 5, 1000]),
+    start=st.integers(0, 2000),
+)
+def test_any_log(steps: list[Step], block_size: int, file_blocks: int, start: int) -> None:
+    """Whatever was printed, each block has as many bytes of each stream as its header and table tell, also packed."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Log(Path(directory), block_size=block_size, file_blocks=file_blocks)
+        try:
+            play(log, steps)
+        finally:
+            log.close()
+        for packed in (False, True):
+            if packed and os.path.exists(log.log_path):
+                compress(log.log_path)
+            for streams in WANTED:
+                assert told(log.log_path, streams) == read(log.log_path, streams)
+            assert told(log.log_path, WANTED[0], start) == read(log.log_path, WANTED[0], start)
+
+
+def chatty(log: Log, lines: int = 2000) -> None:
+    for number in range(lines):
+        log.feed(STDERR if number % 3 else STDOUT, b"line %d\n" % number, T0 + number)
+    log.finish(T0 + lines)
+
+
+def test_nothing_but_headers_is_read(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is looked at: neither of a log of one stream, nor of one of both, whichever of them is asked for."""
+    log = make_log()
+    chatty(log)
+
+    def load(_file: StoredFile, number: int) -> None:
+        raise AssertionError(f"block {number} is read")
+
+    expected = [read(log.log_path, streams) for streams in WANTED]
+    monkeypatch.setattr(StoredFile, "_load", load)
+    assert [told(log.log_path, streams) for streams in WANTED] == expected
+
+
+def test_damage(make_log: MakeLog) -> None:
+    """A damaged text has the size that its header tells; in place of a damaged or missing header stands an error."""
+    log = make_log(block_size=8192)
+    chatty(log)
+    whole = told(log.log_path, WANTED[0])
+    assert len(whole) > 5
+    with open(log.log_path, "r+b") as file:
+        file.seek(FILE_BLOCKS_AT + 8192 + HEADER_SIZE + 5)
+        file.write(b"\xff" * 9)
+        file.seek(FILE_BLOCKS_AT + 3 * 8192 + 9)
+        file.write(b"\xff")
+    found = told(log.log_path, WANTED[0])
+    assert isinstance(found[3], LogError)
+    assert [*found[:3], whole[3], *found[4:]] == whole
+    os.truncate(log.log_path, FILE_BLOCKS_AT + 2 * 8192)
+    found = told(log.log_path, WANTED[0])
+    assert found[:2] == whole[:2]
+    assert isinstance(found[2], LogError)

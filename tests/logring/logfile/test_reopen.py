@@ -1,0 +1,128 @@
+"""A dead writer's log is gone on with, where it stands."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from logring.errors import ForeignFile
+from logring.layout import STDERR, STDOUT
+from logring.logfile.log_file import LogFileWriter
+from logring.logfile.reopen import Written, reopen
+from tests.logring.support.rings import T0, Log, read_all, texts
+
+MakeLog = Callable[..., Log]
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def go_on(log: Log) -> None:
+    """The writer dies, and another one takes its place."""
+    if log.file is not None:
+        log.file.close()
+    log.writer.close()
+    written = Written.read(log.log_path, RUN)
+    writer = reopen(log.ring_path, RUN, written)
+    assert writer is not None
+    log.writer = writer
+    log.file = LogFileWriter(log.log_path, writer, writer.file_blocks)
+    if written is not None:
+        log.file.progress = written.progress
+
+
+@pytest.mark.parametrize("written", ["nothing", "closed", "unfinished"])
+@pytest.mark.parametrize(("blocks", "block_size", "file_blocks"), [(3, 8192, 1000), (1, 4096, 1000), (4, 16384, 2)])
+@pytest.mark.parametrize("step", [1, 97])
+def test_numbers_go_on(
+    make_log: MakeLog, written: str, blocks: int, block_size: int, file_blocks: int, step: int
+) -> None:
+    """However often that happens, and whatever is in the file: each line is there once, in order, in ring and file."""
+    log = make_log(blocks=blocks, block_size=block_size, file_blocks=file_blocks)
+    expected: list[bytes] = []
+    for turn in range(12):
+        for _ in range(step):
+            for stream in (STDOUT, STDERR):
+                expected.append(b"%d:%d" % (turn, len(expected)) + b"x" * (len(expected) % 80))
+                log.feed(stream, expected[-1] + b"\n", T0 + len(expected))
+        log.feed(STDOUT, b"half of ")
+        log.writer.mirror_pending()
+        assert log.file is not None
+        if written == "closed":
+            log.file.write_closed()
+        elif written == "unfinished":
+            log.file.write_unfinished()
+        go_on(log)
+        expected.append(b"half of %d" % turn)
+        log.feed(STDOUT, b"%d\n" % turn, T0 + len(expected))
+    head = log.reader.head()
+    assert head.lines == len(expected)
+    assert texts(log.lines()) == expected[head.first_available :]
+    log.finish(T0 + len(expected))
+    assert not os.path.exists(log.ring_path)
+    reader = log.open_reader()
+    head = reader.head()
+    assert (head.sealed, head.lines) == (True, len(expected))
+    assert texts(read_all(reader)) == expected[head.first_available :]
+    assert head.first_available == 0 or file_blocks == 2
+    reader.close()
+
+
+def test_who_follows_goes_on(make_log: MakeLog) -> None:
+    """A reader that had mapped the ring sees what the next writer adds, an unfinished line too."""
+    log = make_log()
+    log.feed(STDOUT, b"one\ntwo\nhalf")
+    log.writer.mirror_pending()
+    assert texts(log.lines()) == [b"one", b"two"]
+    go_on(log)
+    log.feed(STDERR, b"un")
+    log.writer.mirror_pending()
+    assert [one.text for one in log.reader.pending()] == [b"half", b"un"]
+    log.feed(STDOUT, b" and half\n")
+    log.feed(STDERR, b"finished\n")
+    assert texts(log.lines()) == [b"one", b"two", b"half and half", b"unfinished"]
+
+
+def test_secrets_stay_hidden(make_log: MakeLog) -> None:
+    """Half of a secret is held back by the next writer, too, which goes on counting."""
+    log = make_log()
+    log.writer.mask([b"correct-horse"])
+    log.feed(STDOUT, b"correct-horse\nit is correct-")
+    held = log.writer.held
+    assert held == (b"correct-", b"", 1)
+    log.writer.mirror_pending()
+    go_on(log)
+    log.writer.mask([b"correct-horse"])
+    log.writer.hold(*held)
+    log.feed(STDOUT, b"horse!\n")
+    assert texts(log.lines()) == [b"***", b"it is ***!"]
+    assert log.writer.masked == 2
+
+
+def test_a_sealed_log(make_log: MakeLog) -> None:
+    """A writer that died between sealing and writing the file is finished by the next one."""
+    log = make_log()
+    log.feed(STDOUT, b"one\ntwo\n")
+    log.writer.seal(T0)
+    go_on(log)
+    assert log.writer.sealed
+    log.finish()
+    found = Written.read(log.log_path, RUN)
+    assert found is not None
+    assert (found.sealed, found.lines) == (True, 2)
+    assert reopen(log.ring_path, RUN, found) is None
+
+
+def test_a_ring_that_is_none_of_ours(make_log: MakeLog) -> None:
+    """Another run's ring and file are refused; one in which nothing was published is no ring."""
+    log = make_log()
+    log.feed(STDOUT, b"one\n")
+    assert log.file is not None
+    log.file.write_unfinished()
+    with pytest.raises(ForeignFile):
+        reopen(log.ring_path, "another", None)
+    with pytest.raises(ForeignFile):
+        Written.read(log.log_path, "another")
+    unborn = f"{log.ring_path}.unborn"
+    with open(unborn, "wb") as file:
+        file.truncate(65536)
+    assert reopen(unborn, RUN, None) is None
+    assert not os.path.exists(unborn)

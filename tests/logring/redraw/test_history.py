@@ -1,0 +1,276 @@
+"""The sidecar: frames of redrawn lines, bounded, robust, and never in the way of lines."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
+from logring.layout import STDOUT
+from logring.paths import frames_path
+from logring.redraw import history_file
+from logring.redraw.history_file import FramesWriter
+from logring.redraw.history_format import (
+    BLOCK_SIZE,
+    BLOCKS_AT,
+    HEADER_SIZE,
+    Frames,
+    blocks_beside,
+    pack_header,
+    pack_record,
+    read_frames,
+)
+from logring.redraw.redraw_writer import FrameQueue
+from tests.logring.support.rings import T0, Log
+
+MakeLog = Callable[..., Log]
+RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "logs" / "run.log.frames")
+
+
+@pytest.fixture
+def sidecar(path: str) -> Iterator[tuple[FrameQueue, FramesWriter]]:
+    """The smallest: two blocks."""
+    queue = FrameQueue()
+    writer = FramesWriter(path, RUN, queue, 1)
+    yield queue, writer
+    writer.close()
+
+
+def frames_of(line: int, size: int = 40) -> Frames:
+    return tuple((b"%d/%d" % (number, line), b"x" * size, b"") for number in range(1 + line % 5))
+
+
+def as_lists(frames: Frames) -> list[list[bytes]]:
+    return [list(rows) for rows in frames]
+
+
+def test_frames_beside_the_path() -> None:
+    """The name of the sidecar is the log's and a suffix."""
+    assert frames_path("/data/logs/x/1.log") == "/data/logs/x/1.log.frames"
+
+
+@pytest.mark.parametrize(("log_bytes", "blocks"), [(0, 2), (512 << 10, 2), (100 << 20, 400), (1 << 40, 512)])
+def test_capacity(log_bytes: int, blocks: int) -> None:
+    """An eighth of the log's, within 64 KiB and 16 MiB."""
+    assert blocks_beside(log_bytes) == blocks
+
+
+def test_no_frames_no_file(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """A log without redrawn lines has no sidecar, and reading it finds nothing."""
+    sidecar[1].write()
+    assert not os.path.exists(path)
+    assert read_frames(path, 0) == []
+
+
+def test_what_was_drawn(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """Rows, empty ones too, of each line, oldest frame first; nothing for lines between."""
+    queue, writer = sidecar
+    for line in (3, 4, 90):
+        queue.add(line, frames_of(line))
+    writer.write()
+    queue.add(1 << 40, frames_of(7))
+    writer.write()
+    for line in (3, 4, 90):
+        assert read_frames(path, line) == as_lists(frames_of(line))
+    assert read_frames(path, 1 << 40) == as_lists(frames_of(7))
+    for line in (0, 5, 91, (1 << 40) + 1, (1 << 63) - 1):
+        assert read_frames(path, line) == []
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lines=st.lists(
+        st.lists(st.lists(st.binary(max_size=300), max_size=4).map(tuple), min_size=1, max_size=6).map(tuple),
+        max_size=90,
+    ),
+    batch=st.integers(1, 20),
+)
+def test_any_frames(tmp_path_factory: pytest.TempPathFactory, lines: list[Frames], batch: int) -> None:
+    """What is there is right, the newest are there, and the file does not grow beyond its capacity."""
+    path = str(tmp_path_factory.mktemp("frames") / "f")
+    queue = FrameQueue()
+    writer = FramesWriter(path, RUN, queue, 1)
+    for number, frames in enumerate(lines):
+        queue.add(number, frames)
+        if number % batch == 0:
+            writer.write()
+    writer.write()
+    writer.close()
+    found = [read_frames(path, number) for number in range(len(lines))]
+    kept = [one for one in found if one]
+    assert kept == [as_lists(frames) for frames in lines[len(lines) - len(kept) :]]
+    if lines:
+        assert kept
+        assert os.stat(path).st_size <= BLOCKS_AT + 2 * BLOCK_SIZE
+
+
+def test_the_oldest_go_first(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """When the file is full, the block with the oldest frames gives way."""
+    queue, writer = sidecar
+    for line in range(1000):
+        queue.add(line, frames_of(line, 400))
+        writer.write()
+    assert os.stat(path).st_size <= BLOCKS_AT + 2 * BLOCK_SIZE
+    there = [line for line in range(1000) if read_frames(path, line)]
+    assert there == list(range(there[0], 1000))
+    assert len(there) > 20
+
+
+def test_it_goes_on_after_a_restart(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """A writer that comes later leaves what is there, and adds to it."""
+    queue, writer = sidecar
+    queue.add(1, frames_of(1))
+    writer.write()
+    writer.close()
+    later = FramesWriter(path, RUN, queue, 1)
+    queue.add(2, frames_of(2))
+    later.write()
+    later.close()
+    assert read_frames(path, 1) == as_lists(frames_of(1))
+    assert read_frames(path, 2) == as_lists(frames_of(2))
+    other = FramesWriter(path, RUN[::-1], queue, 1)
+    queue.add(3, frames_of(3))
+    other.write()
+    other.close()
+    assert [read_frames(path, line) for line in (1, 2)] == [[], []]
+    assert read_frames(path, 3) == as_lists(frames_of(3))
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_a_full_disk_costs_history_alone(
+    sidecar: tuple[FrameQueue, FramesWriter], path: str, monkeypatch: pytest.MonkeyPatch, *, short: bool
+) -> None:
+    """What cannot be written is given up, even in the middle; what comes later is written."""
+    queue, writer = sidecar
+    queue.add(1, frames_of(1))
+    writer.write()
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        if short and len(data) > 20:
+            return os.pwrite(fd, data[:20], at)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(history_file, "pwrite", full)
+        queue.add(2, frames_of(2))
+        with pytest.raises(OSError, match="No space"):
+            writer.write()
+    queue.add(3, frames_of(3))
+    writer.write()
+    found = [read_frames(path, line) for line in (1, 2, 3)]
+    assert found == [as_lists(frames_of(1)), [], as_lists(frames_of(3))]
+
+
+def written(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> bytes:
+    queue, writer = sidecar
+    for line in range(8):
+        queue.add(line, frames_of(line))
+    writer.write()
+    return Path(path).read_bytes()
+
+
+def test_every_truncation(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """What is whole is read, and nothing else."""
+    whole = written(sidecar, path)
+    for size in (*range(HEADER_SIZE + 1), *range(BLOCKS_AT - 1, len(whole), 7)):
+        Path(path).write_bytes(whole[:size])
+        found = [read_frames(path, line) for line in range(8)]
+        there = sum(map(bool, found))
+        assert found == [as_lists(frames_of(line)) for line in range(there)] + [[]] * (8 - there)
+        assert there < 8
+
+
+def test_every_flipped_byte(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """A damaged record ends its block, a damaged header the file; nothing false is ever read."""
+    whole = written(sidecar, path)
+    for at in (*range(HEADER_SIZE), *range(BLOCKS_AT, len(whole))):
+        broken = bytearray(whole)
+        broken[at] ^= 0x41
+        Path(path).write_bytes(broken)
+        try:
+            found = [read_frames(path, line) for line in range(8)]
+        except LogError:
+            assert at < HEADER_SIZE
+            continue
+        assert at >= BLOCKS_AT
+        there = sum(map(bool, found))
+        assert found == [as_lists(frames_of(line)) for line in range(there)] + [[]] * (8 - there)
+        assert there < 8
+
+
+def test_numbers_that_cannot_be(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """Counts beyond the record are not followed, whatever its crc says."""
+    whole = bytearray(written(sidecar, path))
+    record = pack_record(0, 0, ((b"abcd",),))
+    for position in (16, 20):
+        forged = bytearray(record)
+        forged[position : position + 4] = b"\xff" * 4
+        forged[:4] = crc32(bytes(forged[4:]), 0).to_bytes(4, "little")
+        whole[BLOCKS_AT + 24 : BLOCKS_AT + 24 + len(forged)] = forged
+        Path(path).write_bytes(whole)
+        assert read_frames(path, 0) == []
+
+
+def test_foreign_newer_and_damaged(path: str) -> None:
+    """Each is told apart."""
+    os.makedirs(os.path.dirname(path))
+    header = pack_header(RUN.encode(), 2)
+    for data, error in (
+        (b"#!/bin/sh\n" * 99, ForeignFile),
+        (header[:8] + b"\x09" + header[9:], NewerFormat),
+        (header[:20] + b"x" + header[21:], Corrupt),
+    ):
+        Path(path).write_bytes(data)
+        with pytest.raises(error):
+            read_frames(path, 0)
+    Path(path).write_bytes(header)
+    assert read_frames(path, 0) == []
+
+
+def test_history_of_a_line(make_log: MakeLog) -> None:
+    """While the log is written and after: frames of redrawn lines, none of others, None where there is no line."""
+    log = make_log(file_blocks=2, block_size=4096, blocks=2)
+    log.writer.redraw(STDOUT, full=False)
+    sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.frames, 8192)
+    log.feed(STDOUT, b"plain\n10%\r50%\r90%\n", T0)
+    assert log.reader.history(0) == []
+    assert log.reader.history(1) == []  # not written yet
+    assert log.lines()[1].frames == 3
+    sidecar.write()
+    assert log.reader.history(1) == [[b"10%"], [b"50%"], [b"90%"]]
+    assert [log.reader.history(n) for n in (-1, 2, 1 << 62)] == [None, None, None]
+    log.finish()
+    sidecar.close()
+    log.reader.close()
+    assert log.reader.history(1) == [[b"10%"], [b"50%"], [b"90%"]]
+    assert log.lines()[1].frames == 3
+    os.unlink(frames_path(log.log_path))
+    assert log.reader.history(1) == []
+
+
+def test_history_of_a_line_that_is_gone(make_log: MakeLog) -> None:
+    """A line that gave way has no history, though frames of it may be left."""
+    log = make_log(file_blocks=2, block_size=4096, blocks=2)
+    log.writer.redraw(STDOUT, full=False)
+    sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.frames, 8192)
+    log.feed(STDOUT, b"10%\r50%\n")
+    sidecar.write()
+    assert log.reader.history(0) == [[b"10%"], [b"50%"]]
+    log.feed(STDOUT, b"%0100d\n" % 0 * 500)
+    assert log.file is not None
+    log.file.write_closed()
+    log.writer.settle()
+    assert log.reader.head().first_available > 0
+    assert log.reader.history(0) is None
+    sidecar.close()

@@ -1,0 +1,349 @@
+"""Output of programs that redraw, through the writer: what settles is the log, what is drawn is shown and saved."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from logring.layout import STDERR, STDOUT, SYSTEM, max_line
+from logring.logfile.recover import save_leftover_ring
+from logring.mask import Mask
+from logring.reader import Line
+from logring.redraw.redraw_writer import MAX_HISTORY, MAX_WAITING, Drawing, FrameQueue, LineEnd, history_size
+from logring.redraw.reducer import Drawn, Redraw
+from tests.logring.support.rings import T0, Log, read_all, texts
+
+MakeLog = Callable[..., Log]
+
+
+def reduced(data: bytes, *, full: bool) -> bytes:
+    """What the reducer alone makes of all of a stream's output."""
+    redraw = Redraw(full=full)
+    settled = redraw.feed(data)
+    text = b"".join(one.text + b"\n" if isinstance(one, Drawn) else one for one in settled)
+    rest = b"".join(one.text + b"\n" if isinstance(one, Drawn) else one for one in redraw.finish())
+    return text + (rest if data.endswith(b"\n") else rest.removesuffix(b"\n"))
+
+
+def joined(lines: list[Line], stream: int) -> list[bytes]:
+    """Whole lines of a stream, those that were split put together."""
+    found: list[bytes] = []
+    for line in lines:
+        if line.stream == stream:
+            if line.continued:
+                found[-1] += line.text
+            else:
+                found.append(line.text)
+    return found
+
+
+OUTPUT = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [b"line\n", b"\n", b"half", b"\r", b"\r\n", b"10%\r", b"20%\r", b"done\n", b"x" * 300, b"\x1b[K"]
+        ),
+        st.sampled_from(["\x1b[1A", "\x1b[2A\r", "€😀", "\b", "\x1b[31mred\x1b[0m"]).map(str.encode),
+        st.binary(max_size=20),
+        st.integers(0, 5000).map(lambda n: b"z" * n),
+        st.integers(0, 400).map(lambda n: b"%d of 400\r" % n * n),
+        st.integers(0, 400).map(lambda n: b"%d\n" % n * n),
+    ),
+    max_size=8,
+).map(b"".join)
+STEPS = st.tuples(
+    st.sampled_from(["pipe", "pipe", "append", "system", "mirror", "unfinished"]),
+    st.sampled_from([STDOUT, STDERR]),
+    OUTPUT,
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    steps=st.lists(STEPS, max_size=25),
+    blocks=st.integers(1, 3),
+    block_size=st.sampled_from([4096, 8192, 65536]),
+    full=st.booleans(),
+)
+def test_the_log_is_what_the_reducer_settles(
+    steps: list[tuple[str, int, bytes]], blocks: int, block_size: int, *, full: bool
+) -> None:
+    """Any output, cut anywhere, both streams at once: stored bytes, whole lines, and frames where they are counted."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Log(Path(directory), blocks=blocks, block_size=block_size)
+        try:
+            run(log, steps, full=full)
+        finally:
+            log.close()
+
+
+def run(log: Log, steps: list[tuple[str, int, bytes]], *, full: bool) -> None:
+    output = {STDOUT: b"", STDERR: b""}
+    for stream in output:
+        log.writer.redraw(stream, full=full)
+    for now_ms, (step, stream, data) in enumerate(steps, T0):
+        if step == "pipe":
+            log.feed(stream, data, now_ms)
+        elif step == "append":
+            log.writer.append(stream, data, now_ms)
+        elif step == "system":
+            log.writer.system_line("ours", now_ms)
+        elif step == "mirror":
+            log.writer.mirror_pending()
+            for region in log.reader.region():
+                assert region.rows
+        elif log.file:
+            log.file.write_unfinished()
+        if step in ("pipe", "append"):
+            output[stream] += data
+    log.finish(T0 + len(steps))
+    lines = read_all(log.reader)
+    longest = max_line(log.writer.block_size)
+    assert all(len(line.text) <= longest for line in lines)
+    for stream, data in output.items():
+        if max(map(len, data.split(b"\n"))) > longest:
+            continue  # its first parts were lines, which never change, before there was anything to reduce
+        expected = reduced(data, full=full)
+        assert b"".join(log.reader.raw([stream])) == expected
+        assert joined(lines, stream) == expected.removesuffix(b"\n").split(b"\n") if expected else True
+    kept = dict(log.writer.frames.take())
+    assert {line.n: line.frames for line in lines if line.frames} == {n: len(frames) for n, frames in kept.items()}
+
+
+def drawing_log(make_log: MakeLog, **arguments: int) -> Log:
+    log = make_log(**arguments)
+    log.writer.redraw(STDOUT, full=False)
+    log.writer.redraw(STDERR, full=False)
+    return log
+
+
+def test_a_progress_bar_is_one_line(make_log: MakeLog) -> None:
+    """What a line looked like in the end is kept, with when it settled and how often it was drawn."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"begin\n10%", T0)
+    log.feed(STDOUT, b"\r20%", T0 + 1)
+    log.feed(STDERR, b"a warning\n", T0 + 2)
+    log.feed(STDOUT, b"\r30%\nend\n", T0 + 3)
+    assert log.lines() == [
+        Line(0, T0, STDOUT, b"begin", continued=False, frames=0),
+        Line(1, T0 + 2, STDERR, b"a warning", continued=False, frames=0),
+        Line(2, T0 + 3, STDOUT, b"30%", continued=False, frames=3),
+        Line(3, T0 + 3, STDOUT, b"end", continued=False, frames=0),
+    ]
+    assert log.writer.frames.take() == [(2, ((b"10%",), (b"20%",), (b"30%",)))]
+
+
+def test_plain_output_stays_in_the_ring(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a carriage return nothing is fed to the reducer, and after a redrawn line nothing is again."""
+    log = drawing_log(make_log, blocks=3, block_size=65536)
+    fed: list[bytes] = []
+    feed = Drawing.feed
+
+    def watched(self: Drawing, data: bytes, now_ms: int) -> list[bytes]:
+        fed.append(data)
+        return feed(self, data, now_ms)
+
+    monkeypatch.setattr(Drawing, "feed", watched)
+    log.feed(STDOUT, b"line\n" * 9000 + b"half")
+    assert not fed
+    log.feed(STDOUT, b"\rwhole")
+    log.feed(STDOUT, b"\nnext")
+    assert fed == [b"half\rwhole", b"\nnext"]
+    log.feed(STDOUT, b" one\nlast")
+    assert len(fed) == 2
+    log.finish()
+    assert texts(log.lines())[-3:] == [b"whole", b"next one", b"last"]
+
+
+def test_the_unfinished_line_may_still_wait_for_room(make_log: MakeLog) -> None:
+    """A line of which a part waits for a free slot is redrawn as a whole."""
+    log = drawing_log(make_log, blocks=2, block_size=4096, file_blocks=100)
+    before = [b"%0600d" % number for number in range(20)]
+    log.writer.append(STDOUT, b"".join(line + b"\n" for line in before) + b"ha", T0)
+    assert not log.writer.writable
+    log.writer.append(STDERR, b"other\n", T0)
+    log.writer.append(STDOUT, b"lf", T0)
+    log.writer.append(STDOUT, b"\rwhole\n", T0)
+    log.finish()
+    assert joined(log.lines(), STDOUT) == [*before, b"whole"]
+    assert b"".join(log.reader.raw([STDOUT])).endswith(b"\nwhole\n")
+    assert [frames for _, frames in log.writer.frames.take()] == [((b"half",), (b"whole",))]
+
+
+def test_a_long_settled_line_is_split(make_log: MakeLog) -> None:
+    """As any long line is; the frames belong to its last part, and other lines follow unharmed."""
+    log = drawing_log(make_log, block_size=8192)
+    log.feed(STDOUT, b"draft\r" + b"x" * 5000 + b"\nnext\n")
+    log.finish()
+    lines = log.lines()
+    assert joined(lines, STDOUT) == [b"x" * 5000, b"next"]
+    assert [line.frames > 0 for line in lines] == [False, False, True, False]
+    assert [line.continued for line in lines] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(("end", "stored"), [(b"", b"50%"), (b"\n", b"50%\n"), (b"\n\n", b"50%\n\n")])
+def test_end_of_file(make_log: MakeLog, end: bytes, stored: bytes) -> None:
+    """What is drawn when the stream ends is its last line, with a newline only if it had one."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"10%\r50%" + end)
+    log.writer.finish_stream(STDOUT, T0 + 1)
+    assert b"".join(log.reader.raw([STDOUT])) == stored
+    assert log.lines()[0].frames == 2
+    log.writer.mirror_pending()
+    assert log.reader.region() == []
+    assert log.reader.pending() == []
+
+
+def test_without_memory_lines_are_counted(tmp_path: Path) -> None:
+    """Where no ring can be made, redrawn lines are dropped as others are."""
+    log = Log(tmp_path)
+    os.mkdir(log.ring_path)
+    log.writer.path += "/none/none.ring"
+    log.writer.redraw(STDOUT, full=False)
+    log.feed(STDOUT, b"10%\r20%\nplain\n30%\r40%")
+    log.writer.finish_stream(STDOUT, T0)
+    assert (log.writer.lines, log.writer.dropped) == (3, 3)
+    assert log.writer.frames.take() == []
+    log.close()
+
+
+def test_a_dead_writers_screen_is_saved(make_log: MakeLog) -> None:
+    """What both streams drew when the writer died is in the log, behind what had settled."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"begin\n10%\r50%")
+    log.feed(STDERR, b"first\rsecond", T0 + 1)
+    log.writer.mirror_pending()
+    assert save_leftover_ring(log.ring_path, log.log_path) == 3
+    assert sorted(texts(log.lines())) == [b"50%", b"begin", b"second"]
+    assert log.reader.region() == []
+
+
+def test_a_dead_writers_rows_are_saved(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several rows become as many lines."""
+    log = drawing_log(make_log)
+    monkeypatch.setattr(Drawing, "rows", (b"", b"one", b"", b"two"))
+    log.feed(STDOUT, b"begin\n10%\r50%", T0)
+    log.writer.mirror_pending()
+    assert save_leftover_ring(log.ring_path, log.log_path) == 5
+    found = log.lines()
+    assert texts(found) == [b"begin", b"", b"one", b"", b"two"]
+    assert {line.ts for line in found} == {T0}
+
+
+def test_a_settled_part_of_an_unfinished_line(make_log: MakeLog) -> None:
+    """What the reducer let go of before the line was complete is not fed again, and is saved with what follows."""
+    log = make_log()
+    log.writer.redraw(STDOUT, full=True)
+    up = b"\x1b[1A"
+    log.feed(STDOUT, b"z" * 500 + up + b"z" * 300)
+    log.feed(STDOUT, b"line\n")
+    log.writer.mirror_pending()
+    data = b"z" * 500 + up + b"z" * 300 + b"line\n"
+    expected = reduced(data, full=True)
+    save_leftover_ring(log.ring_path, log.log_path)
+    assert b"".join(log.reader.raw()) == expected.removesuffix(b"\n")
+
+
+def test_what_was_drawn_over_is_not_saved(make_log: MakeLog) -> None:
+    """When a line settles, or is wiped out, its mirror says nothing any more."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"10%\r50%")
+    log.writer.mirror_pending()
+    log.feed(STDOUT, b"\r90%\n")
+    assert save_leftover_ring(log.ring_path, log.log_path) == 1
+    assert texts(log.lines()) == [b"90%"]
+
+
+def test_waiting_frames_are_bounded() -> None:
+    """What the file thread does not take in time is not kept; it is woken once when much waits."""
+    queue = FrameQueue()
+    frames = ((b"x" * 1000,),) * 10
+    size = sum(map(history_size, frames))
+    told = 0
+    for line in range(2 * MAX_WAITING // size):
+        queue.add(line, frames)
+        told += queue.pressing
+    assert told == 1
+    kept = queue.take()
+    assert [line for line, _ in kept] == list(range(MAX_WAITING // size))
+    queue.add(1_000_000, frames)
+    assert queue.take() == [(1_000_000, frames)]
+
+
+def test_one_lines_frames_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large history the newest frames are kept."""
+    frames = tuple((b"%d" % number, b"x" * 1000) for number in range(100))
+    monkeypatch.setattr(Redraw, "feed", lambda _self, _data: [Drawn(b"end", frames)])
+    text, end = Drawing(full=False).feed(b"any\r\n", T0)
+    assert text == b"end"
+    assert isinstance(end, LineEnd)
+    assert frames[-len(end.frames) :] == end.frames
+    assert 0 < sum(map(history_size, end.frames)) <= MAX_HISTORY
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("column", [100, 113])
+def test_a_secret_in_rows_that_settle_one_by_one(column: int, *, apart: bool) -> None:
+    """A row that fills the terminal and leaves it at its top settles before its line ends."""
+    mask = Mask([b"hunter2pass"])
+    drawing = Drawing(full=True, mask=mask.another())
+    drawn = b"y" * column + b"hunter2\x1b[0Kpass" + b"z" * 30 + b"\n"
+    tail = [b"m\n" * 36, b"\x1b[1A\r" + b"n\n" * 30]
+    pieces = [b"l\n" * 30 + b"\x1b[30A", *([drawn, *tail] if apart else [drawn + tail[0], tail[1]])]
+    shown = b"".join(one for piece in pieces for one in drawing.feed(mask.feed(piece), T0))
+    assert b"hunter2pass" not in shown
+    assert b"y" * column + b"***" + b"z" * 30 + b"\n" in shown
+
+
+def test_system_lines_are_never_reduced(make_log: MakeLog) -> None:
+    """Our own lines are as we said them, between the rows of a bar."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"10%\r20%")
+    log.writer.system_line("a\rb", T0)
+    log.finish()
+    assert [(line.stream, line.text) for line in log.lines()] == [(SYSTEM, b"a\\rb"), (STDOUT, b"20%")]
+
+
+def there(log: Log) -> list[Line]:
+    """All lines that were kept."""
+    lines: list[Line] = []
+    position, end = 0, log.reader.head().lines
+    while position < end:
+        page = log.reader.read(position, 1000)
+        lines += page.lines
+        position = page.next
+    return lines
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.integers(1, 300)), max_size=60))
+def test_a_full_log_drops_whole_lines(steps: list[tuple[int, int]]) -> None:
+    """What is kept of each stream is its beginning; what is dropped is counted, drawn or not."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Log(Path(directory), blocks=2, block_size=4096, file_blocks=4, policy="drop_new")
+        output = {STDOUT: b"", STDERR: b""}
+        try:
+            for stream in output:
+                log.writer.redraw(stream, full=False)
+            for now_ms, (stream, size) in enumerate(steps, T0):
+                data = b"".join(b"%d \r%08d %%%s" % (n, n, b"\n" if n % 3 else b"\r") for n in range(size))
+                log.feed(stream, data, now_ms)
+                output[stream] += data
+            log.finish(T0 + len(steps))
+            lines = there(log)
+            total = 0
+            for stream, data in output.items():
+                expected = reduced(data, full=False).splitlines()
+                kept = [line.text for line in lines if line.stream == stream]
+                assert kept == expected[: len(kept)]
+                total += len(expected)
+            ours = [line for line in lines if line.stream == SYSTEM]
+            head = log.reader.head()
+            assert head.lines == total + len(ours)
+            assert head.dropped == head.lines - len(lines)
+            assert bool(ours) == bool(head.dropped)
+        finally:
+            log.close()

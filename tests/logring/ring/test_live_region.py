@@ -1,0 +1,239 @@
+"""The live region: what is drawn at this moment, in the ring."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from logring.layout import (
+    PREFIX,
+    REGION_AT,
+    REGION_BODY,
+    REGION_SIZE,
+    REGION_TEXT_AT,
+    REGION_TEXT_SIZE,
+    RING_BLOCKS_AT,
+    STDERR,
+    STDOUT,
+)
+from logring.reader import LogReader, Pending, Region
+from logring.redraw.redraw_writer import Drawing
+from logring.ring.live_region import Rows, last_rows, pack_region
+from tests.logring.ring.test_shared_memory_is_short import Memory
+from tests.logring.support.rings import T0, Log
+from tests.support.paths import ROOT
+from tests.support.waiting import until
+
+MakeLog = Callable[..., Log]
+NOTHING: Rows = ((), 0)
+
+
+def drawing_log(make_log: MakeLog) -> Log:
+    log = make_log()
+    log.writer.redraw(STDOUT, full=False)
+    log.writer.redraw(STDERR, full=False)
+    return log
+
+
+def test_what_a_bar_looks_like_now(make_log: MakeLog) -> None:
+    """The region changes with each mirroring, its epoch with it, and it goes when the line settles."""
+    log = drawing_log(make_log)
+    assert log.reader.region() == []
+    log.feed(STDOUT, b"begin\n10%\r20%", T0)
+    assert log.reader.region() == []
+    log.writer.mirror_pending()
+    (first,) = log.reader.region()
+    assert first == Region(STDOUT, log.reader.head().region_epoch, (b"20%",), T0)
+    log.feed(STDOUT, b"\r30%", T0 + 5)
+    log.writer.mirror_pending()
+    (second,) = log.reader.region()
+    assert second == Region(STDOUT, log.reader.head().region_epoch, (b"30%",), T0 + 5)
+    assert second.epoch != first.epoch
+    assert log.reader.pending() == [Pending(STDOUT, b"30%", T0 + 5)]
+    log.feed(STDOUT, b"\nnext", T0 + 6)
+    log.writer.mirror_pending()
+    assert log.reader.region() == []
+    assert log.reader.head().region_epoch != second.epoch
+    assert log.reader.pending() == [Pending(STDOUT, b"next", T0 + 6)]
+
+
+def test_an_unchanged_region_costs_no_epoch(make_log: MakeLog) -> None:
+    """Who draws the same again wakes nobody."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"10%\r20%")
+    log.writer.mirror_pending()
+    head = log.reader.head()
+    log.feed(STDOUT, b"\r20%", T0 + 9)
+    log.writer.mirror_pending()
+    assert log.reader.head() == head
+
+
+def test_both_streams_draw(make_log: MakeLog) -> None:
+    """Each is shown, with its own time; one may end before the other."""
+    log = drawing_log(make_log)
+    log.feed(STDERR, b"a\rbb", T0)
+    log.feed(STDOUT, b"c\rdd", T0 + 1)
+    log.writer.mirror_pending()
+    assert [(one.stream, one.rows, one.ts) for one in log.reader.region()] == [
+        (STDOUT, (b"dd",), T0 + 1),
+        (STDERR, (b"bb",), T0),
+    ]
+    log.feed(STDOUT, b"\n", T0 + 2)
+    log.writer.mirror_pending()
+    assert [(one.stream, one.rows) for one in log.reader.region()] == [(STDERR, (b"bb",))]
+
+
+def test_a_sealed_log_has_none(make_log: MakeLog) -> None:
+    """Neither who had the ring mapped nor who comes later sees one after the end."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"10%\r20%")
+    log.writer.mirror_pending()
+    assert log.reader.region()
+    log.finish()
+    assert log.reader.region() == []
+    late = log.open_reader()
+    assert late.region() == []
+    late.close()
+
+
+def test_several_rows(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ones count, first and last."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"10%\r20%")
+    for rows in ((b"", b"x", b""), (b"",), tuple(b"%d" % number for number in range(300))):
+        monkeypatch.setattr(Drawing, "rows", rows)
+        log.feed(STDOUT, b"\r30%")
+        log.writer.mirror_pending()
+        assert log.reader.region()[0].rows == rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "room", "kept"),
+    [
+        ((), 5, ()),
+        ((b"",), 0, (b"",)),
+        ((b"ab", b"cd"), 5, (b"ab", b"cd")),
+        ((b"ab", b"cd"), 4, (b"cd",)),
+        ((b"", b"cd"), 2, (b"cd",)),
+        ((b"", b"cd"), 3, (b"", b"cd")),
+        ((b"ab", b"abcdef"), 4, (b"abcd",)),
+        (("ab€".encode(),), 4, (b"ab",)),
+    ],
+)
+def test_rows_that_have_no_room(rows: tuple[bytes, ...], room: int, kept: tuple[bytes, ...]) -> None:
+    """The topmost go first; the lowest one is cut, not within a character."""
+    assert last_rows(rows, room) == kept
+
+
+def test_a_region_stays_in_its_half() -> None:
+    """However much is drawn, by one stream or by both."""
+    wide: Rows = (tuple(b"%d" % number + b"x" * 500 for number in range(100)), T0)
+    for out, err in ((wide, NOTHING), (NOTHING, wide), (wide, wide), (wide, ((b"y" * 99999,), T0))):
+        _, text = pack_region(1, out, err)
+        assert REGION_TEXT_SIZE * 0.9 < len(text) <= REGION_TEXT_SIZE
+
+
+def test_pages_come_with_the_region(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the slot is touched before its pages are taken, and nothing of it is taken without a region."""
+    memory = Memory(monkeypatch, 1_000_000)
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"plain\n")
+    log.writer.mirror_pending()
+    assert "region" not in memory.steps
+    touched = {at // 4096 for at in range(REGION_TEXT_AT[0], RING_BLOCKS_AT)}
+    for size in (1, 5000, 14000, 99999):
+        monkeypatch.setattr(Drawing, "rows", (b"x" * size,))
+        for _ in range(2):
+            log.feed(STDOUT, b"1\r2")
+            log.writer.mirror_pending()
+            monkeypatch.setattr(Drawing, "rows", (b"y" * size,))
+    assert touched <= memory.have
+
+
+def test_without_memory_there_is_no_region(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no error: lines settle as ever."""
+    Memory(monkeypatch, 1_000_000, fails=("region",))
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"10%\r20%")
+    log.writer.mirror_pending()
+    assert log.reader.region() == []
+    assert log.reader.pending() == [Pending(STDOUT, b"20%", T0)]
+    log.feed(STDOUT, b"\r30%\n")
+    assert [line.text for line in log.lines()] == [b"30%"]
+
+
+def test_a_copy_that_was_never_finished(make_log: MakeLog) -> None:
+    """A writer that died within a publication of the region left the one before."""
+    log = drawing_log(make_log)
+    for text in (b"1\rone", b"\rtwo"):
+        log.feed(STDOUT, text)
+        log.writer.mirror_pending()
+    (shown,) = log.reader.region()
+    mm = log.writer.ring.mm
+    copy = shown.epoch & 1
+    mm[REGION_TEXT_AT[copy]] ^= 1
+    assert [one.rows for one in log.reader.region()] == [(b"one",)]
+    mm[REGION_AT[1 - copy]] ^= 1
+    assert log.reader.region() == []
+
+
+def test_nothing_beyond_the_slot_is_read(make_log: MakeLog) -> None:
+    """A header whose lengths cannot be is no header, whatever its crc says."""
+    log = drawing_log(make_log)
+    log.feed(STDOUT, b"1\rone")
+    log.writer.mirror_pending()
+    mm = log.writer.ring.mm
+    for at in REGION_AT:
+        body = REGION_BODY.pack(0, 65535, 1, 65535, 1, T0, T0)
+        mm[at : at + REGION_SIZE] = PREFIX.pack(5, crc32(body, 5)) + body
+    assert log.reader.region() == []
+
+
+_WRITER = """
+import sys
+from logring.ring.ring import Ring
+from logring.ring.writer import RingWriter
+writer = RingWriter(sys.argv[1], "01ARZ3NDEKTSV4RRFFQ69G5FAV", file_blocks=1)
+writer.append(0, b"first\\n", 1)
+for number in range(1, 40_000):
+    row = b"%d," % number * (number % 300 + 1)
+    epoch = writer.ring.write_region(((row, row), number), ((row,), number))
+    assert epoch == number
+    writer._region_epoch = epoch
+    writer._publish()
+writer.seal(2)
+"""
+
+
+def test_reader_beside_a_writer_at_full_speed(tmp_path: Path) -> None:
+    """What is read belongs together, always, and is never older than what was read before."""
+    path = str(tmp_path / "r.ring")
+    with subprocess.Popen([sys.executable, "-c", _WRITER, path], cwd=ROOT) as child:
+        reader = LogReader(path, None)
+        newest = 0
+
+        def read_on() -> bool:
+            nonlocal newest
+            for _ in range(100):
+                head = reader.head()
+                found = reader.region()
+                if head.sealed:
+                    return True
+                if found:
+                    out, err = found
+                    assert out.epoch == err.epoch >= max(newest, head.region_epoch)
+                    newest = out.epoch
+                    row = b"%d," % newest * (newest % 300 + 1)
+                    assert (out.rows, err.rows, out.ts) == ((row, row), (row,), newest)
+            return False
+
+        try:
+            until(read_on, "the sealed log")
+            assert child.wait() == 0
+            assert newest > 1
+        finally:
+            child.kill()
+        reader.close()

@@ -1,0 +1,161 @@
+"""Shared memory that is short: the log gets smaller, the run goes on, nobody is killed."""
+
+import errno
+import os
+from collections.abc import Callable
+
+import pytest
+
+from logring.layout import RING_BLOCKS_AT, STDERR, STDOUT
+from logring.ring import ring
+from tests.logring.support.rings import T0, Log, texts
+
+MakeLog = Callable[..., Log]
+
+
+class Memory:
+    """Shared memory with a number of pages, or in which certain steps fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, pages: int, fails: tuple[str, ...] = ()) -> None:
+        self.pages = pages
+        self.fails = fails
+        self.have: set[int] = set()
+        self.steps: list[str] = []
+        monkeypatch.setattr(ring, "fallocate", self.fallocate)
+
+    def fallocate(self, step: str, fd: int, offset: int, length: int) -> None:
+        self.steps.append(step)
+        want = self.have | set(range(offset // 4096, (offset + length) // 4096))
+        if step in self.fails or len(want) > self.pages:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.have = want
+        os.posix_fallocate(fd, offset, length)
+
+
+def test_pages_are_taken_as_they_are_needed(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small log takes three pages; more come as it grows, and every page that has text was taken before."""
+    memory = Memory(monkeypatch, 1_000_000)
+    log = make_log(blocks=8, block_size=65536)
+    log.feed(STDOUT, b"line\n")
+    assert len(memory.have) == 3
+    log.feed(STDOUT, b"x" * 99 + b"\n")
+    for number in range(300):
+        log.feed(STDOUT if number % 2 else STDERR, b"x" * 9 + b"\n", T0 + number)
+    assert 3 < len(memory.have) < 10
+    log.feed(STDOUT, b"half")
+    log.writer.mirror_pending()
+    assert "pending" in memory.steps
+    log.feed(STDOUT, (b"x" * 99 + b"\n") * 5000, T0 + 500)
+    assert len(memory.have) == 2 + 8 * 16
+    assert os.stat(log.ring_path).st_size == RING_BLOCKS_AT + 8 * 65536
+
+
+@pytest.mark.parametrize(("calm", "slots"), [(True, 4), (False, 16)])
+def test_only_a_flood_takes_a_large_ring(make_log: MakeLog, calm: bool, slots: int) -> None:
+    """Whose first block is in the file when the fourth is full needs no more slots than these; nothing is lost."""
+    log = make_log(blocks=16, block_size=262144)
+    assert log.file is not None
+    line = b"x" * 99 + b"\n"
+    for number in range(60):
+        log.feed(STDOUT, line * 1000, T0 + number)
+        if calm:
+            log.file.write_closed()
+    assert log.writer.ring.slots == log.writer.ring.taken == slots
+    log.finish(T0 + 60)
+    assert b"".join(log.reader.raw()) == line * 60_000
+
+
+@pytest.mark.parametrize("pages", [*range(3, 36), 60, 100])
+def test_ring_wraps_at_what_there_is(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+    """With any number of pages from three on, nothing is lost: the ring has less blocks, or smaller ones."""
+    Memory(monkeypatch, pages)
+    log = make_log(blocks=4, block_size=65536)
+    expected = []
+    for number in range(1500):
+        line = b"%d:" % number + b"y" * (number * 37 % 400)
+        expected.append(line)
+        log.feed(STDOUT if number % 5 else STDERR, line + b"\n", T0 + number // 3)
+    log.feed(STDOUT, b"z" * 20000 + b"\n", T0 + 1000)
+    log.writer.mirror_pending()
+    log.finish(T0 + 1000)
+    lines = log.lines()
+    assert texts(lines)[:1500] == expected
+    assert b"".join(texts(lines)[1500:]) == b"z" * 20000
+    assert [line.continued for line in lines[1500:]] == [False] + [True] * (len(lines) - 1501)
+    assert log.writer.ring.slots == max(1, min(4, (pages - 1) // 16))
+
+
+def test_half_of_the_memory_is_for_others(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring takes its second block only while half of the shared memory is free."""
+    free = 500
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result((4096, 4096, 1000, free, free, 9, 9, 9, 0, 255)))
+    log = make_log(blocks=4, block_size=65536)
+    log.feed(STDOUT, b"x" * 99 + b"\n" * 100_000)
+    assert log.writer.ring.slots == 4
+    free = 499
+    log = make_log(blocks=4, block_size=65536)
+    log.feed(STDOUT, (b"x" * 99 + b"\n") * 10_000)
+    assert log.writer.ring.slots == 1
+    log.finish()
+    assert b"".join(log.reader.raw()) == (b"x" * 99 + b"\n") * 10_000
+
+
+@pytest.mark.parametrize("step", ["first", "table", "slot", "pending"])
+def test_each_shortage(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Whichever pages are missing, all lines are there."""
+    memory = Memory(monkeypatch, 1_000_000, (step,))
+    log = make_log(blocks=4, block_size=65536)
+    expected = []
+    for number in range(2000):
+        expected.append(b"%d" % number)
+        log.feed(STDOUT, b"%d\n" % number + b"half", T0 + number)
+        log.writer.mirror_pending()
+        log.feed(STDOUT, b"\n", T0 + number)
+    log.feed(STDOUT, b"x" * 300_000 + b"\n", T0 + 3000)
+    assert step in memory.steps
+    log.finish(T0 + 3000)
+    raw = b"".join(log.reader.raw())
+    assert raw == b"".join(b"%d\nhalf\n" % number for number in range(2000)) + b"x" * 300_000 + b"\n"
+
+
+def test_unfinished_line_longer_than_the_memory(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unfinished line that fits into no block any more is split earlier than others."""
+    Memory(monkeypatch, 3)
+    log = make_log(blocks=4, block_size=65536)
+    for _ in range(20):
+        log.feed(STDOUT, "€".encode() * 500)
+        log.feed(STDERR, b"e" * 1000)
+    log.finish()
+    assert b"".join(log.reader.raw([STDOUT])).decode() == "€" * 10_000
+    assert b"".join(log.reader.raw([STDERR])) == b"e" * 20_000
+    for line in log.lines():
+        line.text.decode()
+
+
+@pytest.mark.parametrize("pages", [0, 1, 2])
+def test_no_place_at_all(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+    """When there is no place for a ring the output is read and counted as dropped, and the writer says why."""
+    Memory(monkeypatch, pages)
+    log = make_log()
+    log.feed(STDOUT, b"one\ntwo\nthr")
+    log.feed(STDERR, b"err")
+    log.feed(STDOUT, b"ee\nfour")
+    log.writer.system_line("system", T0)
+    log.writer.mirror_pending()
+    assert log.writer.place_error is not None
+    assert "No space left" in log.writer.place_error
+    assert log.writer.writable
+    log.finish()
+    assert (log.writer.lines, log.writer.dropped, log.writer.sealed) == (6, 6, True)
+    assert not os.path.exists(log.ring_path)
+    assert not os.path.exists(log.log_path)
+    assert log.lines() == []
+
+
+def test_no_directory(make_log: MakeLog) -> None:
+    """A runtime directory that went away is no place either."""
+    log = make_log()
+    log.writer.path = "/nonexistent/run.ring"
+    log.feed(STDOUT, b"line\n")
+    assert log.writer.place_error == "/nonexistent/run.ring: No such file or directory"
+    assert (log.writer.lines, log.writer.dropped) == (1, 1)

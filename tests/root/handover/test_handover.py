@@ -1,0 +1,429 @@
+"""What one root leaves to the next, without the processes."""
+
+import copy
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logring.layout import STDOUT
+from logring.logfile import log_file
+from logring.reader import LogReader
+from supervisor.host.cgroups import Cgroup, Usage
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Exited, Spawn
+from supervisor.root.handover import table as handover
+from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.recover import recover
+from supervisor.root.handover.run_records import RunRecords
+from supervisor.root.handover.schema import ExactState, exact_of, made, made_state, plain, plain_state, state_of
+from supervisor.root.handover.table import Keep, NotAccepted
+from supervisor.root.handover.trial import Trial, _reason
+from supervisor.root.handover.upgrade import Upgrade
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.output.run_log import RunLog
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.notify_socket import Ear
+from supervisor.root.process.process_manager import Lives
+from supervisor.root.process.process_tree import Trees
+from supervisor.root.service_manager.reload_signal import Reloading
+from supervisor.version import VERSION
+from tests.root.loop.test_shortage import BOOT
+from tests.root.pumping import LINE, Bench
+from tests.root.tracing import traced
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    one = Bench(tmp_path)
+    yield one
+    one.close()
+
+
+def next_root(bench: Bench) -> None:
+    """Another pump and another file thread take up what these two leave."""
+    found = json.loads(json.dumps(bench.pump.take_down(lambda fd: fd)))
+    bench.files = FileThread(bench.files._log, 2, DiskRoom("/", 0))
+    bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
+    bench.pump.connect(bench.ends)
+    bench.files.connect(bench.pump)
+    (log,) = found["logs"]
+    bench.log = RunLog.take_up(log)
+    bench.pump.take_up([bench.log], RunLog.take_up(found["daemon"]), found)
+    bench.pump.go_on(bench.log, log["since_s"])
+
+
+def content(bench: Bench) -> bytes:
+    """Let the file thread write until it has nothing more to do; returns what the log has."""
+    while not bench.log.finished:
+        bench.obey()
+        bench.read()
+        bench.write_files()
+        bench.files._tick()
+    reader = LogReader(bench.ring_path, bench.log_path)
+    try:
+        return b"".join(reader.raw())
+    finally:
+        reader.close()
+
+
+def test_a_log_that_waits_for_room(bench: Bench) -> None:
+    """The next root's file thread makes room, and its pump reads on: nothing is lost of what stood in the pipes."""
+    total = taken = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out, bench.err)
+        taken += bench.read()
+    next_root(bench)
+    assert bench.stalled()
+    while taken < total:
+        bench.write_files()
+        bench.obey()
+        taken += bench.read()
+    assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_pipes_that_hold_more_are_counted(bench: Bench) -> None:
+    """The next root knows which pipes it must not make larger again, and how many there are."""
+    total = bench.fill(bench.out)
+    taken = bench.read()
+    assert bench.pump._wide == 1
+    next_root(bench)
+    assert [source.wide for source in bench.log.sources if source.stream == STDOUT] == [True]
+    assert bench.pump._wide == 1
+    while taken < total:
+        taken += bench.read()
+    os.close(bench.out)
+    bench.read()
+    assert bench.pump._wide == 0
+    bench.out = os.open(os.devnull, os.O_WRONLY)
+    assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_a_log_whose_pipes_are_to_be_closed(bench: Bench) -> None:
+    """A run has ended, and what its pipes hold waits for a place in the ring: all of it comes into the log."""
+    total = taken = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out, bench.err)
+        taken += bench.read()
+    bench.pump.drain("R")
+    bench.obey()
+    assert bench.ends.ended == []
+    next_root(bench)
+    while not bench.ends.ended:
+        bench.write_files()
+        bench.obey()
+    assert bench.seal() == LINE * (total // len(LINE))
+    assert [run for run, _ in bench.ends.lines] == ["R"]
+
+
+def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is complete, but not written, is written by the next root."""
+    write = log_file.pwritev
+
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    os.write(bench.out, b"first\nlast\n")
+    bench.read()
+    monkeypatch.setattr(log_file, "pwritev", full)
+    bench.pump.seal("R", [])
+    bench.obey()
+    bench.write_files()
+    assert bench.log.sealed
+    next_root(bench)
+    bench.write_files()
+    assert not bench.log.finished
+    monkeypatch.setattr(log_file, "pwritev", write)
+    assert content(bench) == b"first\nlast\n"
+
+
+def test_what_helpers_said(bench: Bench) -> None:
+    """Half a line of a helper, and lines that no terminal has taken yet, go along."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    bench.pump.add_helper(reading)
+    bench.obey()
+    os.write(writing, b"half a ")
+    bench.pump._read_helper(reading)
+    next_root(bench)
+    os.write(writing, b"line\n")
+    bench.pump._read_helper(reading)
+    assert bench.files._echo.waiting.endswith(b"half a line\n")
+    for fd in (reading, writing):
+        os.close(fd)
+
+
+def change(one: Instance) -> None:
+    """Have every attribute another value than it begins with."""
+    one.phase, one.adopted = Phase.DRAINING, True
+    one.cause, one.by, one.reason, one.kill_at_s, one.deadline_s = "stop", "me", "why", 12.5, 13.5
+    one.steps.popleft()
+    one.hurried = one.killed = one.cut_off = one.abandoned = True
+    one.look_s, one.start, one.started_s = 0.25, 77, 1.5
+    one.status, one.ended_at, one.lines = 9, 1_700_000_000_000, 3
+    one.leftovers[3, 4] = "left (3)"
+    one.untouchable.add(5)
+    one.remarks.append("said")
+    one.usage = Usage(1, 2, 3, filled_up=True)
+    assert one.cgroup is not None
+    one.cgroup.limits.add("cpu")
+    assert one.ear is not None
+    one.ear.ready_at, one.ear.status, one.ear.resume_at_s = 8, "well", 3.5
+
+
+def test_an_instance(tmp_path: Path) -> None:
+    """All that is known of it is known to the next root, down to its stop ladder and its ear."""
+    spawn = Spawn(
+        run="R",
+        task="t",
+        argv=["x"],
+        env={"A": "\udcff"},
+        log=str(tmp_path),
+        log_max_bytes=1,
+        stop_signal=15,
+        grace_ms=5,
+        stop_then=[[2, 7]],
+        notify=f"@{tmp_path}",
+    )
+    one = Instance(spawn, 6, 7, 9, 8, Cgroup("/x", frozenset({"memory"})), Ear(spawn))
+    change(one)
+    keep = Keep()
+    exact = exact_of(one, None, keep)
+    assert one.ear is not None
+    assert keep.fds == {7, 8, one.ear.fileno()}
+    state, exact = json.loads(json.dumps([plain_state(state_of(one)), plain(exact)]))
+    other = recover(made_state(state), made(ExactState, exact)).instance
+    assert other is not None
+    for name in set(Instance.__slots__) - {"ear", "cgroup"}:
+        assert getattr(other, name) == getattr(one, name), name
+    assert other.cgroup is not None
+    assert (other.cgroup.path, other.cgroup.limits, other.cgroup.controllers) == ("/x", {"cpu"}, frozenset({"memory"}))
+    assert other.ear is not None
+    assert (other.ear.fileno(), other.ear.heard()) == (one.ear.fileno(), one.ear.heard())
+    assert other.ear.resume_at_s == 3.5
+    one.ear.close()
+    other.ear._sock.detach()
+
+
+def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
+    """The next root tells of them as this one would have, and of what could not be started."""
+    records = RunRecords(BOOT, Store(""), Log("test"))
+
+    def lives() -> Lives:
+        return Lives("D", Watch(), bench.pump, Log("test"), {}, lambda _frame: None, Trees("D", set, print), records)
+
+    here, there = lives(), lives()
+    here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
+    here.stillborn["B"] = "cannot be started: no"
+    here._trees._owners[7, 8] = "C"
+    found = json.loads(json.dumps(here.take_down(Keep())))
+    there.take_up([Exited(**one) for one in found["exits"]], found)
+    assert there.snapshot() == here.snapshot()
+    assert there.stillborn == here.stillborn
+    assert there._trees._owners == {(7, 8): "C"}
+    there.acknowledge({"runs": ["A"]})
+    assert there.exits == {}
+
+
+def table(**more: Any) -> int:
+    fd = handover.write({"x": 1}, Keep(), {15})
+    if more:
+        whole = {**json.loads(os.pread(fd, 65536, 0)), **more}
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(whole).encode(), 0)
+    return fd
+
+
+def test_a_table_of_our_own() -> None:
+    """It is read as it was written, with its version."""
+    found = handover.read(table())
+    assert (found["handover"], found["version"], found["signals"], found["x"]) == (handover.HANDOVER, VERSION, [15], 1)
+
+
+def test_a_newer_table_is_refused() -> None:
+    """A version that is older than the one that runs says so."""
+    with pytest.raises(NotAccepted, match="does not know what 9 hands over"):
+        handover.read(table(handover=handover.HANDOVER + 1, version="9"))
+
+
+def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made one of ours, step by step; one for which there is no step is refused."""
+    steps: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        1: lambda table: {**table, "x": table["x"] + 1},
+        2: lambda table: {**table, "x": table["x"] * 10},
+    }
+    monkeypatch.setattr(handover, "CONVERSIONS", steps)
+    monkeypatch.setattr(handover, "HANDOVER", 3)  # whatever it is by now
+    assert handover.read(table(handover=1))["x"] == 20
+    assert handover.read(table(handover=2))["x"] == 10
+    with pytest.raises(NotAccepted, match="any more"):
+        handover.read(table(handover=0))
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
+    """A file thread that hangs is given up, and the pump was never stopped for it; afterwards both go on."""
+    hangs = threading.Event()
+    watch, said = Watch(), list[bool]()
+    hold = Hold(watch, bench.pump, bench.files)
+
+    def hang() -> None:
+        hangs.wait()
+
+    bench.files.hold(hang)
+    bench.files.start()
+    bench.pump.start()
+    hold.begin(said.append)
+    due_s = hold.due_s
+    assert due_s is not None
+    hold.tend(due_s - 0.001)
+    assert said == []
+    hold.tend(due_s)
+    assert said == [False]
+    hangs.set()
+    hold.begin(said.append)
+
+    def held() -> bool:
+        watch.round(0)
+        return len(said) > 1
+
+    until(held, "both to wait")
+    assert said == [False, True]
+    hold.release()
+    bench.pump.finish(timeout_s=60)
+    assert bench.files.finish(timeout_s=60)
+    assert not bench.pump.is_alive()
+
+
+@pytest.mark.parametrize("stage", ["trial", "execution"])
+def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> None:
+    """The upgrade is refused: both threads go on, there is a scheduler, and another upgrade may follow."""
+    watch, refused, stayed = Watch(), list[str](), list[bool]()
+
+    def table(_keep: Keep) -> dict[str, Any]:
+        raise MemoryError
+
+    upgrade = Upgrade(
+        watch,
+        bench.files._log,
+        str(tmp_path),
+        {},
+        Hold(watch, bench.pump, bench.files),
+        Reloading(lambda _frame: None),
+        table=table,
+        part=lambda: None,
+        clear=lambda: True,
+        stay=lambda: stayed.append(True),
+        refused=refused.append,
+        caught=set,
+    )
+    bench.files.start()
+    bench.pump.start()
+    for times in (1, 2):
+        if stage == "trial":
+            upgrade.want(ready=True, ending=False)
+        else:
+            upgrade.parted()
+            upgrade.tend(time.monotonic())
+        until(lambda times=times: watch.round(0) or len(refused) == times, "the refusal")  # type: ignore[misc, func-returns-value]
+    assert all(why.endswith(os.strerror(errno.ENOMEM)) for why in refused)
+    assert stayed == ([] if stage == "trial" else [True, True])
+    assert not upgrade.parting
+    bench.pump.finish(timeout_s=60)
+    assert bench.files.finish(timeout_s=60)
+    assert not bench.pump.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("", ""),
+        ("one\ntwo\n", "two"),
+        ('Traceback:\n  File "a.py", line 3\n    class X\nSyntaxError: bad\n', 'File "a.py", line 3: SyntaxError: bad'),
+    ],
+)
+def test_why_a_trial_failed(output: str, why: str) -> None:
+    """What it said last; of an error in Python, also the place."""
+    assert _reason(output) == why
+
+
+@pytest.fixture
+def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that never answers."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_a_trial_in_a_directory_that_is_gone() -> None:
+    """What is tried does not fail for want of the daemon's directory, as gunicorn would."""
+    somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
+    subprocess.run([*somewhere, sys.executable, "-I", "-m", "api.serve", "--check"], check=True)
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_trial_that_cannot_even_be_killed() -> None:
+    """It is given up, its end awaited by nobody: it is reaped when it comes."""
+    before = set(os.listdir("/proc/self/fd"))
+    watch = Watch()
+    answers: list[str | None] = []
+    trial = Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
+    with traced(trial.pid):
+        trial.end()
+        assert os.waitpid(trial.pid, os.WNOHANG) == (0, 0)
+    watch._epoll.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert os.waitpid(trial.pid, 0) == (trial.pid, signal.SIGKILL)
+    assert not answers
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a descriptor for it there is none: nothing of it stays, and the reason is told."""
+    tried = []
+
+    def full(pid: int) -> int:
+        tried.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", full)
+    watch = Watch()
+    answers: list[str | None] = []
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Too many open files"):
+        Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert os.waitpid(tried[0], 0)[1] == signal.SIGKILL
+    assert not answers
+
+
+def test_every_attribute_is_handed_over() -> None:
+    """The test of an instance gives each attribute of one another value than it begins with."""
+    spawn = Spawn(
+        run="R", task="t", argv=[], env={}, log="", log_max_bytes=1, stop_signal=15, grace_ms=5, notify="@every"
+    )
+
+    def values(one: Instance) -> dict[str, Any]:
+        return {name: copy.copy(getattr(one, name)) for name in Instance.__slots__}
+
+    one = Instance(spawn, 6, 7, 9, 8, Cgroup("/x"), Ear(spawn))
+    before = values(one)
+    change(one)
+    after = values(one)
+    assert one.ear is not None
+    one.ear.close()
+    given = {"spawn", "pid", "pidfd", "status_fd", "started_at", "cgroup", "ear"}
+    assert {name for name in before if before[name] == after[name]} <= given

@@ -1,0 +1,182 @@
+"""The control loop's decisions, without its processes."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from supervisor.host.cgroups import Cgroups
+from supervisor.ipc.child_process import Offspring
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame, Spawn, encode
+from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.run_records import RunRecords
+from supervisor.root.helper_processes import Helper
+from supervisor.root.loop.control_thread import Control
+from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.timers import Timers
+from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.process_manager import Lives
+from supervisor.root.process.process_tree import Trees
+from tests.root.loop.test_shortage import BOOT
+from tests.root.tracing import traced
+from tests.support.waiting import until
+
+RECORDS = RunRecords(BOOT, Store(""), Log("test"))
+
+
+class _Log(Log):
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.lines: list[str] = []
+
+    def emit(self, line: bytes) -> None:
+        self.lines.append(line.decode())
+
+
+class _Pump:
+    def connect(self, _listener: object) -> None:
+        pass
+
+    def add_helper(self, _fd: int) -> None:
+        pass
+
+
+def spawn(run: str, **more: Any) -> Spawn:
+    return Spawn(run=run, task="t", argv=["true"], env={}, log="", log_max_bytes=1, stop_signal=15, grace_ms=1, **more)
+
+
+@pytest.fixture
+def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
+    one = DoorbellServer(str(tmp_path / "bell"), "token")
+    yield one
+    one.close()
+
+
+def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> None:
+    """The API server, which strangers talk to, cannot have the root start, stop or forget anything."""
+    log = _Log()
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
+    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    frame = encode({"op": "spawn", "spawn": vars(spawn("R"))})
+    control._on_frames(api, memoryview(frame))
+    assert not control._lives.live
+    assert not control._lives.stillborn
+    assert "gunicorn sent what cannot be understood" in log.lines[0]
+
+
+def test_what_a_scheduler_said_before_it_ended(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A stop that it has sent is carried out, however much stands before it in the socket."""
+    log = _Log()
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
+    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    heard: list[str] = []
+    control._operations["stop"] = lambda frame: heard.append(frame["run"])
+    runs = [f"{number:026}" for number in range(500)]
+    ours, theirs = socket.socketpair()
+    with theirs, subprocess.Popen(["true"], start_new_session=True) as process:
+        output = os.open(os.devnull, os.O_RDONLY)
+        scheduler._have(Offspring(process.pid, os.pidfd_open(process.pid), ours, output))
+        theirs.sendall(b"".join(encode({"op": "stop", "run": run, "cause": "stop"}) for run in runs))
+        control._watch_helper(scheduler)
+        while scheduler.pid is not None:
+            control._watch.round(10)
+        process.returncode = 0
+    os.close(output)
+    assert heard == runs
+
+
+def test_time_outs_of_the_past_take_no_memory() -> None:
+    """Short runs with long time-outs: only the timers of those that live are kept."""
+    live: set[str] = set()
+    timers = Timers(live)
+    for number in range(10_000):
+        live.clear()
+        live.add(str(number))
+        timers.add(1000.0 + number, str(number))
+    assert len(timers) < 600
+    assert list(timers.due(20_000.0)) == ["9999"]
+
+
+def test_a_debugger_that_does_not_look() -> None:
+    """A process that somebody traces can be reaped only after that one has; nothing else waits for that."""
+    frames: list[Frame] = []
+    lives = Lives("D", Watch(), cast(Pump, _Pump()), _Log(), {}, frames.append, Trees("D", set, print), RECORDS)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        with traced(process.pid):
+            lives.live["R"] = instance = Instance(spawn("R"), process.pid, os.pidfd_open(process.pid), 1, None)
+            process.kill()
+            select.select([instance.pidfd], [], [])
+            os.close(instance.pidfd)
+            instance.phase = Phase.SEALING
+            lives.notices.sealed("R", 7)
+            lives.notices.catch_up()
+            assert (list(lives.live), frames) == (["R"], [])
+            assert lives.next_s() is not None
+
+        def told() -> bool:
+            lives.run_timers(float("inf"))
+            return bool(frames)
+
+        until(told, "its end")
+        assert [(frame["op"], frame["status"], frame["lines"]) for frame in frames] == [("exited", signal.SIGKILL, 7)]
+        assert not lives.live
+        process.returncode = -signal.SIGKILL
+
+
+def test_a_helper_that_cannot_even_be_killed(
+    bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the daemon does not wait for it for ever: a scheduler may hang on a disk."""
+    monkeypatch.setattr("supervisor.root.loop.control_thread._HELPER_END_S", 0.05)
+    log = _Log()
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
+    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+        scheduler.pid, scheduler.pidfd = process.pid, os.pidfd_open(process.pid)
+        with traced(process.pid):
+            control._end_helpers()
+            assert os.waitpid(process.pid, os.WNOHANG) == (0, 0)
+        os.close(scheduler.pidfd)
+    assert "scheduler did not end in time" in log.lines[0]
+
+
+def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
+    """The log of a run without a cgroup names each limit that is not applied."""
+    quarters = Quarters("D", _Log())
+    limits = {"cpu": 1, "memory": 1 << 30, "nice": 5}
+    why = "no cgroup with the {0} controller is available"
+    assert quarters.assign(spawn("R", limits=limits)) == (
+        None,
+        [f"limits.{name} is not applied: {why.format(name)}" for name in ("memory", "cpu")],
+    )
+    quarters._cgroups = Cgroups(str(tmp_path / "removed" / "runs"), frozenset({"cpu"}))
+    why = "the run has no cgroup (No such file or directory)"
+    assert quarters.assign(spawn("R", limits=limits)) == (
+        None,
+        [f"limits.{name} is not applied: {why}" for name in ("memory", "cpu")],
+    )
+
+
+def test_a_limit_without_its_controller(tmp_path: Path) -> None:
+    """A limit whose controller the hierarchy lacks is not applied, and the log of the run says so."""
+    quarters = Quarters("D", _Log())
+    (tmp_path / "runs").mkdir()
+    quarters._cgroups = Cgroups(str(tmp_path / "runs"), frozenset({"io"}))
+    cgroup, remarks = quarters.assign(spawn("R", limits={"memory": 1 << 30}))
+    assert cgroup is not None
+    assert remarks == ["limits.memory is not applied: no cgroup with the memory controller is available"]

@@ -1,0 +1,178 @@
+"""What a run says of itself, as the root hears it."""
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from supervisor.ipc.messages import Spawn
+from supervisor.root.process.notify_socket import BATCH, CLOSING, Ear
+from tests.support.waiting import until
+
+SECRET = "hunter2hunter2"
+
+
+@pytest.fixture
+def ear() -> Iterator[Ear]:
+    made = Ear(
+        Spawn(
+            run="R",
+            task="t",
+            argv=["true"],
+            env={"TOKEN": SECRET},
+            secrets=["TOKEN"],
+            log="/nonexistent",
+            log_max_bytes=1,
+            stop_signal=15,
+            grace_ms=0,
+            notify=f"@ringward/test/{os.getpid()}",
+        )
+    )
+    yield made
+    made.close()
+    until(all_closed, "its address to be free")
+
+
+def all_closed() -> bool:
+    return all(thread.name != CLOSING for thread in threading.enumerate())
+
+
+def say(text: bytes, *fds: int) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect(f"\0ringward/test/{os.getpid()}")
+        socket.send_fds(sock, [text], list(fds))
+
+
+def ours(pid: int) -> bool:
+    return pid == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("words", "news"),
+    [
+        (b"READY=1", {"ready_at": 7}),
+        (b"READY=1\nSTATUS=warm\nMAINPID=1", {"ready_at": 7, "status": "warm"}),
+        (b"READY=0", {}),
+        (b"WATCHDOG=1\n", {"alive": True}),
+        (b"STOPPING=1", {"status": "stopping"}),
+        (b"STATUS=\x1b[31m red\xff\x00", {"status": "[31m red�"}),
+        (f"STATUS=with {SECRET}".encode(), {"status": "with ***"}),
+        (b"STATUS=" + b"x" * 4000, {"status": "x" * 200}),
+        (b"nonsense", {}),
+        (b"", {}),
+    ],
+)
+def test_words(ear: Ear, words: bytes, news: dict[str, object]) -> None:
+    """Those that mean something are taken, whatever else is said with them."""
+    say(words)
+    assert ear.listen(ours, 7) == (news, False)
+
+
+def test_all_that_holds_is_remembered(ear: Ear) -> None:
+    """Readiness is said once; of the status the newest counts."""
+    assert ear.heard() is None
+    say(b"READY=1\nSTATUS=one")
+    ear.listen(ours, 7)
+    say(b"READY=1\nSTATUS=two\nWATCHDOG=1")
+    assert ear.listen(ours, 9)[0] == {"status": "two", "alive": True}
+    assert ear.heard() == {"ready_at": 7, "status": "two"}
+
+
+def test_strangers(ear: Ear) -> None:
+    """What they say is thrown away."""
+    say(b"READY=1")
+    assert ear.listen(lambda _pid: False, 7) == ({}, False)
+    assert ear.heard() is None
+
+
+def test_descriptors_are_closed(ear: Ear) -> None:
+    """Who waits for that, hears that everything was read."""
+    theirs, mine = os.pipe()
+    say(b"BARRIER=1", mine)
+    os.close(mine)
+    os.set_blocking(theirs, False)
+    with pytest.raises(BlockingIOError):
+        os.read(theirs, 1)
+    ear.listen(ours, 7)
+    os.set_blocking(theirs, True)
+    assert os.read(theirs, 1) == b""
+    os.close(theirs)
+
+
+@pytest.mark.parametrize("others", [0, 252])
+def test_a_descriptor_that_takes_long_to_close(ear: Ear, others: int) -> None:
+    """Whoever sends it cannot hold us up: here a connection that lingers, since what it has to say is not read."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        lingering = socket.create_connection(listener.getsockname())
+        peer, _ = listener.accept()
+    lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
+    lingering.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            lingering.send(bytes(65536))
+    with peer:
+        say(b"READY=1", *[0] * others, lingering.fileno())
+        os.close(lingering.detach())  # not the last: the datagram has another one
+        assert ear.listen(ours, 1)[0] == {"ready_at": 1}
+        assert any(thread.name == CLOSING for thread in threading.enumerate())
+    until(all_closed, "it to be closed")
+
+
+def test_what_takes_long_to_close_is_bounded(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While many descriptors of a run wait for that, no more of them are taken; then it is heard again."""
+    go = threading.Event()
+    really = os.close
+    monkeypatch.setattr("supervisor.root.process.notify_socket.os.close", lambda fd: (go.wait(), really(fd)))
+    for _ in range(8):
+        say(b"WATCHDOG=1", *[0])
+    for _ in range(2):
+        heard = [ear.listen(ours, 1) for _ in range(3)]
+        for _ in range(8):
+            say(b"WATCHDOG=1", *[0])
+    assert heard[-1] == ({}, True)
+    go.set()
+    until(lambda: ear.listen(ours, 1)[0].get("alive"), "it to be heard again")
+
+
+def test_no_threads_for_closing(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there is no thread for now is closed as soon as there is one, and the run is heard as before."""
+    before = set(os.listdir("/proc/self/fd"))
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", start)
+        for _ in range(4):
+            for _ in range(8):
+                say(b"WATCHDOG=1", *[0])
+            heard = ear.listen(ours, 1)
+            if heard[1]:
+                break
+    assert heard[1]
+    say(b"READY=1")
+    until(lambda: ear.listen(ours, 1)[0].get("ready_at"), "it to be heard again")
+    until(lambda: set(os.listdir("/proc/self/fd")) <= before, "nothing to stay open")
+
+
+def test_a_flood_comes_in_batches(ear: Ear) -> None:
+    """One call takes a bounded number, and says that there may be more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect(f"\0ringward/test/{os.getpid()}")
+        sock.setblocking(False)
+        sent = 0
+        try:
+            while sent < 10 * BATCH:
+                sock.send(b"WATCHDOG=1")
+                sent += 1
+        except BlockingIOError:  # the kernel's own bound
+            pass
+        news, more = ear.listen(ours, 7)
+    assert news == {"alive": True}
+    assert more == (sent >= BATCH)

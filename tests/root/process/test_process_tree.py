@@ -1,0 +1,65 @@
+"""Which processes belong to a run, and get a signal that is meant for it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from supervisor.host.procfs import Process, look
+from supervisor.root.process import process_tree
+from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.process_tree import Trees
+from tests.root.loop.test_control_thread import spawn
+
+_LATE = "import os, sys; sys.stdin.read(1); os.setsid(); print(flush=True); sys.stdin.read()"
+
+
+def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process gets its group a moment after we know it: a stop in between reaches it all the same."""
+    killpg = os.killpg
+    with subprocess.Popen([sys.executable, "-I", "-c", _LATE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as late:
+        assert late.stdin is not None
+        assert late.stdout is not None
+        stdin, stdout = late.stdin, late.stdout
+
+        def too_early(group: int, number: int) -> None:
+            try:
+                killpg(group, number)
+            finally:
+                stdin.write(b"x")
+                stdin.flush()
+                stdout.readline()
+
+        monkeypatch.setattr(os, "killpg", too_early)
+        instance = Instance(spawn("R"), late.pid, os.pidfd_open(late.pid), 1, None)
+        Trees("D", set, print).signal(instance, signal.SIGTERM, signal.SIGCONT)
+        os.close(instance.pidfd)
+        assert late.wait(60) == -signal.SIGTERM
+
+
+def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its variables are gone before it is: for a moment nobody is over, since it may be theirs; then that is enough."""
+    now_s = 1000.0
+
+    def without_memory(pid: int) -> Process | None:
+        process = look(pid)
+        return None if process is None else process._replace(memory=0)
+
+    with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
+        monkeypatch.setattr(process_tree, "own_children", lambda: [child.pid])
+        monkeypatch.setattr(time, "monotonic", lambda: now_s)
+        instance = Instance(spawn("R"), os.getpid(), os.pidfd_open(os.getpid()), 1, None)
+        instance.phase = Phase.SEALING
+        trees = Trees("D", set, print)
+        assert trees.nobody(instance)
+        monkeypatch.setattr(process_tree, "look", without_memory)
+        assert not trees.nobody(instance)
+        now_s += 0.9
+        assert not trees.nobody(instance)
+        now_s += 0.2
+        assert trees.nobody(instance)
+        os.close(instance.pidfd)
+        child.kill()

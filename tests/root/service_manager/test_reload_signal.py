@@ -1,0 +1,98 @@
+import os
+import pty
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.ipc.messages import Boot
+from supervisor.root.helper_processes import Helper
+from supervisor.root.service_manager.reload_signal import Reloading, Terminal
+from tests.root.loop.test_shortage import BOOT
+
+
+@pytest.fixture
+def notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """What the service manager hears."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield sock
+
+
+def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
+    """The service manager hears of both, with the time; of an end without a beginning it does not."""
+    sent: list[dict[str, object]] = []
+    reloading = Reloading(sent.append)
+    reloading.end()
+    reloading.begin()
+    assert sent == [{"op": "reload"}]
+    assert notices.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+    reloading.reloaded()
+    reloading.end()
+    assert notices.recv(4096).startswith(b"READY=1")
+    with pytest.raises(BlockingIOError):
+        notices.recv(4096)
+
+
+def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
+    """The next one is asked again; the service manager hears of the end when that one has reloaded."""
+    sent: list[dict[str, object]] = []
+    reloading = Reloading(sent.append)
+    reloading.begin()
+    assert notices.recv(4096).startswith(b"RELOADING=1")
+    reloading.scheduler_started()
+    assert sent == [{"op": "reload"}] * 2
+    with pytest.raises(BlockingIOError):
+        notices.recv(4096)
+    reloading.reloaded()
+    assert notices.recv(4096).startswith(b"READY=1")
+    reloading.scheduler_started()
+    assert len(sent) == 2
+
+
+def test_a_terminal_that_hangs_up() -> None:
+    """It is not gone while somebody holds its other end."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
+    try:
+        master, terminal = pty.openpty()
+        one = Terminal(terminal)
+        before = one.gone
+        os.close(master)
+        assert (before, one.gone) == (False, True)
+        os.close(terminal)
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+
+
+def test_nohup() -> None:
+    """Who was started to survive the end of the terminal does not look at it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        master, terminal = pty.openpty()
+        one = Terminal(terminal)
+        os.close(master)
+        assert not one.gone
+        os.close(terminal)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_pipe_is_no_terminal() -> None:
+    """A daemon whose output goes elsewhere never ends by SIGHUP."""
+    reader, writer = os.pipe()
+    one = Terminal(writer)
+    os.close(reader)
+    assert not one.gone
+    os.close(writer)
+
+
+def test_a_helper_that_does_not_run_is_not_replaced() -> None:
+    """The one that starts next has the new settings anyway."""
+    helper = Helper("gunicorn", "api.serve", BOOT, [])
+    assert not helper.replace(0.0)
+    helper.boot = Boot.from_dict({**BOOT.to_dict(), "workers": 5})
+    assert helper.boot.workers == 5

@@ -1,0 +1,416 @@
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.host.cgroups import Cgroup, Cgroups
+from supervisor.ipc.messages import Spawn
+from supervisor.root.spawn import posix_spawn as spawning
+from supervisor.root.spawn import shim
+from tests.support.waiting import until
+
+SHELLS = ["dash", "bash", "busybox"]
+ODD = {
+    "app.name": "shop",
+    "a-b": "two\nlines",
+    "1st": "\udcff",
+    "sp ace": "",
+    "é": "ü",
+    "BASH_FUNC_f%%": "() { :; }",
+    "IFS": "x",
+    "OPTIND": "none",
+    "PS1": "$",
+}
+"""Variables that one shell or another drops, sets or refuses."""
+
+
+def wanted(
+    argv: list[str],
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+    *,
+    tty: bool = False,
+    merge: bool = False,
+    run: str = "R",
+    **more: Any,
+) -> Spawn:
+    return Spawn(
+        run=run,
+        task="t",
+        argv=argv,
+        env=env or {},
+        cwd=cwd,
+        log="",
+        log_max_bytes=1,
+        stop_signal=15,
+        grace_ms=1,
+        tty=tty,
+        merge_stderr=merge,
+        **more,
+    )
+
+
+def read_all(fd: int) -> bytes:
+    """What a pipe or terminal holds; a terminal gives it in pieces, and EIO at its end."""
+    data = b""
+    with contextlib.suppress(OSError):
+        while more := os.read(fd, 65536):
+            data += more
+    return data
+
+
+def variables(printed: bytes) -> dict[str, str]:
+    """What ``printenv -0`` says."""
+    return dict(os.fsdecode(entry).split("=", 1) for entry in printed.split(b"\0") if entry)
+
+
+class Outcome:
+    def __init__(self, spawn: Spawn, nofile: int | None = None, cgroup: Cgroup | None = None) -> None:
+        started = spawning.start(spawn, {"PATH": os.environ["PATH"]}, nofile, cgroup)
+        _, status = os.waitpid(started.pid, 0)
+        self.code = os.waitstatus_to_exitcode(status)
+        self.out, self.err = (b"" if fd is None else read_all(fd) for fd in started.pipes)
+        self.word = "" if started.status_fd is None else os.read(started.status_fd, 256).decode().strip()
+        for fd in (*started.pipes, started.status_fd, started.pidfd):
+            if fd is not None:
+                os.close(fd)
+
+
+@pytest.fixture(params=SHELLS)
+def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each of the shells that a distribution has as /bin/sh, where every user finds it."""
+    found = shutil.which(request.param)
+    assert found, f"{request.param} is not installed: .ci/run installs it"
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        shell = f"{directory}/sh"  # busybox takes its applet from the name
+        os.symlink(found, shell)
+        monkeypatch.setattr(shim, "SHELL", shell)
+        yield
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Cgroup]:
+    """A cgroup for one run."""
+    place = Cgroups.find()
+    if place is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    made = place.make(f"test-{os.getpid()}")
+    yield made
+    until(made.remove, "the cgroup to be empty")
+    place.close()
+
+
+@pytest.mark.usefixtures("_shell")
+class TestShim:
+    def test_a_command_runs_in_its_directory(self, tmp_path: Path) -> None:
+        """The working directory is entered, and the status pipe closes without a word."""
+        outcome = Outcome(wanted(["sh", "-c", "pwd; exit 3"], cwd=str(tmp_path)))
+        assert (outcome.code, outcome.out.decode(), outcome.word) == (3, f"{tmp_path}\n", "")
+
+    def test_standard_input_is_empty(self, tmp_path: Path) -> None:
+        """The command reads end of file, not the status pipe."""
+        outcome = Outcome(wanted(["cat"], cwd=str(tmp_path)))
+        assert (outcome.code, outcome.out, outcome.word) == (0, b"", "")
+
+    def test_no_descriptor_leaks(self, tmp_path: Path) -> None:
+        """The command has its three standard descriptors and nothing of ours."""
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd > 2:  # what whoever started the tests left open is none of ours; the root does the same at its start
+                with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
+                    os.set_inheritable(fd, False)
+        outcome = Outcome(wanted(["sh", "-c", "for f in /proc/$$/fd/*; do readlink $f; done"], cwd=str(tmp_path)))
+        pipes = [line for line in outcome.out.split() if line.startswith(b"pipe:")]
+        assert len(pipes) == 2, outcome.out
+
+    def test_a_missing_directory_is_told(self) -> None:
+        """A directory that cannot be entered is told apart from anything the command could do."""
+        assert Outcome(wanted(["true"], cwd="/no/such/directory")).word == "cwd"
+
+    def test_a_missing_command_is_told(self) -> None:
+        """So is a command that does not exist."""
+        assert Outcome(wanted(["/no/such/command"])).word == "exec 127"
+
+    def test_a_missing_interpreter_is_told(self, tmp_path: Path) -> None:
+        """So is a script whose interpreter does not exist."""
+        script = tmp_path / "script"
+        script.write_text("#!/no/such/interpreter\n")
+        script.chmod(0o700)
+        assert Outcome(wanted([str(script)])).word == "exec 127"
+
+    def test_a_file_that_is_no_program_is_told(self, tmp_path: Path) -> None:
+        """So is a file without the permission to execute."""
+        script = tmp_path / "script"
+        script.write_text("true\n")
+        assert Outcome(wanted([str(script)])).word == "exec 126"
+
+    def test_exit_statuses_of_the_command_are_its_own(self) -> None:
+        """A command that itself ends with 125, 126 or 127 was started."""
+        for code in (125, 126, 127):
+            outcome = Outcome(wanted(["sh", "-c", f"exit {code}"]))
+            assert (outcome.code, outcome.word) == (code, "")
+
+    def test_the_descriptor_limit_is_restored(self) -> None:
+        """The soft limit that we raised for ourselves is the original one in the command."""
+        assert Outcome(wanted(["sh", "-c", "ulimit -Sn"]), nofile=123).out == b"123\n"
+
+    def test_odd_arguments_arrive_as_they_are(self) -> None:
+        """Nothing is expanded, split or read as an option."""
+        odd = ["-n", "a b", "$HOME", "*", "", "'\"\\", "\n"]
+        outcome = Outcome(wanted(["sh", "-c", 'printf "%s|" "$@"', "x", *odd]))
+        assert outcome.out.decode() == "".join(f"{one}|" for one in odd)
+
+    def test_the_environment_is_what_was_asked_for(self, tmp_path: Path) -> None:
+        """No helper variable of the shim reaches the command."""
+        outcome = Outcome(wanted(["env"], cwd=str(tmp_path), env={"A": "1"}))
+        names = {line.split(b"=")[0] for line in outcome.out.splitlines()}
+        assert {b"A", b"PATH"} <= names <= {b"A", b"PATH", b"PWD", b"SHLVL", b"_"}
+
+    @pytest.mark.parametrize(
+        "more",
+        [{}, {"cwd": "/"}, {"limits": {"nofile": 64, "stack": 1 << 20}}, {"umask": 0o22}, {"stdin_open": True}],
+    )
+    def test_variables_that_shells_drop_or_set_arrive(self, more: dict[str, Any]) -> None:
+        """Any name without an equals sign arrives at the command, with its value and without anything else."""
+        outcome = Outcome(wanted(["printenv", "-0"], env=ODD, **more))
+        assert {name: variables(outcome.out).get(name) for name in ODD} == ODD
+        assert not [name for name in variables(outcome.out) if name.startswith(("RINGWARD_", "LC_"))]
+        assert (outcome.code, outcome.err, outcome.word) == (0, b"", "")
+
+    def test_the_largest_variable_arrives(self) -> None:
+        """One as large as the kernel takes goes through the shell in parts."""
+        largest = "x" * (128 * 1024 - len("large.name=\0"))
+        outcome = Outcome(wanted(["bash", "-c", "printenv large.name | wc -c"], "/", env={"large.name": largest}))
+        assert int(outcome.out) == len(largest) + 1
+
+    def test_odd_variables_change_nothing_else(self, tmp_path: Path) -> None:
+        """Directory, standard input, signals, missing commands and scripts are as without them."""
+        script = tmp_path / "script"
+        script.write_text("pwd; readlink /proc/self/fd/0; exit 4\n")
+        script.chmod(0o755)
+        for argv, cwd, code, out, word in (
+            (["sh", "-c", "pwd; readlink /proc/self/fd/0; exit 3"], str(tmp_path), 3, f"{tmp_path}\n/dev/null\n", ""),
+            ([str(script)], "/", 4, "/\n/dev/null\n", ""),
+            (["sh", "-c", "kill -PIPE $$"], None, -13, "", ""),
+            (["sh", "-c", 'echo "$PWD"'], str(tmp_path), 0, f"{tmp_path}\n", ""),
+            (["/no/such/command"], None, 127, "", "exec 127"),
+            (["no-such-command"], None, 127, "", "exec 127"),
+            (["/etc/passwd"], None, 126, "", "exec 126"),
+            (["true"], "/no/such", 125, "", "cwd"),
+        ):
+            outcome = Outcome(wanted(argv, cwd, env={"app.name": "shop"}))
+            assert (outcome.code, outcome.out.decode(), outcome.err, outcome.word) == (code, out, b"", word)
+        missing = Outcome(wanted(["true"], env={"app.name": "shop"}, stdin_file="/no/such"))
+        assert missing.word == "stdin"
+
+    def test_the_text_of_another_shell_gets_odd_variables(self) -> None:
+        """They arrive at the shell that the run names, whatever stands in front of it."""
+        bash = shutil.which("bash") or ""
+        outcome = Outcome(wanted([bash, "-e", "-c", "tr '\\0' '\\n' </proc/$$/environ"], "/", env=ODD))
+        assert b"app.name=shop\n" in outcome.out
+
+    def test_a_terminal(self, tmp_path: Path) -> None:
+        """Both outputs are the controlling terminal of a session of its own; standard input is still empty."""
+        script = "cat; for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
+        outcome = Outcome(wanted(["sh", "-c", script], cwd=str(tmp_path), tty=True))
+        assert (outcome.code, outcome.out, outcome.err) == (0, b"1\n2\nto tty\nto stderr\n", b"")
+        assert outcome.word == ""
+
+    def test_a_text_joins_its_cgroup_first(self, cgroup: Cgroup) -> None:
+        """Without a second shell; the text of the run keeps its line numbers, and no descriptor stays."""
+        text = "cat /proc/self/cgroup; ls -l /proc/self/fd | grep -c cgroup.procs; umask; ulimit -Sn; exit 3"
+        outcome = Outcome(wanted([shim.SHELL, "-e", "-c", f"set +e; {text}"], umask=0o027), 99, cgroup)
+        lines = outcome.out.decode().splitlines()
+        assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]
+        assert lines[-3:] == ["0", "0027", "99"]
+        assert (outcome.code, outcome.word, outcome.err) == (3, "", b"")
+        wrong = wanted([shim.SHELL, "-e", "-c", "true\nfi\n"])
+        assert Outcome(wrong, None, cgroup).err == Outcome(wrong).err != b""
+
+    def test_a_command_joins_its_cgroup_first(self, cgroup: Cgroup, tmp_path: Path) -> None:
+        """And has no descriptor of it."""
+        outcome = Outcome(wanted(["sh", "-c", "cat /proc/self/cgroup; ls /proc/self/fd"], str(tmp_path)), None, cgroup)
+        assert f"/{os.path.basename(cgroup.path)}\n" in outcome.out.decode()
+        assert (outcome.code, outcome.word) == (0, "")
+
+    def test_a_cgroup_that_is_gone(self, cgroup: Cgroup, tmp_path: Path) -> None:
+        """A run that cannot join is not started."""
+        cgroup.remove()
+        with pytest.raises(FileNotFoundError):
+            Outcome(wanted(["true"], str(tmp_path)), None, cgroup)
+
+    @pytest.mark.parametrize("cwd", [None, "/"])
+    def test_an_open_standard_input(self, cwd: str | None) -> None:
+        """It has no end and no content, whether the shell prepares the run or not."""
+        script = "import os, select; print(select.select([0], [], [], 0)[0], os.fstat(0).st_mode >> 12)"
+        outcome = Outcome(wanted([shutil.which("python3") or "", "-c", script], cwd, stdin_open=True))
+        assert (outcome.code, outcome.out, outcome.word) == (0, b"[] 1\n", "")
+
+    def test_an_open_standard_input_leaves_no_other_descriptor(self, cgroup: Cgroup) -> None:
+        """The command has its three descriptors and nothing else."""
+        for cwd in (None, "/"):
+            outcome = Outcome(wanted(["/bin/ls", "/proc/self/fd"], cwd, stdin_open=True), None, cgroup)
+            assert (outcome.out.split(), outcome.word) == ([b"0", b"1", b"2", b"3"], "")  # 3: the folder that ls reads
+
+    def test_standard_input_from_a_file(self, tmp_path: Path) -> None:
+        """The command reads the file from its beginning."""
+        source = tmp_path / "an input"
+        source.write_text("one\ntwo\n")
+        for argv in (["cat"], [shim.SHELL, "-e", "-c", "cat"]):
+            outcome = Outcome(wanted(argv, stdin_file=str(source)))
+            assert (outcome.code, outcome.out, outcome.word) == (0, b"one\ntwo\n", "")
+
+    def test_standard_input_from_a_file_that_is_missing(self, tmp_path: Path) -> None:
+        """The command is not executed, and the reason names the file."""
+        spawn = wanted(["echo", "ran"], stdin_file=str(tmp_path / "missing"))
+        outcome = Outcome(spawn)
+        assert (outcome.out, outcome.word) == (b"", "stdin")
+        assert "missing cannot be opened as standard input" in (shim.explain(spawn, "stdin\n") or "")
+
+    def test_limits(self) -> None:
+        """Every one of them, in the units of this shell."""
+        mb = 1 << 20
+        limits = {
+            "address_space": 512 * mb,
+            "cpu_time": 77,
+            "nofile": 66,
+            "nproc": 4000,
+            "core": 0,
+            "file_size": 3 * mb,
+            "stack": 2 * mb,
+            "memlock": 1 << 16,
+            "nice": 3,
+            "oom_score_adj": 300,
+        }
+        script = "cat /proc/self/limits /proc/self/oom_score_adj; nice"
+        outcome = Outcome(wanted(["sh", "-c", script], limits=limits))
+        assert (outcome.code, outcome.word) == (0, "")
+        text = outcome.out.decode()
+        shown = {line[:25].strip(): line[26:].split()[:2] for line in text.splitlines()}
+        expected = {
+            "Max address space": 512 * mb,
+            "Max cpu time": 77,
+            "Max open files": 66,
+            "Max processes": 4000,
+            "Max core file size": 0,
+            "Max file size": 3 * mb,
+            "Max stack size": 2 * mb,
+            "Max locked memory": 1 << 16,
+        }
+        assert {name: shown[name] for name in expected} == {name: [str(n), str(n)] for name, n in expected.items()}
+        assert text.splitlines()[-2:] == ["300", "3"]
+
+    def test_a_limit_that_cannot_be_set(self) -> None:
+        """It is told which."""
+        assert Outcome(wanted(["true"], limits={"nofile": 1 << 30})).word == "limit nofile"
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
+    @pytest.mark.parametrize("by", ["setpriv", "python"])
+    def test_another_user(self, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All ids are changed, and what goes wrong afterwards is told as ever."""
+        if by == "python":
+            monkeypatch.setattr(shim, "_SETPRIV", None)
+        other: dict[str, Any] = {"uid": 65534, "gid": 65533, "groups": [65533, 4]}
+        show = "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm))' /proc/self/status; pwd"
+        outcome = Outcome(wanted(["sh", "-c", show], "/", **other))
+        words = outcome.out.decode().split()
+        ids = ["Uid:", *["65534"] * 4, "Gid:", *["65533"] * 4, "Groups:", "4", "65533"]
+        assert words == [*ids, "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "/"]
+        assert outcome.word == "user"
+        odd = Outcome(wanted(["printenv", "app.name"], "/", env=ODD, **other))
+        assert (odd.out, odd.word) == (b"shop\n", "user")
+        assert shim.explain(wanted(["true"], **other), "user\n") is None
+        for argv, cwd, word in ((["/no/such"], None, "exec 127"), (["true"], "/root/no", "cwd")):
+            spawn = wanted(argv, cwd, **other)
+            outcome = Outcome(spawn)
+            assert outcome.word == f"user\n{word}"
+            assert shim.explain(spawn, outcome.word) is not None
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="others cannot set limits that keep root from changing the user")
+    def test_a_user_that_one_cannot_become(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing runs as the wrong one."""
+        monkeypatch.setattr(shim, "_SETPRIV", "/bin/false")
+        spawn = wanted(["sh", "-c", "echo here"], uid=65534, gid=65534)
+        outcome = Outcome(spawn)
+        assert (outcome.out, outcome.word) == (b"", "")
+        assert "cannot become user 65534" in (shim.explain(spawn, outcome.word) or "")
+
+    def test_what_cannot_start_in_a_terminal_is_told(self) -> None:
+        """As with pipes."""
+        assert Outcome(wanted(["/no/such/command"], tty=True)).word == "exec 127"
+
+
+def test_a_plain_shell_command_needs_no_shim() -> None:
+    """The common case executes /bin/sh once."""
+    outcome = Outcome(wanted(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
+    assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
+    assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False, carries=False) == (["/bin/sh"], False)
+
+
+def test_signals_are_as_if_nobody_had_touched_them() -> None:
+    """No signal that a program can use is ignored or blocked in the child, SIGPIPE included."""
+    outcome = Outcome(wanted(["/bin/sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"]))
+    # Signals 32 and 33 are glibc's own; its posix_spawn ignores them in the child until the program sets them up.
+    internal = 1 << 31 | 1 << 32
+    masks = [int(line.split()[1], 16) & ~internal for line in outcome.out.splitlines()]
+    assert masks == [0, 0]
+
+
+def test_a_failed_start_leaves_nothing_open() -> None:
+    """An argument list that is too long is an error, and no descriptor stays."""
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="too long"):
+        spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000]), {}, None)
+    with pytest.raises(ValueError, match="null"):
+        spawning.start(wanted(["/bin/sh", "-c", "a\0b"]), {}, None)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_terminal_has_a_size_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs learn how wide it is, and TERM is set unless the daemon or the definition has one."""
+    monkeypatch.delenv("TERM", raising=False)
+    show = ["/bin/sh", "-c", 'stty size </dev/tty; echo "$TERM"']
+    assert Outcome(wanted(show, tty=True)).out == b"40 120\nxterm-256color\n"
+    assert Outcome(wanted(show, tty=True, env={"TERM": "vt100"})).out == b"40 120\nvt100\n"
+    assert Outcome(wanted(["/bin/sh", "-c", 'echo "$TERM"'])).out == b"\n"
+
+
+def test_merged_output_is_one_pipe() -> None:
+    """Standard error goes where standard output goes."""
+    outcome = Outcome(wanted(["/bin/sh", "-c", "echo 1; echo 2 >&2; echo 3"], merge=True))
+    assert (outcome.out, outcome.err) == (b"1\n2\n3\n", b"")
+
+
+def test_a_failed_start_leaves_no_terminal_open() -> None:
+    """An argument list that is too long is an error, and no descriptor stays."""
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="too long"):
+        spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000], tty=True), {}, None)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_our_end_of_a_terminal_is_ours_alone() -> None:
+    """It does not block, and no program that is started later inherits it."""
+    started = spawning.start(wanted(["/bin/sh", "-c", "exit"], tty=True), {}, None)
+    master = started.pipes[0]
+    assert not os.get_blocking(master)
+    assert not os.get_inheritable(master)
+    os.waitpid(started.pid, 0)
+    os.close(master)
+    os.close(started.pidfd)
+
+
+def test_outputs_that_cannot_be_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CAP_CHOWN another user's run has its outputs all the same; it only cannot open them by their names."""
+
+    def refuse(_fd: int, _uid: int, _gid: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    spawning.Plan(wanted(["true"], uid=65534, gid=65534), {}, None).close()

@@ -1,0 +1,44 @@
+"""A spare that is killed between the word to become a run and its exec: the run begins elsewhere, once."""
+
+import os
+import signal
+from pathlib import Path
+
+from supervisor.host.procfs import has_executed_nothing
+from tests.root.births import Nursery
+from tests.root.spawn.test_posix_spawn import wanted
+from tests.root.spawn.test_zygote import Outcome, root, state
+from tests.support.waiting import until
+
+__all__ = ["root"]
+
+
+def test_what_executed_nothing_is_known(root: Nursery, tmp_path: Path) -> None:
+    """The zombie of a spare that was killed with the word in hand tells that it executed nothing; a run's does not."""
+    side = tmp_path / "side"
+    spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])
+    spare = root.prepare()
+    os.kill(spare, signal.SIGSTOP)
+    until(lambda: state(spare) == "T", "it to stop")
+    assert not root.begin(spawn)
+    first = root.settle(spawn)
+    assert first.pid == spare
+    os.kill(spare, signal.SIGKILL)
+    until(lambda: state(spare) == "Z", "its end")
+    assert has_executed_nothing(spare)
+    assert os.waitstatus_to_exitcode(os.waitpid(spare, 0)[1]) == -signal.SIGKILL
+    for fd in (*first.pipes, first.pidfd, first.status_fd):
+        if fd is not None:
+            os.close(fd)
+    root.starts.begin_again(spawn, None)
+    second = root.settle(spawn)
+    until(lambda: state(second.pid) == "Z", "its end")
+    assert not has_executed_nothing(second.pid)
+    assert Outcome(second).code == 0
+    assert len(side.read_text().split()) == 1
+    assert root.begun == [spawn.run, spawn.run]
+
+
+def test_what_is_not_there_is_in_doubt() -> None:
+    """Of a process that nobody has any more it is not claimed that it executed nothing."""
+    assert not has_executed_nothing(1 << 30)

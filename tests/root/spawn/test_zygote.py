@@ -1,0 +1,398 @@
+"""Starts by a spare: as by ourselves, and whatever happens to it or the spawner, each exactly once."""
+
+import ast
+import errno
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.host import cgroup_names
+from supervisor.host.cgroups import Cgroups
+from supervisor.ipc.messages import Spawn
+from supervisor.root.spawn import shim, zygote
+from supervisor.root.spawn.posix_spawn import Started
+from tests.root.births import DAEMON, Nursery, nursery
+from tests.root.spawn.test_posix_spawn import ODD, read_all, variables, wanted
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def root() -> Iterator[Nursery]:
+    if Cgroups.find() is None:
+        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    with nursery() as one:
+        yield one
+
+
+class Outcome:
+    """What became of a start, at its end."""
+
+    def __init__(self, started: Started) -> None:
+        _, status = os.waitpid(started.pid, 0)
+        self.code = os.waitstatus_to_exitcode(status)
+        for fd in started.pipes:
+            if fd is not None:
+                os.set_blocking(fd, True)
+        self.out, self.err = (b"" if fd is None else read_all(fd) for fd in started.pipes)
+        self.word = b""
+        if started.status_fd is not None:
+            os.set_blocking(started.status_fd, True)
+            self.word = os.read(started.status_fd, 256)
+        for fd in (*started.pipes, started.pidfd, started.status_fd):
+            if fd is not None:
+                os.close(fd)
+
+
+def outcome(root: Nursery, spawn: Spawn, nofile: int | None = None) -> Outcome:
+    """Let a spare become it, and wait for its end."""
+    spare = root.prepare()
+    root.starts.descriptors.restore = lambda: nofile  # type: ignore[method-assign]
+    assert not root.begin(spawn)
+    assert root.started[spawn.run].pid == spare
+    return Outcome(root.settle(spawn))
+
+
+def state(pid: int) -> str:
+    """As in proc_pid_stat(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+class TestTheNewProcess:
+    def test_it_is_ours_and_in_its_cgroup(self, root: Nursery) -> None:
+        """A child of the root, leader of a session of its own, in its cgroup before anything of its own runs."""
+        script = "cat /proc/self/cgroup; echo $PPID $$; cut -d' ' -f5,6 /proc/$$/stat"
+        found = outcome(root, wanted(["/bin/sh", "-e", "-c", script]))
+        lines = found.out.decode().splitlines()
+        cgroup = root.cgroups["R"]
+        assert cgroup is not None
+        assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]
+        assert cgroup_names.run_of(cgroup.path) == "R"
+        parent, own = lines[-2].split()
+        assert (int(parent), lines[-1], found.code, found.word) == (os.getpid(), f"{own} {own}", 0, b"")
+
+    def test_it_has_nothing_of_ours(self, root: Nursery) -> None:
+        """No descriptor but the three, no signal blocked or ignored, an empty input, and the environment of the run."""
+        script = "cat; ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status; env"
+        found = outcome(root, wanted(["/bin/sh", "-e", "-c", script], env={"A": "1"}))
+        lines = found.out.decode().splitlines()
+        assert lines[0] == "4"  # with that of the listing
+        internal = 1 << 31 | 1 << 32  # glibc's own, which its posix_spawn ignores in the spawner
+        assert [int(line.split()[1], 16) & ~internal for line in lines[1:3]] == [0, 0]
+        assert {line.split("=")[0] for line in lines[3:]} == {"A", "PATH", "PWD"}
+
+    def test_what_joins_has_nothing_of_others(self, root: Nursery) -> None:
+        """A spare's process that we hold is not handed on to one that we start ourselves."""
+        first, second = (wanted(["/bin/sh", "-c", "ls -l /proc/self/fd; cat"], run=run) for run in "AB")
+        root.prepare()
+        assert not root.begin(first)
+        root.starts._joined_s = float("inf")
+        root.starts.begin(second, 0)
+        listing = Outcome(root.settle(second)).out.decode()
+        assert "pidfd" not in listing
+        assert len(listing.splitlines()) == 5  # the total, the three, and that of the listing
+        assert Outcome(root.settle(first)).code == 0
+
+    def test_a_terminal(self, root: Nursery) -> None:
+        """Both outputs are its controlling terminal."""
+        script = "for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
+        found = outcome(root, wanted(["/bin/sh", "-c", script], tty=True))
+        assert (found.code, found.out) == (0, b"1\n2\nto tty\nto stderr\n")
+
+    def test_the_shell_does_the_rest(self, root: Nursery, tmp_path: Path) -> None:
+        """Directory, umask and limits, over the status pipe as ever."""
+        spawn = wanted(["sh", "-c", "pwd; umask; ulimit -Sn; exit 3"], str(tmp_path), umask=0o027)
+        found = outcome(root, spawn, nofile=99)
+        assert (found.code, found.out.decode(), found.word) == (3, f"{tmp_path}\n0027\n99\n", b"")
+
+    def test_no_shell_in_between(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """A command that needs a directory, a umask and a limit at most is executed at once, found as a shell does."""
+        monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
+        script = "import os, resource; print(os.getcwd(), os.umask(0), resource.getrlimit(7)[0], os.read(0, 1))"
+        env = {"PATH": f"/no/such:{os.path.dirname(sys.executable)}", "PWD": "/old", "OLDPWD": "/older", "A": "1"}
+        script += "; print(sorted(os.environ.items()))"
+        spawn = wanted([os.path.basename(sys.executable), "-c", script], str(tmp_path), umask=0o027, env=env)
+        found = outcome(root, spawn, nofile=99)
+        lines = found.out.decode().splitlines()
+        assert (found.code, found.word, lines[0]) == (0, b"", f"{tmp_path} {0o027} 99 b''")
+        seen = dict(ast.literal_eval(lines[1]))
+        assert (seen["PWD"], seen["A"], "OLDPWD" in seen) == (str(tmp_path), "1", False)
+
+    @pytest.mark.parametrize("more", [{}, {"cwd": "/"}, {"cwd": "/", "limits": {"nofile": 64}}])
+    def test_variables_that_shells_drop_or_set_arrive(self, root: Nursery, more: dict[str, Any]) -> None:
+        """They reach the command whether a shell prepares it or not."""
+        found = outcome(root, wanted(["printenv", "-0"], env=ODD, **more))
+        assert {name: variables(found.out).get(name) for name in ODD} == ODD
+        assert not [name for name in variables(found.out) if name.startswith("RINGWARD_")]
+        assert (found.code, found.err, found.word) == (0, b"", b"")
+
+    def test_a_script_without_a_first_line(self, root: Nursery, tmp_path: Path) -> None:
+        """Is one for the shell, as ever."""
+        script = tmp_path / "script"
+        script.write_text("echo here; exit 4\n")
+        script.chmod(0o755)
+        found = outcome(root, wanted([str(script)]))
+        assert (found.code, found.out, found.word) == (4, b"here\n", b"")
+
+    @pytest.mark.parametrize(
+        ("argv", "more", "words"),
+        [
+            (["/no/such/command"], {}, "does not exist"),
+            (["true"], {"cwd": "/no/such/directory"}, "/no/such/directory cannot be entered"),
+            (["true"], {"limits": {"nofile": 1 << 30}}, "limits.nofile = 1073741824 cannot be set"),
+            (["/etc/passwd"], {}, "permission denied"),
+        ],
+    )
+    def test_what_cannot_start_says_why(self, root: Nursery, argv: list[str], more: dict[str, Any], words: str) -> None:
+        """As it would without the spawner."""
+        spawn = wanted(argv, **more)
+        assert words in (shim.explain(spawn, outcome(root, spawn).word.decode()) or "")
+
+    @pytest.mark.parametrize("cwd", [None, "/"])
+    def test_a_shell_that_cannot_be_executed(
+        self, root: Nursery, monkeypatch: pytest.MonkeyPatch, cwd: str | None
+    ) -> None:
+        """With a status pipe and without, the reason is the kernel's."""
+        monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
+        spawn = wanted(["/no/such/shell", "-e", "-c", "true"], cwd)
+        found = outcome(root, spawn)
+        assert shim.explain(spawn, found.word.decode()) == "cannot be started: No such file or directory"
+
+    @pytest.mark.parametrize(("argv", "why"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
+    def test_what_a_spare_is_not_told(self, root: Nursery, argv: list[str], why: str) -> None:
+        """What is too large or impossible fails here, with its reason, and leaves nothing open."""
+        spawn = wanted(["/bin/sh", "-c", *argv])
+        root.warm()
+        before = set(os.listdir("/proc/self/fd"))
+        root.prepare()
+        assert not root.begin(spawn)
+        assert why in root.refused[spawn.run]
+        assert set(os.listdir("/proc/self/fd")) <= before
+
+
+class TestTheSpawner:
+    def test_nothing_leaks(self, root: Nursery) -> None:
+        """After many starts both sides have the descriptors that they had after the first, and no cgroup is left."""
+        pid = root.warm()
+        held = []
+        for number in range(300):
+            assert outcome(root, wanted(["/bin/sh", "-e", "-c", "exit 5"], run=f"R{number}")).code == 5
+            root.leave()
+            if number in (0, 299):
+                until(lambda: state(pid) == "S", "the spawner to wait")
+                held.append([set(os.listdir(f"/proc/{one}/fd")) for one in (pid, "self")])
+        assert all(after <= before for before, after in zip(*held, strict=True))
+        root.clear()
+
+    def test_it_ends_with_the_root(self, root: Nursery) -> None:
+        """As soon as nobody holds the other end of its socket; the spare, too."""
+        pid, spare = root.warm(), root.prepare()
+        root.starts.close()
+        assert not os.path.exists(f"/proc/{pid}")
+        assert os.waitpid(spare, 0) == (spare, zygote._FAILED << 8)
+        root.clear()
+
+    def test_only_the_first_of_many(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What comes while one waits for a spare, or right after that, joins, and in order."""
+        monkeypatch.setattr("supervisor.root.spawn.start_queue._QUIET_S", 3600.0)
+        root.warm()
+        first, second, third = (wanted(["/bin/sh", "-c", "true"], run=run) for run in "BAC")
+        assert root.begin(first)
+        root.begin(second)
+        root.turn(lambda: not root.starts.under_way, "both")
+        root.starts.begin(third, 0)
+        assert list(root.started) == ["B", "A", "C"]
+        names = [os.path.basename(cgroup.path) for cgroup in root.cgroups.values() if cgroup is not None]
+        assert [cgroup_names.is_spare(name, DAEMON) for name in names] == [True, False, False]
+        for spawn in (first, second, third):
+            assert Outcome(root.settle(spawn)).code == 0
+
+    def test_there_is_another_spare(self, root: Nursery) -> None:
+        """Soon after one was used, and not before a while has passed in which nothing joined."""
+        first = root.prepare()
+        spawn = wanted(["/bin/sh", "-c", "true"])
+        assert not root.begin(spawn)
+        assert not root.spares.under_way
+        root.turn(lambda: root.spares.ready, "another one")
+        assert first not in root.spares.pids
+        assert Outcome(root.settle(spawn)).code == 0
+
+    def test_there_is_one_as_soon_as_the_spawner_listens(self, root: Nursery) -> None:
+        """When something is expected to start."""
+        root.starts.expect()
+        root.turn(lambda: root.spares.ready, "a spare")
+
+    def test_there_is_another_spawner(self, root: Nursery) -> None:
+        """One that was killed is replaced, and until then nothing waits."""
+        root.spares._again_s = 0.0
+        pid = root.warm()
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: state(pid) == "Z", "its end")
+        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        root.begin(spawn)
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+        root.turn(lambda: root.spares._spawner not in (pid, None), "another one")
+        assert "the spawner ended with signal 9" in root.log.text
+        assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
+
+    def test_one_after_the_other_ends(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+        """There is another one less and less often; meanwhile runs start the other way."""
+        monkeypatch.setattr("supervisor.root.spawn.prefork._SOON_S", 3600.0)
+
+        def gone() -> bool:
+            root.watch.round(0.05)
+            return root.spares._spawner is None
+
+        waits = []
+        root.spares.wake()
+        for _ in range(8):
+            pid = root.spares._spawner
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            until(gone, "its end")
+            due_s = root.spares.next_s()
+            assert due_s is not None
+            waits.append(due_s - root.spares._launched_s)
+            root.spares._launched_s -= waits[-1]  # so much time passes
+            root.spares.tend(due_s)
+        pid = root.spares._spawner
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until(gone, "its end")
+        assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
+        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        assert not root.begin(spawn)
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+
+    def test_it_is_killed_with_an_order_in_hand(self, root: Nursery) -> None:
+        """Stopped before it reads, then killed: the start goes the other way, once."""
+        pid = root.warm()
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: state(pid) == "T", "it to stop")
+        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        assert root.begin(spawn)
+        os.kill(pid, signal.SIGKILL)
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+
+    def test_it_hangs(self, root: Nursery) -> None:
+        """A stopped one is waited for, for a while, and killed."""
+        pid = root.warm()
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: state(pid) == "T", "it to stop")
+        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        assert root.begin(spawn)
+        deadline_s = root.starts.next_s()
+        assert deadline_s is not None
+        root.starts.tend(deadline_s)
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+        root.turn(lambda: root.spares._spawner != pid, "its end")
+        assert "the spawner has done nothing for 3600 s: killing it" in root.log.text
+
+    def test_closed_with_a_start_in_hand(self, root: Nursery, tmp_path: Path) -> None:
+        """Nothing of that runs, and nothing stays open."""
+        side = tmp_path / "side"
+        before = set(os.listdir("/proc/self/fd"))
+        root.warm()
+        assert root.begin(wanted(["/bin/sh", "-c", f"echo here > {side}"]))
+        root.starts.close()
+        while root.shown:
+            os.close(root.shown.pop())
+        assert set(os.listdir("/proc/self/fd")) <= before
+        root.clear()
+        assert not side.exists()
+
+
+class TestASpareThatIsGivenUp:
+    def test_it_has_executed_nothing(self, root: Nursery, tmp_path: Path) -> None:
+        """Told what to become, and no more than that: it ends, and what it was to be starts once, when it is wanted."""
+        spare = root.prepare()
+        side = tmp_path / "side"
+        spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])
+        root.starts.prepare(spawn, 0)
+        root.starts.tend(float("inf"))
+        assert os.waitpid(spare, 0)[1] == zygote._FAILED << 8
+        assert not side.exists()
+        root.begin(spawn)
+        assert Outcome(root.settle(spawn)).code == 0
+        assert len(side.read_text().split()) == 1
+
+    @pytest.mark.parametrize("more", [{"cwd": "/"}, {"tty": True}])
+    def test_it_meddles_with_nothing(self, root: Nursery, more: dict[str, Any]) -> None:
+        """What is wanted is not quite what was announced: it starts as it is wanted, alone."""
+        spare = root.prepare()
+        root.starts.prepare(wanted(["/bin/sh", "-c", "echo other"], **more), 0)
+        spawn = wanted(["/bin/sh", "-c", "echo once >/dev/tty" if "tty" in more else "echo once"], **more)
+        root.begin(spawn)
+        # Where its terminal goes first the kernel has told it with SIGHUP.
+        assert os.waitpid(spare, 0)[1] in {zygote._FAILED << 8, int(signal.SIGHUP) if "tty" in more else -1}
+        found = Outcome(root.settle(spawn))
+        assert (found.code, found.out, found.word) == (0, b"once\n", b"")
+
+    @pytest.mark.parametrize("told", [False, True])
+    def test_it_was_killed(self, root: Nursery, told: bool) -> None:
+        """Reaped with the strangers even, before or after it was told: the start goes the other way."""
+        spare = root.prepare()
+        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        if told:
+            root.starts.prepare(spawn, 0)
+        os.kill(spare, signal.SIGKILL)
+        os.waitpid(spare, 0)
+        root.begin(spawn)
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+
+    @pytest.mark.parametrize("how", ["killed", "another wish"])
+    def test_its_address(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+        """Is that of what starts in its place, however long it takes to close what was opened for it."""
+        monkeypatch.setattr("supervisor.root.process.notify_socket._aside", lambda _close, _closed: True)
+        spare = root.prepare()
+        notify = f"@ringward/test/{os.getpid()}"
+        spawn, other = (wanted(["/bin/sh", "-c", f"echo {word}"], notify=notify) for word in ("once", "other"))
+        root.starts.prepare(spawn if how == "killed" else other, 0)
+        if how == "killed":
+            os.kill(spare, signal.SIGKILL)
+            os.waitpid(spare, 0)
+        root.begin(spawn)
+        assert root.refused == {}
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+        ear = root.ears["R"]
+        assert ear is not None
+        ear._sock.close()
+
+
+def test_what_was_announced(root: Nursery) -> None:
+    """Is ready when it is wanted, with all that was opened for it; another one does not disturb that."""
+    spare = root.prepare()
+    spawn, other = (wanted(["/bin/sh", "-c", "echo $0"], run=run) for run in "AB")
+    root.starts.prepare(spawn, 0)
+    root.starts.prepare(other, 0)  # one at a time
+    before = set(os.listdir("/proc/self/fd"))
+    root.begin(other)
+    assert Outcome(root.settle(other)).code == 0
+    assert not root.begin(spawn)
+    assert root.started["A"].pid == spare
+    assert Outcome(root.settle(spawn)).code == 0
+    assert set(os.listdir("/proc/self/fd")) < before
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.E2BIG, errno.EPERM])
+def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Where processes cannot be made in cgroups they join, from then on without trying, and the log says so once."""
+    refuse = f"def refuse(_cgroup): raise OSError({code}, 'x')\n"
+    program = (
+        f"import sys\nfrom supervisor.root import spawner\n{refuse}spawner.copy = refuse\nsys.exit(spawner.main())\n"
+    )
+    monkeypatch.setattr("supervisor.root.spawn.prefork._PROGRAM", ["-I", "-c", program])
+    with nursery() as root:
+        root.warm()
+        first, second = (wanted(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")
+        assert root.begin(first)
+        assert Outcome(root.settle(first)).out == b"here\n"
+        root.turn(lambda: root.spares._spawner is None, "the end of the spawner")
+        assert not root.begin(second)
+        assert Outcome(root.settle(second)).out == b"here\n"
+        assert root.spares._spawner is None
+        assert root.log.text.count(os.strerror(code)) == 1

@@ -1,0 +1,103 @@
+"""What a scheduler does about damage that somebody has met in the database."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.database import open_writer
+from store.errors import Damaged
+from store.recovery.copies import copy_path, is_suspect, make_copy
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.database.damage import Damage
+from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.loop import Loop
+from tests.root.loop.test_shortage import BOOT
+from tests.support.waiting import until
+
+
+@dataclass
+class Bench:
+    """A database, and what is decided about it."""
+
+    path: str
+    loop: Loop = field(default_factory=Loop)
+    said: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        open_writer(self.path).close()
+        boot = replace(BOOT, data_dir=os.path.dirname(self.path))
+        reading = Reading(self.loop, self.path)
+        self.damage = Damage(
+            self.loop, boot, reading, Log("test"), self.said.append, self.said.append, lambda: self.said.append("leave")
+        )
+
+    def after(self, count: int) -> list[Any]:
+        """What was said when there were so many words."""
+
+        def said() -> bool:
+            self.loop.round(0)
+            return len(self.said) >= count
+
+        until(said, "a decision")
+        return self.said
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Bench:
+    return Bench(str(tmp_path / "ringward.db"))
+
+
+def spoil(path: str) -> None:
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
+
+
+def stored(one: Bench) -> None:
+    """The store thread met it."""
+    one.damage.met(Damaged())
+
+
+def reported(one: Bench) -> None:
+    """A worker met it, and is answered at once."""
+    answers: list[dict[str, Any]] = []
+    one.damage.operations()["database_damaged"]({"why": "x"}, answers.append)
+    assert answers[0]["ok"]
+
+
+@pytest.mark.parametrize("met", [stored, reported, lambda one: one.damage.suspected()])
+def test_damage_that_can_be_repaired(one: Bench, met: Callable[[Bench], None]) -> None:
+    """Whoever met it, once all was read the scheduler leaves; until then the root keeps the ends of runs."""
+    make_copy(one.path)
+    spoil(one.path)
+    met(one)
+    met(one)
+    assert one.after(2) == [True, "leave"]
+    assert is_suspect(one.path)
+    assert not one.damage.there
+
+
+@pytest.mark.parametrize("copy", ["none", "damaged"])
+def test_damage_that_cannot_be_repaired(one: Bench, copy: str) -> None:
+    """It stays, says so, and does not read everything again and again."""
+    if copy == "damaged":
+        make_copy(one.path)
+        spoil(copy_path(one.path))
+    spoil(one.path)
+    stored(one)
+    first, second, told = one.after(3)
+    assert (first, second, "damaged" in told) == (True, False, True)
+    assert one.damage.there
+    stored(one)
+    assert len(one.said) == 3
+
+
+def test_there_is_none(one: Bench) -> None:
+    """Nothing happens, and nobody suspects it any more."""
+    make_copy(one.path)
+    reported(one)
+    assert one.after(2) == [True, False]
+    assert not is_suspect(one.path)

@@ -1,0 +1,229 @@
+"""When the janitor is started: real janitors, and a clock that the test moves."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from logring.paths import ring_path
+from supervisor.config.model import Storage
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
+from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.loop.loop import Loop, Timer
+from tests.helpers.janitor.support import HOUR_MS, Place
+from tests.helpers.janitor.test_purged import note
+
+MINUTE_MS = 60_000
+AGAIN_MS = 5000
+
+
+class SlowLoop:
+    """A loop whose clock stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self.timers: list[tuple[float, Timer]] = []
+        self.handlers: dict[int, Callable[[int], None]] = {}
+
+    def now_s(self) -> float:
+        return self.ms / 1000
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def after(self, delay_ms: float, function: Callable[[], None]) -> Timer:
+        timer = Timer(function)
+        self.timers.append((self.ms + delay_ms, timer))
+        return timer
+
+    def watch(self, fd: int, handler: Callable[[int], None]) -> None:
+        self.handlers[fd] = handler
+
+    def unwatch(self, fd: int) -> None:
+        del self.handlers[fd]
+
+    def waiting(self) -> list[float]:
+        """In how many milliseconds something is due."""
+        self.timers = [entry for entry in self.timers if not entry[1].cancelled]
+        return sorted(round(at - self.ms) for at, _ in self.timers)
+
+    def advance(self, ms: float) -> None:
+        self.ms += ms
+        due = [timer for at, timer in self.timers if at <= self.ms]
+        self.timers = [entry for entry in self.timers if entry[0] > self.ms]
+        for timer in due:
+            if not timer.cancelled:
+                timer.function()
+
+    def janitor_ends(self) -> None:
+        ((fd, handler),) = self.handlers.items()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        assert poll.poll(60_000)
+        handler(select.POLLIN)
+
+
+class Keeping:
+    """A housekeeping and its surroundings."""
+
+    def __init__(self, directory: Path) -> None:
+        self.place = Place(directory)
+        self.loop = SlowLoop()
+        self.growing = False
+        self.said, self._saying = os.pipe()
+        os.set_blocking(self.said, False)
+        self.one = Housekeeping(
+            cast(Loop, self.loop),
+            cast(
+                Boot,
+                SimpleNamespace(
+                    data_dir=str(directory),
+                    runtime_dir=str(directory),
+                    database=self.place.database,
+                    database_url="kept from being copied",
+                    log_level="info",
+                ),
+            ),
+            cast(Storage, SimpleNamespace(compress_after_ms=HOUR_MS, max_log_bytes=None)),
+            Log("scheduler", fd=self._saying),
+            growing=lambda: self.growing,
+        )
+
+    @property
+    def process(self) -> Any:
+        return self.one._process
+
+    def runs(self) -> bool:
+        return self.process is not None
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.one.close()
+            self.loop.janitor_ends()
+        os.close(self.said)
+        os.close(self._saying)
+
+
+@pytest.fixture
+def keeping(tmp_path: Path) -> Iterator[Keeping]:
+    one = Keeping(tmp_path)
+    yield one
+    one.close()
+
+
+def test_once_at_start_and_then_never(keeping: Keeping) -> None:
+    """A daemon in which nothing happens starts it once, and has no timer afterwards."""
+    assert keeping.loop.waiting() == [MINUTE_MS]
+    keeping.loop.advance(MINUTE_MS - 1)
+    assert not keeping.runs()
+    keeping.loop.advance(1)
+    assert keeping.runs()
+    keeping.loop.janitor_ends()
+    assert not keeping.runs()
+    assert keeping.loop.waiting() == []
+
+
+def test_ends_of_runs(keeping: Keeping) -> None:
+    """Any number of ends start one janitor, once a minute; what ends while it works is not forgotten."""
+    for _ in range(3):
+        keeping.one.want()
+    assert keeping.loop.waiting() == [1000]
+    keeping.loop.advance(1000)
+    keeping.one.want()
+    assert keeping.loop.waiting() == []
+    keeping.loop.janitor_ends()
+    assert keeping.loop.waiting() == [MINUTE_MS]
+    for _ in range(5):
+        keeping.loop.advance(1000)
+        keeping.one.want()
+    assert keeping.loop.waiting() == [MINUTE_MS - 5000]
+    keeping.loop.advance(MINUTE_MS)
+    keeping.loop.janitor_ends()
+    assert keeping.loop.waiting() == []
+    keeping.loop.advance(2 * MINUTE_MS)
+    keeping.one.want()
+    assert keeping.loop.waiting() == [1000]
+
+
+def test_when_a_log_is_old_enough(keeping: Keeping) -> None:
+    """A log that ended a while ago makes it start when the rest of its time has passed."""
+    now_ms = keeping.loop.now_ms()
+    keeping.place.log("t", 1, ended_ms=now_ms - HOUR_MS // 2)
+    keeping.loop.advance(MINUTE_MS)
+    keeping.loop.janitor_ends()
+    (wait_ms,) = keeping.loop.waiting()
+    assert HOUR_MS // 2 - (keeping.loop.now_ms() - now_ms) - 10 <= wait_ms <= HOUR_MS // 2
+
+
+def test_while_logs_grow(keeping: Keeping) -> None:
+    """While there are runs it looks every ten minutes, for the budget."""
+    keeping.growing = True
+    keeping.loop.advance(MINUTE_MS)
+    keeping.loop.janitor_ends()
+    assert keeping.loop.waiting() == [10 * MINUTE_MS]
+
+
+def test_what_cannot_be_removed_yet(keeping: Keeping) -> None:
+    """As long as files of purged runs resist it is started for them, without a look at anything else."""
+    keeping.loop.advance(MINUTE_MS)
+    keeping.loop.janitor_ends()
+    path = keeping.place.log("t", 1)
+    ring = Path(ring_path(str(keeping.place.directory), Path(path).stem))
+    ring.touch()
+    note(keeping.place, path)
+    keeping.one.purge()
+    keeping.loop.janitor_ends()
+    for wait_ms in (AGAIN_MS, 2 * AGAIN_MS):
+        assert keeping.loop.waiting() == [wait_ms]
+        keeping.loop.advance(wait_ms)
+        keeping.loop.janitor_ends()
+    assert keeping.place.logs() == [path]
+    ring.unlink()
+    keeping.loop.advance(4 * AGAIN_MS)
+    keeping.loop.janitor_ends()
+    assert (keeping.place.logs(), keeping.loop.waiting()) == ([], [])
+
+
+def test_what_can_never_be_removed(keeping: Keeping) -> None:
+    """What stays the same is tried ever more seldom, and soon again when something else resists."""
+    keeping.loop.advance(MINUTE_MS)
+    keeping.loop.janitor_ends()
+    for number in (1, 2):
+        path = keeping.place.log("t", number)
+        Path(ring_path(str(keeping.place.directory), Path(path).stem)).touch()
+        note(keeping.place, path)
+        keeping.one.purge()
+        keeping.loop.janitor_ends()
+        for times in (1, 2, 4, 8, 16, 32, 64):
+            assert keeping.loop.waiting() == [times * AGAIN_MS]
+            keeping.loop.advance(times * AGAIN_MS)
+            keeping.loop.janitor_ends()
+        assert keeping.loop.waiting() == [10 * MINUTE_MS]
+
+
+def test_one_that_dies(keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A janitor that does not report is missed in the log, and tried again after ten minutes."""
+    endless = tmp_path / "python"
+    endless.write_text("#!/bin/sh\nexec sleep 1000\n")
+    endless.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(endless))
+    keeping.loop.advance(MINUTE_MS)
+    os.kill(keeping.process.pid, signal.SIGKILL)
+    keeping.loop.janitor_ends()
+    assert b"the janitor did not do its work: status -9" in os.read(keeping.said, 1000)
+    assert keeping.loop.waiting() == [10 * MINUTE_MS]
+
+
+def test_one_that_cannot_be_started(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory or processes for it the scheduler goes on, and tries again."""
+    monkeypatch.setattr("sys.executable", "/does/not/exist")
+    keeping.loop.advance(MINUTE_MS)
+    assert b"cannot be started: No such file" in os.read(keeping.said, 1000)
+    assert keeping.loop.waiting() == [10 * MINUTE_MS]

@@ -1,0 +1,57 @@
+"""When old runs are looked for."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from store.errors import DiskFull
+from supervisor.config.model import Config
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.control.bulk_jobs import Bulk, Job
+from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.removal_clock import RemovalClock
+from supervisor.scheduler.database.retention import Retention
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.runs.run_engine import Engine
+from tests.scheduler.database.test_janitor_client import SlowLoop
+
+
+class _Lines(Log):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.lines: list[bytes] = []
+
+    def emit(self, line: bytes) -> None:
+        self.lines.append(line)
+
+
+class _FullDisk:
+    """Finds something to remove every time, and can never remove it."""
+
+    retention: Any
+
+    def submit(self, job: Job) -> None:
+        self.retention._next_deletion = 0
+        job.failed(DiskFull())
+
+
+def test_what_cannot_be_removed() -> None:
+    """It is tried again, but neither that nor the lines about it are many, whatever ends meanwhile."""
+    loop, log, bulk = SlowLoop(), _Lines(), _FullDisk()
+    config = SimpleNamespace(
+        tasks={}, services={}, keep_runs=1, keep_for_ms=1, keep_refused=1, storage=SimpleNamespace(undo_window_ms=0)
+    )
+    bulk.retention = Retention(
+        cast(Loop, loop),
+        cast(Engine, SimpleNamespace(ending=False)),
+        cast(Bulk, bulk),
+        cast(Housekeeping, SimpleNamespace()),
+        cast(Config, config),
+        cast(RemovalClock, SimpleNamespace(earliest_ms=loop.now_ms)),
+        log,
+    )
+    for _ in range(3600):
+        bulk.retention.ended()
+        loop.advance(1000)
+    assert 50 <= len(log.lines) <= 60

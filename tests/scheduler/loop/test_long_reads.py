@@ -1,0 +1,30 @@
+"""Long reads of the database."""
+
+from pathlib import Path
+
+from store.database import open_writer
+from store.errors import Damaged
+from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.loop import Loop
+from tests.support.waiting import until
+
+
+def test_damage_is_reported(tmp_path: Path) -> None:
+    """A read that meets damage reports it, besides giving the error to the caller."""
+    path = tmp_path / "ringward.db"
+    open_writer(str(path)).close()
+    path.write_bytes(b"\xa5" * path.stat().st_size)
+    loop = Loop()
+    reading = Reading(loop, str(path))
+    reported: list[Damaged] = []
+    answers: list[object] = []
+    reading.on_damage = reported.append
+    reading.submit(lambda db: db.row("SELECT count(*) FROM runs"), answers.append)
+
+    def answered() -> bool:
+        loop.round(0)
+        return bool(answers)
+
+    until(answered, "an answer")
+    assert answers == reported
+    assert isinstance(reported[0], Damaged)

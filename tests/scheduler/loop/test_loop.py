@@ -1,0 +1,223 @@
+import os
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.scheduler.loop.loop import Clock, Loop
+from supervisor.scheduler.runs.scheduled_starts import Timetable
+from tests.scheduler.bench import Bench
+from tests.support.waiting import until
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def test_any_time_can_be_waited_for() -> None:
+    """Delays beyond 24.8 days do not overflow."""
+    loop = Loop()
+    loop.after(365 * DAY_MS, lambda: None)
+    end, other_end = os.pipe()
+    os.close(other_end)
+    loop.watch(end, lambda _mask: loop.end())
+    loop.run()
+    os.close(end)
+
+
+def test_an_event_does_not_reach_a_successor() -> None:
+    """A handler that closes another descriptor and opens one of the same number gets no event of the old one."""
+    loop = Loop()
+    pipes = [os.pipe(), os.pipe()]
+    called: list[str] = []
+
+    def first(other: int) -> None:
+        called.append("first")
+        loop.unwatch(other)
+        quiet, _ = os.pipe()
+        os.dup2(quiet, other)
+        loop.watch(other, lambda _mask: called.append("successor"))
+
+    (one, one_end), (two, two_end) = pipes
+    loop.watch(one, lambda _mask: first(two))
+    loop.watch(two, lambda _mask: first(one))
+    os.write(one_end, b"x")
+    os.write(two_end, b"x")
+    loop.round(0)
+    assert called == ["first"]
+
+
+def test_cancelled_timers_take_no_memory() -> None:
+    """However many timers were cancelled long before they are due, only those that count are kept, in their order."""
+    loop = Loop()
+    fired: list[int] = []
+    for number in range(10_000):
+        loop.after(DAY_MS, lambda: None).cancel()
+        if number % 1000 == 0:
+            loop.after(-number * DAY_MS, lambda number=number: fired.append(number))  # type: ignore[misc]
+    assert len(loop._monotonic._timers) < 600
+    loop.round(0)
+    assert fired == list(range(9000, -1, -1000))
+
+
+class SetClock(Clock):
+    """Clocks that the test sets."""
+
+    def __init__(self) -> None:
+        self.wall, self.boot = 1_790_000_000_000, 1000.0
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def boot_s(self) -> float:
+        return self.boot
+
+    def passes(self, seconds: float) -> None:
+        self.wall += int(seconds * 1000)
+        self.boot += seconds
+
+
+def test_a_clock_that_was_set() -> None:
+    """Each step is told once, with its size; time that passes is none, also while the host sleeps."""
+    clock = SetClock()
+    loop = Loop(clock)
+    steps: list[int] = []
+    loop.on_clock_step = steps.append
+    clock.passes(3600)
+    loop.round(0)
+    assert steps == []
+    for step_ms in (-3_600_000, 7_200_000, 999, -500):
+        clock.wall += step_ms
+        loop.round(0)
+        clock.passes(0.5)
+        loop.round(0)
+    assert steps == [-3_600_000, 7_200_000]
+
+
+def test_a_step_is_told_before_what_it_makes_due() -> None:
+    """What waits for a time can be put right before it comes to it."""
+    clock = SetClock()
+    loop = Loop(clock)
+    called: list[str] = []
+    loop.on_clock_step = lambda _by_ms: called.append("step")
+    loop.at(clock.wall + 60_000, lambda: called.append("timer"))
+    clock.wall += 60_000
+    loop.round(0)
+    assert called == ["step", "timer"]
+
+
+def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
+    """A schedule does not wait for a time that was only reached because the clock was wrong."""
+    one = bench('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
+    unit = one.units["t"]
+    timetable = Timetable(one.loop, one.engine)
+    now_ms = one.loop.now_ms()
+    unit.last_instant = now_ms + 365 * DAY_MS
+    timetable.clock_stepped([unit], -365 * DAY_MS)
+    assert now_ms <= unit.last_instant <= one.loop.now_ms()
+    assert now_ms / 1000 < (one.loop._wall.next_s() or 0) <= one.loop.now_ms() / 1000 + 60
+
+
+def test_an_alarm_rings_when_it_is_time() -> None:
+    """What waits for the wall clock is called when that shows the time, and nobody has to look in between."""
+    loop = Loop()
+    at_ms = loop.now_ms() + 200
+    called: list[int] = []
+
+    def due() -> None:
+        called.append(loop.now_ms())
+        loop.end()
+
+    loop.at(at_ms + DAY_MS, lambda: None)
+    assert loop._timeout_s() == 0
+
+    def looked() -> bool:
+        loop.round(0)
+        return loop._timeout_s() == -1
+
+    until(looked, "a look at the clocks without a pause")
+    loop.at(at_ms, due)
+    loop.run()
+    assert called[0] >= at_ms
+
+
+class Ringer:
+    """An alarm that rings when the test says so; it stands for the kernel, whose clock nobody may set here."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self.set_to: list[float] = []
+        self.missed_a_step = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def set(self, at_s: float) -> bool:
+        self.set_to.append(at_s)
+        missed, self.missed_a_step = self.missed_a_step, False
+        return not missed
+
+    def ring(self) -> None:
+        os.write(self._write, b"x")
+
+    def clear(self) -> None:
+        os.read(self._read, 1)
+
+
+def test_a_clock_that_was_set_is_noticed_at_once() -> None:
+    """The kernel says so, and the loop, which would wait for an hour, looks; also if it was set in the last moment."""
+    ringer = Ringer()
+
+    class Ringing(SetClock):
+        def alarm(self) -> Any:
+            return ringer
+
+    clock = Ringing()
+    loop = Loop(clock)
+    steps: list[int] = []
+    loop.on_clock_step = steps.append
+    loop.at(clock.wall + 3_600_000, lambda: None)
+    loop.round(loop._timeout_s())
+    assert loop._timeout_s() == -1
+    clock.wall -= 60_000
+    ringer.ring()
+    loop.round(loop._timeout_s())
+    assert steps == [-60_000]
+    ringer.missed_a_step = True
+    clock.wall += 60_000
+    assert loop._timeout_s() == 0
+    loop.round(0)
+    assert steps == [-60_000, 60_000]
+    assert loop._timeout_s() == -1
+    assert set(ringer.set_to) == {1_790_003_600.0}
+
+
+def test_without_an_alarm_the_clock_is_looked_at() -> None:
+    """Where the kernel has none, a step is noticed within a second while something waits."""
+
+    class Silent(SetClock):
+        def alarm(self) -> None:
+            return None
+
+    clock = Silent()
+    loop = Loop(clock)
+    assert loop._timeout_s() == -1
+    loop.at(clock.wall + 3_600_000, lambda: None)
+    assert loop._timeout_s() == 1
+
+
+def test_what_comes_last_in_a_round() -> None:
+    """It is called once, after all handlers and timers, what is urgent first; outside of a round at once."""
+    loop = Loop()
+    called: list[str] = []
+    send, urgent = (lambda: called.append("send")), (lambda: called.append("urgent"))
+
+    def timer() -> None:
+        called.append("timer")
+        loop.last(send)
+        loop.last(urgent, before_others=True)
+        loop.last(send)
+
+    loop.after(0, timer)
+    loop.after(0, timer)
+    loop.round(0)
+    assert called == ["timer", "timer", "urgent", "send"]
+    loop.last(send)
+    loop.round(0)
+    assert called[4:] == ["send"]

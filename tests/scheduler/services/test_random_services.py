@@ -1,0 +1,174 @@
+"""Services under commands, ends and killed schedulers in random order: what people said last is what comes about."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from store.runs.writes import get_run, unfinished_runs
+from store.tasks import get_task, update_task
+from supervisor.config.model import Service
+from supervisor.ipc.messages import Exited
+from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.services.rolling_restart import stored_text
+from supervisor.scheduler.startup_shutdown.known_runs import Known
+from supervisor.scheduler.startup_shutdown.take_over import Startup
+from tests.scheduler.bench import Bench
+from tests.scheduler.service_bench import send
+from tests.support.waiting import until
+
+Make = Callable[[str], Bench]
+SERVICE = (
+    '[services.s]\nrun = "true"\ninstances = 3\nhealthy_after = "0s"\nrestart_delay = "1ms"\n'
+    'restart_max_delay = "1ms"\nrestart_attempts = 1\nfatal_retry = "1ms"\n'
+)
+STEPS = 120
+TERM = 15
+
+
+class World:
+    """A scheduler on the bench, a root that does what it is told, and people."""
+
+    def __init__(self, bench: Bench, seed: int) -> None:
+        self.bench = bench
+        self.random = random.Random(seed)
+        self.lives: dict[str, dict[str, Any]] = {}
+        """The root's processes: their instance's number, and why they are being ended."""
+        self.exits: dict[str, Exited] = {}
+        self.service = cast(Service, bench.units["s"].service)
+        self.commands = 0
+        self.begin()
+
+    @property
+    def unit(self) -> Unit:
+        return self.bench.units["s"]
+
+    # The scheduler.
+
+    def begin(self) -> None:
+        change = self.bench.engine.change()
+        self.bench.keeper.begin(self.unit, change)
+        self.bench.engine.commit(change)
+
+    def killed(self) -> None:
+        """What was not stored is lost; the next one takes up what the store and the root have."""
+        bench = self.bench
+        self.hear()
+        bench.store.jobs.clear()
+        bench.take_up(first=False)
+        unit = self.unit
+        unit.redefine(self.service)
+        count = self.service.instances
+        fresh = Unit(self.service).instances[len(unit.instances) :]
+        unit.instances = [*unit.instances[:count], *fresh]
+        wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
+        change = bench.engine.change()
+        change.write(lambda db: update_task(db, "s", **wanted))
+        running = {
+            run_id: {"run": run_id, "started_at": 1, "cause": life["cause"], "recipe": life["recipe"]}
+            for run_id, life in self.lives.items()
+        }
+        known = Known(unfinished_runs(bench.store.database), running, list(self.exits.values()), ending=False)
+        Startup(bench.engine, bench.keeper, cast(RootLink, bench.root), bench.units, bench.log).settle(known, change)
+        bench.keeper.begin(unit, change)
+        bench.engine.commit(change)
+
+    # The root.
+
+    def hear(self) -> None:
+        """The root reads what was sent to it."""
+        sent, self.bench.root.sent = self.bench.root.sent, []
+        for frame in sent:
+            if frame["op"] == "spawn":
+                self.spawn(frame["spawn"])
+            elif frame["op"] == "stop" and frame["run"] in self.lives:
+                life = self.lives[frame["run"]]
+                life["cause"] = life["cause"] or frame["cause"]
+            elif frame["op"] == "ack":
+                for run_id in frame["runs"]:
+                    self.exits.pop(run_id, None)
+
+    def spawn(self, spawn: dict[str, Any]) -> None:
+        run_id, index = spawn["run"], int(spawn["env"]["RINGWARD_INSTANCE"])
+        if run_id in self.lives or run_id in self.exits:
+            return
+        assert index not in {life["index"] for life in self.lives.values()}, "two processes of one instance"
+        self.lives[run_id] = {"index": index, "cause": None, "recipe": spawn.get("recipe", "")}
+        self.bench.started(run_id)
+
+    def end(self, run_id: str) -> None:
+        life = self.lives.pop(run_id)
+        status = TERM if life["cause"] else self.random.choice((0, 256))
+        exited = Exited(run=run_id, status=status, cause=life["cause"], started_at=2, ended_at=1)
+        self.exits[run_id] = exited
+        change = self.bench.engine.change()
+        self.bench.engine.exited(exited, change)
+        self.bench.engine.commit(change)
+
+    # People, and chance.
+
+    def ask(self) -> None:
+        operation = self.random.choice(("service_start", "service_stop", "service_restart"))
+        self.commands += 1
+        send(self.bench, operation, "s", command=str(self.commands), rolling=self.random.random() < 0.5)
+
+    def define(self) -> None:
+        """Another definition; the next scheduler reads it, too."""
+        self.service = replace(
+            self.service, instances=self.random.randint(1, 4), run=self.random.choice(("true", "false"))
+        )
+        change = self.bench.engine.change()
+        self.bench.keeper.replace(self.unit, self.service, change)
+        self.bench.engine.commit(change)
+
+    def step(self) -> None:
+        chance = self.random.random()
+        if chance < 0.3:
+            self.hear()
+        elif chance < 0.55:
+            if self.bench.store.jobs:
+                self.bench.store.work()
+        elif chance < 0.75:
+            if self.lives:
+                self.end(self.random.choice(list(self.lives)))
+        elif chance < 0.85:
+            self.bench.loop.round(0)
+        elif chance < 0.93:
+            self.ask()
+        elif chance < 0.97:
+            self.define()
+        else:
+            self.killed()
+
+    def settle(self) -> bool:
+        """Let everything happen that is to happen; processes end only when they are asked to."""
+        self.hear()
+        self.bench.store.work_all()
+        self.bench.loop.round(0)
+        for run_id in [run_id for run_id, life in self.lives.items() if life["cause"]]:
+            self.end(run_id)
+        wanted = State.STOPPED if self.unit.stopped else State.RUNNING
+        quiet = not self.bench.store.jobs and not self.bench.root.sent and not self.exits
+        return quiet and self.unit.rolling is None and {one.state for one in self.unit.instances} == {wanted}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_last_word_counts(bench: Make, seed: int) -> None:
+    """In the end all instances run, or none, as it was said last; no two of one number ever did at the same time."""
+    world = World(bench(SERVICE), seed)
+    for _ in range(STEPS):
+        world.step()
+    until(world.settle, f"quiet: {[one.state for one in world.unit.instances]}")
+    database = world.bench.store.database
+    record = get_task(database, "s")
+    assert record is not None
+    assert record.stopped == world.unit.stopped
+    indexes = sorted(life["index"] for life in world.lives.values())
+    assert indexes == ([] if world.unit.stopped else list(range(world.service.instances)))
+    assert {run.id for run in unfinished_runs(database)} == set(world.lives)
+    for run_id in world.lives:
+        assert get_run(database, run_id) is not None

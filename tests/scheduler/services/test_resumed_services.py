@@ -1,0 +1,334 @@
+"""What the next scheduler makes of services as the one before left them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from store import events
+from store.runs.ids import new_ulid
+from store.runs.writes import Run, get_run, insert_run, unfinished_runs
+from store.tasks import Instance, set_instance, update_task
+from supervisor.config.diff import recipe
+from supervisor.ipc.messages import Exited
+from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.runs.live_units import LiveRun, Roll, Unit
+from supervisor.scheduler.runs.run_rows import pending_row
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.startup_shutdown.known_runs import Known
+from supervisor.scheduler.startup_shutdown.take_over import _REMOVED as REMOVED
+from supervisor.scheduler.startup_shutdown.take_over import Startup, make_units
+from tests.scheduler.bench import Bench
+from tests.scheduler.service_bench import in_time, record, states, stored
+from tests.support.waiting import until
+
+Make = Callable[[str], Bench]
+SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nrestart_max_delay = "1h"\nhealthy_after = "1h"\n'
+HOUR_MS = 3_600_000
+
+
+def left(one: Bench, state: str, *, age_ms: int = 0, run_id: str | None = None, **columns: Any) -> None:
+    """The store says this of the service."""
+    set_instance(one.store.database, Instance("s", 0, state, run_id, one.loop.now_ms() - age_ms, 4))
+    if columns:
+        update_task(one.store.database, "s", **columns)
+
+
+def live(one: Bench, status: str = "running") -> str:
+    """The store has a run of the service that has not ended."""
+    now_ms = one.loop.now_ms()
+    run = Run(
+        id=new_ulid(now_ms),
+        task_name="s",
+        kind="service",
+        status=status,
+        end_reason=None,
+        exit_code=-1,
+        instance_index=0,
+        retry_attempt=0,
+        retry_of_run_id=None,
+        triggered_by="startup",
+        created_at=now_ms,
+        started_at=now_ms if status == "running" else None,
+    )
+    insert_run(one.store.database, run)
+    return run.id
+
+
+def resumed(
+    one: Bench, *, running: dict[str, str | None] | None = None, exits: tuple[Exited, ...] = (), since_ms: int = 0
+) -> Unit:
+    """The next scheduler has taken up its work.
+
+    Args:
+        one: where.
+        running: what the root has, by run id, and why it is being ended.
+        exits: what it has of those that have ended.
+        since_ms: for how long they have been running, by the wall clock.
+    """
+    one.units = make_units(one.store.database, one.config, first=False)
+    one.keeper = Keeper(one.loop, one.engine, one.orders, Notices(one.config), one.log, first=False)
+    one.engine.connect(one.keeper)
+    unit = one.units["s"]
+    assert unit.service is not None
+    instances = {
+        run_id: {
+            "run": run_id,
+            "started_at": one.loop.now_ms() - since_ms,
+            "cause": cause,
+            "recipe": recipe(unit.definition),
+        }
+        for run_id, cause in (running or {}).items()
+    }
+    known = Known(unfinished_runs(one.store.database), instances, list(exits), ending=False)
+    change = one.engine.change()
+    Startup(one.engine, one.keeper, one.root, one.units, one.log).settle(known, change)  # type: ignore[arg-type]
+    one.keeper.begin(unit, change)
+    one.engine.commit(change)
+    one.store.work_all()
+    return unit
+
+
+def test_a_delay_goes_on(bench: Make) -> None:
+    """An instance that waits for its restart waits for the rest of its delay, not for all of it again, nor for none."""
+    one = bench(SERVICE)
+    left(one, "backoff", age_ms=HOUR_MS // 2)
+    unit = resumed(one)
+    assert (states(unit), unit.instances[0].failures) == ([State.BACKOFF], 4)
+    assert one.root.take("spawn") == []
+    left(one, "backoff", age_ms=2 * HOUR_MS)
+    unit = resumed(one)
+    in_time(one, State.STARTING, unit.instances[0])
+
+
+def test_a_delay_counts_from_the_end_of_the_run(bench: Make) -> None:
+    """Also when the scheduler was away then."""
+    one = bench(f"{SERVICE}restart_attempts = 9\n")
+    run_id = live(one)
+    left(one, "running", run_id=run_id)
+    at = one.loop.now_ms() - 2 * HOUR_MS
+    unit = resumed(one, exits=(Exited(run=run_id, status=1 << 8, started_at=at, ended_at=at + 1),))
+    assert unit.instances[0].since == at + 1
+    in_time(one, State.STARTING, unit.instances[0])
+
+
+def test_what_was_ready_stays_so(bench: Make) -> None:
+    """An instance that had run for long enough before is not taken for a new one, not even for a moment."""
+    one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
+    run_id = live(one)
+    set_instance(one.store.database, Instance("s", 0, "running", run_id, one.loop.now_ms(), 0, ready=True))
+    unit = resumed(one, running={run_id: None})
+    assert unit.instances[0].healthy
+    assert stored(one)[0].ready
+
+
+def test_health_after_the_clock_was_set_back(bench: Make) -> None:
+    """What seems to start in an hour is healthy after healthy_after at the latest."""
+    one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
+    run_id = live(one)
+    left(one, "running", run_id=run_id)
+    unit = resumed(one, running={run_id: None}, since_ms=-HOUR_MS)
+
+    def healthy() -> bool:
+        one.loop.round(0)
+        return unit.instances[0].healthy
+
+    until(healthy, "the instance to be healthy")
+
+
+@pytest.mark.parametrize("state", ["fatal", "exited"])
+def test_what_has_ended_for_good(bench: Make, state: str) -> None:
+    """It stays so."""
+    one = bench(SERVICE)
+    left(one, state)
+    unit = resumed(one)
+    assert [one.state.shown for one in unit.instances] == [state]
+    assert unit.instances[0].timer is None
+
+
+def test_a_fatal_one_is_tried_again(bench: Make) -> None:
+    """When fatal_retry has passed since it was given up, by whichever scheduler."""
+    one = bench(f'{SERVICE}fatal_retry = "1h"\n')
+    left(one, "fatal", age_ms=HOUR_MS)
+    in_time(one, State.STARTING, resumed(one).instances[0])
+
+
+def test_runs_of_a_task_that_has_left(bench: Make) -> None:
+    """They are known together, for when it comes back: they count as its runs then."""
+    one = bench(SERVICE)
+    now_ms = one.loop.now_ms()
+    for _ in range(2):
+        row = pending_row(LiveRun(Unit(REMOVED), REMOVED, new_ulid(now_ms), trigger="api", created_at=now_ms))
+        insert_run(one.store.database, row._replace(status="running", started_at=now_ms))
+    rows = unfinished_runs(one.store.database)
+    instances = {row.id: {"run": row.id, "started_at": now_ms, "cause": None, "recipe": ""} for row in rows}
+    startup = Startup(one.engine, one.keeper, one.root, one.units, one.log)  # type: ignore[arg-type]
+    startup.settle(Known(rows, instances, [], ending=False), one.engine.change())
+    assert [(name, list(unit.active), unit.configured) for name, unit in startup.leaving.items()] == [
+        (REMOVED.name, [row.id for row in rows], False)
+    ]
+
+
+def test_a_stopped_service(bench: Make) -> None:
+    """It stays down; what the root was not told to end is ended, and what ends meanwhile does not come back."""
+    one = bench(SERVICE)
+    left(one, "stopped", stopped=True)
+    assert states(resumed(one)) == [State.STOPPED]
+    run_id = live(one)
+    left(one, "stopping", run_id=run_id)
+    unit = resumed(one, running={run_id: None})
+    assert states(unit) == [State.STOPPING]
+    assert one.root.take("stop") == [run_id]
+    at = one.loop.now_ms()
+    unit = resumed(one, exits=(Exited(run=run_id, status=15, cause="stop", started_at=at, ended_at=at),))
+    assert states(unit) == [State.STOPPED]
+    assert [row.state for row in stored(one)] == ["stopped"]
+    assert one.root.take("spawn") == []
+
+
+def test_a_restart_in_the_middle(bench: Make) -> None:
+    """What is ending comes back at once, whether its end is still to come or came meanwhile."""
+    one = bench(SERVICE)
+    run_id = live(one)
+    left(one, "stopping", run_id=run_id, stopped=False)
+    unit = resumed(one, running={run_id: "stop"})
+    assert states(unit) == [State.RESTARTING]
+    assert one.root.take("stop") == []
+    assert states(resumed(one, running={run_id: None})) == [State.RESTARTING]
+    assert one.root.take("stop") == [run_id]
+    at = one.loop.now_ms()
+    unit = resumed(one, exits=(Exited(run=run_id, status=15, cause="stop", started_at=at, ended_at=at),))
+    assert states(unit) == [State.STARTING]
+    assert len(one.root.take("spawn")) == 1
+
+
+def test_a_start_that_was_only_decided(bench: Make) -> None:
+    """It is carried out, but not if the service was stopped since."""
+    one = bench(SERVICE)
+    run_id = live(one, "pending")
+    left(one, "starting", run_id=run_id)
+    assert states(resumed(one)) == [State.STARTING]
+    assert one.root.take("spawn") == [run_id]
+    one.engine.live.clear()
+    left(one, "starting", run_id=run_id, stopped=True)
+    assert states(resumed(one)) == [State.STOPPED]
+    assert one.root.take("spawn") == []
+
+
+@pytest.mark.parametrize(
+    ("left_as", "stopped", "cause", "then"),
+    [
+        ("starting", False, None, State.FATAL),
+        ("stopping", False, "stop", State.STARTING),
+        ("stopping", True, "stop", State.STOPPED),
+    ],
+)
+def test_a_start_and_an_end_that_nobody_saw(
+    bench: Make, left_as: str, stopped: bool, cause: str | None, then: State
+) -> None:
+    """Both are told of, in their order, and the end is what its cause makes of it."""
+    one = bench(SERVICE)
+    run_id = live(one, "pending")
+    left(one, left_as, run_id=run_id, stopped=stopped)
+    at = one.loop.now_ms()
+    unit = resumed(one, exits=(Exited(run=run_id, status=15, cause=cause, started_at=at, ended_at=at + 1),))
+    assert states(unit) == [then]
+    told = [event for event in events.since(one.store.database, 0) if event.body.get("runId") == run_id]
+    assert [event.kind for event in told if event.kind.startswith("run.")] == ["run.started", "run.ended"]
+    row = get_run(one.store.database, run_id)
+    assert row is not None
+    assert (row.status, row.started_at, row.ended_at) == ("ended", at, at + 1)
+
+
+def test_one_run_that_is_being_stopped(bench: Make) -> None:
+    """It is recycled as ever: the instance waits for its restart."""
+    one = bench(SERVICE)
+    run_id = live(one)
+    left(one, "running", run_id=run_id)
+    unit = resumed(one, running={run_id: "stop"})
+    assert states(unit) == [State.RUNNING]
+    one.exited(run_id, status=15, cause="stop")
+    assert states(unit) == [State.BACKOFF]
+
+
+def test_nothing_is_left_of_what_was_stopping(bench: Make) -> None:
+    """A state without a run is none: the service is brought up."""
+    one = bench(SERVICE)
+    left(one, "stopping")
+    assert states(resumed(one)) == [State.STARTING]
+
+
+def test_what_people_wanted_is_remembered(bench: Make) -> None:
+    """By the next scheduler all of it; by the next daemon only what is not about its own lifetime."""
+    one = bench(f'{SERVICE}[tasks.t]\nrun = "true"\n')
+    left(one, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
+    update_task(one.store.database, "t", paused=True)
+    for first, expected in ((False, (True, Roll(1, 2), "x", 7)), (True, (False, None, None, 7))):
+        units = make_units(one.store.database, one.config, first=first)
+        unit = units["s"]
+        assert (unit.stopped, unit.rolling, unit.last_restart, unit.fatal_since) == expected
+        assert units["t"].paused
+
+
+def test_a_rolling_restart_of_instances_that_are_gone(bench: Make) -> None:
+    """When the configuration has fewer of them by then, it is done."""
+    one = bench(SERVICE)
+    left(one, "stopped", rolling="[1, 3]")
+    unit = resumed(one)
+    assert unit.rolling is None
+    assert record(one).rolling is None
+
+
+def test_a_store_that_has_forgotten_ends(bench: Make) -> None:
+    """Of several runs of an instance that a copy of the store takes for unfinished, the one that runs goes on."""
+    one = bench(SERVICE)
+    crashed, ended, runs = live(one), live(one), live(one)
+    exited = Exited(run=ended, status=0, started_at=1, ended_at=2)
+    unit = resumed(one, running={runs: None}, exits=(exited,))
+    assert unit.instances[0].run is one.engine.live[runs]
+    assert list(one.engine.live) == [runs]
+    assert one.root.take("spawn") == []
+    assert [frame["runs"] for frame in one.root.sent if frame["op"] == "ack"] == [[ended]]
+    reasons = [run and run.end_reason for run in (get_run(one.store.database, run) for run in (crashed, ended, runs))]
+    assert reasons == ["crashed", "succeeded", None]
+
+
+def test_a_service_that_comes_back_while_it_still_ends(bench: Make) -> None:
+    """It was removed, the scheduler died, it is added again: the next process waits for the end of the one before."""
+    one = bench(SERVICE)
+    run = live(one)
+    running = {run: {"run": run, "started_at": one.loop.now_ms(), "cause": None, "recipe": ""}}
+    known = Known(unfinished_runs(one.store.database), running, [], ending=False)
+    change = one.engine.change()
+    Startup(one.engine, one.keeper, one.root, {}, one.log).settle(known, change)  # type: ignore[arg-type]
+    one.engine.commit(change)
+    one.store.work_all()
+    assert one.root.take("stop") == [run]
+    unit = one.units["s"]
+    change = one.engine.change()
+    one.keeper.add(unit, change)
+    one.engine.commit(change)
+    one.store.work_all()
+    assert one.root.take("spawn") == []
+    one.exited(run, status=15, cause="stop")
+    one.store.work_all()
+    assert len(one.root.take("spawn")) == 1
+    assert one.keeper.leaving == {}
+
+
+def test_a_terminating_task(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the scheduler before had stored, it had not yet made room for: the next one does."""
+    one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n[services.s]\nrun = "true"\nautostart = false\n')
+    older = one.trigger("t")
+    one.store.work_all()
+    one.started(older.id)
+    one.store.work_all()
+    with monkeypatch.context() as dies:
+        dies.setattr(one.engine, "make_room", lambda _unit, _task: None)
+        one.trigger("t")
+        one.store.work_all()
+    assert one.root.take("stop") == []
+    one.engine.live.clear()
+    resumed(one, running={older.id: None})
+    assert one.root.take("stop") == [older.id]

@@ -1,0 +1,90 @@
+"""The API server that ``ringward up`` starts before anything else."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.ipc import child_process
+from supervisor.ipc.child_process import Offspring
+from supervisor.startup import api_ahead
+from tests.root.loop.test_shortage import BOOT
+from tests.support.waiting import until
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[Offspring]:
+    with api_ahead.starting(["up"], {**os.environ, "RINGWARD_PASSWORD": "secret"}):
+        server = api_ahead.started()
+        assert server is not None
+        yield server
+    assert api_ahead.started() is None
+
+
+def descriptors(pid: int) -> set[str]:
+    """What a process has open."""
+    found = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since they were listed
+            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return found
+
+
+def test_it_goes_with_a_start_that_fails() -> None:
+    """It is ended and reaped, and nothing is left open."""
+    before = set(os.listdir("/proc/self/fd"))
+    with starting() as server:
+        pass
+    assert not Path(f"/proc/{server.pid}").exists()
+    assert set(os.listdir("/proc/self/fd")) <= before  # what others left may go meanwhile
+
+
+def test_it_ends_without_a_word_when_nobody_is_left() -> None:
+    """A start that was killed leaves no process."""
+    with starting() as server:
+        server.sock.shutdown(socket.SHUT_RDWR)
+        assert select.select([server.pidfd], [], [], 30)[0]
+        assert b"Traceback" not in os.read(server.output, 65536)
+
+
+def test_what_is_not_for_it() -> None:
+    """Secrets of the environment, and descriptors of whoever started us."""
+    theirs, ours = os.pipe()
+    os.set_inheritable(theirs, True)
+    pipe = os.readlink(f"/proc/self/fd/{theirs}")
+    with starting() as server:
+        until(lambda: pipe not in descriptors(server.pid), "it to close them")
+        assert b"secret" not in Path(f"/proc/{server.pid}/environ").read_bytes()
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_one_that_has_ended_is_the_roots_to_see() -> None:
+    """Saying hello to it is no failure."""
+    with starting() as server:
+        os.kill(server.pid, signal.SIGKILL)
+        assert select.select([server.pidfd], [], [], 30)[0]
+        api_ahead.say_hello(server, BOOT, [])
+
+
+@pytest.mark.parametrize("arguments", [["ps"], ["up", "--help"], []])
+def test_other_commands(arguments: list[str]) -> None:
+    """They need none."""
+    with api_ahead.starting(arguments, os.environ):
+        assert api_ahead.started() is None
+
+
+def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root tries it again."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(child_process, "start", refuse)
+    with api_ahead.starting(["up"], os.environ):
+        assert api_ahead.started() is None

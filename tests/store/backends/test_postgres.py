@@ -1,0 +1,403 @@
+"""What only a database behind a server can do, or fail to do."""
+
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import events
+from store.backends import postgres
+from store.backends.postgres import PostgresConnection, place
+from store.connection import NUMBERS
+from store.database import Database, open_reader, open_writer
+from store.errors import Away, Busy, NotReady, QueryTimeout, ReadOnly, Refused, SchemaTooNew, StoreError, Unusable
+from store.meta import get_meta, set_meta
+from store.notifications import Notification, notify, page
+from store.store_thread import StoreThread
+from tests.store.databases import on_postgresql
+from tests.store.making import T0
+from tests.support.paths import ROOT
+from tests.support.postgres import PASSWORD, PostgresServer
+from tests.support.waiting import until
+
+
+@on_postgresql
+@pytest.mark.parametrize(("durability", "level"), [("crash", "local"), ("power", "on")])
+def test_durability(path: str, durability: Any, level: str) -> None:
+    """A commit waits for the server's disk, and with "power" for its standbys too."""
+    writer = open_writer(path, durability)
+    assert writer.rows("SHOW synchronous_commit") == [(level,)]
+    writer.close()
+
+
+@on_postgresql
+def test_one_writer(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second writer is refused while there is one, and gets the database when that has gone."""
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres, "BUSY_WAIT_S", 0.05)
+        with pytest.raises(Busy, match="another daemon: session"):
+            open_writer(path)
+    set_meta(writer, "k", 1)
+    writer.close()
+    again = open_writer(path)
+    assert get_meta(again, "k") == 1
+    again.close()
+
+
+def test_schemas(postgres: PostgresServer) -> None:
+    """Two daemons can share a database, each with a schema of its own."""
+    urls = [postgres.create(), postgres.create()]
+    writers = [open_writer(url) for url in urls]
+    for number, writer in enumerate(writers):
+        set_meta(writer, "k", number)
+    assert [get_meta(writer, "k") for writer in writers] == [0, 1]
+    for url, writer in zip(urls, writers, strict=True):
+        writer.close()
+        postgres.drop(url)
+
+
+def test_not_ready(postgres: PostgresServer) -> None:
+    """Before a writer has been there a reader says so; a schema that is missing is named."""
+    url = postgres.create()
+    with pytest.raises(NotReady, match="not set up yet"):
+        open_reader(url)
+    with pytest.raises(Unusable, match="search_path"):
+        open_writer(postgres.within("nowhere"))
+    postgres.drop(url)
+
+
+def test_other_application(postgres: PostgresServer) -> None:
+    """A schema with somebody else's tables is refused and left as it is."""
+    url = postgres.create()
+    name = url.rpartition("%3D")[2]
+    postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
+    with pytest.raises(Unusable, match="another application"):
+        open_writer(url)
+    assert postgres.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == [("theirs",)]
+    postgres.drop(url)
+
+
+def test_encoding(postgres: PostgresServer) -> None:
+    """A database in which not every text has a place is refused, with what to do."""
+    postgres.ask("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    with pytest.raises(Unusable, match="ENCODING 'UTF8'"):
+        open_writer(postgres.url("latin"))
+    postgres.ask("DROP DATABASE latin")
+
+
+@pytest.mark.own
+@on_postgresql
+def test_newer(path: str, writer: Database) -> None:
+    """A database of a newer release is refused."""
+    writer.execute("INSERT INTO schema_migration VALUES (9000, 'later', 9000, 0)")
+    writer.close()
+    for opening in (open_writer, open_reader):
+        with pytest.raises(SchemaTooNew, match="schema 9000"):
+            opening(path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:{}@/db?host=/nowhere/at/all",
+        "postgresql://me:{}@127.0.0.1:1/db",
+        "postgresql://me:{}@127.0.0.1:1/db?nonsense=1",
+        "postgresql://me:{}%zz@127.0.0.1:1/db",
+        "postgresql://me@/db?host=/nowhere/at/all&password={}",
+    ],
+)
+def test_no_error_has_the_password(url: str) -> None:
+    """Whatever is wrong with a URL, or its server, the message names the place and not the password."""
+    for opening in (open_writer, open_reader):
+        with pytest.raises((Away, Unusable)) as caught:
+            opening(url.format("geheim77"))
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert "geheim77" not in f"{error!r} {error}"
+            error = error.__cause__
+
+
+def test_place() -> None:
+    """The name for messages has everything but the password and the settings."""
+    assert (
+        place("postgresql://me:secret@db.example:5433/runs?connect_timeout=3") == "postgresql://me@db.example:5433/runs"
+    )
+
+
+@on_postgresql
+def test_nul(writer: Database, reader: Database) -> None:
+    """A NUL, for which PostgreSQL has no place in a text, is stored as its symbol; in JSON it stays what it is."""
+    draft = Notification("0" * 26, "k", "info", "a\0b", "", None, None, 1, T0, T0)
+    notify(writer, draft, window_ms=1, keep=10)
+    assert page(reader, 1)[0].title == "a\N{SYMBOL FOR NULL}b"
+    set_meta(writer, "nul", {"x": "a\0b"})
+    assert get_meta(reader, "nul") == {"x": "a\0b"}
+
+
+@on_postgresql
+def test_order(writer: Database, reader: Database) -> None:
+    """Texts are ordered bytewise."""
+    for key in ("b", "B", "a", "ä", "Z", "_"):
+        set_meta(writer, key, 1)
+    found = [row[0] for row in reader.rows("SELECT key FROM meta ORDER BY key")]
+    assert found == sorted(found, key=str.encode)
+
+
+@on_postgresql
+def test_query_limit(path: str, writer: Database) -> None:
+    """The server stops a query at its limit; a writer has none."""
+    short = open_reader(path, limit_s=0.05)
+    with pytest.raises(QueryTimeout):
+        short.rows("SELECT pg_sleep(60)")
+
+    def one() -> list[Any]:
+        with suppress(QueryTimeout):  # whoever has so little time may need several attempts
+            return short.rows("SELECT 1")
+        return []
+
+    assert until(one, "an answer in time") == [(1,)]
+    short.close()
+    assert writer.rows("SHOW statement_timeout") == [("0",)]
+
+
+@on_postgresql
+def test_hung_up(path: str, writer: Database, reader: Database, postgres: PostgresServer) -> None:
+    """After the server has ended all sessions, the next calls have new ones, the writer with its lock."""
+    set_meta(writer, "k", 1)
+    assert get_meta(reader, "k") == 1
+    postgres.hang_up()
+    assert until(lambda: get_or_none(reader), "the reader") == 1
+    set_meta(writer, "k", 2)
+    assert get_meta(reader, "k") == 2
+    with pytest.raises(Busy):
+        open_writer(path)
+
+
+def get_or_none(db: Database) -> object:
+    try:
+        return get_meta(db, "k")
+    except Away:
+        return None
+
+
+@on_postgresql
+def test_read_only_for_a_time(path: str, writer: Database, postgres: PostgresServer) -> None:
+    """A writer that got a session that only reads has another as soon as there are such that write."""
+    name = path.rpartition("%3D")[2]
+    postgres.ask("ALTER DATABASE postgres SET default_transaction_read_only = on")
+    try:
+        postgres.hang_up()
+        for _ in range(2):
+            with pytest.raises(ReadOnly):
+                set_meta(writer, "k", 1)
+    finally:
+        postgres.ask("BEGIN READ WRITE; ALTER DATABASE postgres RESET ALL; COMMIT")
+    set_meta(writer, "k", 2)
+    assert postgres.ask(f"SELECT value FROM {name}.meta WHERE key = 'k'") == [("2",)]
+
+
+@on_postgresql
+def test_hung_up_within_a_transaction(writer: Database, postgres: PostgresServer) -> None:
+    """What was written before is not stored, and nothing more of that transaction is written on its own."""
+
+    def cut() -> None:
+        with writer.transaction():
+            set_meta(writer, "before", 1)
+            postgres.hang_up()
+            for key in ("after", "later"):
+                with pytest.raises(Away):
+                    set_meta(writer, key, 1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        cut()
+    set_meta(writer, "next", 1)
+    assert writer.rows("SELECT key FROM meta") == [("next",)]
+
+
+@on_postgresql
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("together", [True, False])
+def test_cut_off_in_a_commit(path: str, monkeypatch: pytest.MonkeyPatch, stored: bool, together: bool) -> None:
+    """When the connection breaks during a commit, it is found out what became of it: nothing is stored twice."""
+    real = PostgresConnection._script
+    cuts: list[int] = []
+
+    def script(self: PostgresConnection, sql: str) -> None:
+        if sql != "COMMIT" or cuts:
+            real(self, sql)
+            return
+        cuts.append(1)
+        if stored:
+            real(self, sql)
+        self._raw.close()
+        raise Away("(cut)")
+
+    store = StoreThread(open_writer(path))
+    got: list[Any] = []
+    inside, go = threading.Event(), threading.Event()
+
+    def append(db: Database) -> int:
+        inside.set()
+        go.wait(30)
+        return events.append(db, "a", {}, T0)
+
+    monkeypatch.setattr(PostgresConnection, "_script", script)
+    number = 3 if together else 1
+    for _ in range(number):
+        store.submit(append, got.append)
+    assert inside.wait(30)
+    go.set()
+    store.close()
+    reader = open_reader(path, limit_s=None)
+    stored_events = [event.seq for event in events.since(reader, 0)]
+    assert [one for one in got if isinstance(one, int)] == stored_events
+    assert stored_events == list(range(1, len(stored_events) + 1))
+    assert all(isinstance(one, int | Away) for one in got)
+    if stored:
+        assert len(stored_events) == number
+    reader.close()
+
+
+def test_refused(postgres: PostgresServer) -> None:
+    """A server that is there and does not let us in is told from one that is away; no secret is in the error."""
+    with pytest.raises(Refused, match="no_such_database") as caught:
+        open_writer(postgres.url("no_such_database"))
+    assert PASSWORD not in str(caught.value)
+    url = postgres.create()
+    wrong = url.replace(PASSWORD.replace(" ", "%20"), "wrong%20secret")
+    assert wrong != url
+    with postgres.asking_passwords():
+        until(lambda: _refuses(wrong), "the new rules")
+        with pytest.raises(Refused, match="password") as caught:
+            open_writer(wrong)
+        assert "wrong secret" not in str(caught.value)
+        open_writer(url).close()
+    postgres.drop(url)
+
+
+@pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus", "port=1,2"])
+def test_options_that_libpq_does_not_take(option: str, tmp_path: Path) -> None:
+    """No server was asked, so nobody waits until one is there."""
+    with pytest.raises(Unusable, match=option.partition("=")[0].split("_")[0]) as caught:
+        open_writer(f"postgresql://me:hidden@/db?host={tmp_path}&{option}")
+    assert "hidden" not in str(caught.value)
+
+
+def _refuses(url: str) -> bool:
+    try:
+        open_writer(url).close()
+    except Refused:
+        return True
+    return False
+
+
+@on_postgresql
+def test_away(path: str, postgres: PostgresServer) -> None:
+    """While the server is away both sides say so, and go on when it is back."""
+    writer = open_writer(path)
+    reader = open_reader(path)
+    set_meta(writer, "k", 1)
+    postgres.stop()
+    try:
+        for attempt in (lambda: set_meta(writer, "k", 2), lambda: get_meta(reader, "k"), lambda: open_writer(path)):
+            with pytest.raises(Away) as caught:
+                attempt()
+            assert PASSWORD not in str(caught.value)
+    finally:
+        postgres.start()
+    assert get_meta(reader, "k") == 1
+    set_meta(writer, "k", 3)
+    assert get_meta(reader, "k") == 3
+    reader.close()
+    writer.close()
+
+
+@on_postgresql
+def test_gevent(path: str) -> None:
+    """Under monkey patching, a query in a thread of a pool stops no greenlet, however long it takes."""
+    code = """
+import gevent.monkey
+gevent.monkey.patch_all()
+import sys, gevent
+from gevent.threadpool import ThreadPool
+from store.database import open_reader, open_writer
+from store.errors import QueryTimeout
+from store.meta import get_meta, set_meta
+
+writer = open_writer(sys.argv[1])
+set_meta(writer, "k", 7)
+reader, pool, beats = open_reader(sys.argv[1], limit_s=None), ThreadPool(2), []
+
+def beat():
+    while True:
+        beats.append(1)
+        gevent.sleep(0.001)
+
+def request():
+    assert pool.apply(get_meta, (reader, "k")) == 7
+
+heart = gevent.spawn(beat)
+gevent.joinall([gevent.spawn(request) for _ in range(300)], raise_error=True)
+assert 1 <= len(reader._idle) <= 2, len(reader._idle)
+before = len(beats)
+try:
+    pool.apply(open_reader(sys.argv[1]).rows, ("SELECT pg_sleep(600)",))
+except QueryTimeout:
+    assert len(beats) > before + 10
+    print("fine")
+heart.kill()
+"""
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_only_who_needs_it_loads_the_driver(tmp_path: Path) -> None:
+    """A daemon on SQLite does not load psycopg; where it is missing, a URL says how to get it."""
+    code = (
+        "import sys; from store.database import open_writer, open_reader\n"
+        "open_writer(sys.argv[1]).close(); open_reader(sys.argv[1]).close()\n"
+        "assert not [name for name in sys.modules if name.startswith('psycopg')]\n"
+        "sys.modules['psycopg'] = None\n"
+        "try: open_writer('postgresql://x/y')\n"
+        "except Exception as err: print(err)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.db")], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert "pip install" in done.stdout
+    assert issubclass(Unusable, StoreError)
+
+
+@on_postgresql
+def test_plans(writer: Database) -> None:
+    """Queries go through indexes, also in tables of which the planner knows nothing; deleted runs are looked up."""
+    visible = "SELECT seq FROM runs WHERE runs.seq NOT IN (SELECT run FROM deleted_runs)"
+    sums = f"SELECT SUM(n) FROM run_counts WHERE width = 27 AND bucket IN {NUMBERS} AND task_name = ''"
+    for query, params, looked_up in ((visible, [], "Anti Join"), (sums, ["[1, 2]"], "run_counts_pkey")):
+        plan = "\n".join(row[0] for row in writer.rows(f"EXPLAIN {query}", params))
+        assert looked_up in plan
+        assert "Seq Scan" not in plan
+
+
+def test_tables_that_are_gone(postgres: PostgresServer) -> None:
+    """A writer that comes back to an empty schema leaves it so for whoever restores it, and goes on after that."""
+    url = postgres.create()
+    name = url.rpartition("%3D")[2]
+    writer = open_writer(url)
+    set_meta(writer, "k", 1)
+    postgres.ask(f"ALTER SCHEMA {name} RENAME TO {name}_away; CREATE SCHEMA {name}")
+    postgres.hang_up()
+    for _ in range(2):
+        with pytest.raises(Unusable, match="tables are gone"):
+            set_meta(writer, "k", 2)
+    assert postgres.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == []
+    postgres.ask(f"DROP SCHEMA {name}; ALTER SCHEMA {name}_away RENAME TO {name}")
+    assert get_meta(writer, "k") == 1
+    set_meta(writer, "k", 3)
+    writer.close()
+    postgres.drop(url)

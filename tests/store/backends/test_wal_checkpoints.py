@@ -1,0 +1,123 @@
+import os
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from store.backends import wal_checkpoints
+from store.database import Database, open_reader, open_writer
+from store.meta import get_meta, set_meta
+from tests.support.waiting import until
+
+PAGE = 4096
+
+
+def fill(writer: Database, pages: int, beginning: int = 0) -> None:
+    """Commits that each add some pages."""
+    for number in range(beginning, beginning + pages // 10):
+        set_meta(writer, f"filler {number}", "x" * 10 * PAGE)
+
+
+def moved(path: Path) -> int:
+    """Bytes of the database file alone."""
+    return path.stat().st_size
+
+
+def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written comes into the database file though the writer never moves anything; nothing is lost by it."""
+    monkeypatch.setattr(wal_checkpoints, "PAGES_BY_WRITER", 10**9)
+    monkeypatch.setattr(wal_checkpoints, "MOST_PAGES", 10**9)
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    before = moved(path)
+    fill(writer, 2 * wal_checkpoints.PAGES_BESIDE)
+    until(lambda: moved(path) >= before + wal_checkpoints.PAGES_BESIDE * PAGE, "the pages to be moved")
+    reader = open_reader(str(path))
+    assert get_meta(reader, "filler 99") == "x" * 10 * PAGE
+    reader.close()
+    writer.close()
+    with apsw.Connection(str(path)) as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("most", ["PAGES_BY_WRITER", "MOST_PAGES"])
+def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    """The writer does the rest, so the WAL does not grow for ever: of few pages that are left, or else of very many."""
+    monkeypatch.setattr(wal_checkpoints, "PAGES_BESIDE", 200 if most == "PAGES_BY_WRITER" else 10**9)
+    monkeypatch.setattr(wal_checkpoints, most, 1000)
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    with writer.lent() as connection:
+        thread: wal_checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+    for beginning in range(0, 400, 40):
+        fill(writer, 400, beginning)
+        if most == "PAGES_BY_WRITER":
+            until(lambda: thread._moved >= thread._asked, "the thread to follow")
+    assert Path(f"{path}-wal").stat().st_size < 2000 * PAGE < 3000 * PAGE < moved(path)
+    writer.close()
+
+
+def test_who_waits_finds_the_wal_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that lets the thread finish when it is told to never makes the WAL long, and no commit moves anything."""
+    monkeypatch.setattr(wal_checkpoints, "PAGES_OF_BACKLOG", 200)
+    monkeypatch.setattr(wal_checkpoints, "PAGES_BY_WRITER", 10**9)
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    with writer.lent() as connection:
+        thread: wal_checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+    waits = 0
+    for beginning in range(0, 400, 4):
+        with writer.transaction():
+            fill(writer, 40, beginning)
+            told = writer.has_backlog()
+        if told:
+            waits += 1
+            until(lambda: thread._moved == thread._pages, "the thread to have moved all")
+    assert waits > 5
+    assert Path(f"{path}-wal").stat().st_size < 1000 * PAGE < 3000 * PAGE < moved(path)
+    writer.close()
+
+
+def no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def no_memory(*_: object) -> None:
+    raise apsw.NoMemError
+
+
+def test_a_commit_is_one_whatever_becomes_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a thread, or memory, for moving pages they stay where they are; later they are moved."""
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    before = moved(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        fill(writer, wal_checkpoints.PAGES_BESIDE)
+        patch.setattr(wal_checkpoints, "MOST_PAGES", 0)
+        with writer.lent() as connection:
+            thread: wal_checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+        assert thread._committed(Refusing(), "main", 1) == apsw.SQLITE_OK  # type: ignore[arg-type]
+    assert moved(path) == before
+    fill(writer, 20, 900)
+    until(lambda: moved(path) > before, "the pages to be moved")
+    writer.close()
+
+
+class Refusing:
+    """A connection that cannot move pages."""
+
+    wal_checkpoint = staticmethod(no_memory)
+
+
+def test_close(tmp_path: Path) -> None:
+    """The thread ends with the writer, which is the last to have the file open: no WAL is left."""
+    path = tmp_path / "ringward.db"
+    writer = open_writer(str(path))
+    others = set(threading.enumerate())
+    fill(writer, 2 * wal_checkpoints.PAGES_BESIDE)
+    (thread,) = set(threading.enumerate()) - others
+    writer.close()
+    assert not thread.is_alive()
+    assert os.listdir(tmp_path) == ["ringward.db"]

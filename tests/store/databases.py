@@ -1,0 +1,47 @@
+"""Databases for tests: of both kinds, or of one alone."""
+
+import contextlib
+import functools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store.database import open_writer
+from tests.support.postgres import PostgresServer
+
+BACKENDS = ["sqlite", "postgresql"]
+on_sqlite = pytest.mark.parametrize("path", ["sqlite"], indirect=True)
+on_postgresql = pytest.mark.parametrize("path", ["postgresql"], indirect=True)
+
+
+@contextlib.contextmanager
+def database(request: pytest.FixtureRequest, backend: str, directory: Path) -> Iterator[str]:
+    """What is opened, which has no rows, and for a test marked `own` no tables either.
+
+    A file, which is not there yet if it has no tables, or the URL of a schema.
+    """
+    own = request.node.get_closest_marker("own") is not None
+    if backend == "sqlite":
+        path = directory / "ringward.db"
+        if not own:
+            path.write_bytes(_without_rows())
+        yield str(path)
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    url = server.create() if own else server.lend()
+    yield url
+    if own:
+        server.drop(url)
+    else:
+        server.take_back(url)
+
+
+@functools.cache
+def _without_rows() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "ringward.db")
+        open_writer(str(path)).close()
+        assert [part.name for part in Path(directory).iterdir()] == [path.name]
+        return path.read_bytes()

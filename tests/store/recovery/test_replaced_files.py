@@ -1,0 +1,171 @@
+"""Database files that others remove or replace while they are open."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store.database import open_reader, open_writer
+from store.errors import Replaced, Unusable
+from store.meta import get_meta, set_meta
+from store.recovery.replaced_files import File, file_of
+from store.store_thread import StoreThread
+from tests.support.waiting import until
+
+
+class Store:
+    """A store thread, and what it says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.thread = StoreThread(open_writer(str(path)))
+        self.placing: list[File] = []
+        self.said: list[str] = []
+        self.thread.on_placing = self.placing.append
+        self.thread.on_rescued = self.said.append
+
+    def set(self, name: str, value: object) -> object:
+        """Store a value; returns None, or what went wrong."""
+        results: list[object] = []
+        self.thread.submit(lambda db: set_meta(db, name, value), results.append)
+
+        def done() -> bool:
+            self.thread.drain()
+            return bool(results)
+
+        until(done, "the store thread")
+        return results[0]
+
+    def get(self, name: str) -> object:
+        """What a reader that comes now finds."""
+        reader = open_reader(str(self.path))
+        try:
+            return get_meta(reader, name)
+        finally:
+            reader.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "ringward.db")
+    assert made.set("before", 1) is None
+    yield made
+    made.thread.close()
+
+
+def part(store: Store, name: str) -> Path:
+    return Path(f"{store.path}{name}")
+
+
+@pytest.mark.parametrize("parts", [("",), ("-wal",), ("-shm",), ("-wal", "-shm"), ("", "-wal"), ("", "-wal", "-shm")])
+def test_removed(store: Store, parts: tuple[str, ...]) -> None:
+    """Whatever part is removed, the next transaction saves everything, is stored as well, and it is told once."""
+    for name in parts:
+        part(store, name).unlink()
+    assert store.set("after", 2) is None
+    assert store.set("later", 3) is None
+    assert [store.get(name) for name in ("before", "after", "later")] == [1, 2, 3]
+    assert len(store.said) == 1
+    assert "nothing is lost" in store.said[0]
+    assert store.placing == ([file_of(str(store.path))] if "" in parts else [])
+    assert sorted(one.name for one in store.path.parent.iterdir()) == [
+        "ringward.db",
+        "ringward.db-shm",
+        "ringward.db-wal",
+    ]
+    assert store.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("parts", [("",), ("-wal",), ("-shm",), ("-wal", "-shm"), ("", "-wal", "-shm")])
+def test_removed_while_somebody_reads(store: Store, parts: tuple[str, ...]) -> None:
+    """A reader that was there before finds the new files at its next query, and what is written to them."""
+    reader = open_reader(str(store.path))
+    assert get_meta(reader, "before") == 1
+    for name in parts:
+        part(store, name).unlink()
+    assert store.set("after", 2) is None
+    assert [get_meta(reader, name) for name in ("before", "after")] == [1, 2]
+    for value in range(5):
+        assert store.set("more", value) is None
+        assert get_meta(reader, "more") == value
+    reader.close()
+
+
+def test_moved_away(store: Store, tmp_path: Path) -> None:
+    """A database that was moved is as good as removed; the moved one is left alone."""
+    moved = tmp_path / "moved.db"
+    store.path.rename(moved)
+    content = moved.read_bytes()
+    assert store.set("after", 2) is None
+    assert (store.get("before"), store.get("after")) == (1, 2)
+    assert moved.read_bytes() == content
+
+
+def another(tmp_path: Path) -> Path:
+    path = tmp_path / "backup" / "ringward.db"
+    path.parent.mkdir()
+    writer = open_writer(str(path))
+    set_meta(writer, "before", "of the backup")
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("wal", [True, False])
+def test_replaced(store: Store, tmp_path: Path, wal: bool) -> None:
+    """Nothing is stored, and no file is touched, until the other one is gone; then nothing is lost."""
+    backup = another(tmp_path)
+    for name in ("", "-wal", "-shm"):
+        part(store, name).unlink()
+    shutil.copyfile(backup, store.path)
+    if wal:
+        part(store, "-wal").write_bytes(b"anything")
+    before = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
+    for _ in range(2):
+        assert isinstance(store.set("after", 2), Replaced)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
+    store.path.unlink()
+    part(store, "-wal").unlink(missing_ok=True)
+    assert store.set("later", 3) is None
+    assert [store.get(name) for name in ("before", "after", "later")] == [1, None, 3]
+
+
+def test_replaced_at_the_end(store: Store, tmp_path: Path) -> None:
+    """A daemon that ends leaves the file that somebody put there, and its parts, as they are."""
+    backup = another(tmp_path)
+    os.replace(backup, store.path)
+    part(store, "-wal").unlink()
+    part(store, "-wal").write_bytes(b"anything")
+    before = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
+    store.thread.close()
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
+
+
+def test_a_foreign_wal(store: Store) -> None:
+    """A -wal with content that somebody put beside the database is not taken for its own."""
+    part(store, "-wal").unlink()
+    part(store, "-wal").write_bytes(b"anything")
+    assert isinstance(store.set("after", 2), Replaced)
+    assert part(store, "-wal").read_bytes() == b"anything"
+
+
+def test_put_back_and_removed_again(store: Store) -> None:
+    """Each removal is noticed, however often it happens."""
+    for value in range(3):
+        store.path.unlink()
+        assert store.set("value", value) is None
+        assert store.get("value") == value
+    assert len(store.said) == 3
+
+
+def test_gone_while_it_is_opened_again(store: Store) -> None:
+    """A copy that vanishes before it has its name is made again; no empty database takes its place."""
+    store.thread.on_placing = lambda _file: part(store, ".rescued").unlink()
+    store.path.unlink()
+    for _ in range(2):
+        assert isinstance(store.set("after", 2), Unusable)
+    assert not store.path.exists()
+    store.thread.on_placing = lambda _file: None
+    assert store.set("after", 2) is None
+    assert (store.get("before"), store.get("after")) == (1, 2)

@@ -1,0 +1,323 @@
+"""Many runs at once."""
+
+import json
+import random
+from dataclasses import replace
+
+import apsw
+import pytest
+
+from store.database import Database
+from store.runs import bulk as run_bulk
+from store.runs.bulk import PurgedRun, Retention, RunSelector
+from store.runs.deleted import list_deleted
+from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+from tests.store.databases import on_sqlite
+from tests.store.making import T0, counted, make_run, restore_run, stored_counts
+from tests.store.oracle import matches
+
+DAY = 86_400_000
+MINUTE = 60_000
+FILTERS = (
+    RunFilter(),
+    RunFilter(task_name="b"),
+    RunFilter(reasons={"failed", "crashed"}),
+    RunFilter(phases={"running"}, reasons={"failed"}),
+    RunFilter(triggers={"api"}),
+    RunFilter(created_after=T0 + 3 * DAY, created_before=T0 + 5 * DAY),
+    RunFilter(exit_code_min=1, exit_code_max=3),
+    RunFilter(retries_only=True),
+    RunFilter(search="B"),
+    RunFilter(search="7"),
+    RunFilter(tasks="a*"),
+    RunFilter(tasks="a*", task_name="b"),
+    RunFilter(task_name="b", reasons={"failed"}, triggers={"cron"}, created_after=T0 + DAY),
+)
+
+
+@pytest.fixture
+def many(writer: Database, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Runs of some tasks in every state, and slices so small that there are many."""
+    monkeypatch.setattr(run_bulk, "SLICE_ROWS", 7)
+    monkeypatch.setattr(run_bulk, "PURGE_ROWS", 7)
+    rnd = random.Random(5)
+    made = []
+    for _ in range(200):
+        end = rnd.choice(["succeeded", "failed", "crashed", "skipped", "missed", None])
+        created = T0 + rnd.randrange(10 * DAY)
+        run = make_run(
+            task_name=rnd.choice(["a", "aa", "b", "c"]),
+            status=rnd.choice(["pending", "running"]) if end is None else "ended",
+            end_reason=end,
+            exit_code=rnd.randrange(-2, 5) if end else -1,
+            created_at=created,
+            ended_at=created + rnd.randrange(3 * DAY) if end else None,
+            retry_attempt=rnd.choice([0, 0, 1]),
+            triggered_by=rnd.choice(["cron", "api"]),
+        )
+        made.append(run)
+    with writer.transaction():
+        for run in made:
+            insert_run(writer, run)
+    return made
+
+
+def seen(run: Run, wanted: RunFilter) -> bool:
+    return matches(run, wanted) and (wanted.tasks is None or run.task_name.startswith(wanted.tasks.rstrip("*")))
+
+
+def visible(db: Database) -> set[str]:
+    return {run.id for run in list_runs(db, RunFilter(), limit=1000, now_ms=T0)[0]}
+
+
+def check_counts(db: Database) -> None:
+    """The sums are what counting gives."""
+    assert stored_counts(db) == counted(db)
+
+
+def test_delete_and_restore(writer: Database, many: list[Run]) -> None:
+    """Exactly the ended runs that match go, slice by slice, and come back; sums follow; others stay as they are."""
+    for wanted in FILTERS:
+        check_delete_and_restore(writer, many, wanted)
+
+
+def check_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilter) -> None:
+    left_out = {run.id for run in many[::17]}
+    selector = RunSelector(match_all=True, filter=wanted, except_ids=left_out)
+    chosen = {run.id for run in many if seen(run, wanted) and run.id not in left_out and run.status == "ended"}
+    slices = run_bulk.find_ended(writer, selector)
+    assert [len(json.loads(rows)) for rows in slices[:-1]] == [7] * (len(slices) - 1)
+    assert sum(run_bulk.mark_deleted(writer, rows, T0) for rows in slices) == len(chosen)
+    assert visible(writer) == {run.id for run in many} - chosen
+    listed, total = list_deleted(writer, wanted, 1000, 0)
+    assert ([run.id for run in listed], total) == (sorted(chosen, reverse=True), len(chosen))
+    assert list_deleted(writer, wanted, 3, 2) == (listed[2:5], total)
+    check_counts(writer)
+    assert sum(run_bulk.mark_deleted(writer, rows, T0 + 9) for rows in slices) == 0
+    assert run_bulk.find_ended(writer, selector) == []
+    assert run_bulk.find_deleted(writer, selector, T0) == []
+    assert run_bulk.find_deleted(writer, selector, T0 - 1, T0 + 1) == []
+    at_once = run_bulk.find_deleted(writer, selector, T0 - 1, T0)
+    assert sum(run_bulk.unmark_deleted(writer, rows, T0 - 1, T0 + 1) for rows in at_once) == 0
+    again = run_bulk.find_deleted(writer, selector, T0 - 1)
+    assert sum(run_bulk.unmark_deleted(writer, rows, T0 - 1) for rows in again) == len(chosen)
+    assert visible(writer) == {run.id for run in many}
+    assert count_runs(writer, wanted) == sum(seen(run, wanted) for run in many)
+    check_counts(writer)
+
+
+@on_sqlite
+def test_what_a_slice_changes_stands_together(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of each of 100 tasks at about one time changes a few pages, not one for each task."""
+    monkeypatch.setattr(run_bulk, "SLICE_ROWS", 100)
+    with writer.transaction():
+        for number in range(60 * 100):
+            day, task = divmod(number, 100)
+            made = {"task_name": f"task-{task:03}", "created_at": T0 + day * DAY, "ended_at": T0 + day * DAY + 1}
+            insert_run(writer, make_run(status="ended", end_reason="succeeded", exit_code=0, **made))
+    one_day = run_bulk.find_ended(writer, RunSelector(match_all=True))[30]
+    pages_written(writer)
+    assert run_bulk.mark_deleted(writer, one_day, T0 + 99 * DAY) == 100
+    assert 1 <= pages_written(writer) <= 15
+
+
+def pages_written(writer: Database) -> int:
+    """Since this was asked before."""
+    with writer.lent() as connection:
+        status: tuple[int, int] = connection._raw.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE, True)  # type: ignore[attr-defined]
+    return status[0]
+
+
+def test_ids(writer: Database, many: list[Run]) -> None:
+    """Ids select themselves, whatever the filter says; unknown and repeated ones nothing more."""
+    ended = [run.id for run in many if run.status == "ended"][:20]
+    active = [run.id for run in many if run.status != "ended"][:3]
+    selector = RunSelector(ids=[*ended, *ended, *active, "0" * 26], filter=RunFilter(task_name="nobody"))
+    slices = run_bulk.find_ended(writer, selector)
+    assert sum(run_bulk.mark_deleted(writer, rows, T0) for rows in slices) == 20
+    assert visible(writer) == {run.id for run in many} - {*ended}
+    assert sorted(run_bulk.find_active(writer, selector)) == sorted(active)
+    assert run_bulk.find_ended(writer, RunSelector()) == []
+    check_counts(writer)
+
+
+def test_ids_of_others(writer: Database, many: list[Run]) -> None:
+    """Whoever may know of some tasks only selects no run of another, deleted or not, not even by its id."""
+    selector = RunSelector(ids=[run.id for run in many], filter=RunFilter(tasks="b"))
+    for rows in run_bulk.find_ended(writer, selector):
+        run_bulk.mark_deleted(writer, rows, T0)
+    gone = {run.id for run in many} - visible(writer)
+    assert gone == {run.id for run in many if run.task_name == "b" and run.status == "ended"}
+    assert list(run_bulk.find_newest(writer, selector)) == ["b"]
+    assert run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="a")), 0) == []
+    restored = run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="b*")), 0)
+    assert sum(run_bulk.unmark_deleted(writer, rows, 0) for rows in restored) == len(gone)
+
+
+def test_what_was_deleted_last_is_listed_first(writer: Database, many: list[Run]) -> None:
+    """With the time of its deletion; what was restored is not there any more."""
+    some = [run.id for run in many if run.status == "ended"][:3]
+    for later, run_id in enumerate(some):
+        for rows in run_bulk.find_ended(writer, RunSelector(ids=[run_id])):
+            run_bulk.mark_deleted(writer, rows, T0 + later)
+    restore_run(writer, some[1])
+    listed, total = list_deleted(writer, RunFilter(), 10, 0)
+    assert [(run.id, run.deleted_at) for run in listed] == [(some[2], T0 + 2), (some[0], T0)]
+    assert total == 2
+    late, total = list_deleted(writer, RunFilter(), 10, 0, T0)
+    assert ([run.id for run in late], total) == ([some[2]], 1)
+
+
+def test_what_changed_since_the_read(writer: Database, many: list[Run]) -> None:
+    """A slice changes only those that it is still meant for."""
+    run = next(run for run in many if run.status == "ended")
+    (rows,) = run_bulk.find_ended(writer, RunSelector(ids=[run.id]))
+    assert run_bulk.unmark_deleted(writer, rows, 0) == 0
+    assert run_bulk.mark_deleted(writer, rows, T0) == 1
+    assert run_bulk.unmark_deleted(writer, rows, T0) == 0
+    restore_run(writer, run.id)
+    writer.execute("UPDATE runs SET state = 110 WHERE id = ?", [run.id])
+    assert (run_bulk.mark_deleted(writer, rows, T0), run_bulk.purge(writer, rows)) == (0, 0)
+    check_counts(writer)
+
+
+def test_a_slice_that_fails_leaves_nothing(writer: Database, many: list[Run]) -> None:
+    """A slice is whole or not there, sums included; triggers work again after it."""
+    slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
+
+    def fail() -> None:
+        with writer.transaction():
+            run_bulk.mark_deleted(writer, slices[0], T0)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert len(visible(writer)) == len(many)
+    check_counts(writer)
+    insert_run(writer, make_run(status="ended", end_reason="failed"))
+    check_counts(writer)
+
+
+def test_active_ones(writer: Database, many: list[Run]) -> None:
+    """Those that have not begun come before those that run."""
+    found = run_bulk.find_active(writer, RunSelector(match_all=True, filter=RunFilter(task_name="b")))
+    statuses = [run.status for run_id in found for run in many if run.id == run_id]
+    assert statuses == sorted(statuses)
+    assert set(found) == {run.id for run in many if run.task_name == "b" and run.status != "ended"}
+
+
+def test_newest(writer: Database, many: list[Run]) -> None:
+    """Each task behind the selected runs once, in their order, with that of its runs that lists show first."""
+    gone = [run.id for run in many[1::5] if run.status == "ended"]
+    for rows in run_bulk.find_ended(writer, RunSelector(ids=gone)):
+        run_bulk.mark_deleted(writer, rows, T0)
+    for wanted in FILTERS:
+        check_newest(writer, many, gone, wanted)
+
+
+def check_newest(writer: Database, many: list[Run], gone: list[str], wanted: RunFilter) -> None:
+    left_out = {run.id for run in many[::5]}
+    found = sorted(
+        (run for run in many if seen(run, wanted) and run.id not in left_out | {*gone}),
+        key=lambda run: (run.created_at, run.id),
+    )
+    newest = {run.task_name: run.id for run in found}
+    selected = RunSelector(match_all=True, filter=wanted, except_ids=left_out)
+    assert [*run_bulk.find_newest(writer, selected).items()] == sorted(newest.items())
+    some = found[:-1]
+    by_id = RunSelector(ids=[*(run.id for run in some), *gone])
+    assert run_bulk.find_newest(writer, by_id) == {run.task_name: run.id for run in some}
+
+
+def test_purge(writer: Database, many: list[Run]) -> None:
+    """What was deleted long enough ago goes for good, and which files go with it is noted until they are gone."""
+    selector = RunSelector(match_all=True, filter=RunFilter(task_name="b"))
+    for rows in run_bulk.find_ended(writer, selector):
+        run_bulk.mark_deleted(writer, rows, T0)
+    assert run_bulk.first_deletion(writer, T0 - 1) == T0
+    assert run_bulk.first_deletion(writer, T0) is None
+    assert run_bulk.find_expired(writer, T0 - 1) == []
+    gone = {run.id: run for run in many if run.task_name == "b" and run.status == "ended"}
+    assert sum(run_bulk.purge(writer, rows) for rows in run_bulk.find_expired(writer, T0)) == len(gone)
+    assert all(get_run(writer, run_id, include_deleted=True) is None for run_id in gone)
+    noted = run_bulk.purged_runs(writer, 0, 1000)
+    with_log = {run_id for run_id, run in gone.items() if run.end_reason not in ("skipped", "missed")}
+    assert {run.run_id for run in noted} == with_log
+    assert {run.task_name for run in noted} == {"b"}
+    assert run_bulk.purged_runs(writer, noted[2].seq, 2) == noted[3:5]
+    run_bulk.forget_purged(writer, noted[4].seq, [noted[1].seq])
+    assert run_bulk.purged_runs(writer, 0, 1000) == [noted[1], *noted[5:]]
+    assert isinstance(noted[0], PurgedRun)
+    check_counts(writer)
+
+
+REFUSED = ("queue_full", "skipped", "missed", "dst_skipped")
+
+
+def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
+    """What retention leaves, in plain Python."""
+    found = {run.id for run in many if run.status != "ended"}
+    for name in {run.task_name for run in many}:
+        rule = rules.get(name, others)
+        ended = [run for run in many if run.task_name == name and run.status == "ended"]
+        newest = sorted(ended, key=lambda run: (run.created_at, run.id), reverse=True)
+        ran = [run for run in newest if run.end_reason not in REFUSED][: rule.keep_runs]
+        refused = [run for run in newest if run.end_reason in REFUSED][: rule.keep_refused]
+        found |= {run.id for run in ran + refused if (run.ended_at or run.created_at) > now_ms - rule.keep_for_ms}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rules", "others"),
+    [
+        ({"a": Retention(5, 100 * DAY, 2), "b": Retention(1000, 4 * DAY, 1000)}, Retention(20, 6 * DAY, 1)),
+        ({"a": Retention(0, 100 * DAY, 1000), "b": Retention(1000, 0, 1000)}, Retention(1000, 100 * DAY, 0)),
+        ({}, Retention(0, 0, 0)),
+        ({}, Retention(1000, 100 * DAY, 1000)),
+    ],
+)
+def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention], others: Retention) -> None:
+    """Of each task the newest stay, as its rule says; runs that never ran are counted apart; unfinished ones stay."""
+    now_ms = T0 + 13 * DAY
+    wanted = kept(many, rules, others, now_ms)
+    slices = run_bulk.find_excess(writer, rules, others, now_ms)
+    assert sum(run_bulk.purge(writer, rows) for rows in slices) == len(many) - len(wanted)
+    assert visible(writer) == wanted
+    assert run_bulk.find_excess(writer, rules, others, now_ms) == []
+    check_counts(writer)
+
+
+def test_retention_leaves_the_deleted_to_their_window(writer: Database, many: list[Run]) -> None:
+    """A deleted run counts for nothing, and goes when its window has passed."""
+    slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
+    run_bulk.mark_deleted(writer, slices[0], T0)
+    for rows in run_bulk.find_excess(writer, {}, Retention(0, 0, 0), T0):
+        run_bulk.purge(writer, rows)
+    found = run_bulk.find_deleted(writer, RunSelector(match_all=True), 0)
+    assert json.loads(found[0]) == json.loads(slices[0])
+    assert visible(writer) == {run.id for run in many if run.status != "ended"}
+
+
+@pytest.mark.parametrize(("path", "tasks"), [("sqlite", 9000), ("postgresql", 1100)], indirect=["path"])
+def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> None:
+    """Of more tasks than a statement can name one by one, runs are found whatever else they have to be like."""
+    names = ["other", *(f"job-{number:05}" for number in range(tasks))]
+    with writer.transaction():
+        for number, name in enumerate(names):
+            run = make_run(task_name=name, status="ended", end_reason="failed", created_at=T0 + number * MINUTE)
+            insert_run(writer, run)
+    for filter_ in (RunFilter(search="JOB-"), RunFilter(tasks="job-*")):
+        some = replace(filter_, created_after=T0 + 5 * MINUTE, created_before=T0 + (tasks - 5) * MINUTE)
+        found, total = list_runs(reader, some, "task_name", "asc", 2, 0, now_ms=T0)
+        assert ([run.task_name for run in found], total) == (names[5:7], tasks - 9)
+        slices = run_bulk.find_ended(reader, RunSelector(match_all=True, filter=some))
+        assert sum(len(json.loads(rows)) for rows in slices) == tasks - 9
+
+
+@pytest.mark.parametrize("name", ["\0", "\N{SYMBOL FOR NULL}", "%", "x" * 5000])
+def test_names_that_are_none(writer: Database, many: list[Run], name: str) -> None:
+    """They are those of no run, in whatever way the runs are looked for."""
+    selector = RunSelector(match_all=True, filter=RunFilter(task_name=name))
+    assert run_bulk.find_newest(writer, selector) == {}
+    assert run_bulk.find_ended(writer, selector) == run_bulk.find_active(writer, selector) == []
+    assert len(many) == count_runs(writer, RunFilter())

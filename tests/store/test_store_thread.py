@@ -1,0 +1,227 @@
+import select
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from store import events
+from store.database import Database, open_reader, open_writer
+from store.errors import Busy, Closed, DiskFull, InstantTaken
+from store.meta import get_meta, set_meta
+from store.runs.writes import insert_run
+from store.store_thread import StoreThread
+from tests.store.databases import on_sqlite
+from tests.store.making import T0, make_run
+
+DEADLINE_S = 30
+
+
+@pytest.fixture
+def store(path: str) -> Iterator[StoreThread]:
+    thread = StoreThread(open_writer(path))
+    yield thread
+    thread.close()
+
+
+def until_done(store: StoreThread, n: int) -> None:
+    """Run the loop's part until n results were delivered."""
+    while n > 0:
+        assert select.select([store], [], [], DEADLINE_S)[0], "no result"
+        n -= store.drain()
+    assert n == 0
+
+
+def hold(store: StoreThread) -> Callable[[], None]:
+    """Keep the store thread busy, so that what is submitted next is one batch; returns what lets it go on."""
+    inside, go = threading.Event(), threading.Event()
+
+    def block(_: Database) -> None:
+        inside.set()
+        go.wait(DEADLINE_S)
+
+    store.submit(block, lambda _: None)
+    assert inside.wait(DEADLINE_S)
+    return go.set
+
+
+def put(key: str) -> Callable[[Database], str]:
+    def change(db: Database) -> str:
+        set_meta(db, key, 1)
+        return key
+
+    return change
+
+
+def keys(path: str) -> set[str]:
+    reader = open_reader(path, limit_s=None)
+    try:
+        return {row[0] for row in reader.rows("SELECT key FROM meta")}
+    finally:
+        reader.close()
+
+
+def test_results(store: StoreThread, path: str) -> None:
+    """A result arrives in the loop's thread, after it is stored, in the order of submission."""
+    got: list[tuple[Any, bool]] = []
+    for n in range(20):
+        store.submit(put(f"k{n}"), lambda key: got.append((key, key in keys(path))))
+    assert select.select([store], [], [], DEADLINE_S)[0]
+    assert got == []
+    until_done(store, 20)
+    assert got == [(f"k{n}", True) for n in range(20)]
+    assert not select.select([store], [], [], 0)[0]
+    assert store.drain() == 0
+
+
+def test_one_transaction(store: StoreThread, path: str) -> None:
+    """What was queued during a commit is one transaction: nobody else sees a part of it."""
+    seen: list[object] = []
+    release = hold(store)
+    for n in range(20):
+        store.submit(put(f"k{n}"), lambda _: None)
+        store.submit(lambda _: len(keys(path)), seen.append)
+    release()
+    until_done(store, 41)
+    assert seen == [0] * 20
+    assert len(keys(path)) == 20
+
+
+def test_a_failure_hurts_nobody_else(store: StoreThread, path: str) -> None:
+    """In one batch, a function that fails half-way leaves nothing, and the others are stored."""
+    got: list[Any] = []
+    insert = make_run(scheduled_at=T0)
+
+    def fail(db: Database) -> None:
+        set_meta(db, "half", 1)
+        events.append(db, "lost", {}, T0)
+        raise KeyError("mine")
+
+    def twice(db: Database) -> None:
+        insert_run(db, insert)
+        insert_run(db, make_run(scheduled_at=T0))
+
+    def leave(_: Database) -> None:
+        raise SystemExit(3)
+
+    release = hold(store)
+    for change in (put("a"), fail, put("b"), twice, leave, put("c")):
+        store.submit(change, got.append)
+    store.submit(lambda db: events.append(db, "kept", {}, T0), got.append)
+    release()
+    until_done(store, 8)
+    assert (got[0], got[2], got[5], got[6]) == ("a", "b", "c", 1)
+    assert [type(one) for one in (got[1], got[3], got[4])] == [KeyError, InstantTaken, SystemExit]
+    assert keys(path) == {"a", "b", "c"}
+    reader = open_reader(path)
+    assert reader.rows("SELECT count(*) FROM runs") == [(0,)]
+    reader.close()
+
+
+@on_sqlite
+@pytest.mark.parametrize("alone", [True, False])
+def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
+    """On a full disk the function that needs room gets the error; small ones of the same batch are stored."""
+    got: list[Any] = []
+
+    def limit(db: Database) -> None:
+        pages = db.rows("PRAGMA page_count")[0][0]
+        db.rows(f"PRAGMA max_page_count = {pages}")
+
+    def big(db: Database) -> None:
+        set_meta(db, "big", "x" * 1_000_000)
+
+    store.submit(limit, got.append)
+    until_done(store, 1)
+    release = hold(store)
+    for change in (big,) if alone else (put("a"), big, put("b")):
+        store.submit(change, got.append)
+    release()
+    until_done(store, 2 if alone else 4)
+    assert [one for one in got if not isinstance(one, DiskFull)] == ([None] if alone else [None, "a", "b"])
+    assert sum(isinstance(one, DiskFull) for one in got) == 1
+    assert keys(path) == (set() if alone else {"a", "b"})
+
+
+@on_sqlite
+def test_locked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While somebody else writes, every function of a batch gets Busy after one wait; later ones are stored."""
+    monkeypatch.setattr("store.backends.sqlite.BUSY_WAIT_S", 0.05)
+    store, other = StoreThread(open_writer(path)), open_writer(path)
+    got: list[Any] = []
+    with other.transaction():
+        set_meta(other, "theirs", 1)
+        for n in range(3):
+            store.submit(put(f"k{n}"), got.append)
+        until_done(store, 3)
+    assert [type(one) for one in got] == [Busy] * 3
+    store.submit(put("mine"), got.append)
+    store.close()
+    other.close()
+    assert keys(path) == {"theirs", "mine"}
+
+
+def test_failing_done(store: StoreThread) -> None:
+    """An exception of a `done` passes through, and the results after it are not lost."""
+    got: list[Any] = []
+
+    def fail(_: object) -> None:
+        raise KeyError("done")
+
+    release = hold(store)
+    store.submit(put("a"), fail)
+    store.submit(put("b"), got.append)
+    release()
+    delivered = 0
+    while not got:
+        assert select.select([store], [], [], DEADLINE_S)[0]
+        try:
+            store.drain()
+        except KeyError:
+            delivered += 1
+    assert (got, delivered) == (["b"], 1)
+
+
+def test_close(path: str) -> None:
+    """Closing stores all that was submitted and delivers every result; later submissions are refused."""
+    store = StoreThread(open_writer(path))
+    got: list[Any] = []
+    for n in range(1500):
+        store.submit(put(f"k{n}"), got.append)
+    store.close()
+    store.close()
+    assert got == [f"k{n}" for n in range(1500)]
+    assert len(keys(path)) == 1500
+    with pytest.raises(Closed):
+        store.submit(put("late"), got.append)
+
+
+def test_from_many_threads(store: StoreThread, path: str) -> None:
+    """Functions may be submitted from any thread; each one's come in its order."""
+    got: list[Any] = []
+
+    def produce(name: str) -> None:
+        for n in range(100):
+            store.submit(put(f"{name}{n:03}"), got.append)
+
+    threads = [threading.Thread(target=produce, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until_done(store, 400)
+    for name in "abcd":
+        mine = [key for key in got if key[0] == name]
+        assert mine == sorted(mine)
+    assert len(keys(path)) == 400
+
+
+def test_reading_inside(store: StoreThread) -> None:
+    """A function sees its own changes and those of the functions before it."""
+    got: list[Any] = []
+    release = hold(store)
+    store.submit(put("a"), lambda _: None)
+    store.submit(lambda db: get_meta(db, "a"), got.append)
+    release()
+    until_done(store, 3)
+    assert got == [1]

@@ -1,0 +1,381 @@
+"""A real daemon for tests: ``ringward up`` as a child process on a configuration of the test's own."""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import psutil
+
+from store.database import open_reader
+from store.runs.writes import get_run
+from supervisor.host.cgroups import Cgroup, Cgroups, name_of_cgroup
+from tests.support.paths import PROGRAMS
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+RINGWARD = Path(sys.executable).parent / "ringward"
+PASSWORD = "correct horse battery"
+_NOTHING_S = 120.0
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(60)
+        self.sock.connect(self._path)
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Event:
+    """One event of a stream."""
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        self.kind = fields.get("event", "message")
+        self.id = fields.get("id")
+        self.data: Any = json.loads(fields["data"]) if fields.get("data") else None
+
+
+class Stream:
+    """An open SSE stream; iterate over its events (comments are skipped) until the server closes it."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._connection = connection
+        self._response = response
+        self.status = response.status
+        self.headers = response.headers
+
+    def __iter__(self) -> Iterator[Event]:
+        fields: dict[str, str] = {}
+        begin_s = time.monotonic()
+        while True:
+            if time.monotonic() - begin_s > _NOTHING_S:
+                raise AssertionError(f"the stream has sent nothing but heartbeats for {_NOTHING_S:.0f} s")
+            try:
+                raw = self._response.readline()
+            except (http.client.IncompleteRead, ConnectionResetError):
+                return
+            if not raw:
+                return
+            line = raw.decode().rstrip("\n")
+            if line:
+                name, _, value = line.partition(":")
+                if name:
+                    fields[name] = value.removeprefix(" ")
+            elif fields:
+                if "event" in fields or "data" in fields:
+                    yield Event(fields)
+                fields = {}
+                begin_s = time.monotonic()
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+class Daemon:
+    """One daemon and its data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = directory / "ringward.toml"
+        self.data = directory / "data"
+        self.output = directory / "output"
+        # The path of a Unix socket is at most 107 bytes, which pytest's directories can exceed.
+        self._socket_dir = tempfile.mkdtemp(prefix="rw-")
+        self.socket = f"{self._socket_dir}/http.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.options: list[str] = []
+        """Of ``ringward up``, besides ``--config``."""
+        self._said_before = 0
+        """How much of its output is of tests before this one."""
+
+    def said(self) -> str:
+        """What it has printed in this test."""
+        return self.output.read_bytes()[self._said_before :].decode()
+
+    def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
+        """Write the configuration: `text` after the daemon's own tables."""
+        tables = f'[daemon]\ndata_dir = "data"\n{daemon}'.rstrip()
+        listen = f'[http]\nlisten = ["127.0.0.1:{free_port()}"]\nsocket = "{self.socket}"'
+        self.config.write_text(f"{tables}\n{listen}\n{http}\n{text}")
+        self.config.chmod(0o600)
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "RINGWARD_PASSWORD": PASSWORD}
+
+    def command(self) -> list[str]:
+        """How the program is called."""
+        return [str(RINGWARD)]
+
+    def start(self) -> Self:
+        """Start it and wait until it takes commands."""
+        self.launch()
+        until(self.ready, "the daemon to be ready")
+        return self
+
+    def launch(self, stderr: int | None = None, *, close_fds: bool = True) -> None:
+        """Start it, its output in `self.output` or, for standard error, where the test wants it."""
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*self.command(), "up", "--config", str(self.config), *self.options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if stderr is None else stderr,
+                env=self.environment(),
+                start_new_session=True,
+                close_fds=close_fds,
+            )
+
+    def ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"the daemon ended: {self.output.read_text()}")
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.get("/readyz").status == 200
+        return False
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it, and return its exit status."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(60)
+
+    def clean(self) -> None:
+        """Leave nothing behind."""
+        if self.process is not None and self.process.poll() is None:
+            children = psutil.Process(self.pid).children(recursive=True)
+            runs = {name_of_cgroup(child.pid) for child in children} - {""}
+            self.process.kill()
+            self.process.wait()
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            place = Cgroups.find() if runs else None
+            if place is not None:
+                for run in runs:
+                    until(Cgroup(f"{place.directory}/{run}").remove, f"the processes of {run} to end")
+        shutil.rmtree(self._socket_dir, ignore_errors=True)
+        (self.data / "reserve").unlink(missing_ok=True)  # pytest keeps the directories of some tests
+        if (self.data / "id").exists():
+            for directory in self.runtime_dirs():
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def runtime_dirs(self) -> list[Path]:
+        """Where its rings, sockets and the like can be."""
+        identity = (self.data / "id").read_text().strip()
+        bases = ("/run/ringward", f"/dev/shm/ringward-{os.getuid()}", f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward")
+        return [Path(base, identity) for base in bases]
+
+    def holding(self, text: str) -> list[str]:
+        """Names of the files in its directories that have `text` in them."""
+        found = []
+        below = (one for place in (self.data, *self.runtime_dirs()) for one in os.walk(place))
+        for path in (Path(folder, name) for folder, _, names in below for name in names):
+            with contextlib.suppress(FileNotFoundError):  # while it runs, some come and go
+                if path.is_file() and text.encode() in path.read_bytes():
+                    found.append(path.name)
+        return found
+
+    def ringward(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the program to its end."""
+        command = [*self.command(), *arguments, "--config", str(self.config)]
+        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=120)
+
+    # HTTP over the Unix socket, where the tests' own user is trusted.
+
+    def request(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        connection = _UnixConnection(self.socket)
+        try:
+            data = None if body is None else json.dumps(body)
+            sent = {} if body is None else {"Content-Type": "application/json"}
+            connection.request(method, path, data, {**sent, **(headers or {})})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Answer:
+        return self.request("GET", path)
+
+    def stream(self, path: str, last_event_id: str | None = None) -> Stream:
+        connection = _UnixConnection(self.socket)
+        headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
+        connection.request("GET", path, headers=headers)
+        return Stream(connection, connection.getresponse())
+
+    def trigger(self, task: str) -> str:
+        answer = self.request("POST", f"/api/tasks/{quote(task)}/run")
+        assert answer.status == 201, answer.body
+        found: str = answer.json()["id"]
+        return found
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        answer = self.get(f"/api/runs/{run_id}?naming=camel")
+        assert answer.status == 200, answer.body
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def ended(self, run_id: str) -> dict[str, Any]:
+        """Wait until a run has ended, and return it."""
+        return until(lambda: (run := self.run(run_id))["status"] == "ended" and run, f"run {run_id} to end")
+
+    def stored_end(self, run_id: str) -> tuple[str | None, int]:
+        """End reason and exit code of a run, out of the database of a daemon that has ended."""
+        with contextlib.closing(open_reader(str(self.data / "ringward.db"))) as database:
+            run = get_run(database, run_id)
+        assert run is not None
+        return run.end_reason, run.exit_code
+
+    def runs(self, task: str) -> list[dict[str, Any]]:
+        """All runs of a task, oldest first."""
+        answer = self.get(f"/api/tasks/{quote(task)}/runs?limit=1000&sortField=createdAt&sortDirection=asc")
+        assert answer.status == 200, answer.body
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
+
+    def task(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/api/tasks/{quote(name)}").json()
+        return found
+
+    def lines(self, run_id: str) -> list[dict[str, Any]]:
+        """The whole log of a run."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.get(f"/api/runs/{run_id}/log?from={len(found)}&limit=10000").json()
+            if not page["lines"]:
+                return found
+            found += page["lines"]
+
+    def log_file(self, run_id: str) -> Path:
+        """The log file of a run that has printed something and ended: only then it is completed, and its ring goes."""
+
+        def complete() -> Path | None:
+            if any((place / f"{run_id}.ring").exists() for place in self.runtime_dirs()):
+                return None
+            return next(self.data.glob(f"logs/*/*/{run_id}.log"), None)
+
+        return until(complete, f"the log file of run {run_id}")
+
+    def hits(self, task: str, query: str) -> list[dict[str, Any]]:
+        """All that a search finds, however many answers it comes in."""
+        found: list[dict[str, Any]] = []
+        more = ""
+        while True:
+            page = self.get(f"/api/tasks/{quote(task)}/log/search?{query}{more}").json()
+            found += page["items"]
+            if page["exhausted"]:
+                return found
+            more = f"&cursor={page['nextCursor']}"
+
+    def texts(self, run_id: str, stream: str = "stdout") -> list[str]:
+        return [line["text"] for line in self.lines(run_id) if line["stream"] == stream]
+
+    def helper(self, title: str) -> psutil.Process:
+        """Our child process that ps shows under this title; the oldest, for copies have it until they have another."""
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            for child in psutil.Process(self.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if " ".join(child.cmdline()) == title:  # psutil splits titles at blanks
+                        found.append(child)
+            return bool(found)
+
+        until(look, f"the process {title}")
+        return min(found, key=lambda one: (one.create_time(), one.pid))
+
+    def children(self, words: str, of: str = "") -> list[psutil.Process]:
+        """Child processes with `words` in their command lines: our own, or those `of` a helper."""
+        parent = self.helper(of) if of else psutil.Process(self.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [child for child, line in command_lines(parent.children()).items() if words in line]
+        return []
+
+    def family(self) -> list[psutil.Process]:
+        """The supervisor and all its descendants."""
+        root = psutil.Process(self.pid)
+        return [root, *root.children(recursive=True)]
+
+    def kill_helper(self, title: str) -> None:
+        """SIGKILL a helper, and wait until its successor is at work."""
+        before = self.helper(title)
+        before.kill()
+        self.replaced(title, before.pid)
+
+    def replaced(self, title: str, before: int) -> None:
+        """Wait until the helper with the pid `before` has a successor that is at work.
+
+        What is said of readiness alone may be a second old, and so that of the dead.
+        """
+        until(lambda: before != self.helper(title).pid in self._at_work(), f"another {title}")
+        until(self.ready, "the daemon to be ready again")
+
+    def _at_work(self) -> set[int]:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer = self.get("/api/system")
+            if answer.status == 200:
+                return {process["pid"] for process in answer.json()["processes"]}
+        return set()
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [RINGWARD, *arguments, "--config", str(self.config)],
+            capture_output=True,
+            text=True,
+            env=self.environment(),
+            timeout=120,
+        )
+
+
+def command_lines(processes: Iterable[psutil.Process]) -> dict[psutil.Process, str]:
+    """The command lines of those that there still are: others come and go."""
+    found = {}
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found[process] = " ".join(process.cmdline())
+    return found
+
+
+def gone(process: psutil.Process) -> bool:
+    """Whether it has ended; perhaps nobody has asked yet how."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def program(name: str, *arguments: object) -> str:
+    """A TOML list that runs one of tests/programs with this Python."""
+    return json.dumps([sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *map(str, arguments)])

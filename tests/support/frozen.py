@@ -1,0 +1,104 @@
+"""A file system that can be frozen: an image on a loop device, in a mount namespace of the daemon's own.
+
+A file system that stays frozen hangs whoever touches it, for ever. So a guard process thaws it when the test is over,
+however that ends: it waits for the end of a pipe whose other end the test's process has.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support.daemon import Daemon
+
+FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
+_GUARD = f"""
+import fcntl, os, select, sys
+print("ready", flush=True)
+select.select([0], [], [], 300)
+try:
+    fcntl.ioctl(int(sys.argv[1]), {FITHAW}, 0)
+except OSError:
+    pass
+"""
+_MOUNT = 'mount -o loop "$1" "$2" && shift 2 && exec "$@"'
+
+
+class FrozenLogs(Daemon):
+    """A daemon whose data/logs, or all of data, is a file system of its own."""
+
+    def __init__(self, directory: Path, *, all_data: bool = False) -> None:
+        super().__init__(directory)
+        self.logs = self.data if all_data else self.data / "logs"
+        self.logs.mkdir(parents=True, mode=0o700)
+        self.data.chmod(0o700)
+        # In memory: freezing writes out what is dirty, which a busy disk would make slow.
+        self._images = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self._image = Path(self._images.name) / "image"
+        make_image(self._image)
+        self._fd = -1
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        return [*in_namespace(), "sh", "-c", _MOUNT, "sh", str(self._image), str(self.logs), *super().command()]
+
+    def freeze(self) -> None:
+        """Let nothing be written to the logs from now on."""
+        self._fd = os.open(f"/proc/{self.pid}/root{self.logs}", os.O_RDONLY | os.O_DIRECTORY)
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-c", _GUARD, str(self._fd)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[self._fd],
+        )
+        assert self._guard.stdout is not None
+        assert self._guard.stdout.readline() == b"ready\n"
+        fcntl.ioctl(self._fd, FIFREEZE, 0)
+
+    def thaw(self) -> None:
+        """Let everything be written again; more than once does no harm."""
+        if self._guard is None:
+            return
+        self._guard.communicate()  # the end of its input lets it thaw
+        self._guard = None
+        os.close(self._fd)
+
+    def log_files(self) -> list[str]:
+        """Names of the log files on the frozen file system."""
+        return [path.name for path in Path(f"/proc/{self.pid}/root{self.logs}").rglob("*.log")]
+
+    def clean(self) -> None:
+        self.thaw()
+        super().clean()
+        self._images.cleanup()
+
+
+def in_namespace() -> list[str]:
+    """Run what follows with mounts of its own."""
+    return ["unshare", "--mount", "--propagation", "private"]
+
+
+def make_image(path: Path) -> None:
+    """An empty ext4 file system."""
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(path)], check=True)
+
+
+def why_not() -> str | None:
+    """Why no file system can be frozen here; None when one can."""
+    if os.geteuid():
+        return "freezing a file system takes root"
+    for tool in ("unshare", "mount", "mkfs.ext4"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
+    with tempfile.TemporaryDirectory() as directory:
+        image, point = Path(directory) / "image", Path(directory) / "point"
+        make_image(image)
+        point.mkdir()
+        command = [*in_namespace(), "sh", "-c", _MOUNT, "sh", str(image), str(point), "true"]
+        tried = subprocess.run(command, capture_output=True, text=True)
+        return None if tried.returncode == 0 else f"no loop device can be mounted: {tried.stderr.strip()}"

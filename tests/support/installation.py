@@ -1,0 +1,62 @@
+"""A daemon of an installation of its own, in which another version can take the place of the one that is there."""
+
+import os
+import shutil
+import site
+import subprocess
+import tarfile
+import venv
+from pathlib import Path
+
+from tests.support.daemon import Daemon
+from tests.support.paths import ROOT
+
+
+class Installation(Daemon):
+    """Versions are directories beside each other; a link says which of them is installed."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.environment_dir = directory / "environment"
+        venv.EnvBuilder(symlinks=True, with_pip=False).create(self.environment_dir)
+        self.python = self.environment_dir / "bin" / "python"
+        (packages,) = self.environment_dir.glob("lib/python*/site-packages")
+        (packages / "versions.pth").write_text("\n".join([str(directory / "installed"), *site.getsitepackages()]))
+        self.add("first")
+        self.install("first")
+
+    def add(self, name: str, edits: dict[str, tuple[str, str]] | None = None) -> None:
+        """Make a version that differs by these edits: file, text, and what stands in its place."""
+        place = self.directory / name
+        place.mkdir()
+        for package in ("api", "logring", "store"):
+            (place / package).symlink_to(ROOT / package)
+        shutil.copytree(ROOT / "supervisor", place / "supervisor")
+        for path, (old, new) in (edits or {}).items():
+            file = place / path
+            text = file.read_text()
+            assert text.count(old) == 1, (path, old)
+            file.write_text(text.replace(old, new))
+
+    def unpack(self, archive: Path) -> None:
+        """Add the version that an archive has, under the name of the archive."""
+        with tarfile.open(archive) as files:
+            files.extractall(self.directory / archive.name, filter="data")
+
+    def install(self, name: str) -> None:
+        """Let the version of this name be the one that is installed."""
+        link = self.directory / "installed.new"
+        link.symlink_to(self.directory / name)
+        os.replace(link, self.directory / "installed")
+
+    def command(self) -> list[str]:
+        return [str(self.python), "-I", "-c", "from supervisor.cli.entry import main; main()"]
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command(), *arguments, "--config", str(self.config)],
+            capture_output=True,
+            text=True,
+            env=self.environment(),
+            timeout=120,
+        )

@@ -1,0 +1,136 @@
+"""A service manager for tests: it keeps the descriptors that the daemon stores, and starts it with them."""
+
+import array
+import os
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from tests.support.daemon import Daemon
+
+_FIRST_FD = 3
+_HIGH_FD = 400
+_MAX_FDS = 253
+
+# In a process of its own: the descriptors get their numbers, and the process its id, before it becomes the daemon.
+_HAND_OVER = """
+import os, sys
+count = int(sys.argv[1])
+for number in range(count):
+    os.dup2(int(sys.argv[2]) + number, 3 + number)
+os.closerange(3 + count, int(sys.argv[2]) + count)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+class Manager:
+    """What systemd does with FDSTORE=1 and FDSTOREREMOVE=1, in a thread."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.mkdtemp(prefix="rw-")
+        self.address = f"{self._directory}/notify"
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sock.bind(self.address)
+        self.stored: dict[str, list[int]] = {}
+        self.removed: list[str] = []
+        self.problems: list[str] = []
+        self.told: list[dict[str, str]] = []
+        """What is not about descriptors."""
+        self.lock = threading.Lock()
+        self._heard = threading.Event()
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while True:
+            data, ancillary, _, _ = self._sock.recvmsg(4096, socket.CMSG_SPACE(_MAX_FDS * 4))
+            fds = array.array("i")
+            for _, _, content in ancillary:
+                fds.frombytes(content)
+            said = dict(line.split("=", 1) for line in data.decode().splitlines())
+            with self.lock:
+                if said.get("FDSTORE") == "1":
+                    if said.get("FDPOLL") != "0":
+                        self.problems.append(f"{said} would be dropped when it hangs up")
+                    self.stored.setdefault(said["FDNAME"], []).extend(fds)
+                    continue
+                for fd in fds:
+                    os.close(fd)
+                if said.get("FDSTOREREMOVE") == "1":
+                    self.removed.append(said["FDNAME"])
+                    for fd in self.stored.pop(said["FDNAME"], []):
+                        os.close(fd)
+                elif "END" in said:
+                    return
+                elif "HEARD" in said:
+                    self._heard.set()
+                else:
+                    self.told.append(said)
+
+    def count(self, assignment: str) -> int:
+        """How often this was told, such as ``READY=1``."""
+        name, _, value = assignment.partition("=")
+        with self.lock:
+            return sum(said.get(name) == value for said in self.told)
+
+    def of(self, run: str) -> list[int]:
+        """The descriptors that are stored of a run."""
+        with self.lock:
+            return list(self.stored.get(f"ringward-{run}", []))
+
+    def handed_over(self) -> tuple[list[int], str]:
+        """All descriptors, and their names, when all has been heard that a dead daemon had said."""
+        self._heard.clear()
+        self._sock.sendto(b"HEARD=1", self.address)
+        self._heard.wait()
+        with self.lock:
+            pairs = [(name, fd) for name, fds in self.stored.items() for fd in fds]
+        return [fd for _, fd in pairs], ":".join(name for name, _ in pairs)
+
+    def close(self) -> None:
+        """End the thread, and let go of everything."""
+        self._sock.sendto(b"END=1", self.address)
+        self._thread.join()
+        self._sock.close()
+        for fds in self.stored.values():
+            for fd in fds:
+                os.close(fd)
+        os.unlink(self.address)
+        os.rmdir(self._directory)
+
+
+class Managed(Daemon):
+    """A daemon that such a service manager starts."""
+
+    def __init__(self, directory: Path, manager: Manager) -> None:
+        super().__init__(directory)
+        self.manager = manager
+        self._names = ""
+        self._command: list[str] = []
+
+    def environment(self) -> dict[str, str]:
+        stored = {"LISTEN_FDS": str(self._names.count(":") + 1), "LISTEN_FDNAMES": self._names} if self._names else {}
+        return {**super().environment(), "NOTIFY_SOCKET": self.manager.address, **stored}
+
+    def command(self) -> list[str]:
+        return [*self._command, *super().command()]
+
+    def launch(self, stderr: int | None = None, *, close_fds: bool = True) -> None:
+        fds, self._names = self.manager.handed_over()
+        high = [os.dup2(fd, _HIGH_FD + number, inheritable=True) for number, fd in enumerate(fds)]
+        self._command = [sys.executable, "-I", "-S", "-c", _HAND_OVER, str(len(fds)), str(_HIGH_FD)] if fds else []
+        try:
+            super().launch(stderr, close_fds=close_fds and not fds)
+        finally:
+            for fd in high:
+                os.close(fd)
+            self._names = ""
+
+    def kill(self) -> None:
+        """SIGKILL to the supervisor, and nobody else."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(60)

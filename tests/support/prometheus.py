@@ -1,0 +1,87 @@
+"""A real Prometheus for tests, which asks one daemon every second."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from tests.support.waiting import until
+
+_CONFIG = """
+global:
+  scrape_interval: 1s
+scrape_configs:
+  - job_name: ringward
+    authorization:
+      credentials: {token}
+    static_configs:
+      - targets: ["{target}"]
+"""
+
+
+class Prometheus:
+    """Answers queries."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def query(self, expression: str) -> list[dict[str, str]]:
+        """Labels of the series that an expression gives now.
+
+        Raises:
+            AssertionError: it is no expression.
+        """
+        status, body = self.get(f"/api/v1/query?{urlencode({'query': expression})}")
+        answer: dict[str, Any] = json.loads(body)
+        assert status == 200, f"{expression}: {answer['error']}"
+        return [series["metric"] for series in answer["data"]["result"]]
+
+    def ready(self) -> bool:
+        try:
+            return self.get("/-/ready")[0] == 200
+        except OSError:
+            return False
+
+
+@contextmanager
+def prometheus(directory: Path, port: int, target: str, token: str) -> Iterator[Prometheus]:
+    """One that listens on a port of loopback, while the context lasts."""
+    config, log = directory / "prometheus.yml", directory / "prometheus.log"
+    config.write_text(_CONFIG.format(target=target, token=token))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'prometheus'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=directory,
+            env={**os.environ, "GOMAXPROCS": "1"},
+        )
+    try:
+        found = Prometheus(port)
+        until(lambda: found.ready() or process.poll() is not None, "Prometheus to be ready")
+        assert process.poll() is None, log.read_text()
+        yield found
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,75 @@
+"""A real sshd for tests: on a port of loopback, with keys of its own, a child of the test and ended by it."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+PACKAGES = "openssh-server openssh-client"
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    assert found is not None, f"there is no {name}: install {PACKAGES}"
+    return found
+
+
+class Sshd:
+    """The server; whoever has its client key is let in as the user of the test."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="rw-sshd-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        for name in ("host", "client"):
+            path = self.directory / name
+            subprocess.run([_program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it, compiled in
+        (self.directory / "sshd_config").write_text(
+            f"ListenAddress 127.0.0.1:{self.port}\n"
+            f"HostKey {self.directory}/host\n"
+            f"AuthorizedKeysFile {self.directory}/client.pub\n"
+            "PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n"
+        )
+        self.start()
+
+    @property
+    def client(self) -> list[str]:
+        """How to call ssh."""
+        options = ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "IdentitiesOnly=yes"]
+        named = [f"-o{option}" for option in options]
+        return [_program("ssh"), "-F", "none", "-p", str(self.port), "-i", str(self.directory / "client"), *named]
+
+    def start(self) -> None:
+        """Start it, and wait until it lets us in."""
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [_program("sshd"), "-D", "-e", "-f", self.directory / "sshd_config"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until(self._lets_in, "sshd")
+
+    def _lets_in(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise AssertionError(f"sshd ended: {(self.directory / 'log').read_text()}")
+        return subprocess.run([*self.client, "127.0.0.1", "true"], capture_output=True, timeout=60).returncode == 0
+
+    def stop(self) -> None:
+        """Let nobody in any more; who is in stays."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+            self._process = None
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,97 @@
+"""A daemon of root's on a host that has a user for its API workers: the host's own files stay as they are.
+
+In mounts of its own it has other lists of users and groups. The program and its Python may be where only root can
+enter, such as below /root: there each such directory is replaced by one that has nothing but them, and lets all in.
+"""
+
+import contextlib
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from tests.support.daemon import Daemon
+from tests.support.frozen import in_namespace
+from tests.support.paths import ROOT
+
+NAME = "ringward"
+UID = 64321
+_STAGE = "/mnt"
+
+
+class Apart(Daemon):
+    """A daemon in such mounts.
+
+    Args:
+        directory: that all can enter.
+        user: whether the host has the user.
+    """
+
+    def __init__(self, directory: Path, *, user: bool = True) -> None:
+        super().__init__(directory)
+        self._mounts = _lists(directory) if user else []
+        self._mounts += _way_in([Path(sys.base_prefix), Path(sys.prefix), ROOT])
+
+    def command(self) -> list[str]:
+        script = " && ".join(["true", *self._mounts, 'exec "$@"'])
+        return [*in_namespace(), "sh", "-c", script, "sh", *super().command()]
+
+    def bind(self, directory: Path, place: Path) -> None:
+        """Have another directory in that place, from the next start on."""
+        self._mounts.append(f"mount --bind {directory} {place}")
+
+    def uids(self, title: str) -> set[int]:
+        """The user ids, of all kinds, of our processes of this title."""
+        found: set[int] = set()
+        for one in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if title in " ".join(one.cmdline()):
+                    found.update(one.uids())
+        return found
+
+
+def _lists(directory: Path) -> list[str]:
+    commands = []
+    for name, line in (("passwd", f"{NAME}:x:{UID}:{UID}::/nonexistent:/bin/false"), ("group", f"{NAME}:x:{UID}:")):
+        own = directory / name
+        own.write_text(f"{Path('/etc', name).read_text().rstrip()}\n{line}\n")
+        own.chmod(0o644)
+        commands.append(f"mount --bind {own} /etc/{name}")
+    return commands
+
+
+def _way_in(needed: list[Path]) -> list[str]:
+    """Commands that have all users come to these directories."""
+    closed: dict[Path, list[Path]] = {}
+    for path in needed:
+        above = next((one for one in reversed(path.parents) if not _lets_in(one)), None)
+        if above is not None:
+            closed.setdefault(above, []).append(path)
+    commands = [f"mount -t tmpfs -o mode=755 tmpfs {_STAGE}"] if closed else []
+    for number, (directory, inside) in enumerate(closed.items()):
+        stages = {path: f"{_STAGE}/{number}-{index}" for index, path in enumerate(inside)}
+        commands += [f"mkdir {stage} && mount --bind {path} {stage}" for path, stage in stages.items()]
+        commands.append(f"mount -t tmpfs -o mode=755 tmpfs {directory}")
+        commands += [f"mkdir -p {path} && mount --bind {stage} {path}" for path, stage in stages.items()]
+    return commands
+
+
+def _lets_in(directory: Path) -> bool:
+    return bool(directory.stat().st_mode & stat.S_IXOTH)
+
+
+def why_not() -> str | None:
+    """Why there can be no such daemon here; None when there can."""
+    if os.geteuid():
+        return "other users take root"
+    with tempfile.TemporaryDirectory() as directory:
+        command = [*in_namespace(), "mount", "-t", "tmpfs", "tmpfs", directory]
+        try:
+            tried = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError as err:
+            return f"{err.filename} is not installed"
+    return None if tried.returncode == 0 else f"nothing can be mounted: {tried.stderr.strip()}"

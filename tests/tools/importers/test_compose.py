@@ -1,0 +1,271 @@
+"""Compose files: YAML and variables, services as launched containers, health checks, jobs of ofelia."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli
+
+from supervisor.cli import exit_codes
+from supervisor.tools.importers import compose
+from supervisor.tools.importers.outcome import Outcome, Unreadable
+from tests.cli.conftest import Ringward
+from tests.tools.importers.imported import checked, said
+
+SHOP = """
+version: "3.9"
+name: shop
+x-common: &common
+  restart: unless-stopped
+  environment: { TZ: UTC }
+services:
+  web:
+    <<: *common
+    image: ghcr.io/acme/shop:${TAG:-1.4}
+    command: ["gunicorn", "shop:app", "--bind", ":8000"]
+    ports: ["8000:8000", "22:22"]
+    env_file: web.env
+    environment: [MODE=live, "PRICE=5$$", PATH=/opt/bin]
+    volumes: ["./data:/data:ro", "cache:/cache"]
+    working_dir: /app
+    stop_grace_period: 1m30s
+    depends_on:
+      db: { condition: service_healthy }
+      migrate: { condition: service_completed_successfully }
+    labels:
+      ofelia.enabled: "true"
+      ofelia.job-exec.clean.schedule: "@every 1h"
+      ofelia.job-exec.clean.command: "python manage.py clean --days '30'"
+  migrate:
+    image: ghcr.io/acme/shop:${TAG:-1.4}
+    command: python manage.py migrate
+    depends_on: [db]
+  db:
+    image: postgres:16
+    restart: always
+    shm_size: 128mb
+    volumes:
+      - { type: volume, source: db, target: /var/lib/postgresql/data }
+    healthcheck:
+      test: ["CMD-SHELL", "pg_isready -U postgres"]
+      interval: 5s
+  ofelia:
+    image: mcuadros/ofelia:latest
+    command: daemon --docker
+    labels:
+      - ofelia.job-run.dump.schedule=0 30 2 * * *
+      - ofelia.job-run.dump.image=postgres:16
+      - ofelia.job-run.dump.command=pg_dump shop
+      - ofelia.job-run.dump.no-overlap=true
+volumes: { db: , cache: { name: big-cache } }
+"""
+
+
+def imported(tmp_path: Path, text: str) -> tuple[Outcome, dict[str, Any], dict[str, Any]]:
+    """Return the outcome, tasks and services, and launchers."""
+    outcome = Outcome()
+    compose.read(str(tmp_path / "compose.yaml"), text, outcome)
+    units = checked(outcome, tmp_path)
+    return outcome, units, tomli.loads(outcome.toml("a test")).get("launchers", {})
+
+
+def service(tmp_path: Path, *lines: str) -> tuple[Outcome, dict[str, Any], list[str]]:
+    """Return the outcome, the service and the options of its container."""
+    text = "\n".join(("name: p", "services:", "  one:", "    image: i", *(f"    {line}" for line in lines)))
+    outcome, units, launchers = imported(tmp_path, text + "\n")
+    return outcome, units["one"], launchers["docker-one"]["options"]
+
+
+def test_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Services become services that docker starts, and what they wait for, check and schedule is carried over."""
+    monkeypatch.delenv("TAG", raising=False)
+    (tmp_path / "web.env").write_text("SECRET='a b'\n")
+    (tmp_path / "web.env").chmod(0o600)
+    outcome, units, launchers = imported(tmp_path, SHOP)
+    web, options = units["web"], launchers["docker-web"]["options"]
+    assert (launchers["docker-web"]["preset"], launchers["docker-web"]["image"]) == ("docker", "ghcr.io/acme/shop:1.4")
+    assert web["run"] == ["gunicorn", "shop:app", "--bind", ":8000"]
+    assert web["env"] == {"MODE": "live", "PRICE": "5$"}
+    assert web["env_file"] == [str(tmp_path / "web.env")]
+    assert (web["restart"], web["restart_attempts"], web["graceful_stop"]) == ("always", "unlimited", "1m30s")
+    assert web["depends_on"] == [
+        {"name": "shop-networks", "until": "succeeded"},
+        {"name": "db", "until": "ready"},
+        {"name": "migrate", "until": "succeeded"},
+    ]
+    for option in (
+        "--publish=8000:8000",
+        "--publish=22:22",
+        f"--volume={tmp_path}/data:/data:ro",
+        "--volume=big-cache:/cache",
+        "--workdir=/app",
+        "--env=PATH=/opt/bin",
+        "--network=name=shop_default,alias=web",
+    ):
+        assert option in options
+    assert "docker network create shop_default" in units["shop-networks"]["run"]
+    assert units["migrate"]["run"] == ["python", "manage.py", "migrate"]
+    assert said(outcome, "services.migrate", "depends_on db")
+    assert (units["db"]["run"], launchers["docker-db"]["start"][-1]) == (["postgres:16"], "{command}")
+    assert "--volume=shop_db:/var/lib/postgresql/data" in launchers["docker-db"]["options"]
+    check = "docker exec \"ringward-$RINGWARD_RUN_ID\" /bin/sh -c 'pg_isready -U postgres'"
+    assert units["db"]["ready"] == {"exec": check, "every": "5s", "timeout": "520w"}
+    assert "ofelia" not in units
+    clean, dump = units["clean"], units["dump"]
+    assert clean["every"] == "1h"
+    assert "--filter=label=ringward.compose=shop.web" in clean["run"]
+    assert shlex.split(clean["run"])[-5:] == ["python", "manage.py", "clean", "--days", "30"]
+    assert (dump["cron"], dump["on_overlap"]) == ("0 30 2 * * *", "skip")
+    assert dump["run"] == ["docker", "run", "--rm", "postgres:16", "pg_dump", "shop"]
+
+
+def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
+    """The written file is valid, and the exit status tells what is missing."""
+    source, target = tmp_path / "compose.yaml", tmp_path / "compose.toml"
+    source.write_text("services:\n  one:\n    image: i\n    logging: { driver: gelf }\n")
+    result = ringward("import", "compose", str(source), "-o", str(target), plain=True)
+    assert result.exit_code == exit_codes.REFUSED
+    assert "1 task, 1 service" in result.output
+    assert ringward("validate", str(target), plain=True).exit_code == exit_codes.OK
+    assert "# LOOK AT THIS: logging = {'driver': 'gelf'} is not carried over" in target.read_text()
+    source.write_text("services:\n  one:\n    image: i\n")
+    assert ringward("import", "compose", str(source), plain=True).exit_code == exit_codes.OK
+
+
+def test_yaml(tmp_path: Path) -> None:
+    """Values are those of YAML 1.2, as compose reads them; what is no compose file is refused."""
+    _, found, options = service(tmp_path, "environment: { A: on, B: 0755, C: 1:20, D: true, E: 1e3, F: 2026-01-01 }")
+    assert found["env"] == {"A": "on", "B": "0755", "C": "1:20", "D": "true", "E": "1e3", "F": "2026-01-01"}
+    assert "--label=ringward.compose=p.one" in options
+    for text in ("services: [", "- a", "services: []", "a: &a [*a", "x: !!python/object:os.system {}"):
+        with pytest.raises(Unreadable):
+            compose.read("c.yaml", text, Outcome())
+
+
+def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables have the values of the environment and of .env; one without a value is pointed out."""
+    monkeypatch.setenv("FROM_HERE", "here")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    (tmp_path / ".env").write_text("FROM_FILE=file\nEMPTY=\n")
+    outcome, found, _ = service(
+        tmp_path,
+        "environment:",
+        "  A: $FROM_HERE-${FROM_FILE}",
+        '  B: "${NOWHERE:-x}${EMPTY:-y}${EMPTY-z}${FROM_HERE:+w}"',
+        "  C: $${literal}",
+        "  D: ${NOWHERE}",
+        "  E: ${NOWHERE:-${FROM_FILE}}",
+        "  FROM_HERE:",
+    )
+    wanted = {"A": "here-file", "B": "xyw", "C": "$${literal}", "D": "", "E": "file", "FROM_HERE": "here"}
+    assert {name: value for name, value in found["env"].items() if name != "D"} == {
+        name: value for name, value in wanted.items() if name != "D"
+    }
+    assert said(outcome, "$NOWHERE is not set")
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        ("restart: no", {"restart": "never"}),
+        ('restart: "no"', {"restart": "never"}),
+        ("tty: false", {"restart": "never"}),
+        ("restart: on-failure:5", {"restart": "on_failure", "restart_attempts": 5}),
+        ("restart: on-failure", {"restart": "on_failure", "restart_attempts": "unlimited"}),
+        ("restart: always", {"restart": "always", "restart_delay": "100ms", "restart_max_delay": "60s"}),
+        ("deploy: { replicas: 3 }", {"instances": 3}),
+        ("profiles: [debug]", {"autostart": False}),
+        ("stdin_open: true", {"stdin": "open"}),
+        ("entrypoint: /init --now", {"run": ["--now"]}),
+        ("command: sh -c 'exec x y'", {"run": ["sh", "-c", "exec x y"]}),
+        ("healthcheck: { test: [CMD, ok, a b] }", {"ready": {"exec": "", "every": "30s", "timeout": "520w"}}),
+        ("healthcheck: { disable: true }", {"ready": None}),
+    ],
+)
+def test_keys(tmp_path: Path, line: str, keys: dict[str, Any]) -> None:
+    """Restarts, numbers, commands and health checks have the meaning and the defaults of docker."""
+    found = service(tmp_path, line)[1]
+    if found.get("ready"):
+        assert shlex.split(found["ready"].pop("exec"))[-2:] == ["ok", "a b"]
+        keys["ready"].pop("exec")
+    assert {key: found.get(key) for key in keys} == keys
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (
+            "ports: [{ target: 80, published: 8080, host_ip: 127.0.0.1, protocol: tcp }]",
+            "--publish=127.0.0.1:8080:80/tcp",
+        ),
+        ("network_mode: host", "--network=host"),
+        (
+            "networks: { back: { aliases: [api], ipv4_address: 10.0.0.2 } }",
+            "--network=name=p_back,alias=one,alias=api,ip=10.0.0.2",
+        ),
+        ("extra_hosts: ['db=10.0.0.1']", "--add-host=db:10.0.0.1"),
+        ("ulimits: { nofile: { soft: 10, hard: 20 } }", "--ulimit=nofile=10:20"),
+        ("sysctls: { net.core.somaxconn: 1024 }", "--sysctl=net.core.somaxconn=1024"),
+        ("tmpfs: /run", "--tmpfs=/run"),
+        ("init: true", "--init"),
+        ("user: '1000:1000'", "--user=1000:1000"),
+        ("stop_signal: SIGQUIT", "--stop-signal=SIGQUIT"),
+        ("pull_policy: always", "--pull=always"),
+        ("deploy: { resources: { limits: { memory: 50M, cpus: '0.5' } } }", "--memory=50M"),
+        ("labels: { a.b: c }", "--label=a.b=c"),
+        ("volumes: ['/srv/x:/x']", "--volume=/srv/x:/x"),
+    ],
+)
+def test_options(tmp_path: Path, line: str, option: str) -> None:
+    """What docker run has an option for becomes that option."""
+    outcome, _, options = service(tmp_path, line)
+    assert option in options
+    assert not outcome.lost
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("build: .", "docker compose build"),
+        ("extends: { service: base }", "docker compose config"),
+        ("container_name: the-one", "container_name = the-one"),
+        ("env_file: none.env", "none.env"),
+        ("network_mode: service:vpn", "network_mode"),
+        ("labels: { rule: 'Host({name})' }", "--label=rule=Host({name})"),
+        ("secrets: [outside]", "secrets: outside"),
+        ("stop_grace_period: 10m", "shutdown_timeout"),
+        ("healthcheck: { test: x, timeout: 20s }", "healthcheck.timeout"),
+        ("depends_on: [nobody]", "depends_on nobody"),
+        ("restart: sometimes", "restart = sometimes"),
+        ("gpus: all", "gpus = all"),
+        ("labels: { ofelia.job-exec.x.schedule: never, ofelia.job-exec.x.command: y }", "cannot be expressed"),
+    ],
+)
+def test_what_is_reported(tmp_path: Path, line: str, note: str) -> None:
+    """What is not carried over is in the file and makes the exit status 1."""
+    outcome, _, _ = service(tmp_path, line)
+    assert said(outcome, "services.one", note)
+    assert any(note in str(one) for one in outcome.lost)
+    assert any(text.startswith("# LOOK AT THIS") and note in text for text in outcome.toml("a test").splitlines())
+
+
+def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
+    """A service that is none is reported, and a file that makes no sense is refused."""
+    outcome, units, _ = imported(tmp_path, "services: { a: 5, b: { image: i }, c: , d: { image: i, env_file: [[]] } }")
+    assert {"b"} <= units.keys()
+    for name in ("a", "c"):
+        assert said(outcome, f"services.{name}", "is not carried over")
+    for text in ("services: { a: { image: i, depends_on: 5 } }", "services: { a: { image: i, labels: 5 } }"):
+        with pytest.raises(Unreadable, match="no compose file"):
+            compose.read("c.yaml", text, Outcome())
+
+
+def test_project_names(tmp_path: Path) -> None:
+    """A project without a name is named for its directory."""
+    directory = tmp_path / "My Shop.d"
+    directory.mkdir()
+    outcome = Outcome()
+    compose.read(os.fspath(directory / "c.yaml"), "services: { a: { image: i } }", outcome)
+    assert next(unit.name for unit in outcome.units) == "myshopd-networks"

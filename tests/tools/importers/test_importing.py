@@ -1,0 +1,363 @@
+"""Other programs' configurations: what becomes of them, and what is reported."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import tomli
+
+from supervisor.cli import exit_codes
+from supervisor.tools.importers import crontab, procfile, supervisord, systemd
+from supervisor.tools.importers.outcome import Outcome, Unreadable
+from tests.cli.conftest import Ringward
+from tests.tools.importers.imported import checked, said
+
+SYSTEM_CRONTAB = r"""
+# /etc/cron.d/shop: cron of the shop
+SHELL=/bin/bash
+PATH=/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin
+MAILTO="ops@example.com"
+
+17 *	* * *	root	cd / && run-parts --report /etc/cron.hourly
+# Nightly dump
+30 2 * * 1-5	postgres	pg_dump shop | gzip > /var/backups/shop-$(date +\%F).sql.gz
+@daily root test -x /usr/sbin/anacron || /usr/sbin/anacron -s
+@reboot www-data /opt/shop/bin/warm-cache "with 'quotes' and ${BRACES}"
+"""
+USER_CRONTAB = r"""
+MAILTO=""
+CRON_TZ=Europe/Prague
+*/10 * * * * /home/anna/bin/check-mail >/dev/null 2>&1
+0 9 * * mon mail -s "week" boss@example.com%Dear boss,%%all is 100\% well.%
+5 4 31 2 0 /never/matters
+99 * * * * /usr/bin/wrong
+not a line
+"""
+SUPERVISORD = r"""
+[unix_http_server]
+file=/var/run/supervisor.sock
+
+[supervisord]
+logfile=/var/log/supervisord.log ; the main log
+environment=REGION="eu",MODE=live
+
+[program:web]
+command=/srv/shop/venv/bin/gunicorn shop:app -b 127.0.0.1:8000 --name "%(program_name)s"
+directory=/srv/shop
+user=www-data
+autorestart=true
+startsecs=5
+stopsignal=QUIT
+stopwaitsecs=30
+environment=A="1, 2",B='x%%y',PATH="/srv/bin:%(ENV_PATH)s"
+stdout_logfile=/var/log/shop/web.log
+stdout_logfile_maxbytes=10MB
+redirect_stderr=true
+priority=900
+
+[program:worker]
+command=/srv/shop/worker --queue %(ENV_QUEUE)s --number %(process_num)02d --only *.job
+process_name=%(program_name)s_%(process_num)02d
+numprocs=4
+exitcodes=0,3
+umask=022
+autostart=false
+killasgroup=true
+
+[group:shop]
+programs=web,worker
+
+[eventlistener:memmon]
+command=memmon -p web=200MB
+
+[include]
+files = conf.d/*.conf
+"""
+REPORT_SERVICE = r"""
+[Unit]
+Description=Report of the day
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=oneshot
+User=reports
+Group=adm
+WorkingDirectory=/srv/reports
+Environment="LANG=C.UTF-8" MODE=full
+Environment=COSTS=${not_ours}
+ExecStartPre=-/usr/bin/rm -f out.pdf
+ExecStart=/usr/bin/python3 report.py \
+    --month now
+ExecStart=/usr/bin/mail-it out.pdf
+TimeoutStartSec=10min
+Nice=5
+MemoryMax=512M
+CPUQuota=150%
+ProtectSystem=strict
+"""
+REPORT_TIMER = r"""
+[Timer]
+OnCalendar=Mon..Fri *-*-* 06:30:00 Europe/Prague
+OnCalendar=Sat,Sun 08:00
+RandomizedDelaySec=5min
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
+API_SERVICE = r"""
+[Unit]
+Description=API
+[Service]
+Type=notify
+ExecStart=/usr/local/bin/api --listen ${LISTEN} $EXTRA --match *.py ${A}-$$5
+Environment=LISTEN=127.0.0.1:9000
+Restart=on-failure
+RestartSec=2s 500ms
+KillSignal=SIGINT
+TimeoutStopSec=1min
+LimitNOFILE=65536:65536
+"""
+PROCFILE = """
+# processes
+web: bundle exec puma -p $PORT
+worker: bundle exec sidekiq
+release: rake db:migrate
+no process
+"""
+
+
+def test_a_crontab_of_the_system(tmp_path: Path) -> None:
+    """Users, variables, schedules; a percent sign that is escaped is one."""
+    outcome = Outcome()
+    crontab.read("shop", SYSTEM_CRONTAB, outcome, system=True)
+    units = checked(outcome, tmp_path)
+    assert list(units) == ["run-parts", "pg_dump", "anacron", "warm-cache"]
+    dump = units["pg_dump"]
+    assert dump["run"] == "pg_dump shop | gzip > /var/backups/shop-$(date +%F).sql.gz"
+    assert (dump["cron"], dump["user"], dump["shell"]) == ("30 2 * * 1-5", "postgres", "/bin/bash")
+    assert dump["description"] == "Nightly dump"
+    assert dump["env"]["PATH"].startswith("/usr/local/sbin")
+    assert (units["run-parts"]["env_base"], units["run-parts"]["working_dir"]) == ("clean", "/root")
+    assert units["anacron"]["cron"] == "@daily"
+    assert units["warm-cache"]["run_on_start"] == "boot"
+    assert units["warm-cache"]["run"].endswith("\"with 'quotes' and ${BRACES}\"")
+    assert said(outcome, "ops@example.com", "notify_on_failure")
+
+
+def test_a_crontab_of_a_user(tmp_path: Path) -> None:
+    """Its time zone holds; a job gets its input; what cannot be carried over is reported with its line."""
+    outcome = Outcome()
+    crontab.read("mine", USER_CRONTAB, outcome, system=False)
+    units = checked(outcome, tmp_path)
+    assert list(units)[:2] == ["check-mail", "mail"]
+    assert {unit["timezone"] for unit in units.values()} == {"Europe/Prague"}
+    assert not said(outcome, "mail to")
+    assert said(outcome, "mine:7", "schedule cannot be expressed")
+    assert said(outcome, "mine:8", "no line of a crontab")
+    shell = units["mail"]["run"].replace("mail -s", "echo").replace('echo "week" boss@example.com', "cat")
+    done = subprocess.run(["/bin/sh", "-e", "-c", shell], capture_output=True, text=True)
+    assert done.stdout == "Dear boss,\n\nall is 100% well.\n"
+
+
+@pytest.mark.parametrize(
+    ("behind", "given"), [("%", ""), ("%x", "x\n"), ("%x%", "x\n"), ("%%", "\n"), ("%x%%", "x\n\n"), ("%%x", "\nx\n")]
+)
+def test_the_input_of_a_job(tmp_path: Path, behind: str, given: str) -> None:
+    """To the byte what cron gives: a newline is added where the last line has none, and nothing is no line."""
+    outcome = Outcome()
+    crontab.read("mine", f"@daily cat{behind}\n", outcome, system=False)
+    (task,) = checked(outcome, tmp_path).values()
+    argv = ["/bin/sh", "-e", "-c", task["run"]]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.stdout == given
+
+
+def test_supervisord(tmp_path: Path) -> None:
+    """Programs, also of included files, and what holds for all of them."""
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "more.conf").write_text("[program:more]\ncommand=/bin/cat\nautorestart=false\n")
+    outcome = Outcome()
+    supervisord.read(str(tmp_path / "supervisord.conf"), SUPERVISORD, outcome)
+    units = checked(outcome, tmp_path)
+    assert list(units) == ["web", "worker", "more"]
+    web, worker = units["web"], units["worker"]
+    assert web["run"][-1] == "web"
+    assert web["env"] == {"REGION": "eu", "MODE": "live", "A": "1, 2", "B": "x%y", "PATH": "/srv/bin:${PATH}"}
+    assert (web["group"], web["restart"], web["stop_signal"]) == ("shop", "always", "SIGQUIT")
+    assert (web["graceful_stop"], web["healthy_after"], web["stderr"]) == ("30s", "5s", "merge")
+    number = '"$(printf %02d $RINGWARD_INSTANCE)"'
+    assert worker["run"] == f"set -f; exec /srv/shop/worker --queue ${{QUEUE}} --number {number} --only '*.job'"
+    assert (worker["instances"], worker["exit_codes"], worker["umask"]) == (4, [0, 3], "022")
+    assert worker["autostart"] is False
+    assert units["more"]["restart"] == "never"
+    assert said(outcome, "eventlistener:memmon")
+    assert said(outcome, "/var/log/shop/web.log")
+    assert not said(outcome, "unix_http_server")
+
+
+def test_systemd(tmp_path: Path) -> None:
+    """A service with a timer is a task, one without is a service."""
+    outcome = Outcome()
+    files = {"/x/report.service": REPORT_SERVICE, "/x/report.timer": REPORT_TIMER, "/x/api.service": API_SERVICE}
+    systemd.read(files, outcome)
+    units = checked(outcome, tmp_path)
+    report, api = units["report"], units["api"]
+    assert report["cron"] == ["30 6 * * 1,2,3,4,5", "0 8 * * 0,6"]
+    assert (report["timezone"], report["jitter"], report["timeout"]) == ("Europe/Prague", "300s", "600s")
+    assert (report["user"], report["working_dir"]) == ("reports:adm", "/srv/reports")
+    assert report["env"] == {"LANG": "C.UTF-8", "MODE": "full", "COSTS": "$${not_ours}"}
+    assert report["limits"] == {"nice": 5, "memory": "512mb", "cpu": 1.5}
+    assert report["run"].splitlines()[0] == "/usr/bin/rm -f out.pdf || :"
+    assert report["run"].splitlines()[-1] == "exec /usr/bin/mail-it out.pdf"
+    assert "catch_up" not in report
+    assert report["catch_up_window"] == "520w"  # what is persistent runs however late
+    assert api["run"] == 'set -f; exec /usr/local/bin/api --listen "${LISTEN}" $EXTRA --match \'*.py\' "${A}-\\$5"'
+    assert (api["restart"], api["restart_delay"], api["stop_signal"]) == ("on_failure", "2500ms", "SIGINT")
+    assert api["ready"] == {"notify": True, "timeout": "90s"}
+    assert api["limits"] == {"nofile": 65536}
+    assert said(outcome, "ProtectSystem=strict")
+    assert said(outcome, "Wants=network-online.target")
+
+
+def test_supervisord_to_the_letter(tmp_path: Path) -> None:
+    """Comments behind a value, what programs have from supervisord itself, and what is silently nothing else."""
+    outcome = Outcome()
+    text = """
+[supervisord]
+user=nobody
+umask=027
+environment=DATE="+%%F"
+[program:one]
+command=/bin/cat -u ; what it does
+umask=022 # our own
+[program:many]
+command=/bin/many
+numprocs=100
+process_name=%(process_num)d
+directory=%(ENV_HOME)s/many
+environment=PORT="80%(process_num)02d"
+[group:all]
+programs=one,many
+priority=5
+"""
+    supervisord.read("s.conf", text, outcome)
+    units = checked(outcome, tmp_path)
+    one, many = units["one"], units["many"]
+    assert (one["run"], one["umask"], one["user"]) == (["/bin/cat", "-u"], "022", "nobody")
+    assert (many["umask"], many["user"], many["instances"]) == ("027", "nobody", 64)
+    assert one["env"] == {"DATE": "+%F"}
+    assert many["working_dir"] == "${HOME}/many"
+    assert many["run"] == 'export PORT="80$(printf %02d $RINGWARD_INSTANCE)"; exec /bin/many'
+    assert said(outcome, "[program:many]", "numprocs = 100")
+    assert said(outcome, "[group:all]", "priority")
+
+
+def test_each_file_of_supervisord_is_somewhere(tmp_path: Path) -> None:
+    """``%(here)s`` is the directory of the file that says it, of one that is included as well."""
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "shop.conf").write_text("[program:shop]\ncommand=%(here)s/shop\ndirectory=%(here)s\n")
+    outcome = Outcome()
+    text = "[include]\nfiles=%(here)s/conf.d/*.conf\n[program:main]\ncommand=%(here)s/main\n"
+    supervisord.read(str(tmp_path / "supervisord.conf"), text, outcome)
+    units = checked(outcome, tmp_path)
+    assert units["main"]["run"] == [f"{tmp_path}/main"]
+    assert units["shop"]["run"] == [f"{tmp_path}/conf.d/shop"]
+    assert units["shop"]["working_dir"] == f"{tmp_path}/conf.d"
+
+
+def test_variables_in_commands_of_supervisord(tmp_path: Path) -> None:
+    """They are put in before the command is split into words: only quotes keep a value together."""
+    outcome = Outcome()
+    text = """[program:one]
+command=printf '%%s;' %(ENV_ARGS)s -x=%(ENV_ARGS)s "%(ENV_ARGS)s" '' a%(ENV_NONE)s %(ENV_NONE)s "%(ENV_NONE)s"
+"""
+    supervisord.read("s.conf", text, outcome)
+    run = checked(outcome, tmp_path)["one"]["run"]
+    variables = {"PATH": "/usr/bin:/bin", "ARGS": "-w 4 /*", "NONE": ""}
+    done = subprocess.run(["/bin/sh", "-e", "-c", run], env=variables, capture_output=True, text=True)
+    assert done.stdout == "-w;4;/*;-x=-w;4;/*;-w 4 /*;;a;;"
+
+
+def test_a_procfile(tmp_path: Path) -> None:
+    """With the ports that Foreman gives, and its variables."""
+    (tmp_path / ".env").write_text("A=1\n")
+    (tmp_path / ".env").chmod(0o600)
+    outcome = Outcome()
+    procfile.read(str(tmp_path / "Procfile"), PROCFILE, outcome)
+    units = checked(outcome, tmp_path)
+    assert [units[name]["env"]["PORT"] for name in ("web", "worker")] == ["5000", "5100"]
+    (tmp_path / ".env").write_text("A=1\nPORT=3000\n")
+    outcome = Outcome()
+    procfile.read(str(tmp_path / "Procfile"), PROCFILE, outcome)
+    assert checked(outcome, tmp_path)["worker"]["env"] == {"PORT": "3100"}
+    assert units["web"]["env_file"] == [str(tmp_path / ".env")]
+    assert outcome.units[2].kind == "tasks"
+    assert said(outcome, "Procfile:6", "no line of a Procfile")
+
+
+def test_names_are_valid_and_free(tmp_path: Path) -> None:
+    """Whatever the other program calls them."""
+    outcome = Outcome()
+    for name in ("a b/c", "a b/c", "ä", "..", "x" * 300):
+        outcome.add("tasks", name, {"run": "true"}, "here\nand there")
+    units = checked(outcome, tmp_path)
+    assert list(units)[:3] == ["a-b-c", "a-b-c-2", "task"]
+
+
+def test_one_that_cannot_be_read_does_not_cost_the_others() -> None:
+    """A command whose quotes do not end is named with its place; what else there is, is carried over."""
+    outcome = Outcome()
+    text = '[program:broken]\ncommand=/bin/sh -c "oops\n[program:sound]\ncommand=/bin/true\n'
+    supervisord.read("shop.conf", text, outcome)
+    broken, sound = ('[Service]\nExecStart=/bin/sh -c "oops\n', "[Service]\nExecStart=/bin/true\n")
+    systemd.read({"b.service": broken, "s.service": sound}, outcome)
+    assert [unit.name for unit in outcome.units] == ["sound", "s"]
+    assert [str(note) for note in outcome.lost] == [
+        "shop.conf [program:broken]: is not carried over: No closing quotation",
+        "b.service: is not carried over: No closing quotation",
+    ]
+
+
+def test_what_is_none_of_them() -> None:
+    """Is said, not guessed at."""
+    with pytest.raises(Unreadable):
+        systemd.read({"x.service": "no unit"}, Outcome())
+    with pytest.raises(Unreadable):
+        supervisord.read("x", "command=1", Outcome())
+
+
+def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
+    """Writes a new file that is valid, reports, and overwrites nothing."""
+    source, target = tmp_path / "crontab", tmp_path / "tasks.toml"
+    source.write_text(SYSTEM_CRONTAB)
+    result = ringward("import", "cron", "--system", str(source), "-o", str(target), plain=True)
+    assert result.exit_code == exit_codes.REFUSED  # for MAILTO
+    assert "4 tasks, 0 services" in result.output
+    assert ringward("validate", str(target), plain=True).exit_code == exit_codes.OK
+    again = ringward("import", "cron", "--system", str(source), "-o", str(target), plain=True)
+    assert again.exit_code == exit_codes.REFUSED
+    told = json.loads(ringward("import", "cron", "--system", "--json", str(source), plain=True).stdout)
+    assert told["toml"] == target.read_text()
+    assert told["problems"] == []
+    assert told["notes"]
+
+
+def test_what_is_not_valid_yet_is_named(ringward: Ringward, tmp_path: Path) -> None:
+    """The configuration comes all the same, for people to finish."""
+    (tmp_path / "x.service").write_text("[Service]\nExecStart=/bin/true\nKillSignal=SIGSTOP\n")
+    result = ringward("import", "systemd", str(tmp_path / "x.service"), plain=True)
+    assert result.exit_code == exit_codes.CONFIG
+    assert "[services.x]" in result.output
+    assert "stop_signal" in result.output
+
+
+@pytest.mark.parametrize("name", ["a\n[tasks.more]\nrun = 'x'\n#", "a\udcff"])
+def test_files_of_any_name(ringward: Ringward, tmp_path: Path, name: str) -> None:
+    """A name stays in the comment, and need not be UTF-8."""
+    path = tmp_path / name
+    path.write_text("0 1 * * * true\n")
+    result = ringward("import", "cron", str(path), plain=True)
+    assert (result.exit_code, list(tomli.loads(result.stdout)["tasks"])) == (0, ["task"])

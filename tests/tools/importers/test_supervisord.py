@@ -1,0 +1,84 @@
+"""Programs of supervisord to the letter: numbers, expansions, stops."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.tools.importers import supervisord
+from supervisor.tools.importers.outcome import Outcome
+from tests.tools.importers.imported import checked, said
+
+
+def program(tmp_path: Path, *lines: str) -> tuple[Outcome, dict[str, Any]]:
+    outcome = Outcome()
+    supervisord.read("s.conf", "\n".join(("[program:one]", *lines, "")), outcome)
+    return outcome, checked(outcome, tmp_path)["one"]
+
+
+def printed(run: str, **variables: str) -> str:
+    """Return what a command prints, as the daemon starts it."""
+    env = {"PATH": "/usr/bin:/bin", **variables}
+    return subprocess.run(["/bin/sh", "-e", "-c", run], env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_numbers_of_processes(tmp_path: Path) -> None:
+    """The number of a process begins with numprocs_start, in the command and in variables."""
+    lines = ("numprocs=4", "numprocs_start=8300", "process_name=%(program_name)s_%(process_num)d")
+    command = 'command=sh -c "echo $PORT $0 $1 $2" --port=%(process_num)d %(process_num)06d of-%(numprocs)d'
+    outcome, found = program(tmp_path, command, *lines, "environment=PORT=1%(process_num)s")
+    assert found["instances"] == 4
+    assert printed(found["run"], RINGWARD_INSTANCE="2") == "18302 --port=8302 008302 of-4\n"
+    assert not outcome.lost
+
+
+def test_expansions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the daemon are references, the name of the host is asked for at the start."""
+    monkeypatch.setenv("BASE", "/srv")
+    monkeypatch.delenv("MISSING", raising=False)
+    lines = (
+        "environment=A=%(ENV_BASE)s/x,B=%(host_node_name)s,C=${literal},D=%(ENV_MISSING)s",
+        "directory=%(ENV_BASE)s",
+    )
+    outcome, found = program(tmp_path, 'command=sh -c "echo $B $0" %(host_node_name)s', *lines)
+    assert found["env"] == {"A": "${BASE}/x", "C": "$${literal}", "D": "${MISSING:-}"}
+    assert found["working_dir"] == "${BASE}"
+    host = subprocess.run(["uname", "-n"], capture_output=True, text=True).stdout.strip()
+    assert printed(found["run"]) == f"{host} {host}\n"
+    assert said(outcome, "MISSING")
+    outcome, found = program(tmp_path, "command=x", "directory=/srv/%(host_node_name)s")
+    assert "working_dir" not in found
+    assert said(outcome, "directory = /srv/%(host_node_name)s")
+
+
+def test_the_time_to_stop(tmp_path: Path) -> None:
+    """A stopwaitsecs longer than the daemon's shutdown_timeout is pointed out."""
+    outcome, found = program(tmp_path, "command=x", "stopwaitsecs=600")
+    assert found["graceful_stop"] == "600s"
+    assert outcome.lost
+    assert said(outcome, "[program:one]", "shutdown_timeout", "600s")
+    assert not program(tmp_path, "command=x", "stopwaitsecs=8")[0].notes
+    assert not program(tmp_path, "command=x")[0].lost
+
+
+def test_who_is_stopped(tmp_path: Path) -> None:
+    """The signal goes to the main process alone unless stopasgroup is true."""
+    assert program(tmp_path, "command=x")[1]["stop_target"] == "main"
+    assert "stop_target" not in program(tmp_path, "command=x", "stopasgroup=true")[1]
+
+
+@pytest.mark.parametrize("line", ["stopasgroup=maybe", "numprocs_start=x", "environment=A='open"])
+def test_values_of_the_wrong_kind(line: str) -> None:
+    """A program with a value that makes no sense is reported, and costs no other program."""
+    outcome = Outcome()
+    supervisord.read("s.conf", f"[program:one]\ncommand=x %(process_num)d\n{line}\n[program:two]\ncommand=y\n", outcome)
+    assert [unit.name for unit in outcome.units] == ["two"]
+    assert said(outcome, "[program:one]", "is not carried over")
+
+
+def test_output_for_others(tmp_path: Path) -> None:
+    """Output that goes to syslog or makes events there is reported."""
+    outcome, _ = program(tmp_path, "command=x", "stdout_syslog=true", "stderr_events_enabled=false")
+    assert said(outcome, "stdout_syslog")
+    assert not said(outcome, "stderr_events_enabled")

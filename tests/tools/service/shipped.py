@@ -1,0 +1,47 @@
+"""The files of init systems that are in ``deploy/``; ``python -m tests.tools.service.shipped`` writes them anew."""
+
+from pathlib import Path
+
+from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
+from supervisor.tools.service import openrc, runit, s6, systemd
+from supervisor.tools.service.detection import KINDS
+from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, Wanted
+from supervisor.tools.service.planning import plan
+from tests.support.paths import ROOT
+
+DEPLOY = ROOT / "deploy"
+NAMES = {
+    systemd.UNIT: "systemd/ringward.service",
+    systemd.HARDENING: "systemd/hardening.conf",
+    systemd.BEFORE_254: "systemd/before-254.conf",
+    systemd.SYSUSERS: "systemd/sysusers.conf",
+    systemd.TMPFILES: "systemd/tmpfiles.conf",
+    openrc.SCRIPT: "openrc/ringward",
+}
+
+
+def shipped() -> dict[Path, File]:
+    """What the command writes for a daemon that runs as root; a user of its own and hardening are to be chosen from."""
+    wanted = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA)
+    optional = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, user="ringward")
+    hardened = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, hardened=True, old_systemd=True)
+    found = {}
+    for kind in KINDS:
+        for one in (optional, hardened, wanted):  # where several write a file, the last one counts
+            for file in plan(kind, one).files:
+                found[DEPLOY / _name(file.path)] = file
+    return found
+
+
+def _name(path: str) -> str:
+    if path in NAMES:
+        return NAMES[path]
+    kind, directory = ("s6", s6.DIRECTORY) if path.startswith(s6.DIRECTORY) else ("runit", runit.DIRECTORY)
+    return f"{kind}/ringward/{path.removeprefix(f'{directory}/')}"
+
+
+if __name__ == "__main__":
+    for place, content in shipped().items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content.text)
+        place.chmod(content.mode)

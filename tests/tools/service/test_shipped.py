@@ -1,0 +1,85 @@
+"""The files in ``deploy/`` are those that the command writes, and other programs take them."""
+
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor.tools.service.plan import Wanted
+from supervisor.tools.service.planning import plan
+from tests.tools.service.shipped import DEPLOY, shipped
+
+PROGRAM = "/bin/true"
+"""What there is on every host: systemd looks whether a program can be executed."""
+SCRIPTS = [path for path, file in shipped().items() if file.text.startswith("#!")]
+TOO_OLD = re.compile(r"Unknown key (name )?'DelegateSubgroup' in section .*")
+"""What systemd before version 254 says, and does without."""
+MOST_EXPOSED = {None: 3.7, "ringward": 2.1}
+"""Of ten, by the user of the daemon, with the hardening; 9.6 without."""
+
+
+def units(place: Path, wanted: Wanted) -> Path:
+    for file in plan("systemd", wanted).files:
+        path = place / file.path.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text)
+    return place / "etc/systemd/system/ringward.service"
+
+
+def systemd_analyze(*words: object) -> tuple[int, str]:
+    done = subprocess.run(["systemd-analyze", *map(str, words)], capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    return done.returncode, "\n".join(line for line in lines if not TOO_OLD.search(line))
+
+
+def test_what_is_shipped_is_what_is_written() -> None:
+    """And nothing else is beside it. ``python -m tests.tools.service.shipped`` writes it anew."""
+    wanted = {path: (file.text, file.mode) for path, file in shipped().items()}
+    there = [path for kind in ("systemd", "openrc", "s6", "runit") for path in (DEPLOY / kind).rglob("*")]
+    found = {path: (path.read_text(), stat.S_IMODE(path.stat().st_mode)) for path in there if path.is_file()}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("user", [None, "ringward"])
+def test_systemd_takes_the_unit(tmp_path: Path, user: str | None) -> None:
+    """``systemd-analyze verify`` has nothing to say, and with the hardening little is left that is exposed."""
+    unit = units(tmp_path, Wanted(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", user, hardened=True))
+    assert systemd_analyze("verify", unit) == (0, "")
+    threshold = round(MOST_EXPOSED[user] * 10)
+    code, said = systemd_analyze("security", "--offline=true", f"--threshold={threshold}", unit)
+    assert code == 0, said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_the_user_of_its_own(tmp_path: Path) -> None:
+    """systemd-sysusers makes it, and systemd-tmpfiles its directories; it can read the configuration, others cannot."""
+    wanted = Wanted(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", "ringward")
+    units(tmp_path, wanted)
+    config = tmp_path / "etc/ringward/ringward.toml"
+    config.parent.mkdir()
+    config.touch(0o600)
+    for command in [one for one in plan("systemd", wanted).enable if one[0] != "systemctl"]:
+        done = subprocess.run([command[0], f"--root={tmp_path}", *command[1:]], capture_output=True, text=True)
+        assert done.returncode == 0, done
+    # Of the other root, where the numbers of this host mean nothing.
+    line = next(one for one in (tmp_path / "etc/passwd").read_text().splitlines() if one.startswith("ringward:"))
+    _, _, uid, gid, _, home, _ = line.split(":")
+    assert home == "/var/lib/ringward"
+    statuses = [path.stat() for path in (config.parent, config, tmp_path / "var/lib/ringward")]
+    assert [(one.st_uid, one.st_gid, stat.S_IMODE(one.st_mode)) for one in statuses] == [
+        (0, int(gid), 0o750),
+        (0, int(gid), 0o640),
+        (int(uid), int(gid), 0o700),
+    ]
+
+
+@pytest.mark.parametrize("shell", [["dash"], ["bash"], ["busybox", "sh"]], ids=lambda words: words[0])
+def test_shells_take_the_scripts(shell: list[str]) -> None:
+    """Each of the shells that hosts have as /bin/sh."""
+    assert len(SCRIPTS) >= 8
+    for path in SCRIPTS:
+        done = subprocess.run([*shell, "-n", path], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), path

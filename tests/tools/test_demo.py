@@ -1,0 +1,182 @@
+"""The demonstration: its history, and that nothing of it stays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from logring.paths import frames_path, log_path
+from logring.reader import LogReader
+from store.database import open_reader
+from store.notifications import page
+from store.runs.daily_outcomes import days
+from store.runs.filter import RunFilter
+from store.runs.writes import Run, list_runs
+from supervisor.cli import exit_codes
+from supervisor.config.load import load
+from supervisor.config.model import Service, Task
+from supervisor.tools.demo.configuration import text
+from supervisor.tools.demo.history import DAYS, LONG_LINES, History, disk_full_day
+from supervisor.tools.demo.seed import LOGS, seed
+from tests.cli.conftest import Ringward
+from tests.logring.support.rings import read_all
+
+PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "demo"]
+NOW_MS = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()) * 1000
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data")
+    assert 5000 <= seed(str(path), NOW_MS, ZoneInfo("Europe/Prague")) <= 10_000
+    return path
+
+
+def all_runs() -> list[Run]:
+    return History(NOW_MS, ZoneInfo("Europe/Prague")).runs()
+
+
+def test_its_configuration_is_valid(tmp_path: Path) -> None:
+    """And has as many tasks and services, in groups, as are spoken of."""
+    file = tmp_path / "ringward.toml"
+    file.write_text(text())
+    file.chmod(0o600)
+    config = load(str(file), {})
+    assert (len(config.tasks), len(config.services)) == (12, 4)
+    units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
+    assert all(unit.group for unit in units)
+    assert {run.task_name for run in all_runs()} <= {*config.tasks, *config.services}
+
+
+@pytest.mark.parametrize("day", range(1, 8))
+def test_the_disk_was_full_on_the_tuesday_before(day: int) -> None:
+    """Never today, and at most a week ago."""
+    now = datetime(2026, 11, day, tzinfo=UTC)
+    full = disk_full_day(now)
+    assert full.isoweekday() == 2
+    assert 1 <= (now.date() - full).days <= 7
+
+
+def test_the_runs_are_in_order_and_over() -> None:
+    """Nothing lies in the future, and every retry follows a failure of its task for the same time."""
+    runs = all_runs()
+    by_id = {run.id: run for run in runs}
+    assert [run.id for run in runs] == sorted(by_id)
+    for run in runs:
+        assert run.created_at <= (run.ended_at or run.created_at) < NOW_MS
+        if run.retry_of_run_id is not None:
+            before = by_id[run.retry_of_run_id]
+            assert before.end_reason in ("failed", "timeout")
+            assert (before.task_name, before.scheduled_at) == (run.task_name, run.scheduled_at)
+            assert before.ended_at is not None
+            assert before.ended_at <= run.created_at
+    assert {run.end_reason for run in runs} >= {"succeeded", "failed", "timeout", "missed", "stopped", "crashed"}
+
+
+def test_the_backup_failed_for_want_of_room(seeded: Path) -> None:
+    """All attempts, and the log says why; the nights after that it succeeded."""
+    failed = [run for run in stored(seeded, "backup") if run.end_reason == "failed"][:3]
+    assert [run.retry_attempt for run in failed] == [2, 1, 0]
+    assert {datetime.fromtimestamp(run.created_at / 1000, UTC).isoweekday() for run in failed} == {2}
+    for run in failed:
+        lines = log_of(seeded, run)
+        assert len(lines) == run.lines
+        assert any("No space left on device" in line for line in lines)
+    assert stored(seeded, "backup")[0].end_reason == "succeeded"
+
+
+def test_there_are_a_long_log_and_redrawn_lines(seeded: Path) -> None:
+    """The daemon's own readers read them."""
+    long = max(stored(seeded, "search-index"), key=lambda run: run.lines)
+    assert long.lines == LONG_LINES
+    with_frames = [
+        run
+        for run in stored(seeded, "thumbnails")
+        if Path(frames_path(log_path(str(seeded), run.task_name, run.id))).exists()
+    ]
+    assert with_frames
+    assert any("100 %" in line for line in log_of(seeded, with_frames[0]))
+    assert len(list(seeded.glob("logs/*/*/*.log"))) == LOGS
+
+
+def test_the_year_is_rolled_up_and_people_were_told(seeded: Path) -> None:
+    """For the strip of days and the list of notifications."""
+    database = open_reader(str(seeded / "ringward.db"), limit_s=None)
+    try:
+        assert len({day.day for day in days(database, "backup", 0)}) > DAYS - 10
+        told = page(database, 100)
+        assert {one.kind for one in told} == {"run.failed", "service.recovered"}
+        assert {one.read_at is None for one in told} == {True, False}
+    finally:
+        database.close()
+
+
+def test_only_loopback(ringward: Ringward) -> None:
+    """Its password is on a terminal, and it is nobody else's."""
+    result = ringward("demo", "--listen", "0.0.0.0:0", plain=True)
+    assert result.exit_code == exit_codes.USAGE
+    assert "0.0.0.0" in result.output
+
+
+def test_a_directory_that_exists_is_refused(ringward: Ringward, data: Path) -> None:
+    """Nothing of anybody is overwritten."""
+    result = ringward("demo", "--keep", str(data), plain=True)
+    assert result.exit_code == exit_codes.DATA_DIR
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["removed", "kept"])
+def test_it_runs_and_tidies_up(tmp_path: Path, keep: bool) -> None:
+    """It says where it is; after Ctrl-C no process and, unless it is to be kept, no file is left."""
+    with tempfile.TemporaryDirectory(prefix="rw-") as short:
+        directory = Path(short) / "kept"
+        arguments = [*PROGRAM, *(["--json", "--keep", str(directory)] if keep else [])]
+        environ = {**os.environ, "TMPDIR": short}
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environ, cwd=tmp_path) as demo:
+            try:
+                assert demo.stdout is not None
+                if keep:
+                    facts = json.loads(demo.stdout.readline())
+                    home, address = Path(facts["config"]).parent, facts["address"]
+                    assert facts["password"]
+                    assert 5000 <= facts["runs"] <= 10_000
+                else:
+                    said = [demo.stdout.readline() for _ in range(5)]
+                    home, address = Path(said[0].rstrip().rpartition(" in ")[2]), said[1].split()[-1]
+                assert address.startswith("http://127.0.0.1:")
+                shown = subprocess.run(
+                    [*PROGRAM[:-1], "-c", str(home / "ringward.toml"), "ps", "--json"], capture_output=True, check=True
+                )
+                assert len(json.loads(shown.stdout)) >= 1
+                daemon = int((home / "data" / "lock").read_text())
+            finally:
+                demo.send_signal(signal.SIGINT)
+                demo.wait()
+        assert demo.returncode == 0
+        assert home.exists() == keep
+        with pytest.raises(ProcessLookupError):
+            os.kill(daemon, 0)
+
+
+def stored(directory: Path, task: str) -> list[Run]:
+    """Newest first."""
+    database = open_reader(str(directory / "ringward.db"), limit_s=None)
+    try:
+        return list_runs(database, RunFilter(task_name=task), limit=500, now_ms=NOW_MS)[0]
+    finally:
+        database.close()
+
+
+def log_of(directory: Path, run: Run) -> list[str]:
+    reader = LogReader("/nonexistent/ring", log_path(str(directory), run.task_name, run.id))
+    try:
+        return [line.text.decode() for line in read_all(reader)]
+    finally:
+        reader.close()
