@@ -18,52 +18,49 @@ from supervisor.startup.refusal import NotStarted
 from supervisor.version import VERSION
 
 COMMANDS = {
-    "up": "Run the daemon, in the foreground.",
-    "status": "Show how the daemon, its tasks and its services are.",
-    "health": "Tell whether the daemon does its work.",
-    "ps": "Show tasks and services.",
-    "run": "Run a task now and show what it prints.",
-    "logs": "Show what a run printed.",
-    "search": "Search what the runs of a task printed.",
-    "runs": "List runs, newest first.",
-    "ending": "Show why and how a run ended.",
-    "stop": "Stop a run, all active runs of a task, or a service.",
-    "start": "Start a service.",
-    "restart": "Restart a service.",
-    "pause": "Let the schedule of a task rest.",
-    "resume": "Let the schedule of a task go on.",
-    "next": "Show when tasks will run.",
-    "simulate": "Show what schedules come to.",
-    "rm": "Delete runs that have ended.",
-    "restore": "Restore deleted runs.",
-    "rerun": "Run each task once more.",
-    "validate": "Check the configuration.",
-    "schema": "Print the JSON Schema of the configuration, for editors.",
-    "reload": "Bring an edited configuration into force.",
-    "upgrade": "Have the daemon become the installed version.",
-    "trust-clock": "Remove old runs by the clock as it is set.",
-    "password": "Show the password that was made at start.",
-    "token": "Make, list and revoke tokens for the API.",
-    "audit": "Show who did what.",
-    "notify": "Try the ways in which the daemon tells people.",
-    "openapi": "Print the description of the HTTP API.",
-    "recover": "Begin a new history when the daemon has lost its own.",
-    "backup": "Copy the data directory, also while the daemon runs.",
-    "doctor": "Look whether this host has what the daemon needs.",
-    "service": "Install the daemon as a service of this host.",
-    "import": "Make a configuration of what another program runs.",
-    "completion": "Print the completion script of a shell.",
-    "demo": "Start a daemon with a made-up history of a year.",
+    "up": ("daemon.up", "Run the daemon, in the foreground."),
+    "status": ("daemon.status", "Show how the daemon, its tasks and its services are."),
+    "health": ("daemon.health", "Tell whether the daemon does its work."),
+    "ps": ("units.ps", "Show tasks and services."),
+    "run": ("runs.run", "Run a task now and show what it prints."),
+    "logs": ("runs.logs", "Show what a run printed."),
+    "search": ("runs.search", "Search what the runs of a task printed."),
+    "runs": ("runs.runs", "List runs, newest first."),
+    "ending": ("runs.ending", "Show why and how a run ended."),
+    "stop": ("units.stop", "Stop a run, all active runs of a task, or a service."),
+    "start": ("units.start", "Start a service."),
+    "restart": ("units.restart", "Restart a service."),
+    "pause": ("units.pause", "Let the schedule of a task rest."),
+    "resume": ("units.resume", "Let the schedule of a task go on."),
+    "next": ("units.next", "Show when tasks will run."),
+    "simulate": ("units.simulate", "Show what schedules come to."),
+    "rm": ("runs.rm", "Delete runs that have ended."),
+    "restore": ("runs.restore", "Restore deleted runs."),
+    "rerun": ("runs.rerun", "Run each task once more."),
+    "validate": ("setup.validate", "Check the configuration."),
+    "schema": ("setup.schema", "Print the JSON Schema of the configuration, for editors."),
+    "reload": ("daemon.reload", "Bring an edited configuration into force."),
+    "upgrade": ("daemon.upgrade", "Have the daemon become the installed version."),
+    "trust-clock": ("daemon.trust_clock", "Remove old runs by the clock as it is set."),
+    "password": ("daemon.password", "Show the password that was made at start."),
+    "token": ("daemon.tokens", "Make, list and revoke tokens for the API."),
+    "audit": ("daemon.audit", "Show who did what."),
+    "notify": ("daemon.notify", "Try the ways in which the daemon tells people."),
+    "openapi": ("daemon.openapi", "Print the description of the HTTP API."),
+    "recover": ("daemon.recover", "Begin a new history when the daemon has lost its own."),
+    "backup": ("daemon.backup", "Copy the data directory, also while the daemon runs."),
+    "doctor": ("setup.doctor", "Look whether this host has what the daemon needs."),
+    "service": ("setup.service", "Install the daemon as a service of this host."),
+    "import": ("setup.importing", "Make a configuration of what another program runs."),
+    "completion": ("setup.completion", "Print the completion script of a shell."),
+    "demo": ("setup.demo", "Start a daemon with a made-up history of a year."),
 }
-"""Name and help of each; its module in supervisor.cli.commands is loaded when it is called."""
-
-_RENAMED = {"token": "tokens", "import": "importing", "trust-clock": "trust_clock"}
-"""Commands whose name a module cannot have, or one of the standard library has."""
+"""Of each command: its module in supervisor.cli.commands, loaded when the command is called, and its help."""
 
 
 def module_of(name: str) -> str:
     """The module of a command."""
-    return f"supervisor.cli.commands.{_RENAMED.get(name, name)}"
+    return f"supervisor.cli.commands.{COMMANDS[name][0]}"
 
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -101,7 +98,7 @@ class CommandLine(SuggestingGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The commands and what they do, without loading them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The exit codes."""

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import falcon
 
+import api
 from api.operations.conditional import tag_of
 from api.operations.guard import HTML_POLICY
 
-_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
+_FOLDER = os.path.join(os.path.dirname(api.__file__), "static")
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",

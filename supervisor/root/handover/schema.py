@@ -120,8 +120,11 @@ class ExactState:
     look_s: float = 0.0
     """Seconds until it is looked at again whether somebody is left."""
     log: dict[str, Any] | None = None
-    """Writer and file (:meth:`supervisor.root.output.run_log.RunLog.take_down`): what is not published, what masks hold back,
-    screen and redrawn lines, frames on their way to the disk. None: the log is complete and written."""
+    """Writer and file of the log, with all that is not written yet. None: the log is complete and written.
+
+    It holds what is not published, what masks hold back, screen and redrawn lines, and frames on their way to the disk
+    (:meth:`supervisor.root.output.run_log.RunLog.take_down`).
+    """
 
 
 # As JSON. Every class has the fields of its own above; only those here are made of more than JSON has.

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import supervisor
 from supervisor.ipc import run_token
 from supervisor.ipc.messages import Boot
 
 TOKEN = "RINGWARD_TOKEN"  # noqa: S105 - the name of a variable
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "path")
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(supervisor.__file__)), "path")
 """It holds the program ``ringward`` and nothing else."""
 
 

@@ -154,8 +154,8 @@ def test_an_older_version_refuses(daemon: Installation, tmp_path: Path) -> None:
 
 def renamed(directory: Path, old: str, new: str) -> None:
     """Rename an attribute in all modules of the root; what the formats call it stays."""
-    for path in directory.glob("*.py"):
-        before = r"(?<=\binstance\.)" if path.name in ("schema.py", "handover.py") else r"\b"
+    for path in directory.rglob("*.py"):
+        before = r"(?<=\binstance\.)" if path.name in ("schema.py", "table.py") else r"\b"
         path.write_text(re.sub(rf"{before}{old}\b", new, path.read_text()))
 
 
@@ -169,7 +169,7 @@ def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
         schema = {"supervisor/root/handover/schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
         daemon.add("changed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"'), **schema})
         renamed(tmp_path / "changed/supervisor/root", "hurried", "in_a_hurry")
-        assert "in_a_hurry" in (tmp_path / "changed/supervisor/root/stop.py").read_text()
+        assert "in_a_hurry" in (tmp_path / "changed/supervisor/root/process/stop_ladder.py").read_text()
         run = begin(daemon, tmp_path / "side")
         for name, version in (("changed", "0.1.1"), ("first", "0.1.0")):
             daemon.install(name)

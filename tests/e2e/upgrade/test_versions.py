@@ -84,7 +84,7 @@ def test_another_version(daemon: Installation) -> None:
 
 
 BROKEN = {
-    "syntax": ({CONTROL: ("class Control:", "class Control")}, "control.py"),
+    "syntax": ({CONTROL: ("class Control:", "class Control")}, "control_thread.py"),
     "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
     "scheduler": (
         {"supervisor/scheduler/runs/run_engine.py": ("class Engine:", "import nothing\nclass Engine:")},
