@@ -360,11 +360,12 @@ def test_what_proves_it_is_there(name: str) -> None:
 
 
 def test_every_guarantee_is_proved() -> None:
-    """Each cell of the first table has its tests in the second one, and each failure below names some."""
+    """Each cell of the first table has its tests in the second one, and each crash and failure below names some."""
     page = BY_NAME["guarantees"]
     promised, proved = rows(page, "Crashes and outages"), rows(page, "Tests of crashes and outages")
     assert [row[0] for row in promised] == [row[0] for row in proved]
     assert all("tests/" in cell for row in proved for cell in row[1:])
+    assert all("tests/" in row[2] for row in rows(page, "Crashes at particular moments"))
     failures = list(section(page, "Failures in detail").findall(docutils.nodes.section))[1:]
     assert len(failures) > 20
     assert all("Tests: tests/" in failure.astext() for failure in failures), failures
