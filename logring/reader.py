@@ -13,6 +13,7 @@ from typing import NamedTuple
 from logring.block import Block, Line, text_size
 from logring.errors import Corrupt, LogError
 from logring.layout import STDERR, STDOUT, BlockHeader, Publication
+from logring.logfile.opening import open_log_file
 from logring.logfile.stored import StoredFile
 from logring.paths import frames_path
 from logring.redraw.history_format import read_frames
@@ -364,7 +365,7 @@ class LogReader:
 
     def _open_file(self) -> StoredFile | None:
         if self._file is None and self._file_path is not None:
-            self._file = StoredFile.open(self._file_path)
+            self._file = open_log_file(self._file_path)
         return self._file
 
     def _usable_file(self) -> StoredFile | None:

@@ -8,25 +8,26 @@ import pytest
 # Each takes a megabyte or more, or 10 ms of every start.
 _NEVER = {"psycopg", "psycopg2", "pymysql", "sqlite3", "rich", "psutil", "multiprocessing", "unittest", "pkg_resources"}
 _API = {"gevent", "falcon", "gunicorn", "zope", "asyncio", "ssl", "email", "http", "re2"}
-_OTHERS = {"importlib.metadata", "ulid", "click", "compression.zstd", "backports.zstd"}
+_OTHERS = {"importlib.metadata", "ulid", "click"}
+_ZSTD = {"compression.zstd", "backports.zstd"}
 _STORE = {"peewee", "apsw"}
 _CONFIG = {"tomli", "croniter", "dateutil", "msgspec"}
 _FOR_OTHERS = {"ast", "dateutil.tz.tz"}
 """Loaded by what was imported for one thing in it: inspect, dateutil.tz."""
 _EXECUTING = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
 """Audit events of Python; none of them belongs to a start."""
-_EVERYTHING = _EXECUTING | _NEVER | _API | _OTHERS | _STORE | _CONFIG
+_EVERYTHING = _EXECUTING | _NEVER | _API | _OTHERS | _STORE | _CONFIG | _ZSTD
 _GUNICORNS = {"gunicorn", "ssl", "email", "http", "importlib.metadata"}
 _WORKERS = _GUNICORNS | {"gevent", "falcon", "zope", "asyncio", "msgspec"}
 
 PROCESSES = {
     "supervisor.root.assembly": _EVERYTHING | {"logging", "subprocess", "pathlib", "decimal"},
     "supervisor.root.spawner": _EVERYTHING | {"subprocess", "pathlib", "json", "dataclasses", "typing"},
-    "supervisor.scheduler.__main__": (_EVERYTHING - _STORE - _CONFIG) | _FOR_OTHERS,
-    "supervisor.helpers.janitor.__main__": _EVERYTHING - _STORE - {"compression.zstd", "backports.zstd"},
+    "supervisor.scheduler.__main__": (_EVERYTHING - _STORE - _CONFIG - _ZSTD) | _FOR_OTHERS,
+    "supervisor.helpers.janitor.__main__": _EVERYTHING - _STORE - _ZSTD,
     "api.serve": _EVERYTHING,
     "api.server.arbiter": _EVERYTHING - _GUNICORNS,
-    "api.server.worker": _EVERYTHING - _WORKERS - _STORE,
+    "api.server.worker": _EVERYTHING - _WORKERS - _STORE - _ZSTD,
     "supervisor.cli.commands.daemon.up": (_EVERYTHING - {"click"}) | _FOR_OTHERS,
 }
 

@@ -139,7 +139,6 @@ CIRCLES = {
         }
     ),
     frozenset({"api.operation_table", "api.openapi", "api.resources.daemon.meta"}),
-    frozenset({"logring.logfile.packed", "logring.logfile.stored"}),
 }
 FULL_FOLDERS = {
     "api": 59,

@@ -26,6 +26,7 @@ from logring.layout import (
 )
 from logring.logfile import zstd
 from logring.logfile.file_owner import share_file
+from logring.logfile.opening import open_log_file
 from logring.logfile.packed import Index
 from logring.logfile.stored import StoredFile
 
@@ -53,7 +54,7 @@ def compress(path: str, level: int = LEVEL) -> bool:
     """
     try:
         before = os.stat(path)
-        source = StoredFile.open(path)
+        source = open_log_file(path)
     except FileNotFoundError:
         return False
     if source is None:

@@ -4,7 +4,7 @@ import os
 
 from logring.errors import Corrupt, ForeignFile
 from logring.logfile.log_file import LogFileWriter
-from logring.logfile.stored import StoredFile
+from logring.logfile.opening import open_log_file
 from logring.ring.ring import Ring
 from logring.ring.writer import RingWriter
 
@@ -53,7 +53,7 @@ def save_leftover_ring(ring_path: str, log_path: str) -> int | None:
 
 def _is_sealed(log_path: str, ring: Ring) -> bool:
     try:
-        file = StoredFile.open(log_path)
+        file = open_log_file(log_path)
         if file is None:
             return False
         try:

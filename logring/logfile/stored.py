@@ -9,9 +9,6 @@ from logring.layout import (
     ENTRY_SIZE,
     FILE_BLOCKS_AT,
     HEADER_SIZE,
-    KIND_FILE,
-    KIND_PACKED,
-    PAGE,
     PUBLICATION_AT,
     PUBLICATION_SIZE,
     BlockHeader,
@@ -30,33 +27,6 @@ class StoredFile:
         self._fd = fd
         self._final: Publication | None = None
         self._last: Block | None = None
-
-    @classmethod
-    def open(cls, path: str) -> "StoredFile | None":
-        """Open the file; None when there is none (yet).
-
-        Raises:
-            OSError: it is there and cannot be opened or read.
-            LogError: it is no log file of ours.
-        """
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        try:
-            page = os.pread(fd, PAGE, 0)
-            if not page.strip(b"\0"):
-                os.close(fd)
-                return None  # being made, or nothing of it had reached the disk when the machine died
-            static = Static.parse(page, path, KIND_FILE, KIND_PACKED)
-        except BaseException:  # whatever it is, nobody else closes it
-            os.close(fd)
-            raise
-        if static.kind == KIND_PACKED:
-            from logring.logfile.packed import PackedFile  # with what it needs: only when there is such a file
-
-            return PackedFile(path, fd, static)
-        return cls(path, fd, static)
 
     def publication(self) -> Publication:
         """The state of the file: what was written last, or what is whole of that when the file was never sealed.

@@ -11,7 +11,7 @@ from collections import defaultdict
 from logring.errors import LogError
 from logring.layout import PAGE
 from logring.logfile.compress import compress
-from logring.logfile.stored import StoredFile
+from logring.logfile.opening import open_log_file
 from logring.paths import log_path, ring_path
 from store.database import open_reader
 from store.errors import Damaged, StoreError
@@ -111,7 +111,7 @@ def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
 def _is_sealed(one: LogFile) -> bool:
     """Whether nothing will be added to a log; what cannot be read is not known to be so."""
     try:
-        file = StoredFile.open(one.path)
+        file = open_log_file(one.path)
         if file is None:
             return False
         try:

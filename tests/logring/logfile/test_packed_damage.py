@@ -21,8 +21,8 @@ from logring.layout import (
 )
 from logring.logfile import zstd
 from logring.logfile.compress import compress
+from logring.logfile.opening import open_log_file
 from logring.logfile.packed import Index
-from logring.logfile.stored import StoredFile
 from logring.reader import Line, LogReader
 from tests.logring.logfile.test_packed import damage, walked
 from tests.logring.support.rings import T0, Log, read_all
@@ -172,7 +172,7 @@ def test_newer_and_foreign(make_log: MakeLog) -> None:
     static[STATIC_SIZE - 4 :] = crc32(static[: STATIC_SIZE - 4]).to_bytes(4, "little")
     Path(path).write_bytes(static + good[STATIC_SIZE:])
     with pytest.raises(ForeignFile):
-        StoredFile.open(path)
+        open_log_file(path)
 
 
 def test_unsealed_state_is_damage(make_log: MakeLog) -> None:
