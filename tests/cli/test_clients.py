@@ -14,8 +14,8 @@ from supervisor.cli import exit_codes
 from supervisor.cli.follow import Follower
 from supervisor.cli.main import cli
 from supervisor.cli.tables import duration, relative, show_table
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, event, events, line, problem, run
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, event, events, line, problem, run
 
 OTHER = "01ARZ3NDEKTSV4RRFFQ69G5FAW"
 

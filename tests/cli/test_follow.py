@@ -8,7 +8,7 @@ import pytest
 from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
 from supervisor.cli.follow import Follower, Patience
 from supervisor.cli.terminal import LogPrinter
-from tests.cli.fake_daemon import Answer, FakeDaemon, Request, event, events, line, problem
+from tests.support.fake_daemon import Answer, FakeDaemon, Request, event, events, line, problem
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 LOG = f"/api/runs/{RUN}/log"

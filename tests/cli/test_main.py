@@ -20,8 +20,8 @@ from supervisor.cli import exit_codes
 from supervisor.cli.client import UnixEndpoint, UrlEndpoint, url_endpoint
 from supervisor.cli.main import COMMANDS, cli, module_of
 from supervisor.version import VERSION
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon, Request, problem
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import Answer, FakeDaemon, Request, problem
 from tests.support.waiting import until
 
 PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()"]

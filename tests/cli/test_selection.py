@@ -8,9 +8,9 @@ from click.testing import CliRunner, Result
 
 from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, problem, run
 from tests.cli.test_clients import OTHER
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, problem, run
 
 DELETE, RESTORE, RERUN = (f"/api/runs/bulk/{name}" for name in ("delete", "restore", "rerun"))
 TRIGGERED = {"triggered": [{"run_id": OTHER, "task_name": "job"}]}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.cli.sse import Event, EventParser
-from tests.cli.fake_daemon import event
+from tests.support.fake_daemon import event
 
 STREAM = b"retry: 1000\n:\n:\nevent: line\nid: 7\ndata: {}\n\nid: 8\r\ndata: a\r\ndata:b\r\n\r\ndata\n\nevent: x\n\n"
 EVENTS = [Event("line", "{}", "7"), Event("message", "a\nb", "8"), Event("message", "")]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.cli.terminal import LogPrinter, coloured, harmless, moment
-from tests.cli.fake_daemon import line
+from tests.support.fake_daemon import line
 
 
 class Terminal(io.BytesIO):

@@ -2,15 +2,15 @@
 
 import ast
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from supervisor.ipc import messages
 from supervisor.ipc.messages import PROTOCOL, Boot, Spawn, spawn_message
+from tests.support.paths import ROOT
 
-FIRST_PROTOCOL = Path(__file__).parents[1] / "e2e/versions/2026-11-25.tar.xz"
+FIRST_PROTOCOL = ROOT / "tests/e2e/upgrade/versions/2026-11-25.tar.xz"
 FIELDS: dict[str, Any] = {
     "run": "R",
     "task": "t",
@@ -75,7 +75,7 @@ def fields_of(source: str, name: str) -> set[str]:
 def test_a_new_field_belongs_to_a_protocol(kind: type) -> None:
     """Every field that the first protocol lacks says with which one it came, so that an older root is spared it."""
     with tarfile.open(FIRST_PROTOCOL) as archive:
-        file = archive.extractfile("supervisor/ipc/messages.py")
+        file = archive.extractfile("supervisor/messages.py")
         assert file is not None
         known = fields_of(file.read().decode(), kind.__name__)
     assert known <= kind.__dataclass_fields__.keys()  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.startup.advice import cut_short, missing
 from supervisor.startup.cgroup_controllers import available
-from tests.cli.conftest import Ringward
+from tests.support.command_line import Ringward
 
 NOW_MS = 1_764_000_000_000
 

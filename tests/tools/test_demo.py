@@ -25,8 +25,8 @@ from supervisor.config.model import Service, Task
 from supervisor.tools.demo.configuration import text
 from supervisor.tools.demo.history import DAYS, LONG_LINES, History, disk_full_day
 from supervisor.tools.demo.seed import LOGS, seed
-from tests.cli.conftest import Ringward
 from tests.logring.support.rings import read_all
+from tests.support.command_line import Ringward
 
 PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "demo"]
 NOW_MS = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()) * 1000

@@ -14,7 +14,7 @@ from supervisor.config.load import load
 from supervisor.tools.doctor import data as look
 from supervisor.tools.doctor import host
 from supervisor.tools.doctor.clock import OLDEST, judged
-from tests.cli.conftest import Ringward
+from tests.support.command_line import Ringward
 
 
 @pytest.fixture

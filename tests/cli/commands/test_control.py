@@ -5,8 +5,8 @@ import json
 import pytest
 
 from supervisor.cli import exit_codes
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon, problem
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import Answer, FakeDaemon, problem
 
 ACTIONS = ("start", "restart", "pause", "resume")
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

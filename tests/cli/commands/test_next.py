@@ -3,8 +3,8 @@
 import json
 
 from supervisor.cli import exit_codes
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import FakeDaemon, problem
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import FakeDaemon, problem
 
 GAP = {"at": "2026-03-29T01:00:00.000Z", "local": "2026-03-29T03:00:00+02:00", "note": "gap"}
 LATER = {

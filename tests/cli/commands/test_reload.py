@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import FakeDaemon, as_json
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import FakeDaemon, as_json
 
 PATH = "/api/daemon/reload"
 NOTHING: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "warnings": []}

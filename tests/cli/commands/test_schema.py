@@ -13,7 +13,7 @@ import tomli
 
 from supervisor.config.jsonschema import DIALECT, document, schema_of
 from supervisor.config.schema import KEYS, REQUIRED
-from tests.cli.conftest import Ringward
+from tests.support.command_line import Ringward
 from tests.support.paths import ROOT
 
 TABLES = {"notifier": "notifiers", "route": "routes", "launcher": "launchers", "task": "tasks", "service": "services"}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from supervisor.cli import exit_codes
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon, Request, as_json, line, problem
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import Answer, FakeDaemon, Request, as_json, line, problem
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 PATH = "/api/tasks/job/log/search"

@@ -10,7 +10,7 @@ from supervisor.cli import exit_codes
 from supervisor.tools.service import openrc, planning, systemd
 from supervisor.tools.service.detection import detect
 from supervisor.tools.service.trust import distrusted
-from tests.cli.conftest import Ringward
+from tests.support.command_line import Ringward
 
 PROGRAM = "/opt/ringward/bin/ringward"
 UNIT = "etc/systemd/system/ringward.service"

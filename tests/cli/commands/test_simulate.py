@@ -10,8 +10,8 @@ from store.database import open_writer
 from store.runs.writes import insert_run, update_run
 from store.tasks import update_task, upsert_task
 from supervisor.cli import exit_codes
-from tests.cli.conftest import Ringward
 from tests.store.making import T0, make_run
+from tests.support.command_line import Ringward
 
 TEXT = """
 [daemon]

@@ -11,8 +11,8 @@ from click.shell_completion import ShellComplete
 
 from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon, problem
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import Answer, FakeDaemon, problem
 
 DAEMON = {
     "version": "0.1.0",

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from supervisor.cli import exit_codes
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import Answer, FakeDaemon, as_json, problem
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import Answer, FakeDaemon, as_json, problem
 
 TOKEN = {
     "name": "ci",

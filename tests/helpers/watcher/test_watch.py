@@ -328,9 +328,9 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: st
 
 PATIENT = """
 import sys
-from supervisor.helpers.watcher import command
+from supervisor.helpers.watcher import command_probe
 from supervisor.helpers.watcher.__main__ import main
-command._REAP_S = 60.0
+command_probe._REAP_S = 60.0
 sys.exit(main())
 """
 

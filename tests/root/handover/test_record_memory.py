@@ -20,11 +20,12 @@ from supervisor.root.handover.fd_store import Store, handed_back
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
 from supervisor.root.handover.schema import RunDetails, RunProgress, RunStart, RunState, packed, unpacked
 from supervisor.root.process.managed_process import Phase
+from tests.support.paths import ROOT
 
 ABOUT = {"format": FORMAT, "daemon": "D"}
 PLACES = {"start": records._START, "details": records._DETAILS, "progress": records._PROGRESS}
 """The labelled steps of putting a record down, in their order, and where each writes."""
-OLD = min((Path(__file__).parents[1] / "golden").glob("*.tar.xz"))
+OLD = min((ROOT / "tests/golden").glob("*.tar.xz"))
 
 
 class Killed(BaseException):

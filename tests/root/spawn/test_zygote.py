@@ -383,7 +383,7 @@ def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> Non
     """Where processes cannot be made in cgroups they join, from then on without trying, and the log says so once."""
     refuse = f"def refuse(_cgroup): raise OSError({code}, 'x')\n"
     program = (
-        f"import sys\nfrom supervisor.root import spawner\n{refuse}spawner.copy = refuse\nsys.exit(spawner.main())\n"
+        f"import sys\nfrom supervisor.root.spawn import zygote\n{refuse}zygote.copy = refuse\nsys.exit(zygote.main())\n"
     )
     monkeypatch.setattr("supervisor.root.spawn.prefork._PROGRAM", ["-I", "-c", program])
     with nursery() as root:

@@ -30,6 +30,6 @@ def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) ->
 
 def test_no_operation_is_forgotten() -> None:
     """Those that say which they have, and the reload, have arguments that are looked at."""
-    tables = [table for path in SCHEDULER.glob("*.py") for table in TABLE.findall(path.read_text())]
+    tables = [table for path in SCHEDULER.rglob("*.py") for table in TABLE.findall(path.read_text())]
     names = {name for table in tables for name in re.findall(r'"([a-z_]+)": ', table)}
     assert names | {"reload"} == OF_OPERATIONS.keys()

@@ -16,7 +16,8 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.own
 WRITER = """
 import os, select, sys
-from store import events, postgres
+from store import events
+from store.backends import postgres
 from store.database import open_writer
 from store.runs.writes import insert_run, update_run
 from store.store_thread import StoreThread

@@ -181,7 +181,7 @@ def listed_all(db: Database) -> list[Run]:
 
 DELETER = """
 import os, sys
-from store import run_bulk
+from store.runs import bulk
 from store.database import open_writer
 from tests.store.making import T0, make_run
 from store.runs.writes import insert_run
@@ -191,13 +191,13 @@ with db.transaction():
     for n in range(120):
         at = T0 + n * 5 * 10**6
         insert_run(db, make_run(created_at=at, task_name=f"t{n % 7}", status="ended", end_reason="failed"))
-run_bulk.SLICE_ROWS = 10
-everything = run_bulk.RunSelector(match_all=True)
+bulk.SLICE_ROWS = 10
+everything = bulk.RunSelector(match_all=True)
 while True:
-    for rows in run_bulk.find_ended(db, everything):
-        os.write(1, b"-%d\\n" % run_bulk.mark_deleted(db, rows, T0))
-    for rows in run_bulk.find_deleted(db, everything, 0):
-        os.write(1, b"+%d\\n" % run_bulk.unmark_deleted(db, rows, 0))
+    for rows in bulk.find_ended(db, everything):
+        os.write(1, b"-%d\\n" % bulk.mark_deleted(db, rows, T0))
+    for rows in bulk.find_deleted(db, everything, 0):
+        os.write(1, b"+%d\\n" % bulk.unmark_deleted(db, rows, 0))
 """
 
 

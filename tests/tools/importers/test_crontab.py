@@ -10,7 +10,7 @@ from supervisor.cli import exit_codes
 from supervisor.tools.importers import crontab
 from supervisor.tools.importers.job_names import name_of
 from supervisor.tools.importers.outcome import Outcome
-from tests.cli.conftest import Ringward
+from tests.support.command_line import Ringward
 from tests.tools.importers.imported import checked, said
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from tests.cli.conftest import Ringward
+from tests.support.command_line import Ringward
 from tests.support.paths import ROOT
 
 PACKAGES = ROOT / "build" / "debian"

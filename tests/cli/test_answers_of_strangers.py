@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from supervisor.cli import exit_codes
-from tests.cli.conftest import Ringward
-from tests.cli.fake_daemon import RUN, Answer, FakeDaemon, Request, event, events, line, run
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import RUN, Answer, FakeDaemon, Request, event, events, line, run
 
 AT = "2026-11-21T03:00:00.000Z"
 RECORD = run(retryAttempt=1)
