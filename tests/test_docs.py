@@ -16,6 +16,7 @@ import pytest
 from api.openapi import document_bytes
 from api.schemas.daemon_info import KINDS as NOTIFICATION_KINDS
 from api.schemas.records import REASONS, SERVICE_STATES, TRIGGERS
+from bench.__main__ import ROWS
 from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.load import load
@@ -369,3 +370,8 @@ def test_every_guarantee_is_proved() -> None:
     failures = list(section(page, "Failures in detail").findall(docutils.nodes.section))[1:]
     assert len(failures) > 20
     assert all("Tests: tests/" in failure.astext() for failure in failures), failures
+
+
+def test_every_benchmark_is_explained() -> None:
+    """The page on performance lists every row of ``python -m bench``, in order."""
+    assert [row[0] for row in rows(BY_NAME["performance"], "Measuring")] == list(ROWS)
