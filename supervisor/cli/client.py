@@ -27,6 +27,24 @@ _URL = re.compile("[!-~]+")
 _UNIX = "unix:"
 
 
+_OPTIONS = {
+    "task_name": "--task",
+    "triggered_by": "--trigger",
+    "created_after": "--after",
+    "created_before": "--before",
+    "status": "--status",
+    "search": "--search",
+    "limit": "--limit",
+    "stream": "--stream",
+    "runId": "--run",
+    "q": "PATTERN",
+    "tasks": "--task",
+    "role": "--role",
+    "expiresInMs": "--expires",
+}
+"""The command line's word for a parameter or field of the API."""
+
+
 class Unreachable(Failure):
     """No daemon answers, or it stopped answering."""
 
@@ -39,19 +57,32 @@ class Refused(Failure):
 
     def __init__(self, status: int, problem: Record, place: str) -> None:
         self.status = status
-        self.detail = str(problem.get("detail") or problem.get("title") or f"it answered with status {status}")
+        self.detail = str(problem.get("detail") or problem.get("title") or f"status {status}")
         lines = [self.detail]
         self.errors: list[Record] = problem.get("errors", [])
-        lines += [f"  {error.get('location', '')}: {error.get('message', '')}" for error in self.errors]
+        if self.errors:
+            lines = [f"{_option(str(error.get('location', '')))}: {error.get('message', '')}" for error in self.errors]
         code = exit_codes.REFUSED
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             code = exit_codes.NOT_PERMITTED
-            lines[0] = f"{place} does not permit it: {lines[0]}"
+            lines = [f"permission denied by the daemon at {place}: {self.detail}"]
+            if status == http.HTTPStatus.UNAUTHORIZED:
+                lines = [
+                    f"the daemon at {place} requires authentication; set RINGWARD_PASSWORD to the password or a token"
+                ]
         elif status == http.HTTPStatus.SERVICE_UNAVAILABLE:
             code = exit_codes.UNREACHABLE
         elif status == http.HTTPStatus.UNPROCESSABLE_ENTITY:
             code = exit_codes.USAGE
         super().__init__("\n".join(lines), code)
+
+
+def _option(location: str) -> str:
+    """Return the option that set the parameter or field at `location`, such as ``body.filter.created_before``."""
+    parent, _, name = location.rpartition(".")
+    if parent.endswith("params"):
+        return f"-p {name}"
+    return _OPTIONS.get(name, name or location)
 
 
 @dataclass(frozen=True)
@@ -108,9 +139,9 @@ def url_endpoint(url: str, password: str | None, token: str | None = None) -> Ur
         parts = urlsplit(url)
         port = parts.port
     except ValueError as err:
-        raise Failure(f"{url} is no URL: {err}", exit_codes.USAGE) from err
+        raise Failure(f"{url}: not a URL: {err}", exit_codes.USAGE) from err
     if parts.scheme not in ("http", "https") or not parts.hostname or not _URL.fullmatch(url) or ".." in parts.netloc:
-        raise Failure(f"{url} is no URL of a daemon; it looks like http://127.0.0.1:7464", exit_codes.USAGE)
+        raise Failure(f"{url}: not the URL of a daemon; use a URL such as http://127.0.0.1:7464", exit_codes.USAGE)
     port = port or (443 if parts.scheme == "https" else 80)
     authorization = f"Bearer {token}" if token else _basic(password)
     return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
@@ -176,7 +207,7 @@ class Api:
             Foreign: something came back.
         """
         if self.post(path, query):
-            raise Foreign("it answers to a command")
+            raise Foreign("unexpected response to a command")
 
     def post(
         self,
@@ -203,7 +234,7 @@ class Api:
             Foreign: something came back.
         """
         if self._call("DELETE", path, None):
-            raise Foreign("it answers to a command")
+            raise Foreign("unexpected response to a command")
 
     @contextmanager
     def stream(
@@ -274,7 +305,7 @@ class Api:
             connection.request(method, target, data, sent)
             return connection.getresponse()
         except PermissionError as err:
-            message = f"not permitted to reach the daemon at {self.endpoint}; ask as its user or as root"
+            message = f"permission denied for the daemon at {self.endpoint}; run this as its user or as root"
             raise Failure(message, exit_codes.NOT_PERMITTED) from err
         except (FileNotFoundError, ConnectionRefusedError) as err:
             raise Unreachable(f"no daemon answers at {self.endpoint}; start one with: ringward up") from err
@@ -294,7 +325,7 @@ class Api:
         if isinstance(err, TimeoutError | BlockingIOError):
             return Unreachable(f"the daemon at {self.endpoint} does not answer")
         reason = (err.strerror if isinstance(err, OSError) else None) or str(err) or type(err).__name__
-        return Unreachable(f"the connection to the daemon at {self.endpoint} broke: {reason}")
+        return Unreachable(f"lost the connection to the daemon at {self.endpoint}: {reason}")
 
     def _refusal(self, status: int, body: bytes) -> Failure:
         try:
@@ -303,8 +334,10 @@ class Api:
             if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
                 return Refused(status, Record(), str(self.endpoint))
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
-                return Unreachable(f"{self.endpoint} answers with status {status}, which is not of the daemon")
-            return Foreign(f"it answers with status {status}")
+                return Unreachable(
+                    f"{self.endpoint}: status {status} from something other than the daemon, such as a proxy"
+                )
+            return Foreign(f"status {status}")
 
 
 def segment(name: str) -> str:

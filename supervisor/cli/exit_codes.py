@@ -15,19 +15,19 @@ INTERRUPTED = 130
 READER_GONE = 141
 
 MEANINGS = {
-    OK: "done; for run: the run's own exit code",
-    REFUSED: "refused, for example because nothing has that name; search: no line found; status, import: look at it;"
-    " up: something is left",
-    USAGE: "the command line is wrong",
-    UNREACHABLE: "no daemon answers, or what answers is none",
-    OS_ERROR: "an address cannot be bound, or too few files may be open",
-    DATA_DIR: "the data directory cannot be used",
-    OUTPUT: "what is printed cannot be written",
-    ALREADY_RUNNING: "a daemon is running already on this data directory",
-    NOT_PERMITTED: "not permitted",
-    CONFIG: "the configuration is not valid",
-    NEVER_RAN: "run: the task is unknown, the run never started, or nobody knows how it ended",
+    OK: "success; run: the exit code of the run itself",
+    REFUSED: "rejected, for example no such name; search: no line matches; status, import: something needs attention;"
+    " up: the shutdown left something",
+    USAGE: "the command line is invalid",
+    UNREACHABLE: "no daemon answers, or the answer is not that of a daemon",
+    OS_ERROR: "up: cannot bind an address, or the limit of open files is too low",
+    DATA_DIR: "cannot use the data directory",
+    OUTPUT: "cannot write the output",
+    ALREADY_RUNNING: "a daemon already runs on this data directory",
+    NOT_PERMITTED: "permission denied",
+    CONFIG: "the configuration is invalid",
+    NEVER_RAN: "run: no such task, the run never started, or its outcome is unknown",
     INTERRUPTED: "interrupted with Ctrl-C",
-    READER_GONE: "whoever read the output went away",
+    READER_GONE: "output pipe closed",
 }
 """What each means, for the help text and the documentation."""

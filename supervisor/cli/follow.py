@@ -64,10 +64,10 @@ class Patience:
             self._away_since = self._clock()
         away_s = self._clock() - self._away_since
         if away_s >= _GIVE_UP_AFTER_S:
-            raise Unreachable(f"gave up waiting: {reason}")
+            raise Unreachable(f"gave up after a minute: {reason}")
         if away_s >= _SAY_AFTER_S and not self._told:
             self._told = True
-            self.say(f"trying again: {reason}")
+            self.say(f"retrying: {reason}")
         self._pause(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
 
@@ -163,7 +163,7 @@ class Follower:
                 break
         missing += max(end - start, 0)
         if missing:
-            self._patience.say(f"{missing} lines are no longer kept, or cannot be read")
+            self._patience.say(f"{missing} lines are no longer kept or unreadable")
         self._next = max(end, self._next or 0)
 
 

@@ -31,7 +31,7 @@ def init_system(kind: str | None) -> str:
     found = kind or detect()
     if found is None:
         raise Failure(
-            f"it cannot be told which init system runs this host; say it with --init: {', '.join(KINDS)}",
+            f"cannot detect the init system; pass --init ({', '.join(KINDS)})",
             exit_codes.USAGE,
         )
     return found
@@ -44,11 +44,11 @@ def check_combination(kind: str, root: str, user: str | None, *, hardened: bool,
         click.UsageError: they do not.
     """
     if hardened and kind != "systemd":
-        raise click.UsageError("--hardened is for systemd")
+        raise click.UsageError("--hardened needs systemd")
     if now and root != "/":
-        raise click.UsageError("--now is for this host, --root for another place")
+        raise click.UsageError("--now and --root cannot be combined")
     if user is not None and not _USER.fullmatch(user):
-        raise click.BadParameter(f"{user} is no name for a user", param_hint="--user")
+        raise click.BadParameter(f"{user} is not a valid user name", param_hint="--user")
 
 
 def wanted_of(
@@ -80,7 +80,7 @@ def wanted_of(
     )
     for path in (wanted.program, wanted.config, wanted.data):
         if not _PLAIN.fullmatch(path):
-            raise Failure(f"{path}: init systems take a character of this path for something else", exit_codes.USAGE)
+            raise Failure(f"{path}: the path has a character that is special to init systems", exit_codes.USAGE)
     return wanted
 
 
@@ -103,7 +103,7 @@ def _program() -> str:
     for name in (sys.argv[0], os.path.join(os.path.dirname(sys.executable), "ringward")):
         if found := shutil.which(name):
             return os.path.abspath(found)
-    raise Failure("it cannot be told which program is to be started; say it with --program", exit_codes.USAGE)
+    raise Failure("cannot determine the program to start; pass --program", exit_codes.USAGE)
 
 
 def everything(kind: str, scan_dir: str | None) -> "Plan":
@@ -128,4 +128,4 @@ def warnings_of(wanted: "Wanted") -> list[str]:
 
     places = (wanted.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
     why = next(filter(None, map(distrusted, places)), None)
-    return [f"root is to run what others can change: {why}; install Ringward below /opt, as root"] if why else []
+    return [f"root would run files that others can change: {why}; install Ringward below /opt, as root"] if why else []

@@ -1,7 +1,8 @@
 """From what people type, the name of a task or the id of a run, to records of the API."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 from supervisor.cli import exit_codes
@@ -12,6 +13,7 @@ from supervisor.cli.records import Foreign, is_run_id
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 _PAGE = 1000
+_KINDS = ("task", "service")
 
 Run = dict[str, Any]
 
@@ -28,7 +30,7 @@ def find_run(api: Api, text: str) -> Run | None:
             return None
         raise
     if run["id"] != run_id:
-        raise Foreign("it tells of another run")
+        raise Foreign("the response is about another run")
     return run
 
 
@@ -39,7 +41,7 @@ def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -
         Failure: nothing has that name.
     """
     if not _NAME.fullmatch(task):
-        raise unknown(task)
+        raise unknown(api, task)
     offset = 0
     while True:
         size = min(limit - offset, _PAGE) if limit else _PAGE
@@ -48,7 +50,7 @@ def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -
             page = api.get(f"/api/tasks/{segment(task)}/runs", query)
         except Refused as err:
             if gone(err):
-                raise unknown(task) from err
+                raise unknown(api, task) from err
             raise
         items = page["items"]
         yield from items
@@ -68,7 +70,7 @@ def find_task(api: Api, name: str) -> dict[str, Any] | None:
             return None
         raise
     if found["name"] != name:
-        raise Foreign("it tells of another task")
+        raise Foreign("the response is about another task")
     return found
 
 
@@ -80,12 +82,12 @@ def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None
         Refused: it is of the wrong kind, or its state forbids it.
     """
     if not _NAME.fullmatch(name):
-        raise unknown(name)
+        raise unknown(api, name)
     try:
         api.tell(f"/api/tasks/{segment(name)}/{action}", query)
     except Refused as err:
         if gone(err):
-            raise unknown(name) from err
+            raise unknown(api, name) from err
         raise
 
 
@@ -101,9 +103,32 @@ def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
         return run
     if run := next(runs_of(api, text, limit=1), None):
         return run
-    raise Failure(f"{text} has not run yet")
+    raise Failure(f"{text} has no runs yet")
 
 
-def unknown(text: str) -> Failure:
-    """The failure of a command that was given a name that nothing has."""
-    return Failure(f"there is no task, service or run {text}", exit_codes.REFUSED)
+def unknown(
+    api: Api,
+    text: str,
+    *,
+    what: str = "task, service or run",
+    kinds: Collection[str] = _KINDS,
+    code: int = exit_codes.REFUSED,
+) -> Failure:
+    """Return the failure of a command that was given a name that nothing has; it suggests the nearest name.
+
+    Args:
+        api: the daemon, which knows the names.
+        text: what was typed.
+        what: what the command takes.
+        kinds: of which kinds the suggestion may be.
+        code: the exit code.
+    """
+    from difflib import get_close_matches
+
+    names: list[str] = []
+    if _NAME.fullmatch(text):
+        with suppress(Failure):  # a suggestion is not worth another error
+            names = [str(one["name"]) for one in api.get("/api/tasks")["items"] if one["kind"] in kinds]
+    near = get_close_matches(text, names, n=1)
+    hint = f' (did you mean "{near[0]}"?)' if near else ""
+    return Failure(f'no {what} named "{text}"{hint}', code)

@@ -18,42 +18,42 @@ from supervisor.startup.refusal import NotStarted
 from supervisor.version import VERSION
 
 COMMANDS = {
-    "up": ("daemon.up", "Run the daemon, in the foreground."),
-    "status": ("daemon.status", "Show how the daemon, its tasks and its services are."),
-    "health": ("daemon.health", "Tell whether the daemon does its work."),
-    "ps": ("units.ps", "Show tasks and services."),
-    "run": ("runs.run", "Run a task now and show what it prints."),
-    "logs": ("runs.logs", "Show what a run printed."),
-    "search": ("runs.search", "Search what the runs of a task printed."),
+    "up": ("daemon.up", "Run the daemon in the foreground."),
+    "status": ("daemon.status", "Show the state of the daemon, its tasks and its services."),
+    "health": ("daemon.health", "Check that the daemon works."),
+    "ps": ("units.ps", "List tasks and services."),
+    "run": ("runs.run", "Run a task now and show its output."),
+    "logs": ("runs.logs", "Show the log of a run."),
+    "search": ("runs.search", "Search the logs of a task."),
     "runs": ("runs.runs", "List runs, newest first."),
     "ending": ("runs.ending", "Show why and how a run ended."),
     "stop": ("units.stop", "Stop a run, all active runs of a task, or a service."),
     "start": ("units.start", "Start a service."),
     "restart": ("units.restart", "Restart a service."),
-    "pause": ("units.pause", "Let the schedule of a task rest."),
-    "resume": ("units.resume", "Let the schedule of a task go on."),
-    "next": ("units.next", "Show when tasks will run."),
-    "simulate": ("units.simulate", "Show what schedules come to."),
-    "rm": ("runs.rm", "Delete runs that have ended."),
+    "pause": ("units.pause", "Pause a task's schedule."),
+    "resume": ("units.resume", "Resume a task's schedule."),
+    "next": ("units.next", "Show the next times of tasks."),
+    "simulate": ("units.simulate", "Simulate the schedules."),
+    "rm": ("runs.rm", "Delete ended runs."),
     "restore": ("runs.restore", "Restore deleted runs."),
-    "rerun": ("runs.rerun", "Run each task once more."),
+    "rerun": ("runs.rerun", "Run the tasks of runs again."),
     "validate": ("setup.validate", "Check the configuration."),
     "schema": ("setup.schema", "Print the JSON Schema of the configuration, for editors."),
-    "reload": ("daemon.reload", "Bring an edited configuration into force."),
-    "upgrade": ("daemon.upgrade", "Have the daemon become the installed version."),
-    "trust-clock": ("daemon.trust_clock", "Remove old runs by the clock as it is set."),
-    "password": ("daemon.password", "Show the password that was made at start."),
-    "token": ("daemon.tokens", "Make, list and revoke tokens for the API."),
+    "reload": ("daemon.reload", "Reload the configuration."),
+    "upgrade": ("daemon.upgrade", "Upgrade the daemon to the installed version."),
+    "trust-clock": ("daemon.trust_clock", "Confirm that the wall clock is right."),
+    "password": ("daemon.password", "Print the generated password."),
+    "token": ("daemon.tokens", "Create, list and revoke tokens for the API."),
     "audit": ("daemon.audit", "Show who did what."),
-    "notify": ("daemon.notify", "Try the ways in which the daemon tells people."),
-    "openapi": ("daemon.openapi", "Print the description of the HTTP API."),
-    "recover": ("daemon.recover", "Begin a new history when the daemon has lost its own."),
+    "notify": ("daemon.notify", "Send a test message through a notifier."),
+    "openapi": ("daemon.openapi", "Print the OpenAPI document of the HTTP API."),
+    "recover": ("daemon.recover", "Begin an empty history after the daemon lost its own."),
     "backup": ("daemon.backup", "Copy the data directory, also while the daemon runs."),
-    "doctor": ("setup.doctor", "Look whether this host has what the daemon needs."),
+    "doctor": ("setup.doctor", "Check this host."),
     "service": ("setup.service", "Install the daemon as a service of this host."),
-    "import": ("setup.importing", "Make a configuration of what another program runs."),
+    "import": ("setup.importing", "Convert the configuration of another program."),
     "completion": ("setup.completion", "Print the completion script of a shell."),
-    "demo": ("setup.demo", "Start a daemon with a made-up history of a year."),
+    "demo": ("setup.demo", "Start a demo daemon with an invented history of a year."),
 }
 """Of each command: its module in supervisor.cli.commands, loaded when the command is called, and its help."""
 
@@ -92,7 +92,7 @@ class CommandLine(SuggestingGroup):
         here = command is not None and all(parameter.name != "url" for parameter in command.params)
         here = here and not isinstance(command, click.Group) and not ctx.resilient_parsing
         if here and ctx.ensure_object(Settings).url is not None:
-            ctx.fail(f"{name} is for the daemon of this host: it takes no --url")
+            ctx.fail(f"{name} works on the daemon of this host only; it has no --url")
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -171,7 +171,7 @@ def _printing() -> Iterator[None]:
     except OSError as err:
         if err.errno not in _UNWRITABLE:
             raise
-        raise Failure(f"what is printed cannot be written: {err.strerror}", exit_codes.OUTPUT) from err
+        raise Failure(f"cannot write output: {err.strerror}", exit_codes.OUTPUT) from err
 
 
 def _discard(fd: int) -> None:

@@ -19,7 +19,7 @@ class Foreign(Failure):
     """What answers is no Ringward daemon."""
 
     def __init__(self, what: str) -> None:
-        message = f"what answers is no Ringward daemon, or one of another version: {what}"
+        message = f"not a Ringward daemon, or one of another version: {what}"
         super().__init__(message, exit_codes.UNREACHABLE)
 
 
@@ -88,7 +88,7 @@ class Record(dict[str, Any]):
     def __getitem__(self, key: str) -> Any:
         """What each daemon tells."""
         if key not in self:
-            raise Foreign(f"it does not tell {key}")
+            raise Foreign(f'the response has no "{key}"')
         return self._checked(key, super().__getitem__(key))
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -99,7 +99,7 @@ class Record(dict[str, Any]):
     def _checked(self, key: str, value: Any) -> Any:
         kind = _KIND_OF.get(key)
         if kind is not None and not kind(value):
-            raise Foreign(f"{key} is not what it should be")
+            raise Foreign(f'the response has an invalid "{key}"')
         return value
 
 
@@ -114,5 +114,5 @@ def parse(body: bytes | str) -> Record:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, Record):
-        raise Foreign("it does not answer with a JSON object")
+        raise Foreign("the response is not a JSON object")
     return found

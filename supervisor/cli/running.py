@@ -68,7 +68,7 @@ class Running:
             with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:  # ENOENT: it has another place
                 found: dict[str, Any] = json.load(file)
                 return found
-        raise Failure("the daemon's runtime directory cannot be found", exit_codes.UNREACHABLE)
+        raise Failure("cannot find the daemon's runtime directory", exit_codes.UNREACHABLE)
 
     @contextmanager
     def held(self) -> Iterator[int]:
@@ -110,7 +110,7 @@ class Running:
                 found = self.answer()
                 if found["number"] >= number and found["state"] != "trying":
                     return found
-        raise Failure(f"the daemon has not answered within {timeout_s:g} s; its log says more", exit_codes.UNREACHABLE)
+        raise Failure(f"the daemon did not answer within {timeout_s:g} s; check its log", exit_codes.UNREACHABLE)
 
 
 def _held(fd: int) -> bool:

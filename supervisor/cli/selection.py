@@ -31,13 +31,13 @@ def selecting(function: F) -> F:
     for add in reversed(
         (
             click.argument("runs", metavar="[RUN]...", nargs=-1),
-            click.option("--task", metavar="NAME", help="All runs of this task or service."),
-            click.option("--status", metavar="LIST", help="All in these phases or with these end reasons: a,b."),
-            click.option("--trigger", type=click.Choice(_TRIGGERS), help="All that this started."),
-            click.option("--after", metavar="TIME", help="All created at this time or later (RFC 3339)."),
-            click.option("--before", metavar="TIME", help="All created at this time or earlier."),
-            click.option("--search", metavar="TEXT", help="All with this in the task's name or the id."),
-            click.option("--all", "everything", is_flag=True, help="All runs there are."),
+            click.option("--task", metavar="NAME", help="Runs of this task or service."),
+            click.option("--status", metavar="LIST", help="Runs in these phases or with these end reasons: a,b."),
+            click.option("--trigger", type=click.Choice(_TRIGGERS), help="Runs with this trigger."),
+            click.option("--after", metavar="TIME", help="Runs created at this time or later (RFC 3339)."),
+            click.option("--before", metavar="TIME", help="Runs created at this time or earlier."),
+            click.option("--search", metavar="TEXT", help="Runs with this text in the task's name or the id."),
+            click.option("--all", "everything", is_flag=True, help="All runs."),
         )
     ):
         function = add(function)
@@ -46,8 +46,8 @@ def selecting(function: F) -> F:
 
 def asking(function: F) -> F:
     """Add the options of a command that asks before it changes many: ``dry_run`` and ``yes``."""
-    function = click.option("-y", "--yes", is_flag=True, help="Do not ask whether all those are meant.")(function)
-    return click.option("-n", "--dry-run", is_flag=True, help="Only show which runs are meant.")(function)
+    function = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
+    return click.option("-n", "--dry-run", is_flag=True, help="Only show the selected runs.")(function)
 
 
 @dataclass(frozen=True)
@@ -135,17 +135,17 @@ def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | No
     names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
     given = {names.get(name, name): value for name, value in filters.items() if value is not None}
     if not all(value.strip(" ,") for value in given.values()):
-        raise click.UsageError("an option without a value would select more than is meant")
+        raise click.UsageError("an option has an empty value, which would select all runs")
     try:
         "".join(given.values()).encode()
     except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
-        raise click.UsageError("the value of an option is no UTF-8 text") from err
+        raise click.UsageError("the value of an option is not UTF-8") from err
     if bool(runs) + bool(given) + everything != 1:
-        raise click.UsageError("name runs, or give options that select some, or --all")
+        raise click.UsageError("name runs, select runs by options, or use --all")
     ids = tuple(dict.fromkeys(one.upper() for one in runs))
     for one in ids:
         if not is_run_id(one):
-            raise click.UsageError(f"{one} is no id of a run; ringward runs shows them")
+            raise click.UsageError(f"{one} is not a run id; ringward runs lists them")
     return Selection(ids, None if ids else given)
 
 

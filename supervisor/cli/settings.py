@@ -91,7 +91,7 @@ def _option(
 
 CONFIG = _option("config", "-c", "--config", metavar="FILE", text="The configuration file.", complete=files)
 DATA = _option("data", "--data", metavar="DIR", text="The data directory.", complete=directories)
-URL = _option("url", "--url", metavar="URL", text="Reach the daemon here; password or token in RINGWARD_PASSWORD.")
+URL = _option("url", "--url", metavar="URL", text="The daemon's address; password or token in RINGWARD_PASSWORD.")
 
 
 def client_options(function: F) -> F:

@@ -57,14 +57,14 @@ def _missing(config: Config, environ: Mapping[str, str]) -> Iterator[_Advice]:
             if unit.user not in refusals:
                 refusals[unit.user] = _refusal(unit.user)
             if (refusal := refusals[unit.user]) is not None:
-                yield _Advice(unit, "user", refusal, "until that changes, its runs end as start_failed")
+                yield _Advice(unit, "user", refusal, "create the user, or its runs end as start_failed")
         if unit.working_dir is not None and _is_missing(unit.working_dir, directory=True):
-            message = f"there is no directory {unit.working_dir}"
-            yield _Advice(unit, "working_dir", message, "until it is made, its runs end as start_failed")
+            message = f"no such directory: {unit.working_dir}"
+            yield _Advice(unit, "working_dir", message, "create it, or its runs end as start_failed")
         elif (program := _missing_program(unit, environ)) is not None:
             key, name = program
             where = "" if "/" in name else f" in PATH ({_path(unit, environ)})"
-            yield _Advice(unit, key, f"there is no program {name}{where}", "install it, or write its whole path")
+            yield _Advice(unit, key, f"no such program: {name}{where}", "install it, or write its full path")
 
 
 def _not_applied(config: Config, there: frozenset[str]) -> Iterator[_Advice]:
@@ -72,7 +72,7 @@ def _not_applied(config: Config, there: frozenset[str]) -> Iterator[_Advice]:
         for name in BY_CGROUP:
             if name in unit.limits and name not in there and unit.launcher is None:
                 message = f"limits.{name} is not applied: no cgroup with the {name} controller is available"
-                yield _Advice(unit, "limits", message, "ringward doctor shows what cgroups lack")
+                yield _Advice(unit, "limits", message, "ringward doctor shows the missing controllers")
 
 
 def missing_soon(config: Config, environ: Mapping[str, str], patience_s: float) -> list[Problem]:
@@ -117,8 +117,8 @@ def _cut_short(config: Config, now_ms: int) -> Iterator[_Advice]:
             continue
         lasts = format_duration(_rounded(task.keep_runs * interval_ms))
         needed = int(task.keep_for_ms / interval_ms) + 1
-        message = f"keep_runs = {task.keep_runs} holds only about {lasts} of this schedule"
-        yield _Advice(task, "keep_for", message, f"to keep runs that long, set keep_runs = {needed} or more")
+        message = f"keep_runs = {task.keep_runs} covers only about {lasts} of this schedule"
+        yield _Advice(task, "keep_for", message, f"for the whole time set keep_runs = {needed} or more")
 
 
 def _rounded(span_ms: float) -> int:

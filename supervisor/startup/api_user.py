@@ -38,15 +38,15 @@ def settle(http: Http) -> ApiUser:
         Unusable: there is no such user.
     """
     if os.geteuid() != 0:
-        return ApiUser(warning=_not_root(http.user), remedy="start it as root, or take user out of [http]")
+        return ApiUser(warning=_not_root(http.user), remedy="start it as root, or remove user from [http]")
     name = http.user or API_USER
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         remedy = f"run: useradd --system {name}"
         if http.user is not None:
-            raise Unusable(f"there is no user {name} on this host", remedy, path=_KEY) from None
-        return ApiUser(warning=f"API workers run as root: there is no user {name}", remedy=remedy)
+            raise Unusable(f"no such user on this host: {name}", remedy, path=_KEY) from None
+        return ApiUser(warning=f"API workers run as root: user {name} does not exist", remedy=remedy)
     if entry.pw_uid == 0:
         return ApiUser()
     return ApiUser((entry.pw_uid, entry.pw_gid), os.getgrouplist(name, entry.pw_gid))
@@ -60,7 +60,7 @@ def _not_root(name: str | None) -> str | None:
         own_name = str(own)
     if name in (None, own_name):
         return None
-    return f"API workers run as {own_name}, like the daemon, and not as {name}: only root can have other users"
+    return f"API workers run as {own_name}, like the daemon, and not as {name}: only root can switch users"
 
 
 def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
@@ -80,7 +80,7 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
         return user
     name = http.user or API_USER
     message = f"user {name} cannot enter or read {kept_from}, and API workers need it"
-    remedy = f"let it (chmod o+rx {kept_from}), install Ringward elsewhere, or name another data_dir"
+    remedy = f"run: chmod o+rx {kept_from}; or install Ringward elsewhere, or set another data_dir"
     if http.user is not None:
         raise Unusable(message, remedy, path=_KEY)
     return ApiUser(warning=f"API workers run as root: {message}", remedy=remedy)

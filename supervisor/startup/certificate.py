@@ -24,7 +24,7 @@ def certificate_names(cert: str, key: str) -> list[str]:
         server.load_cert_chain(cert, key, password=_no_passphrase)
         client.load_verify_locations(cert)
     except OSError as err:  # ssl.SSLError is one
-        message = f"tls_cert {cert} and tls_key {key} cannot be used: {err.strerror or err}"
+        message = f"cannot use tls_cert {cert} and tls_key {key}: {err.strerror or err}"
         raise Unusable(message, path=_CERT) from err
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
@@ -32,8 +32,8 @@ def certificate_names(cert: str, key: str) -> list[str]:
 
 
 def _no_passphrase() -> str:
-    message = "tls_key is locked with a passphrase, which the daemon does not have"
-    raise Unusable(message, "unlock it: openssl pkey -in LOCKED -out KEY", path=_KEY)
+    message = "tls_key has a passphrase, which is not supported"
+    raise Unusable(message, "remove it: openssl pkey -in LOCKED -out KEY", path=_KEY)
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, cert: str) -> ssl.SSLObject:

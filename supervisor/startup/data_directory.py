@@ -38,8 +38,8 @@ def prepare(path: str) -> None:
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & stat.S_IWOTH:
         of_all = mode & stat.S_ISVTX  # as /tmp is, which has to stay so
-        remedy = "name a directory of its own" if of_all else f"run: chmod o-w {path}"
-        text = f"the data directory {path} is writable by everybody (mode {mode:04o}); {remedy}"
+        remedy = "use a directory of its own" if of_all else f"run: chmod o-w {path}"
+        text = f"the data directory {path} is writable by everyone (mode {mode:04o}); {remedy}"
         raise NotStarted(text, Cause.DATA_DIRECTORY)
 
 
@@ -89,7 +89,7 @@ def take_lock(path: str) -> int:
     except BlockingIOError as err:
         holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
-        raise NotStarted(f"a daemon is running already on {path}, its pid is {holder}", Cause.ALREADY_RUNNING) from err
+        raise NotStarted(f"a daemon already runs on {path} (pid {holder})", Cause.ALREADY_RUNNING) from err
     except OSError as err:
         os.close(fd)
         raise unusable(path, err) from err
@@ -112,7 +112,7 @@ def identity(path: str) -> str:
     except OSError as err:
         raise unusable(path, err) from err
     if len(text) != _ID_CHARS or not set(text) <= set(_CROCKFORD):
-        message = f"{name} holds no identity of a data directory; restore it, or remove it to get a new one"
+        message = f"{name} has no valid id; restore it, or remove it for a new one"
         raise NotStarted(message, Cause.DATA_DIRECTORY)
     return text
 
@@ -149,7 +149,7 @@ def run_token_key(directory: str) -> str:
         os.close(fd)
     if len(key) != 2 * run_token.KEY_BYTES:
         raise NotStarted(
-            f"{name} does not hold a key; remove it, and the next start makes a new one", Cause.DATA_DIRECTORY
+            f"{name} has no valid key; remove it, and the next start creates a new one", Cause.DATA_DIRECTORY
         )
     return key
 
@@ -162,7 +162,7 @@ def new_id() -> str:
 
 def unusable(path: str, err: OSError) -> NotStarted:
     """The failure that tells people why the data directory cannot be used."""
-    return NotStarted(f"the data directory {path} cannot be used: {_reason(path, err)}", Cause.DATA_DIRECTORY)
+    return NotStarted(f"cannot use the data directory {path}: {_reason(path, err)}", Cause.DATA_DIRECTORY)
 
 
 def _reason(path: str, err: OSError) -> str:
@@ -173,7 +173,7 @@ def _reason(path: str, err: OSError) -> str:
     if err.errno == errno.EDQUOT:
         return "the disk quota is used up"
     if err.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"{err.filename or path} is no directory or lies in none"
+        return f"{err.filename or path} is not a directory, or its parent is not"
     if err.errno in (errno.EACCES, errno.EPERM):
         nearest = path
         while not os.path.exists(nearest) and nearest != os.path.dirname(nearest):

@@ -36,4 +36,4 @@ def socket_gid_of(http: Http) -> int | None:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         path = ("http", "socket_group")
-        raise Unusable(f"there is no group {name} on this host", f"run: groupadd {name}", path=path) from None
+        raise Unusable(f"no such group on this host: {name}", f"run: groupadd {name}", path=path) from None

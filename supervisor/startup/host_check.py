@@ -120,13 +120,13 @@ def _check_text(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError as err:
-        raise Unusable("its path is no UTF-8 text", "take another one") from err
+        raise Unusable("the path is not UTF-8", "use another one") from err
 
 
 def _check_proxy_socket(path: str, socket: str) -> None:
     key = ("http", "proxy_socket")
     if os.path.realpath(path) == os.path.realpath(socket):
-        raise Unusable(f"{path} is the socket whose peers are trusted", "name another path", path=key)
+        raise Unusable(f"{path} is the socket whose peers are trusted", "set another path", path=key)
     _check_socket(path, key)
 
 
@@ -139,13 +139,13 @@ def _check_socket(path: str, configured: KeyPath | None) -> None:
         raise Unusable(message, path=key)
     above = os.path.dirname(path)
     if configured is not None and not os.path.isdir(above):
-        raise Unusable(f"there is no directory {above}", f"make it, for who may connect: mkdir {above}", path=key)
+        raise Unusable(f"no such directory: {above}", f"create it: mkdir {above}", path=key)
     try:
         mode = os.lstat(path).st_mode
     except OSError:  # ENOENT: as it should be; whatever else is wrong there, bind tells
         return
     if not stat.S_ISSOCK(mode):
-        raise Unusable(f"{path} is there, and it is no socket", "name another path, or remove it", path=key)
+        raise Unusable(f"{path} exists and is not a socket", "set another path, or remove it", path=key)
 
 
 def _check_driver(config: Config) -> None:
@@ -156,7 +156,7 @@ def _check_driver(config: Config) -> None:
         return
     key = ("storage", "database")
     if find_spec("psycopg") is None:
-        message = "database in [storage] is a PostgreSQL server, for which psycopg has to be installed"
+        message = "database in [storage] is a PostgreSQL server, which needs psycopg"
         raise Unusable(message, f"run: {sys.executable} -m pip install 'psycopg[binary]'", path=key)
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
@@ -164,6 +164,6 @@ def _check_driver(config: Config) -> None:
     try:
         conninfo_to_dict(config.storage.database.url)
     except psycopg.Error:
-        remedy = "it is written postgresql://user:password@host:5432/database, with parameters that libpq knows"
+        remedy = "write postgresql://user:password@host:5432/database, with parameters of libpq"
         # Without the reason, which quotes the URL, and that has the password.
         raise Unusable("cannot be read as a URL", remedy, path=key) from None

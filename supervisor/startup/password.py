@@ -38,9 +38,11 @@ def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
         try:
             return _checked(_first_line(password_file), f"from {password_file}", password_file)
         except Unusable as err:
-            err.path, err.remedy = _KEY, f"its first line has the password, at least {MIN_CHARS} characters"
+            err.path, err.remedy = _KEY, f"the first line must have the password, at least {MIN_CHARS} characters"
             raise
-    return Password(base64.urlsafe_b64encode(os.urandom(_RANDOM_BYTES)).decode(), "made for this start", ephemeral=True)
+    return Password(
+        base64.urlsafe_b64encode(os.urandom(_RANDOM_BYTES)).decode(), "generated at this start", ephemeral=True
+    )
 
 
 def _first_line(path: str) -> str:
@@ -50,10 +52,10 @@ def _first_line(path: str) -> str:
         data, _status = read_small(path, _MAX_FILE_BYTES)
         return data.decode().split("\n", 1)[0].removesuffix("\r")
     except OSError as err:
-        message = f"the password file {path} cannot be read: {err.strerror or err}"
+        message = f"cannot read the password file {path}: {err.strerror or err}"
         raise Unusable(message) from err
     except UnicodeDecodeError as err:
-        raise Unusable(f"the password file {path} is no UTF-8 text") from err
+        raise Unusable(f"the password file {path} is not UTF-8") from err
 
 
 def _checked(value: str, origin: str, place: str) -> Password:
@@ -63,5 +65,5 @@ def _checked(value: str, origin: str, place: str) -> Password:
     try:
         value.encode()
     except UnicodeEncodeError as err:  # bytes of the environment that are no text came as lone surrogates
-        raise Unusable(f"the password in {place} is no UTF-8 text") from err
+        raise Unusable(f"the password in {place} is not UTF-8") from err
     return Password(value, origin)

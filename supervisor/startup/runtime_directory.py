@@ -37,7 +37,7 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
             reasons.append(f"\n  {base}: {err.strerror or err}")
         else:
             return path
-    message = f"there is no place in shared memory (tmpfs) for the runtime directory:{''.join(reasons)}"
+    message = f"no place in shared memory (tmpfs) for the runtime directory:{''.join(reasons)}"
     raise NotStarted(message, Cause.DATA_DIRECTORY)
 
 

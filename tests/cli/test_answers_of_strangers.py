@@ -180,7 +180,7 @@ def test_anything_else_is_told_apart(ringward: Ringward, daemon: FakeDaemon, com
             replaced[key] = Answer(200, body)
             got = ringward(*command.split())
             assert got.exit_code == exit_codes.UNREACHABLE, (key, body[:50], got.output, got.exception)
-            assert "no Ringward daemon" in got.output, (key, body[:50])
+            assert "not a Ringward daemon" in got.output, (key, body[:50])
         for changed in () if isinstance(ANSWERS[key], Answer) else mutations(ANSWERS[key], itertools.cycle(WRONG)):
             replaced[key] = answer(changed)
             got = ringward(*command.split())

@@ -69,15 +69,15 @@ class TestRun:
         ("ended", "code", "said"),
         [
             ({"endReason": "succeeded", "exitCode": 0}, 0, ""),
-            ({"endReason": "failed", "exitCode": 0, "failureLine": 3}, 0, "failed by line 3 of its log"),
-            ({"endReason": "failed", "exitCode": 0}, 0, "failed: 0 is none of its exit_codes"),
+            ({"endReason": "failed", "exitCode": 0, "failureLine": 3}, 0, "line 3 of its log matches failure_output"),
+            ({"endReason": "failed", "exitCode": 0}, 0, "failed: exit code 0 is not in exit_codes"),
             ({"endReason": "timeout", "exitCode": 143}, 143, "ended: timeout"),
             ({"endReason": "stopped", "exitCode": 137}, 137, "ended: stopped"),
-            ({"endReason": "start_failed", "exitCode": -1, "startedAt": None}, 125, "could not be started"),
-            ({"endReason": "skipped", "exitCode": -1, "startedAt": None}, 125, "running already"),
-            ({"endReason": "queue_full", "exitCode": -1, "startedAt": None}, 125, "queue is full"),
-            ({"endReason": "stopped", "exitCode": -1, "startedAt": None}, 125, "did not take place: stopped"),
-            ({"endReason": "crashed", "exitCode": -2}, 125, "not known: crashed"),
+            ({"endReason": "start_failed", "exitCode": -1, "startedAt": None}, 125, "could not start its command"),
+            ({"endReason": "skipped", "exitCode": -1, "startedAt": None}, 125, "already running"),
+            ({"endReason": "queue_full", "exitCode": -1, "startedAt": None}, 125, "the queue of the task is full"),
+            ({"endReason": "stopped", "exitCode": -1, "startedAt": None}, 125, "never started: stopped"),
+            ({"endReason": "crashed", "exitCode": -2}, 125, "is unknown: crashed"),
         ],
     )
     def test_every_ending_has_its_exit_code(
@@ -92,11 +92,11 @@ class TestRun:
     @pytest.mark.parametrize(
         ("answer", "code", "said"),
         [
-            (problem(404, "There is no task"), 125, "there is no task job"),
+            (problem(404, "There is no task"), 125, 'no task named "job"'),
             (problem(409, "job is a service"), 125, "job is a service"),
             (problem(403, "only the schedule may run it"), exit_codes.NOT_PERMITTED, "only the schedule"),
             (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
-            (Answer(301), exit_codes.UNREACHABLE, "it answers with status 301"),
+            (Answer(301), exit_codes.UNREACHABLE, "status 301"),
         ],
     )
     def test_a_run_that_is_refused_never_ran(
@@ -184,7 +184,7 @@ class TestLogs:
             daemon.on("GET", self.LOG, of(*kept))
             result = ringward("logs", "-n", "6", RUN)
             assert result.stdout == "".join(f"line {n}\n" for n in kept)
-            assert result.stderr == f"ringward: {said} are no longer kept, or cannot be read\n"
+            assert result.stderr == f"ringward: {said} are no longer kept or unreadable\n"
         daemon.on("GET", self.LOG, of(*range(10)))
         assert ringward("logs", "-n", "6", RUN).stderr == ""
 
@@ -231,11 +231,11 @@ class TestLogs:
 
     def test_unknown_names_and_tasks_without_runs_are_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """They differ."""
-        assert "no task, service or run job" in ringward("logs", "job").stderr
-        assert "no task, service or run a b" in ringward("logs", "a b").stderr
+        assert 'no task, service or run named "job"' in ringward("logs", "job").stderr
+        assert 'no task, service or run named "a b"' in ringward("logs", "a b").stderr
         daemon.on("GET", "/api/tasks/job/runs", {"items": [], "total": 0})
         result = ringward("logs", "job")
-        assert (result.exit_code, result.stderr) == (exit_codes.REFUSED, "ringward: job has not run yet\n")
+        assert (result.exit_code, result.stderr) == (exit_codes.REFUSED, "ringward: job has no runs yet\n")
 
 
 class TestLists:
@@ -304,7 +304,7 @@ class TestLists:
         entry = {"at": "2026-11-21T03:00:00.000Z", "who": "token deploy", "from": "127.0.0.1", "status": 403}
         entry |= {"operation": "triggerTask", "target": name, "reason": "the token may not trigger this task"}
         daemon.on("GET", "/api/audit", {"items": [entry]})
-        for command, whole in (("runs", (name, RUN)), ("ps", (name,)), ("audit", ("triggerTask", "token deploy"))):
+        for command, whole in (("runs", (name, RUN)), ("ps", (name,)), ("audit", ("trigger task", "token deploy"))):
             result = ringward(command)
             lines = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout).splitlines()
             assert all(any(word in line for line in lines) for word in whole), result.stdout
@@ -368,7 +368,7 @@ class TestEnding:
         daemon.on("GET", f"/api/runs/{RUN}", run())
         daemon.on("GET", self.ENDING, self.FULL)
         assert ringward("ending", RUN).stdout.splitlines() == [
-            "WHAT\tVALUE",
+            "FIELD\tVALUE",
             f"run\t{RUN}",
             "reason\tfailed",
             "exit code\t139",
@@ -377,9 +377,9 @@ class TestEnding:
             "requested by\ttoken ci",
             "scheduled for\t2026-11-21T03:00:00.000Z",
             "missed times\t2",
-            "failed by line\t3",
-            "tried again\t2026-11-21T03:05:00.000Z",
-            "also killed\tsleep (12), sh (13)",
+            "failure line\t3",
+            "retry\t2026-11-21T03:05:00.000Z",
+            "killed leftovers\tsleep (12), sh (13)",
             "",
             "out",
             "why",
@@ -390,7 +390,7 @@ class TestEnding:
         """Of a task; what has no value is not shown."""
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run()))
         daemon.on("GET", self.ENDING, {"reason": "skipped", "exitCode": -1, "lastLines": []})
-        assert ringward("ending", "job").stdout == f"WHAT\tVALUE\nrun\t{RUN}\nreason\tskipped\n"
+        assert ringward("ending", "job").stdout == f"FIELD\tVALUE\nrun\t{RUN}\nreason\tskipped\n"
         assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "ended"
 
     def test_none_has_ended(self, ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -503,10 +503,14 @@ class TestValidate:
             ('[http]\npassword_file = "missing"\n', "http.password_file", "No such file"),
             ('[http]\npassword_file = "short"\n', "http.password_file", "shorter than 8"),
             ('[http]\npassword_file = "."\n', "http.password_file", "no regular file"),
-            ('[http]\ntls_cert = "short"\ntls_key = "missing"\n', "http.tls_cert", "cannot be used"),
-            ('[http]\nsocket = "x"\nsocket_group = "no such group"\n', "http.socket_group", "no group no such group"),
-            ('[http]\nsocket = "short"\n', "http.socket", "it is no socket"),
-            ('[http]\nsocket = "missing/socket"\n', "http.socket", "there is no directory"),
+            ('[http]\ntls_cert = "short"\ntls_key = "missing"\n', "http.tls_cert", "cannot use"),
+            (
+                '[http]\nsocket = "x"\nsocket_group = "no such group"\n',
+                "http.socket_group",
+                "no such group on this host",
+            ),
+            ('[http]\nsocket = "short"\n', "http.socket", "exists and is not a socket"),
+            ('[http]\nsocket = "missing/socket"\n', "http.socket", "no such directory"),
             (f'[daemon]\ndata_dir = "{"d" * 120}"\n', "daemon.data_dir", "too long"),
             ('[storage]\ndatabase = "postgresql://db/x?nobody=1"\n', "storage.database", "cannot be read as a URL"),
         ],

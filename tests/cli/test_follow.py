@@ -92,7 +92,7 @@ def test_what_a_stream_leaves_out_is_fetched(daemon: FakeDaemon, following: Foll
         ("5", "5"),
         ("8", "2"),
     ]
-    assert following.said == ["4 lines are no longer kept, or cannot be read"]
+    assert following.said == ["4 lines are no longer kept or unreadable"]
 
 
 def _page(lines: list[dict[str, object]]) -> bytes:
@@ -114,7 +114,7 @@ def test_a_short_absence_is_not_mentioned_and_a_longer_one_once(daemon: FakeDaem
     """People hear of it after two seconds, and only once."""
     daemon.on("GET", STREAM, events(sent(0)), *[problem(503, "away")] * 8, events(sent(1), DONE))
     assert following.lines() == ["0", "1"]
-    assert following.said == ["trying again: away"]
+    assert following.said == ["retrying: away"]
     assert following.now_s >= 2
 
 
@@ -133,7 +133,7 @@ def test_a_log_that_was_quiet_for_long_is_no_absence(daemon: FakeDaemon, followi
 def test_a_daemon_that_stays_away_is_given_up(data: Path) -> None:
     """After a minute without any answer."""
     following = Following(data / "ringward.sock")
-    with pytest.raises(Unreachable, match="gave up waiting: no daemon answers"):
+    with pytest.raises(Unreachable, match="gave up after a minute: no daemon answers"):
         following.lines()
     assert 60 <= following.now_s < 62
 

@@ -140,7 +140,7 @@ def test_errors_of_the_daemon_have_their_exit_codes(
     assert result.stderr.startswith("ringward: ")
     assert result.exception is None or isinstance(result.exception, SystemExit)
     if answer.status == 422:
-        assert "query.limit: too large" in result.stderr
+        assert "--limit: too large" in result.stderr
 
 
 def test_an_error_cannot_write_to_the_terminal(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -191,7 +191,7 @@ def test_what_is_for_this_host_takes_no_url(ringward: Ringward, arguments: str) 
     """Before the name of the command neither: else it would be done here, to another daemon than was meant."""
     result = ringward("--url", "http://127.0.0.1:9", *arguments.split(), plain=True)
     assert result.exit_code == exit_codes.USAGE
-    assert "it takes no --url" in result.stderr
+    assert "it has no --url" in result.stderr
 
 
 def test_a_token_on_the_unix_socket(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_a_socket_of_somebody_else_is_77(ringward: Ringward, monkeypatch: pytest
 
     monkeypatch.setattr("supervisor.cli.client._UnixConnection.connect", connect)
     result = ringward("ps")
-    assert (result.exit_code, "ask as its user or as root" in result.stderr) == (exit_codes.NOT_PERMITTED, True)
+    assert (result.exit_code, "run this as its user or as root" in result.stderr) == (exit_codes.NOT_PERMITTED, True)
 
 
 def test_an_interrupted_command_is_130(daemon: FakeDaemon, data: Path) -> None:
@@ -313,8 +313,8 @@ def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[s
 @pytest.mark.parametrize(
     ("redirection", "command", "code", "said"),
     [
-        (">/dev/full", "ps", exit_codes.OUTPUT, "what is printed cannot be written: No space left on device\n"),
-        (">/dev/full", "--help", exit_codes.OUTPUT, "what is printed cannot be written: No space left on device\n"),
+        (">/dev/full", "ps", exit_codes.OUTPUT, "cannot write output: No space left on device\n"),
+        (">/dev/full", "--help", exit_codes.OUTPUT, "cannot write output: No space left on device\n"),
         ("<&- >&-", "ps", exit_codes.OK, ""),
         ("2>/dev/full", "health", exit_codes.UNREACHABLE, ""),
     ],

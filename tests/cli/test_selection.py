@@ -83,7 +83,7 @@ def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> N
     daemon.on("POST", DELETE, refusal)
     result = ringward("rm", "--status", "faild")
     assert result.exit_code == exit_codes.USAGE
-    assert "body.filter.status: no phase" in result.stderr
+    assert "--status: no phase" in result.stderr
 
 
 @pytest.mark.parametrize(

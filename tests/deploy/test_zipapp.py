@@ -104,7 +104,7 @@ def test_a_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
     assert (run["endReason"], daemon.texts(run["id"])[0].split()[-1]) == ("succeeded", str(daemon.home))
     daemon.kill_helper("ringward scheduler")
     assert daemon.cli("run", "t").returncode == 0
-    assert daemon.cli("upgrade", "--if-different").stdout == f"Ringward {VERSION} runs already\n"
+    assert daemon.cli("upgrade", "--if-different").stdout == f"Ringward {VERSION} is already running\n"
     (service,) = daemon.runs("s")
     (before,) = daemon.unpacked()
     put(daemon, archive, version="99.0")

@@ -30,13 +30,13 @@ def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
     [
         ("run = 'x'\nuser = 'nobody-here'", "user", "there is no user nobody-here"),
         ("run = 'x'\nuser = 'root:no-such'", "user", "there is no group no-such"),
-        ("run = 'x'\nworking_dir = '/no/such'", "working_dir", "there is no directory /no/such"),
-        ("run = 'x'\nworking_dir = '/bin/sh'", "working_dir", "there is no directory /bin/sh"),
-        ("\nrun = ['/no/such', 'x']", "run", "there is no program /no/such"),
-        ("\nrun = ['bin/no-such']\nworking_dir = '/'", "run", "there is no program bin/no-such"),
-        ("\nrun = '/no/such --fast'", "run", "there is no program /no/such"),
-        ("\nrun = ['nosuch-xyz']\nenv = { PATH = '/bin' }", "run", "there is no program nosuch-xyz in PATH (/bin)"),
-        ("run = 'x'\nshell = '/no/sh'", "shell", "there is no program /no/sh"),
+        ("run = 'x'\nworking_dir = '/no/such'", "working_dir", "no such directory: /no/such"),
+        ("run = 'x'\nworking_dir = '/bin/sh'", "working_dir", "no such directory: /bin/sh"),
+        ("\nrun = ['/no/such', 'x']", "run", "no such program: /no/such"),
+        ("\nrun = ['bin/no-such']\nworking_dir = '/'", "run", "no such program: bin/no-such"),
+        ("\nrun = '/no/such --fast'", "run", "no such program: /no/such"),
+        ("\nrun = ['nosuch-xyz']\nenv = { PATH = '/bin' }", "run", "no such program: nosuch-xyz in PATH (/bin)"),
+        ("run = 'x'\nshell = '/no/sh'", "shell", "no such program: /no/sh"),
     ],
 )
 def test_what_is_missing_is_named_with_its_line(tmp_path: Path, lines: str, key: str, message: str) -> None:
@@ -48,7 +48,7 @@ def test_what_is_missing_is_named_with_its_line(tmp_path: Path, lines: str, key:
 def test_a_default_is_named_where_it_stands(tmp_path: Path) -> None:
     """What [defaults] sets is wrong there, for each task that takes it."""
     text = "[defaults]\nworking_dir = '/no/such'\n[tasks.a]\nrun = 'x'\n[tasks.b]\nrun = 'x'\nworking_dir = '/'\n"
-    message = "there is no directory /no/such (of task a)"
+    message = "no such directory: /no/such (of task a)"
     assert warned(tmp_path, text) == [(2, "defaults.working_dir", message)]
 
 
@@ -75,9 +75,9 @@ def test_what_is_there_or_cannot_be_told_is_not_warned_of(tmp_path: Path, lines:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("every = '1m'\nkeep_for = '90d'", "keep_runs = 1000 holds only about 17h of this schedule"),
-        ("cron = '*/5 * * * *'\nkeep_for = '90d'", "keep_runs = 1000 holds only about 3d of this schedule"),
-        ("cron = '0 * * * mon-fri'\nkeep_for = '90d'\nkeep_runs = 100", "keep_runs = 100 holds only about 6d"),
+        ("every = '1m'\nkeep_for = '90d'", "keep_runs = 1000 covers only about 17h of this schedule"),
+        ("cron = '*/5 * * * *'\nkeep_for = '90d'", "keep_runs = 1000 covers only about 3d of this schedule"),
+        ("cron = '0 * * * mon-fri'\nkeep_for = '90d'\nkeep_runs = 100", "keep_runs = 100 covers only about 6d"),
         ("cron = '0 3 * * *'\nkeep_for = '90d'", None),
         ("cron = '*/5 * * * *'", None),
         ("cron = '*/5 * * * *'\nkeep_for = '90d'\nkeep_runs = 26000", None),
@@ -102,13 +102,13 @@ def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
     path.chmod(0o644)
     result = ringward("validate", str(path))
     assert result.exit_code == exit_codes.OK
-    assert f"warning: {path}:3: tasks.a.user: there is no user nobody-here\n  until" in result.stderr
+    assert f"warning: {path}:3: tasks.a.user: there is no user nobody-here\n  create" in result.stderr
     found = json.loads(ringward("validate", "--json", str(path)).stdout)
     assert [(one["key"], one["line"]) for one in found["warnings"]] == [("tasks.a.user", 3), ("tasks.a.run", 2)]
     findings = json.loads(ringward("doctor", "-c", str(path), "--json").stdout)
     runs = [one for one in findings if one["what"] == "runs"]
     assert [one["verdict"] for one in runs] == ["warn", "warn"]
-    assert runs[1]["text"] == f"{path}:2: tasks.a.run: there is no program /no/such"
+    assert runs[1]["text"] == f"{path}:2: tasks.a.run: no such program: /no/such"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may run as anybody")

@@ -29,8 +29,8 @@ def test_the_names_of_a_certificate() -> None:
         (CERT, str(TLS / "other_key.pem"), "mismatch"),
         (CERT, "/nowhere/key.pem", "No such file"),
         ("/nowhere/cert.pem", KEY, "No such file"),
-        (KEY, KEY, "cannot be used"),
-        (CERT, CERT, "cannot be used"),
+        (KEY, KEY, "cannot use"),
+        (CERT, CERT, "cannot use"),
     ],
 )
 def test_what_is_no_pair(cert: str, key: str, reason: str) -> None:
@@ -94,4 +94,4 @@ def test_an_unknown_group(up: Up) -> None:
     """Refused before anything is made."""
     outcome = up(config='[http]\nsocket = "http.sock"\nsocket_group = "no such group"\n')
     assert outcome.result.exit_code == exit_codes.CONFIG
-    assert "there is no group no such group" in outcome.result.stderr
+    assert "no such group on this host: no such group" in outcome.result.stderr

@@ -158,7 +158,7 @@ def test_a_read_only_file_system_is_named(config: Path, data: Path) -> None:
         assert done.returncode == exit_codes.REFUSED
         directory, database = found["data directory"], found["database"]
         assert directory["verdict"] == "fail"
-        assert "is on a file system that is mounted read-only" in directory["text"]
+        assert "is on a read-only file system" in directory["text"]
         assert "mount it writable" in directory["remedy"]
         assert "read-only" in database["text"]
         assert "backup" not in database["remedy"]

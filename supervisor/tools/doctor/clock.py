@@ -37,11 +37,11 @@ def judged(now_s: float, free: bool | None) -> Finding:
     """The finding of a clock that shows `now_s`; `free`: as of :func:`unsynchronised`."""
     shown = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds")
     if now_s < OLDEST.timestamp():
-        return Finding(WHAT, "fail", f"shows {shown}, which is past", "set it, and let NTP keep it right")
+        return Finding(WHAT, "fail", f"shows {shown}, which is in the past", "set the clock, and use NTP")
     if free:
-        remedy = "run chrony, ntpd or systemd-timesyncd; in a virtual machine the host may do it"
-        return Finding(WHAT, "warn", f"shows {shown}; the kernel does not know that anything keeps it right", remedy)
-    return Finding(WHAT, "ok", f"shows {shown}" + ("" if free is None else ", and is kept right"))
+        remedy = "run chrony, ntpd or systemd-timesyncd; ignore this if the host of a virtual machine keeps the time"
+        return Finding(WHAT, "warn", f"shows {shown}; the kernel reports no time synchronisation", remedy)
+    return Finding(WHAT, "ok", f"shows {shown}" + ("" if free is None else ", synchronised"))
 
 
 def unsynchronised() -> bool | None:

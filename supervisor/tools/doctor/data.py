@@ -17,7 +17,7 @@ _INODES = 1000
 _DATABASE_BYTES = 16 << 20
 """Of the reserve file, which the database gives up when the disk is full."""
 _DATABASE = "ringward.db"
-_WRITABLE = "mount it writable, or name a directory elsewhere with data_dir"
+_WRITABLE = "mount it writable, or set another data_dir"
 _SECRET = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -29,23 +29,23 @@ def directory(path: str, readers: int | None = None) -> Finding:
     except FileNotFoundError:
         above = _existing(path)
         if _is_read_only(above):
-            text = f"{path} cannot be made: {above} is on a file system that is mounted read-only"
+            text = f"cannot create {path}: {above} is on a read-only file system"
             return Finding(what, "fail", text, _WRITABLE)
-        return Finding(what, "ok", f"{path} is not there yet; the first start makes it")
+        return Finding(what, "ok", f"{path} does not exist yet; the first start creates it")
     except OSError as err:
         return Finding(what, "fail", f"{path}: {err.strerror}", "run this as the daemon's user, or as root")
     mode = stat.S_IMODE(status.st_mode)
     if _is_read_only(path):
-        return Finding(what, "fail", f"{path} is on a file system that is mounted read-only", _WRITABLE)
+        return Finding(what, "fail", f"{path} is on a read-only file system", _WRITABLE)
     if not stat.S_ISDIR(status.st_mode):
-        return Finding(what, "fail", f"{path} is no directory", "name another one with data_dir")
+        return Finding(what, "fail", f"{path} is not a directory", "set another data_dir")
     if not os.access(path, os.W_OK | os.X_OK):
         text = f"{path} belongs to user {status.st_uid} and cannot be written by user {os.geteuid()}"
-        return Finding(what, "fail", text, "run this as the daemon's user, or as root; else chown it")
+        return Finding(what, "fail", text, "run this as the daemon's user or as root, or change the owner")
     if mode & stat.S_IWOTH:
-        return Finding(what, "fail", f"{path} is writable by everybody (mode {mode:04o})", _remedy(path, mode))
+        return Finding(what, "fail", f"{path} is writable by everyone (mode {mode:04o})", _remedy(path, mode))
     if mode & _SECRET and (mode, status.st_gid) != (FOR_READERS, readers):
-        return Finding(what, "warn", f"others may enter {path} (mode {mode:04o})", f"chmod 700 {path}")
+        return Finding(what, "warn", f"other users can enter {path} (mode {mode:04o})", f"chmod 700 {path}")
     return Finding(what, "ok", f"{path}, mode {mode:04o}")
 
 
@@ -61,7 +61,7 @@ def _is_read_only(path: str) -> bool:
 
 
 def _remedy(path: str, mode: int) -> str:
-    return "name a directory of its own with data_dir" if mode & stat.S_ISVTX else f"chmod 700 {path}"
+    return "set data_dir to a directory of its own" if mode & stat.S_ISVTX else f"chmod 700 {path}"
 
 
 def disk(path: str, min_free_bytes: int | None) -> Finding:
@@ -72,16 +72,16 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
     found = os.statvfs(path)
     free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     needed = min(_RESERVE_BYTES, int(total * _RESERVE_SHARE)) if min_free_bytes is None else min_free_bytes
-    text = f"{size(free)} of {size(total)} are free"
+    text = f"{size(free)} of {size(total)} free"
     if found.f_files and found.f_favail < _INODES:
-        return Finding(what, "fail", f"{text}, but only {found.f_favail} inodes", "remove files there")
+        return Finding(what, "fail", f"{text}, but only {found.f_favail} inodes", "remove files")
     if free < _DATABASE_BYTES and not kept:
-        return Finding(what, "fail", f"{text}: too little for the database", "free some, or use another disk")
+        return Finding(what, "fail", f"{text}: too little for the database", "free disk space, or use another disk")
     if free < needed:
-        remedy = "free some, or lower keep_for, max_log_bytes or min_free_space"
+        remedy = "free disk space, or lower keep_for, max_log_bytes or min_free_space"
         return Finding(what, "fail", f"{text}; below {size(needed)} logs do not grow", remedy)
     if free < 2 * needed:
-        return Finding(what, "warn", f"{text}; below {size(needed)} logs do not grow", "free some soon")
+        return Finding(what, "warn", f"{text}; below {size(needed)} logs do not grow", "free disk space soon")
     return Finding(what, "ok", text)
 
 
@@ -94,9 +94,9 @@ def database(config: "Config", data_dir: str) -> Finding:
     server = config.storage.database
     path = os.path.join(data_dir, _DATABASE)
     if server is None and _is_read_only(_existing(path)):
-        return Finding(what, "warn", f"{path} cannot be checked on a read-only file system", _WRITABLE)
+        return Finding(what, "warn", f"cannot check {path} on a read-only file system", _WRITABLE)
     if server is None and not os.path.exists(path):
-        return Finding(what, "ok", "is not there yet; the first start makes it")
+        return Finding(what, "ok", "does not exist yet; the first start creates it")
     try:
         reader = open_reader(path if server is None else server.url, limit_s=None)
         try:
@@ -106,7 +106,7 @@ def database(config: "Config", data_dir: str) -> Finding:
         finally:
             reader.close()
     except (StoreError, ImportError) as err:  # no driver for that server
-        return Finding(what, "fail", str(err), "restore a backup of the data directory, or see the daemon's log")
+        return Finding(what, "fail", str(err), "restore a backup of the data directory, or check the daemon's log")
     if wrong not in ([], ["ok"]):
         return Finding(what, "fail", f"{path} is damaged: {'; '.join(wrong)}", "stop the daemon and restore a backup")
-    return Finding(what, "ok", f"sound, {counted(runs, 'run')}")
+    return Finding(what, "ok", f"intact, {counted(runs, 'run')}")

@@ -32,9 +32,9 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
         with open(f"{directory}/cgroup.controllers", encoding="ascii") as file:
             controllers = set(file.read().split())
     except OSError as err:
-        return Finding(what, "warn", f"{directory}: {err.strerror}", "run it where its own cgroup can be seen")
+        return Finding(what, "warn", f"{directory}: {err.strerror}", "run the command where its own cgroup is visible")
     if not os.access(directory, os.W_OK):
-        remedy = "run it as root, or under systemd with Delegate=yes"
+        remedy = "run the daemon as root, or under systemd with Delegate=yes"
         return Finding(what, "warn", f"version 2, but {directory} is not writable: {_NOT_APPLIED}", remedy)
     missing = [name for name in _CONTROLLERS if name not in controllers]
     if missing:
@@ -42,7 +42,7 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
         lost = [f"limits.{name}" for name in missing if name in ("memory", "cpu")]
         if lost:
             text += f": {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} not applied"
-        return Finding(what, "warn", text, "enable them in the cgroups above (cgroup.subtree_control)")
+        return Finding(what, "warn", text, "enable them in the parent cgroups (cgroup.subtree_control)")
     return Finding(what, "ok", f"version 2 in {directory}, with {', '.join(_CONTROLLERS)}")
 
 
@@ -63,11 +63,11 @@ def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
         found = os.statvfs(there)
         free = found.f_bavail * found.f_frsize
         if free < _MIN_SHARED_BYTES:
-            text = f"{place}: {size(free)} are free; a run that prints needs up to 0.6 MB"
+            text = f"{place}: {size(free)} free; an active run needs up to 1.1 MB"
             return Finding(what, "warn", text, "mount a larger tmpfs there (in a container: --shm-size)")
-        return Finding(what, "ok", f"{place}: {size(free)} are free")
+        return Finding(what, "ok", f"{place}: {size(free)} free")
     remedy = "mount a tmpfs at /run or /dev/shm, or set XDG_RUNTIME_DIR"
-    return Finding(what, "fail", "there is no writable directory on tmpfs for rings", remedy)
+    return Finding(what, "fail", "no writable directory on tmpfs for live output", remedy)
 
 
 def descriptors() -> Finding:
@@ -75,9 +75,9 @@ def descriptors() -> Finding:
     what = "descriptors"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < _MIN_NOFILE:
-        remedy = "raise it: LimitNOFILE= of the unit, or ulimit -Hn"
-        return Finding(what, "warn", f"at most {hard}; each running run needs about 5", remedy)
-    return Finding(what, "ok", "without a limit" if hard == resource.RLIM_INFINITY else f"at most {hard}")
+        remedy = "raise the limit: LimitNOFILE= of the unit, or ulimit -Hn"
+        return Finding(what, "warn", f"at most {hard}; each active run needs about 5", remedy)
+    return Finding(what, "ok", "unlimited" if hard == resource.RLIM_INFINITY else f"at most {hard}")
 
 
 def _nearest(path: str) -> str:

@@ -93,5 +93,5 @@ def _env_file(path: str, outcome: Outcome) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, Invalid) as err:
-        outcome.note(path, f"cannot be read: {err}")
+        outcome.note(path, f"cannot read it: {err}")
         return {}

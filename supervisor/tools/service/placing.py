@@ -66,7 +66,7 @@ def _look(file: File, place: str) -> Found:
         lines = difflib.unified_diff(text.splitlines(), file.text.splitlines(), place, "as it would be", lineterm="")
         own = unchanged(text) and not os.path.islink(place)
         return Found(file, place, "older" if own else "changed", "\n".join(lines))
-    return Found(file, place, "changed", f"{place} is a link that leads nowhere")
+    return Found(file, place, "changed", f"{place} is a broken link")
 
 
 def write(found: Sequence[Found], *, force: bool) -> list[Found]:

@@ -21,7 +21,7 @@ def distrusted(path: str) -> str | None:
                 return f"{one} belongs to {_name(status.st_uid)}"
             sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
             if status.st_mode & stat.S_IWOTH and not sticky:
-                return f"{one} is writable by everybody"
+                return f"{one} is writable by everyone"
             if status.st_mode & stat.S_IWGRP and status.st_gid != 0 and not sticky:
                 return f"{one} is writable by group {_group(status.st_gid)}"
             one = os.path.dirname(one)

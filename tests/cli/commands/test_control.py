@@ -38,7 +38,7 @@ def test_a_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
-        (problem(404, "There is no task"), exit_codes.REFUSED, "there is no task, service or run web"),
+        (problem(404, "There is no task"), exit_codes.REFUSED, "no task, service or run named"),
         (problem(409, "web is a task"), exit_codes.REFUSED, "web is a task"),
         (problem(403, "not with this role"), exit_codes.NOT_PERMITTED, "not with this role"),
         (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
@@ -49,6 +49,28 @@ def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: A
     daemon.on("POST", f"/api/tasks/web/{action}", answer)
     result = ringward(action, "web")
     assert (result.exit_code, said in result.stderr) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("start", "wbe"), 'no task, service or run named "wbe" (did you mean "web"?)'),
+        (("logs", "bakcup"), 'no task, service or run named "bakcup" (did you mean "backup"?)'),
+        (("run", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),
+        (("run", "wbe"), 'no task named "wbe"'),
+        (("next", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),
+    ],
+)
+def test_a_name_with_a_typing_error(
+    ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...], said: str
+) -> None:
+    """The nearest name of the right kind is suggested."""
+    units = [{"name": "web", "kind": "service"}, {"name": "backup", "kind": "task"}]
+    daemon.on("GET", "/api/tasks", {"items": units})
+    missing = problem(404, "There is no such task")
+    for method, path in (("POST", "start"), ("GET", "runs"), ("POST", "run"), ("GET", "schedule")):
+        daemon.on(method, f"/api/tasks/{arguments[1]}/{path}", missing)
+    assert ringward(*arguments).stderr == f"ringward: {said}\n"
 
 
 @pytest.mark.parametrize("action", ACTIONS)

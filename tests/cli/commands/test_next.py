@@ -24,7 +24,7 @@ def test_of_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
     assert rows(ringward("next", "backup", "-n", "2").stdout) == [
         ["TASK", "STARTS", "LOCAL TIME", "NOTE"],
         ["backup", "2026-03-29T00:07:00.000Z", "2026-03-29T01:00:00+01:00", ""],
-        ["backup", "2026-03-29T01:00:00.000Z", "2026-03-29T03:00:00+02:00", "gap: its local time does not exist"],
+        ["backup", "2026-03-29T01:00:00.000Z", "2026-03-29T03:00:00+02:00", "gap: this local time does not exist"],
     ]
     assert daemon.asked("/api/tasks/backup/schedule")[0].query == {"count": "2"}
     assert json.loads(ringward("next", "--json", "backup").stdout)[1] == {"taskName": "backup", **GAP}

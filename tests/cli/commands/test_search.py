@@ -104,7 +104,7 @@ def test_a_terminal_gets_colours(
         (
             problem(422, "Not valid: query.q", [{"location": "query.q", "message": "missing )"}]),
             exit_codes.USAGE,
-            "query.q: missing )",
+            "PATTERN: missing )",
         ),
         (problem(503, "Too many searches are going on"), exit_codes.UNREACHABLE, "Too many"),
     ],

@@ -209,7 +209,7 @@ def test_at_once(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tools / "rc-update").write_text("#!/bin/sh\nexit 3\n")
     failed = ringward("service", "install", *words, "--program", PROGRAM)
     assert failed.exit_code == exit_codes.REFUSED
-    assert "rc-update add ringward default ended with 3" in failed.stderr
+    assert "rc-update add ringward default exited with code 3" in failed.stderr
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_what_root_should_not_run(tmp_path: Path) -> None:
     assert distrusted(str(program)) == f"{program.parent} belongs to nobody"
     os.chown(program.parent, 0, 0)
     program.parent.chmod(0o777)
-    assert distrusted(str(program)) == f"{program.parent} is writable by everybody"
+    assert distrusted(str(program)) == f"{program.parent} is writable by everyone"
     program.parent.chmod(0o775)
     assert distrusted(str(program)) is None
     os.chown(program.parent, 0, 12345)

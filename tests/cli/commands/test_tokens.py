@@ -99,7 +99,7 @@ def test_audit(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", "/api/audit", {"items": [ENTRY] * 500, "nextCursor": 7}, {"items": [ENTRY] * 3})
     lines = ringward("audit", "-n", "600").stdout.splitlines()
     assert len(lines) == 1 + 503
-    assert lines[1].split("\t")[:6] == [ENTRY["at"], "token ci", "203.0.113.7", "runTask", "build", "403"]
+    assert lines[1].split("\t")[:6] == [ENTRY["at"], "token ci", "203.0.113.7", "run task", "build", "rejected (403)"]
     assert "\x1b" not in lines[1]
     assert [request.query for request in daemon.requests] == [{"limit": "500"}, {"limit": "100", "before": "7"}]
     daemon.on("GET", "/api/audit", {"items": [ENTRY]})

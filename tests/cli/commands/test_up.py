@@ -119,7 +119,7 @@ def test_a_descriptor_for_readiness(up: Up) -> None:
     os.close(writer)
     refused = up("--ready-fd", str(writer)).result
     assert refused.exit_code == exit_codes.USAGE
-    assert f"{writer} is no open descriptor" in refused.stderr
+    assert f"{writer} is not an open descriptor" in refused.stderr
 
 
 def test_a_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "data/id", tmp_path / "copy/id")
     copied = up("--data", str(tmp_path / "copy"))
     other = boot_of(copied)
-    assert "is a copy of a data directory whose daemon runs" in copied.result.output
+    assert "is a copy of the data directory of a running daemon" in copied.result.output
     assert other.daemon_id != boot.daemon_id
     assert other.runtime_dir != boot.runtime_dir
     assert (tmp_path / "copy/id").read_text().strip() == other.daemon_id
@@ -167,7 +167,7 @@ def test_a_second_daemon_is_75_and_names_the_first(up: Up) -> None:
     boot_of(up())
     result = up().result
     assert result.exit_code == exit_codes.ALREADY_RUNNING
-    assert f"its pid is {os.getpid()}" in result.stderr
+    assert f"(pid {os.getpid()})" in result.stderr
 
 
 def test_what_is_asked_for_on_the_way_waits_for_the_root(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_a_socket_path_that_is_too_long_is_told(up: Up) -> None:
 def test_a_path_that_is_no_text_is_told(up: Up, tmp_path: Path) -> None:
     """The database and the API could not have it."""
     result = up("--data", os.fsdecode(b"d\xff")).result
-    assert (result.exit_code, "d\\udcff: its path is no UTF-8 text" in result.stderr) == (exit_codes.DATA_DIR, True)
+    assert (result.exit_code, "d\\udcff: the path is not UTF-8" in result.stderr) == (exit_codes.DATA_DIR, True)
     elsewhere = tmp_path / os.fsdecode(b"c\xff.toml")
     elsewhere.write_text(CONFIG)
     elsewhere.chmod(0o644)
@@ -267,7 +267,7 @@ def test_what_is_no_socket_is_not_removed(up: Up, tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     for name in ("precious", "directory"):
         result = up(config=f'[http]\nsocket = "{name}"\n').result
-        assert (result.exit_code, "it is no socket" in result.stderr) == (exit_codes.CONFIG, True)
+        assert (result.exit_code, "exists and is not a socket" in result.stderr) == (exit_codes.CONFIG, True)
     with pytest.raises(listening_sockets.CannotListen, match="in use"):
         listening_sockets._unix(str(tmp_path / "precious"), None)
     assert (tmp_path / "precious").read_text() == "data"
@@ -292,7 +292,7 @@ class TestPassword:
 
     def test_one_that_is_no_text_is_refused(self) -> None:
         """Before an API server that could not check it is started again and again."""
-        with pytest.raises(Unusable, match="RINGWARD_PASSWORD is no UTF-8 text"):
+        with pytest.raises(Unusable, match="RINGWARD_PASSWORD is not UTF-8"):
             password.settle({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
 
     def test_files_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ class TestDataDirectory:
         """A file, or something below one."""
         (tmp_path / "file").touch()
         for name in ("file", "file/below", "file/far/below"):
-            with pytest.raises(NotStarted, match="is no directory or lies in none") as caught:
+            with pytest.raises(NotStarted, match="is not a directory, or its parent is not") as caught:
                 data_directory.prepare(str(tmp_path / name))
             assert caught.value.cause is Cause.DATA_DIRECTORY
 
@@ -329,10 +329,10 @@ class TestDataDirectory:
         """As /tmp: the data directory is to be another one."""
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o1777)
-        with pytest.raises(NotStarted, match="name a directory of its own"):
+        with pytest.raises(NotStarted, match="use a directory of its own"):
             data_directory.prepare(str(tmp_path / "open"))
         finding = data.directory(str(tmp_path / "open"))
-        assert (finding.verdict, finding.remedy) == ("fail", "name a directory of its own with data_dir")
+        assert (finding.verdict, finding.remedy) == ("fail", "set data_dir to a directory of its own")
 
     @pytest.mark.parametrize(
         ("code", "message"),
@@ -359,7 +359,7 @@ class TestDataDirectory:
     def test_a_damaged_identity_is_not_replaced(self, tmp_path: Path) -> None:
         """The rings and markers of what may still run carry it."""
         (tmp_path / "id").write_text("nonsense\n")
-        with pytest.raises(NotStarted, match="holds no identity"):
+        with pytest.raises(NotStarted, match="has no valid id"):
             data_directory.identity(str(tmp_path))
         assert (tmp_path / "id").read_text() == "nonsense\n"
 

@@ -41,11 +41,11 @@ def test_the_life_of_a_token(daemon: Daemon) -> None:
     until(lambda: len(audited()) == 5, "the audit")
     peer = audited()[-1][0]
     assert audited() == [
-        [peer, "unix", "revokeToken", "ci", "204"],
-        [peer, "unix", "runTask", "other", "201"],
-        ["token ci", "unix", "runTask", "other", "404"],
-        ["token ci", "unix", "runTask", "build-a", "201"],
-        [peer, "unix", "createToken", "ci", "201"],
+        [peer, "unix", "revoke token", "ci", "ok"],
+        [peer, "unix", "run task", "other", "ok"],
+        ["token ci", "unix", "run task", "other", "rejected (404)"],
+        ["token ci", "unix", "run task", "build-a", "ok"],
+        [peer, "unix", "create token", "ci", "ok"],
     ]
     assert secret not in daemon.cli("audit", "--json").stdout
     daemon.stop()

@@ -183,7 +183,7 @@ def test_reads_while_the_scheduler_is_away(make: Make) -> None:
 def test_a_directory_of_before(make: Make) -> None:
     """Logs of before there was such a user can be read; when there is none any more, all is private again."""
     daemon = make(user=False).start()
-    assert "API workers run as root: there is no user ringward; run: useradd --system ringward" in daemon.said()
+    assert "API workers run as root: user ringward does not exist; run: useradd --system ringward" in daemon.said()
     assert daemon.uids("ringward gunicorn") == {0}
     old = daemon.trigger("hello")
     daemon.log_file(old)
@@ -281,7 +281,7 @@ def test_a_user_who_is_not_there(make: Make) -> None:
     daemon.write("", http='user = "nobody-at-all"\n')
     line = daemon.config.read_text().split("\n").index('user = "nobody-at-all"') + 1
     status, said = refusal(daemon)
-    expected = f"{daemon.config}:{line}: http.user: there is no user nobody-at-all on this host"
+    expected = f"{daemon.config}:{line}: http.user: no such user on this host: nobody-at-all"
     assert (status, expected in said, "useradd --system nobody-at-all" in said) == (78, True, True), said
     tried = daemon.cli("validate")
     assert tried.returncode == 78

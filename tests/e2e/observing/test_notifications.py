@@ -150,11 +150,11 @@ def test_trying_a_notifier(daemon: Daemon, web: Web) -> None:
     daemon.write(f"[notifiers.hook]\n{hook(web.port)}\n[notifiers.dead]\n{hook(port)}\n")
     daemon.start()
     done = daemon.cli("notify", "test", "hook")
-    assert (done.returncode, done.stdout) == (0, "hook has delivered the message\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "hook delivered the message\n"), done.stderr
     assert "test" in web.messages[0]["title"]
     done = daemon.cli("notify", "test", "dead")
     assert done.returncode == 1
-    assert "dead has not delivered the message" in done.stderr
+    assert "dead could not deliver the message" in done.stderr
     assert "token-of-the-hook" not in done.stderr
     done = daemon.cli("notify", "test", "nobody")
     assert (done.returncode, "no notifier nobody" in done.stderr) == (1, True)

@@ -56,9 +56,9 @@ def test_what_runs_lack_is_said_at_the_start(daemon: Daemon) -> None:
         daemon.config.write_text(f'{text}[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\n')
         outcome = up(daemon)
     for line, message in (
-        (2, "tasks.t.run: there is no program /no/such"),
+        (2, "tasks.t.run: no such program: /no/such"),
         (3, "tasks.t.user: there is no user nobody-here"),
-        (6, "tasks.u.working_dir: there is no directory /no/dir"),
+        (6, "tasks.u.working_dir: no such directory: /no/dir"),
     ):
         assert f"warning: {daemon.config}:{line}: {message}\n" in outcome.stderr, outcome.stderr
 

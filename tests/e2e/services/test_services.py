@@ -375,7 +375,7 @@ def test_the_commands(daemon: Daemon) -> None:
     wrong = daemon.cli("start", "t")
     assert (wrong.returncode, "t is a task" in wrong.stderr) == (1, True)
     unknown = daemon.cli("pause", "nothing")
-    assert (unknown.returncode, "there is no task, service or run nothing" in unknown.stderr) == (1, True)
+    assert (unknown.returncode, 'no task, service or run named "nothing"' in unknown.stderr) == (1, True)
 
 
 def test_what_events_tell(daemon: Daemon) -> None:

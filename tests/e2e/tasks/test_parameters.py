@@ -118,7 +118,7 @@ def test_what_does_not_fit_starts_nothing(daemon: Daemon) -> None:
     assert given(daemon, "t", **{f"p{n}": "" for n in range(101)}).status == 422
     done = daemon.cli("run", "t", "-p", "DAY=2026-11-21", "-p", "count=x")
     assert done.returncode == 125
-    assert "body.params.count: must be a whole number" in done.stderr
+    assert "-p count: must be a whole number" in done.stderr
     assert daemon.runs("t") == []
     (started,) = daemon.runs("daily")
     assert daemon.ended(started["id"])["params"] == {"MODE": "fast"}

@@ -75,7 +75,7 @@ def test_another_version(daemon: Installation) -> None:
     run = begin(daemon)
     assert version(daemon) == VERSION
     same = daemon.cli("upgrade", "--if-different")
-    assert (same.returncode, same.stdout) == (0, f"Ringward {VERSION} runs already\n")
+    assert (same.returncode, same.stdout) == (0, f"Ringward {VERSION} is already running\n")
     daemon.install("second")
     done = daemon.cli("upgrade", "--if-different")
     assert (done.returncode, done.stdout) == (0, f"Ringward {VERSION} -> 99.0\n"), done.stderr
@@ -104,7 +104,7 @@ def test_versions_that_do_not_work(daemon: Installation) -> None:
         daemon.install(name)
         refused = daemon.cli("upgrade")
         assert refused.returncode == 1, refused
-        assert refused.stderr.startswith(f"ringward: not upgraded, {VERSION} goes on: ")
+        assert refused.stderr.startswith(f"ringward: not upgraded, {VERSION} continues: ")
         assert why in refused.stderr
         until(lambda why=why: why in refusals(daemon)[-1], f"the log to say of {name}: {why}")  # type: ignore[misc]
     assert daemon.helper("ringward scheduler").pid == scheduler

@@ -1,5 +1,6 @@
 """``ringward audit``: who did what."""
 
+import re
 from typing import Any
 
 import click
@@ -7,16 +8,18 @@ import click
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 _PAGE = 500
-_COLUMNS = ("TIME", "WHO", "FROM", "WHAT", "OF", "RESULT", "REASON")
+_COLUMNS = ("TIME", "WHO", "FROM", "ACTION", "TARGET", "RESULT", "REASON")
 
 
 @click.command("audit", epilog="Example: ringward audit -n 20")
 @client_options
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most entries to show.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Maximum number of entries."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
 @pass_settings
 def command(settings: Settings, limit: int, as_json: bool) -> None:
-    """Show who did what, newest first: all that changes something, and wrong passwords."""
+    """Show who did what, newest first: requests that could change something, and wrong passwords."""
     from supervisor.cli.tables import show_json, show_table, when
 
     api = settings.api()
@@ -36,11 +39,21 @@ def command(settings: Settings, limit: int, as_json: bool) -> None:
             when(entry["at"]),
             entry.get("who", "-"),
             entry["from"],
-            entry["operation"],
+            _action(entry["operation"]),
             entry.get("target", "-"),
-            str(entry["status"]),
+            _result(entry["status"]),
             entry.get("reason", ""),
         ]
         for entry in items
     ]
-    show_table(_COLUMNS, rows, prose={"REASON"}, gives_way=("REASON", "FROM", "RESULT", "OF"))
+    show_table(_COLUMNS, rows, prose={"REASON"}, gives_way=("REASON", "FROM", "RESULT", "TARGET"))
+
+
+def _action(operation: str) -> str:
+    """Return an operation of the API in words: ``run task`` for ``runTask``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", operation).lower()
+
+
+def _result(status: object) -> str:
+    """Say whether a request was carried out, with its status if it was not."""
+    return f"rejected ({status})" if str(status).startswith(("4", "5")) else "ok"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command(settings: Settings, destination: str, as_json: bool) -> int:
     """Copy the data directory to DEST, a new directory, also while the daemon runs.
 
-    The copy is the state of one moment, with the logs as far as they are written, and is read to check it. To go back
-    to it, stop the daemon, put the copy in the place of the data directory, and start the daemon.
+    The copy has the state of one moment and the logs up to the lines written so far. The command reads the copy to
+    check it. To restore it, stop the daemon, put the copy in the place of the data directory, and start the daemon.
     """
     from supervisor.cli.tables import show_json
     from supervisor.config.files.lookup import data_dir, find_config
@@ -33,7 +33,7 @@ def command(settings: Settings, destination: str, as_json: bool) -> int:
     try:
         destination.encode()
     except UnicodeEncodeError as err:
-        raise click.BadParameter("its path is no UTF-8 text; take another one", param_hint="DEST") from err
+        raise click.BadParameter("the path is not UTF-8; use another one", param_hint="DEST") from err
     path = find_config(settings.config, os.environ)
     configured, server = None, None
     if path is not None:
@@ -67,7 +67,7 @@ def _copy(directory: str, destination: str, url: str | None) -> "Copied":
 
 
 def _show(copied: "Copied") -> None:
-    runs = "the logs of runs whose database is a server's" if copied.runs is None else f"{copied.runs} runs"
+    runs = "logs only (the database is on a PostgreSQL server)" if copied.runs is None else f"{copied.runs} runs"
     click.echo(f"{copied.directory}: {runs}, {copied.logs} logs, {copied.size_bytes} bytes")
     for one in copied.damaged:
         click.echo(f"ringward: damaged: {one}", err=True)

@@ -5,14 +5,14 @@ import click
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 
-@click.command("health", epilog="Example: ringward health || echo 'it takes no commands'")
+@click.command("health", epilog="Example: ringward health || echo 'the daemon does not work'")
 @client_options
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> None:
-    """Tell whether the daemon takes commands and can store what it does.
+    """Check that the daemon accepts commands and can store their results.
 
-    Failed tasks are not its illness; status shows them. Needs no password.
+    Failed tasks do not affect health; status shows them. It needs no password.
     """
     from supervisor.cli.client import Refused, Unreachable
     from supervisor.cli.tables import show_json

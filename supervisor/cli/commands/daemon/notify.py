@@ -9,7 +9,7 @@ from supervisor.cli.suggesting import SuggestingGroup
 
 @click.group("notify", cls=SuggestingGroup, epilog="Example: ringward notify test ops")
 def command() -> None:
-    """Try the ways in which the daemon tells people."""
+    """Send a test message through a notifier."""
 
 
 @command.command("test", epilog="Example: ringward notify test ops")
@@ -18,7 +18,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
 def test(settings: Settings, name: str, as_json: bool) -> int:
-    """Send a message by the notifier NAME of the configuration in force, and wait until it is delivered."""
+    """Send a test message through the notifier NAME of the active configuration, and wait for its delivery."""
     from supervisor.cli.client import segment
     from supervisor.cli.failure import Failure
     from supervisor.cli.tables import show_json
@@ -27,7 +27,7 @@ def test(settings: Settings, name: str, as_json: bool) -> int:
     if as_json:
         show_json({key: value for key, value in found.items() if key != "$schema"})
     elif not found["delivered"]:
-        raise Failure(f"{name} has not delivered the message: {found['error']}", exit_codes.REFUSED)
+        raise Failure(f"{name} could not deliver the message: {found['error']}", exit_codes.REFUSED)
     else:
-        click.echo(f"{name} has delivered the message")
+        click.echo(f"{name} delivered the message")
     return exit_codes.OK if found["delivered"] else exit_codes.REFUSED

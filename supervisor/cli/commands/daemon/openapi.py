@@ -9,11 +9,11 @@ from supervisor.cli.failure import Failure
 
 
 @click.command("openapi", epilog="Example: ringward openapi > openapi.json")
-@click.option("--json", is_flag=True, expose_value=False, help="It is JSON in any case.")
+@click.option("--json", is_flag=True, expose_value=False, help="Has no effect: the output is JSON.")
 def command() -> None:
-    """Print the description of the HTTP API (OpenAPI 3.1, JSON)."""
+    """Print the OpenAPI 3.1 document of the HTTP API, as JSON."""
     # In a process of its own: the command line imports nothing of the API's.
     done = subprocess.run([sys.executable, "-I", "-m", "api.openapi"], capture_output=True, check=False)
     if done.returncode != 0:
-        raise Failure(f"the description cannot be made:\n{done.stderr.decode(errors='replace').strip()}")
+        raise Failure(f"cannot create the document:\n{done.stderr.decode(errors='replace').strip()}")
     click.echo(done.stdout.decode(), nl=False)

@@ -16,9 +16,9 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> None:
-    """Show the password that the daemon made at its start.
+    """Print the password that the daemon generated at its start.
 
-    Asks over the Unix socket, as the daemon's user or root. A password that you set yourself is not shown.
+    It works for the daemon's user and root, over the Unix socket. It does not print a password that you set yourself.
     """
     from supervisor.cli.client import Api, Refused, UnixEndpoint
     from supervisor.cli.follow import gone
@@ -30,7 +30,7 @@ def command(settings: Settings, as_json: bool) -> None:
     except Refused as err:
         if not gone(err):
             raise
-        raise Failure(f"the password was not made by the daemon: {_origin(settings)}", exit_codes.REFUSED) from err
+        raise Failure(f"the daemon did not generate the password: {_origin(settings)}", exit_codes.REFUSED) from err
     password = credentials["password"]
     if as_json:
         show_json(credentials)
@@ -49,5 +49,5 @@ def _origin(settings: Settings) -> str:
         with contextlib.suppress(ConfigError):
             password_file = load_sections(path, "http")["http"].get("password_file")
     if password_file:
-        return f"RINGWARD_PASSWORD was set at its start, or it stands in {password_file} ([http] password_file)"
-    return "RINGWARD_PASSWORD was set at its start"
+        return f"RINGWARD_PASSWORD set it at the start, or {password_file} has it ([http] password_file)"
+    return "RINGWARD_PASSWORD set it at the start"

@@ -20,10 +20,10 @@ _LOOK_S = 0.05
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
 def command(settings: Settings, new_history: bool, as_json: bool) -> None:  # noqa: ARG001 - so far the only way
-    """Begin a new history when the daemon has lost its own: its database and the copy of it are gone or damaged.
+    """Begin an empty history after the daemon lost its own: its database and the copy are missing or damaged.
 
-    What runs goes on, and stays in the new history. A damaged database is moved aside, never removed. As long as the
-    daemon has its history nothing is done. Run this as the daemon's user or root.
+    Active runs continue and become part of the new history. A damaged database is moved aside, never removed. The
+    command does nothing if the daemon has its history. Run it as the daemon's user or root.
     """
     from supervisor.cli.client import Api, UnixEndpoint
     from supervisor.cli.tables import show_json
@@ -32,13 +32,13 @@ def command(settings: Settings, new_history: bool, as_json: bool) -> None:  # no
     api = Api(UnixEndpoint(settings.socket()))
     daemon = api.get("/api/daemon")
     if "databaseProblem" not in daemon:
-        raise Failure("the daemon has its history: nothing is lost, and nothing was done")
+        raise Failure("the daemon has its history; nothing was done")
     allow(directory)
     _wait(api, str(daemon["databaseProblem"]))
     if as_json:
         show_json({"newHistory": True})
     else:
-        click.echo("the daemon goes on with a new history")
+        click.echo("the daemon continues with a new history")
 
 
 def allow(directory: str, *, allowed: bool = True) -> None:
@@ -74,4 +74,4 @@ def _wait(api: Any, problem: str) -> None:
         except (Unreachable, Refused):  # between two schedulers
             pass
         time.sleep(_LOOK_S)
-    raise Failure(f"the daemon does not go on: {problem}")
+    raise Failure(f"the daemon does not continue: {problem}")

@@ -14,13 +14,13 @@ _CONFLICT = 409
 
 @click.command("reload", epilog="Example: ringward reload --dry-run")
 @client_options
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show the changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, problems with file, line and key.")
 @pass_settings
 def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
-    """Bring an edited configuration into force: the daemon reads it again and applies what differs.
+    """Reload the configuration and apply the differences.
 
-    An invalid file changes nothing. What has not changed is not touched; running tasks end as they began.
+    An invalid file changes nothing. Unchanged units are not touched, and active runs continue under the old definition.
     """
     from supervisor.cli.client import Refused, Unreachable
     from supervisor.cli.tables import show_json
@@ -31,7 +31,7 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
     except Unreachable as err:
         if not isinstance(err.__cause__, (FileNotFoundError, ConnectionRefusedError)):
             raise
-        raise Unreachable(f"{err}; if it runs, socket or data_dir was changed, which needs a restart of it") from err
+        raise Unreachable(f"{err}; if it runs, a changed socket or data_dir needs a restart of the daemon") from err
     except Refused as err:
         if not err.errors:
             raise

@@ -17,22 +17,22 @@ FAILURES = ("failed", "timeout", "crashed", "log_overflow", "start_failed")
 _SPAN = timedelta(hours=24)
 _MOST = 1000
 _UNWELL = {
-    "fatal": "is given up: it ended too often in a row",
-    "backoff": "ended, and is started again soon",
+    "fatal": "fatal: failed too often in a row",
+    "backoff": "failed, restarts soon",
 }
 _SHOWN = 20
 _KEPT = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
 """What is shown of the daemon."""
 
 
-@click.command("status", epilog="Example: ringward status || echo 'look at it'")
+@click.command("status", epilog="Example: ringward status || echo 'needs attention'")
 @client_options
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> int:
-    """Show how the daemon, its tasks and its services are.
+    """Show the state of the daemon, its tasks and its services.
 
-    Ends with 1 when something needs attention.
+    Exits with 1 if something needs attention.
     """
     from supervisor.cli.tables import show_json
 
@@ -102,13 +102,16 @@ def _health(api: "Api") -> str:
 
 def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str]]:
     if not daemon["schedulerActive"]:
-        yield {"what": "scheduler", "text": "does not work at the moment: nothing is started"}
+        yield {"what": "scheduler", "text": "not running; nothing starts until it is back"}
     elif not health:
-        yield {"what": "database", "text": "cannot be written at the moment: nothing is started; the log says why"}
+        yield {
+            "what": "database",
+            "text": "cannot be written; nothing starts until it can (the daemon's log has the reason)",
+        }
     elif health != "ok":
-        yield {"what": "daemon", "text": f"is {health}: its log says why"}
+        yield {"what": "daemon", "text": f"{health} (its log has the reason)"}
     if daemon["configStale"]:
-        yield {"what": "configuration", "text": "was changed and is not in force: ringward reload"}
+        yield {"what": "configuration", "text": "edited but not active; run: ringward reload"}
     for warning in daemon["configWarnings"]:
         yield {"what": "configuration", "text": str(warning)}
     yield from _of_clock(daemon)
@@ -118,18 +121,18 @@ def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Tasks that wait for a clock that was set back, and removals that wait until a clock is believed."""
     silent = daemon.get("silentTasks", [])
     for one in silent:
-        text = f"is silent, for the clock was set back; runs again at {one['runsAgainAt']}"
+        text = f"does not run, because the clock was set back; runs again at {one['runsAgainAt']}"
         yield {"what": str(one["name"]), "text": text}
     more = daemon.get("silentTaskCount", 0) - len(silent)
     if more > 0:
         yield {
             "what": "clock",
-            "text": f"was set back: {more} more tasks are silent; ringward next TASK says until when",
+            "text": f"was set back: {more} more tasks do not run; ringward next TASK shows until when",
         }
     held = daemon.get("removalsHeldUntil")
     if held is not None:
-        text = f"was set by more than a day: nothing is removed by its age before {held}"
-        yield {"what": "clock", "text": f"{text}; if it is right: ringward trust-clock"}
+        text = f"was set by more than a day: nothing is removed by age before {held}"
+        yield {"what": "clock", "text": f"{text}; if the clock is right, run: ringward trust-clock"}
 
 
 def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
@@ -140,11 +143,21 @@ def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
         if unit["kind"] == "service":
             text = _UNWELL.get(str(unit.get("state")), "")
         elif last.get("status") == "ended" and last.get("endReason") in FAILURES:
-            text = f"its last run ended: {last['endReason']} ({last['exitCode']})"
+            text = _failure(last)
         elif last.get("endReason") == "missed":
-            text = "missed its time"
+            text = "missed its scheduled time"
         if text:
             yield {"what": str(unit["name"]), "text": text} | ({"run": str(last["id"])} if last.get("id") else {})
+
+
+def _failure(run: Mapping[str, Any]) -> str:
+    """Say how the last run failed: with its exit code where it has one, else with its end reason."""
+    reason, code = run["endReason"], run["exitCode"]
+    if reason == "start_failed":
+        return "last run could not start"
+    if reason == "failed":
+        return f"last run failed (exit code {code})"
+    return f"last run failed ({reason})"
 
 
 def _show(found: Mapping[str, Any]) -> None:
@@ -152,27 +165,27 @@ def _show(found: Mapping[str, Any]) -> None:
     from supervisor.ipc.counted import counted
 
     if "lastDay" not in found:
-        show_table(("WHAT", "WHY"), [[one["what"], one["text"]] for one in found["attention"]])
+        show_table(("CHECK", "REASON"), [[one["what"], one["text"]] for one in found["attention"]])
         return
     daemon, day = found["daemon"], found["lastDay"]
-    stale = "changed and not in force" if daemon["configStale"] else "in force"
+    stale = "edited but not active" if daemon["configStale"] else "active"
     by_task = sorted(day["failedByTask"].items(), key=lambda one: -one[1])[:_SHOWN]
     failures = f": {', '.join(f'{name} {count}' for name, count in by_task)}" if by_task else ""
     missed = f", {day['missed']} missed" if day["missed"] else ""
     show_table(
-        ("WHAT", "HOW IT IS"),
+        ("CHECK", "DETAIL"),
         [
             ["daemon", f"Ringward {daemon['version']} on {daemon['hostname']}, started {when(daemon['startedAt'])}"],
-            ["scheduler", "works" if daemon["schedulerActive"] else "does not work"],
+            ["scheduler", "ok" if daemon["schedulerActive"] else "not running"],
             ["configuration", f"{daemon['configPath']}, {stale}"],
             ["tasks", _counted(found["tasks"])],
             ["services", _counted(found["services"])],
             ["last 24 hours", f"{counted(day['runs'], 'run')}, {day['failed']} failed{missed}{failures}"],
         ],
-        prose={"HOW IT IS"},
+        prose={"DETAIL"},
     )
     if left := found["leftRunning"]:
-        click.echo(f"\nLeft running by runs that have ended: {len(left)}")
+        click.echo(f"\nProcesses left running by ended runs: {len(left)}")
         rows = [[one["taskName"], one["runId"], ", ".join(one["processes"])] for one in left[:_SHOWN]]
         show_table(("NAME", "RUN", "PROCESSES"), rows)
     attention = found["attention"]
@@ -181,7 +194,7 @@ def _show(found: Mapping[str, Any]) -> None:
         return
     click.echo(f"\nNeeds attention: {len(attention)}")
     rows = [[one["what"], one["text"], one.get("run", "-")] for one in attention[:_SHOWN]]
-    show_table(("WHAT", "WHY", "RUN"), rows, prose={"WHY"}, gives_way=("RUN",))
+    show_table(("NAME", "REASON", "RUN"), rows, prose={"REASON"}, gives_way=("RUN",))
 
 
 def _counted(states: Mapping[str, int]) -> str:

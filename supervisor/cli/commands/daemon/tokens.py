@@ -22,23 +22,25 @@ _LONGEST_MS = 3660 * 24 * 3_600_000
 )
 @client_options
 def command() -> None:
-    """Make, list and revoke tokens for the API.
+    """Create, list and revoke tokens for the API.
 
-    A viewer reads; an operator also triggers and stops; an admin may do everything; cloud is an operator whose runs are
-    triggered by "cloud".
+    A viewer reads. An operator also triggers and stops runs. An admin may do everything. cloud is an operator
+    whose runs have the trigger "cloud".
     """
 
 
 @command.command("create", epilog="Example: ringward token create ci --role operator --task 'build-*' --expires 90d")
 @client_options
 @click.argument("name")
-@click.option("--role", type=click.Choice(_ROLES), required=True, help="What it may do.")
-@click.option("--task", "tasks", metavar="GLOB", help="Only tasks and services with such a name exist for it.")
-@click.option("--expires", metavar="DURATION", help="How long it is valid, such as 90d; for ever when left out.")
+@click.option("--role", type=click.Choice(_ROLES), required=True, help="The role of the token.")
+@click.option(
+    "--task", "tasks", metavar="GLOB", help="The token sees only tasks and services whose name matches this glob."
+)
+@click.option("--expires", metavar="DURATION", help="Lifetime of the token, such as 90d; default: unlimited.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @pass_settings
 def create(settings: Settings, name: str, role: str, tasks: str | None, expires: str | None, as_json: bool) -> None:
-    """Make a token and print it. It is shown only this once."""
+    """Create a token and print it, this one time only."""
     from supervisor.cli.tables import show_json
 
     if not _NAME.fullmatch(name):
@@ -108,7 +110,7 @@ def list_tokens(settings: Settings, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print what was revoked as JSON.")
 @pass_settings
 def revoke(settings: Settings, name: str, as_json: bool) -> None:
-    """Revoke a token: it is none from now on, and its open streams end within seconds."""
+    """Revoke a token. This takes effect at once; its open streams end within seconds."""
     from supervisor.cli.client import segment
     from supervisor.cli.tables import show_json
 

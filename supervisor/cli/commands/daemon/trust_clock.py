@@ -10,9 +10,9 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> None:
-    """Remove old runs by the clock as it is set: a step by more than a day is right.
+    """Confirm that the wall clock is right after it was set by more than a day.
 
-    Otherwise the daemon removes nothing by its age until the clock has held for an hour.
+    Otherwise the daemon removes nothing by age until the clock has been stable for an hour.
     """
     from supervisor.cli.tables import show_json
 
@@ -20,4 +20,4 @@ def command(settings: Settings, as_json: bool) -> None:
     if as_json:
         show_json({"trusted": True})
     else:
-        click.echo("the clock is trusted: what it makes too old is removed")
+        click.echo("the clock is trusted; the daemon removes old runs again")

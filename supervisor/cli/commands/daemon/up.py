@@ -36,27 +36,27 @@ _ADVICE_S = 1.0
     "--listen",
     metavar="HOST:PORT",
     multiple=True,
-    help="Listen here instead of where the configuration says; may be repeated; port 0: any free one.",
+    help="Replaces the addresses of the configuration; may be repeated; port 0: any free port.",
 )
 @click.option(
     "--ready-fd",
     metavar="N",
     type=click.IntRange(min=3),
-    help="Write a line to this open descriptor when ready, and close it: for s6, dinit and others.",
+    help="Write a line to this open descriptor when ready, and close it (s6, dinit).",
 )
 @click.option(
     "--new-history",
     is_flag=True,
-    help="Begin with an empty history if the database and its copy are gone or damaged.",
+    help="Begin with an empty history if the database and its copy are missing or damaged.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what starts as one line of JSON.")
 @pass_settings
 def command(
     settings: Settings, listen: tuple[str, ...], ready_fd: int | None, new_history: bool, as_json: bool
 ) -> None:
-    """Run the daemon, in the foreground.
+    """Run the daemon in the foreground.
 
-    Checks the configuration first. The daemon ends on SIGTERM or Ctrl-C, and stops what it started.
+    It checks the configuration first. On SIGTERM or Ctrl-C the daemon stops all runs and exits.
     """
     from supervisor.host import signal_sets
 
@@ -118,7 +118,7 @@ def _begin(
         place = runtime_directory.take(daemon_id, os.environ, shared=shared)
     except runtime_directory.Taken:
         daemon_id = data_directory.renew(directory)
-        click.echo(f"{directory} is a copy of a data directory whose daemon runs: from now on it has an id of its own")
+        click.echo(f"{directory} is a copy of the data directory of a running daemon; it gets a new id")
         place = runtime_directory.take(daemon_id, os.environ, shared=shared)
     boot = Boot(
         daemon_id=daemon_id,
@@ -181,7 +181,7 @@ def _check_text(path: str, code: int) -> None:
     try:
         path.encode()
     except UnicodeEncodeError as err:
-        raise Failure(f"{path}: its path is no UTF-8 text; take another one", code) from err
+        raise Failure(f"{path}: the path is not UTF-8; use another one", code) from err
 
 
 def _check_open(fd: int) -> None:
@@ -193,7 +193,7 @@ def _check_open(fd: int) -> None:
     try:
         os.fstat(fd)
     except OSError as err:
-        raise click.BadParameter(f"{fd} is no open descriptor", param_hint="--ready-fd") from err
+        raise click.BadParameter(f"{fd} is not an open descriptor", param_hint="--ready-fd") from err
 
 
 def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -257,7 +257,7 @@ def _banner(
         return
     hint = password.origin
     if password.ephemeral:
-        hint = f"{password.value} ({hint})" if sys.stdout.isatty() else f"{hint}; shown by: ringward password"
+        hint = f"{password.value} ({hint})" if sys.stdout.isatty() else f"{hint}; print it with: ringward password"
     facts = {
         "config": config.path,
         "data": boot.data_dir,
@@ -309,7 +309,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
         killed = stale_helpers.end(boot.runtime_dir)
         if killed:
             names = ", ".join(map(str, killed))
-            click.echo(f"ringward: ended what a supervisor that was killed has left: {names}", err=True)
+            click.echo(f"ringward: ended stale helpers of a killed supervisor: {names}", err=True)
         api = api_ahead.started()
         if api is not None:
             stale_helpers.note(

@@ -20,15 +20,15 @@ _LOOK_S = 0.05
 @click.command("upgrade", epilog="Example: ringward upgrade")
 @CONFIG
 @DATA
-@click.option("--if-different", is_flag=True, help="Do nothing when the daemon is of the installed version already.")
+@click.option("--if-different", is_flag=True, help="Do nothing if the daemon already has this version.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
 def command(settings: Settings, if_different: bool, as_json: bool) -> int:
-    """Have the daemon go on as the version that is installed.
+    """Upgrade the running daemon to the installed version.
 
-    It is the same process afterwards. Tasks and services run on, and not one line of theirs is lost. When the
-    installed version does not work, the daemon stays as it is. Call the program of the environment that the daemon runs
-    from: the daemon becomes the version that is installed there.
+    The daemon keeps its process. Tasks and services continue without losing a line. If the installed version does not
+    work, nothing changes. Call ringward from the daemon's own environment: the daemon takes the version that is
+    installed there.
     """
     from supervisor.cli.running import Running
 
@@ -40,7 +40,7 @@ def command(settings: Settings, if_different: bool, as_json: bool) -> int:
     _check_environment(before.get("environment"))
     answer = daemon.upgrade(_TIMEOUT_S)
     if answer["state"] == "refused":
-        raise Failure(f"not upgraded, {answer['version']} goes on: {answer['why']}", exit_codes.REFUSED)
+        raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}", exit_codes.REFUSED)
     _wait_for_the_api(settings, answer["version"])
     _show(as_json, {"upgraded": True, "from": before["version"], "version": answer["version"]})
     return exit_codes.OK
@@ -86,7 +86,7 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
         except (Unreachable, Refused):  # it is between the two
             pass
         time.sleep(_LOOK_S)
-    raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log says why")
+    raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")
 
 
 def _show(as_json: bool, found: dict[str, Any]) -> None:
@@ -95,6 +95,6 @@ def _show(as_json: bool, found: dict[str, Any]) -> None:
     if as_json:
         show_json(found)
     elif not found["upgraded"]:
-        click.echo(f"Ringward {found['version']} runs already")
+        click.echo(f"Ringward {found['version']} is already running")
     else:
         click.echo(f"Ringward {found['from']} -> {found['version']}")

@@ -11,7 +11,7 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
 
-_COLUMNS = ("WHAT", "VALUE")
+_COLUMNS = ("FIELD", "VALUE")
 
 
 @click.command("ending", epilog="Example: ringward ending backup")
@@ -22,7 +22,7 @@ _COLUMNS = ("WHAT", "VALUE")
 def command(settings: Settings, what: str, as_json: bool) -> None:
     """Show why and how a run ended, and the last lines of its log.
 
-    It is the run with that id, or the newest run of a task that has ended.
+    It takes the id of a run, or the name of a task for its newest ended run.
     """
     from supervisor.cli.tables import show_json, show_table
     from supervisor.cli.terminal import LogPrinter
@@ -71,9 +71,9 @@ def _rows(found: dict[str, Any]) -> list[list[str]]:
         "requested by": found.get("requestedBy"),
         "scheduled for": found.get("scheduledFor") and when(found["scheduledFor"]),
         "missed times": found.get("missedCount"),
-        "failed by line": found.get("failureLine"),
-        "tried again": found.get("retryAt") and when(found["retryAt"]),
-        "also killed": ", ".join(found.get("killedLeftovers", ())) or None,
+        "failure line": found.get("failureLine"),
+        "retry": found.get("retryAt") and when(found["retryAt"]),
+        "killed leftovers": ", ".join(found.get("killedLeftovers", ())) or None,
         "hint": found.get("hint"),
     }
     return [[name, str(value)] for name, value in facts.items() if value is not None]

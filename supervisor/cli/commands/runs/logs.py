@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 @click.command("logs", epilog="Example: ringward logs -f -n 20 backup")
 @client_options
 @click.argument("what", metavar="TASK|RUN", shell_complete=all_names)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; prefers a run that is running.")
-@click.option(
-    "-n", "--lines", type=click.IntRange(0), default=100, show_default=True, help="How many of the last lines."
-)
+@click.option("-f", "--follow", is_flag=True, help="Follow until the run ends; prefers an active run.")
+@click.option("-n", "--lines", type=click.IntRange(0), default=100, show_default=True, help="Number of last lines.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-@click.option("--raw", is_flag=True, help="All that is kept, byte for byte; into a file or pipe.")
-@click.option("--force", is_flag=True, help="With --raw: also to a terminal, control sequences included.")
+@click.option("--raw", is_flag=True, help="Print the whole log, byte for byte; to a file or pipe.")
+@click.option("--force", is_flag=True, help="With --raw: also to a terminal, with control sequences.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 @click.pass_context
 def command(
@@ -35,18 +33,18 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show what the newest run of a task printed, or the run with that id."""
+    """Show the log of a run, or of the newest run of a task."""
     from supervisor.cli.lookups import run_to_show
     from supervisor.cli.terminal import LogPrinter
 
     said_lines = ctx.get_parameter_source("lines") is not click.core.ParameterSource.DEFAULT
     if raw and (follow or timestamps or as_json or said_lines):
-        raise click.UsageError("--raw shows everything as it is: it goes with none of -f, -n, --timestamps, --json")
+        raise click.UsageError("--raw cannot be combined with -f, -n, --timestamps or --json")
     if force and not raw:
-        raise click.UsageError("--force goes with --raw only")
+        raise click.UsageError("--force needs --raw")
     if raw and not force and sys.stdout.isatty():
         raise click.UsageError(
-            "--raw would send control sequences of the run to this terminal: redirect the output, or add --force"
+            "--raw would print the run's control sequences to this terminal; redirect the output, or add --force"
         )
     api = ctx.ensure_object(Settings).api()
     run_id = str(run_to_show(api, what, follow=follow)["id"])
@@ -90,7 +88,7 @@ def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
             missing += max(0, end - start)
             break
     if missing:
-        say(f"{missing} lines are no longer kept, or cannot be read")
+        say(f"{missing} lines are no longer kept or unreadable")
 
 
 def say(text: str) -> None:

@@ -22,10 +22,10 @@ _SHOWN = 10
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @pass_settings
 def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, **selecting: Any) -> int:
-    """Run each task once more that one of these runs belongs to, and print the new runs.
+    """Run the tasks of the selected runs again, each task once, and print the new runs.
 
-    The runs are the named ones, or all that the options select; the newest of a task gives the parameters. Services,
-    and tasks that only their schedule may run, are left out. Ends with 1 when nothing was started.
+    Name runs, or select them by options. The newest run of a task supplies the parameters. Services, and tasks with
+    api_trigger = false, are left out. Exits with 1 if nothing was started.
     """
     from supervisor.cli.tables import show_json, show_table
 
@@ -43,7 +43,7 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
     elif started:
         show_table(("RUN", "TASK"), [[one["run_id"], one["task_name"]] for one in started])
     else:
-        click.echo("ringward: there was nothing to run again", err=True)
+        click.echo("ringward: nothing to run again", err=True)
     return exit_codes.OK if started else exit_codes.REFUSED
 
 

@@ -14,7 +14,7 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @pass_settings
 def command(settings: Settings, /, *, as_json: bool, **selecting: Any) -> int:
-    """Restore deleted runs until undo_window has passed: the named ones, or all that the options select."""
+    """Restore deleted runs within undo_window: named runs, or all that the options select."""
     from supervisor.cli.tables import show_json
 
     selection = selection_of(**selecting)

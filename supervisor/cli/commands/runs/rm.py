@@ -15,9 +15,9 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @pass_settings
 def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, **selecting: Any) -> int:
-    """Delete runs that have ended, with their logs: the named ones, or all that the options select.
+    """Delete ended runs with their logs: named runs, or all that the options select.
 
-    Until undo_window has passed, ringward restore brings them back.
+    ringward restore brings them back within undo_window.
     """
     from supervisor.cli.tables import show_json
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from supervisor.cli.client import Api
 
 _NEVER_RAN = {
-    "start_failed": "its command could not be started",
-    "skipped": "it was skipped, because the task is running already",
-    "queue_full": "its queue is full",
-    "dst_skipped": "its time did not exist",
+    "start_failed": "could not start its command",
+    "skipped": "skipped, because the task is already running",
+    "queue_full": "the queue of the task is full",
+    "dst_skipped": "its local time did not exist",
     "missed": "its time had passed",
 }
 
@@ -32,22 +32,22 @@ _NEVER_RAN = {
     "given",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Give a parameter a value; several times. NAME alone: the value of that environment variable.",
+    help="Set a parameter; may be repeated. NAME alone: take the value of that environment variable.",
 )
-@click.option("-d", "--detach", is_flag=True, help="Print the run's id and do not wait for its end.")
+@click.option("-d", "--detach", is_flag=True, help="Print the id of the run and do not wait.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--json", "as_json", is_flag=True, help="With --detach: print the run's record as JSON.")
 @pass_settings
 def command(
     settings: Settings, task: str, given: tuple[str, ...], detach: bool, timestamps: bool, as_json: bool
 ) -> int:
-    """Run a task now and show what it prints.
+    """Run a task now and show its output.
 
-    Ends with the exit code of the run, or with 125 when there is no such task or the run never started. Ctrl-C ends
-    the showing, not the run.
+    Exits with the exit code of the run, or with 125 if there is no such task or the run never started. Ctrl-C stops
+    following; the run continues.
     """
     if as_json and not detach:
-        raise click.UsageError("--json goes with --detach")
+        raise click.UsageError("--json needs --detach")
     params = _params(given)
     api = settings.api()
     run = _trigger(api, task, params)
@@ -57,7 +57,7 @@ def command(
         ended = _show(api, run["id"], timestamps)
     except KeyboardInterrupt:
         click.echo(
-            f"\nringward: run {run['id']} goes on\n"
+            f"\nringward: run {run['id']} continues\n"
             f"  follow it: ringward logs -f {run['id']}\n"
             f"  stop it:   ringward stop {run['id']}",
             err=True,
@@ -76,18 +76,18 @@ def _params(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not name:
-            raise click.UsageError("-p needs a NAME=VALUE")
+            raise click.UsageError("-p needs NAME=VALUE")
         if name in params:
             raise click.UsageError(f"{name} has two values")
         if not equals:
             if name not in os.environ:
-                raise click.UsageError(f"{name} has no value, and there is no such environment variable")
+                raise click.UsageError(f"{name} has no value: there is no such environment variable")
             value = os.environ[name]
         try:
             text.encode()
             value.encode()
         except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
-            raise click.UsageError(f"the value of {name!a} is no UTF-8 text") from err
+            raise click.UsageError(f"the value of {name!a} is not UTF-8") from err
         params[name] = value
     return params
 
@@ -97,12 +97,13 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
 
     from supervisor.cli.client import Refused, segment
     from supervisor.cli.follow import gone
+    from supervisor.cli.lookups import unknown
 
     try:
         run: dict[str, Any] = api.post(f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None)
     except Refused as err:
         if gone(err):
-            raise Failure(f"there is no task {task}", exit_codes.NEVER_RAN) from err
+            raise unknown(api, task, what="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
         if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may have been triggered all the same
             raise Failure(err.message, exit_codes.UNREACHABLE) from err
         if err.code in (exit_codes.REFUSED, exit_codes.USAGE):
@@ -140,16 +141,18 @@ def _result(run: dict[str, Any]) -> int:
     """The exit code that tells what became of a run; what it does not tell is said."""
     reason = str(run.get("endReason", ""))
     if reason in _NEVER_RAN:
-        raise Failure(f"run {run['id']} did not take place: {_NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
+        raise Failure(f"run {run['id']} never started: {_NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
     if not run.get("startedAt"):
-        raise Failure(f"run {run['id']} did not take place: {reason}", exit_codes.NEVER_RAN)
+        raise Failure(f"run {run['id']} never started: {reason}", exit_codes.NEVER_RAN)
     code = int(run["exitCode"])
     if code < 0:
-        raise Failure(f"how run {run['id']} ended is not known: {reason}", exit_codes.NEVER_RAN)
+        raise Failure(f"the outcome of run {run['id']} is unknown: {reason}", exit_codes.NEVER_RAN)
     if reason not in ("succeeded", "failed"):
         click.echo(f"ringward: run {run['id']} ended: {reason}", err=True)
     elif reason == "failed" and code == 0:
         line = run.get("failureLine")
-        why = ": 0 is none of its exit_codes" if line is None else f" by line {line} of its log (failure_output)"
+        why = (
+            ": exit code 0 is not in exit_codes" if line is None else f": line {line} of its log matches failure_output"
+        )
         click.echo(f"ringward: run {run['id']} failed{why}", err=True)
     return code

@@ -15,7 +15,7 @@ GIVES_WAY = ("TRIGGER", "TOOK", "STARTED")
 @click.command("runs", epilog="Example: ringward runs backup --status failed,timeout --limit 10")
 @client_options
 @click.argument("task", required=False, shell_complete=all_names)
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of runs.")
 @click.option("--status", metavar="LIST", help="Only these phases or end reasons, separated by commas.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @pass_settings

@@ -25,10 +25,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 @click.argument("task", shell_complete=all_names)
 @click.argument("pattern")
 @click.option("-E", "--regex", is_flag=True, help="PATTERN is a regular expression, in RE2's syntax.")
-@click.option("-i", "--ignore-case", is_flag=True, help="Take upper and lower case for the same.")
+@click.option("-i", "--ignore-case", is_flag=True, help="Ignore the difference between upper and lower case.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "system"]), help="Only lines of this stream.")
 @click.option("--run", metavar="RUN", help="Only this run.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most lines to print.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 @pass_settings
 def command(
@@ -42,9 +42,9 @@ def command(
     limit: int,
     as_json: bool,
 ) -> int:
-    """Search what the runs of a task printed, newest run first, and print the lines with PATTERN.
+    """Search the logs of a task, newest run first, and print the lines that contain PATTERN.
 
-    Ends with 0 when there are any, with 1 when there are none.
+    Exits with 0 if a line matches, and with 1 if none does.
     """
     from supervisor.cli import exit_codes
 
@@ -60,7 +60,7 @@ def command(
     for hit in _hits(settings.api(), task, query, limit + 1):
         if shown == limit:
             sys.stdout.buffer.flush()
-            click.echo(f"ringward: there are more than {limit} lines: -n shows more", err=True)
+            click.echo(f"ringward: more than {limit} lines match; show more with -n", err=True)
             break
         printer.hit(hit)
         shown += 1
@@ -80,7 +80,7 @@ def _hits(api: "Api", task: str, query: dict[str, str | None], limit: int) -> It
     try:
         str(query["q"]).encode()
     except UnicodeEncodeError as err:
-        raise Failure("the pattern is no UTF-8", exit_codes.USAGE) from err
+        raise Failure("the pattern is not UTF-8", exit_codes.USAGE) from err
     cursor: str | None = None
     while limit > 0:
         size = min(limit, _PAGE)

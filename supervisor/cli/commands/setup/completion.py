@@ -11,8 +11,8 @@ _SHELLS = ("bash", "zsh", "fish")
 def command(shell: str) -> None:
     """Print the completion script of a shell.
 
-    It completes commands, options, choices and names of files. It completes names of tasks and services if a daemon
-    answers at once.
+    It completes commands, options, choices and files, and the names of tasks and services if a daemon answers at
+    once.
     """
     from click.shell_completion import get_completion_class
 

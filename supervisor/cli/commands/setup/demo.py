@@ -29,20 +29,20 @@ _PASSWORD_BYTES = 9
     metavar="HOST:PORT",
     default="127.0.0.1:0",
     show_default=True,
-    help="Where the dashboard is, on loopback; port 0: any free one.",
+    help="Loopback address of the dashboard; port 0: any free port.",
 )
 @click.option(
     "--keep",
     metavar="DIR",
     shell_complete=directories,
-    help="Make everything in this new directory, and leave it there.",
+    help="Use this new directory, and keep it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print where it is and how to log in as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print address and password as one line of JSON.")
 def command(listen: str, keep: str | None, as_json: bool) -> int:
-    """Start a daemon with a made-up history of a year, to look around in.
+    """Start a demo daemon with an invented history of a year.
 
-    It has tasks and services of a shop that does not exist, runs in a temporary directory and ends with Ctrl-C, after
-    which nothing of it is left.
+    It has the tasks and services of an invented shop, runs in a temporary directory, and leaves nothing behind after
+    Ctrl-C.
     """
     _check_loopback(listen)
     with _signals(), _directory(keep) as directory:
@@ -166,11 +166,11 @@ def _say(directory: str, address: str, password: str, runs: int, *, kept: bool, 
         facts = {"address": address, "password": password, "config": config, "runs": runs}
         click.echo(json.dumps(facts))
     else:
-        click.echo(f"Ringward's demonstration: {runs} runs of a year, in {directory}")
+        click.echo(f"Ringward demo: {runs} runs of a year, in {directory}")
         click.echo(f"  address   {address}")
         click.echo(f"  password  {password}")
         click.echo(f"  commands  ringward -c {config} ps")
-        click.echo("Ctrl-C ends it" + ("." if kept else ", and removes everything."))
+        click.echo("Press Ctrl-C to stop" + ("." if kept else " and remove everything."))
     sys.stdout.flush()
 
 
@@ -194,7 +194,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
         time.sleep(_LOOK_S)
     with open(log, encoding="utf-8", errors="replace") as output:
         said = output.read().strip()
-    raise Failure(f"the daemon does not start; it says:\n{said}", daemon.poll() or exit_codes.UNREACHABLE)
+    raise Failure(f"the daemon did not start:\n{said}", daemon.poll() or exit_codes.UNREACHABLE)
 
 
 def _address(data: str) -> str:
@@ -210,4 +210,4 @@ def _address(data: str) -> str:
         ):
             host, port = json.load(file)["http"][0]
             return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    raise Failure("the daemon's runtime directory cannot be found", exit_codes.UNREACHABLE)
+    raise Failure("cannot find the daemon's runtime directory", exit_codes.UNREACHABLE)

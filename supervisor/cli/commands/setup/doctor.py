@@ -26,9 +26,9 @@ _MOST_WARNINGS = 20
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> int:
-    """Look whether this host has what the daemon needs.
+    """Check this host for the needs of the daemon.
 
-    It says what to do where it has not. To be run as the daemon's user. It changes nothing, and needs no daemon.
+    Each problem has a remedy. Run this as the daemon's user. It changes nothing and needs no daemon.
     """
     from supervisor.cli.tables import show_json, show_table
 
@@ -37,9 +37,9 @@ def command(settings: Settings, as_json: bool) -> int:
         show_json([asdict(one) for one in findings])
     else:
         show_table(
-            ("WHAT", "VERDICT", "HOW IT IS", "WHAT TO DO"),
+            ("CHECK", "RESULT", "DETAIL", "REMEDY"),
             [[one.what, one.verdict, one.text, one.remedy or "-"] for one in findings],
-            prose={"HOW IT IS", "WHAT TO DO"},
+            prose={"DETAIL", "REMEDY"},
         )
     return exit_codes.REFUSED if any(one.verdict == "fail" for one in findings) else exit_codes.OK
 
@@ -88,7 +88,7 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""
         what = str(first).partition("\n")[0]  # the rest of it is its remedy
-        return Finding("configuration", "fail", f"{what}{more}", "ringward validate says everything"), None, None
+        return Finding("configuration", "fail", f"{what}{more}", "run: ringward validate"), None, None
     text = f"{config.path} is valid: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}"
     return Finding("configuration", "ok", text), config, workers
 
@@ -102,12 +102,12 @@ def _advice(config: "Config") -> Iterator["Finding"]:
     warnings = [*config.warnings, *advice.missing(config, os.environ)]
     warnings += advice.cut_short(config, time.time_ns() // 1_000_000)
     if not warnings:
-        yield Finding(what, "ok", "users, directories and programs that they name are there")
+        yield Finding(what, "ok", "their users, directories and programs exist")
     for one in warnings[:_MOST_WARNINGS]:
         yield Finding(what, "warn", str(replace(one, remedy=None)), one.remedy)
     if len(warnings) > _MOST_WARNINGS:
         more = len(warnings) - _MOST_WARNINGS
-        yield Finding(what, "warn", f"{counted(more, 'more warning')}", "ringward validate shows all of them")
+        yield Finding(what, "warn", f"{counted(more, 'more warning')}", "ringward validate lists all of them")
 
 
 def _workers(user: "ApiUser") -> "Finding":
@@ -117,8 +117,8 @@ def _workers(user: "ApiUser") -> "Finding":
     if user.warning is not None:
         return Finding(what, "warn", user.warning, user.remedy)
     if user.account is None:
-        return Finding(what, "ok", f"they run as the daemon's user, {os.geteuid()}")
-    return Finding(what, "ok", f"they run as user {user.account[0]}, who can read what they show, and no more")
+        return Finding(what, "ok", f"run as the daemon's user, {os.geteuid()}")
+    return Finding(what, "ok", f"run as user {user.account[0]} with read access only")
 
 
 def _installation() -> "Finding":

@@ -22,13 +22,13 @@ _KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2", "compose")
 @click.argument("kind", metavar="|".join(_KINDS), type=click.Choice(_KINDS))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", metavar="FILE", shell_complete=files, help="Write the configuration to this new file.")
-@click.option("--system", is_flag=True, help="cron: the files have a column for the user, wherever they are.")
+@click.option("--system", is_flag=True, help="cron: the files have a column for the user.")
 @click.option("--json", "as_json", is_flag=True, help="Print configuration and report as JSON.")
 def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:
-    """Make a configuration of what another program runs: cron, supervisord, systemd, pm2, compose or a Procfile.
+    """Convert the configuration of cron, supervisord, systemd, pm2, compose or a Procfile.
 
-    The configuration goes to standard output, the report to standard error. What is not carried over stands in the
-    configuration as a comment at its place, and the exit status is 1. Nothing of the other program is changed.
+    The configuration goes to standard output, the report to standard error. Settings that are not carried over are
+    comments in the configuration, and the exit code is 1. The command changes nothing of the other program.
     """
     from supervisor.cli.tables import show_json
     from supervisor.tools.importers.outcome import Outcome
@@ -89,7 +89,7 @@ def _text(path: str) -> str:
     except OSError as err:
         raise Failure(f"{path}: {err.strerror or err}") from err
     except UnicodeDecodeError as err:
-        raise Failure(f"{path} is no UTF-8 text", exit_codes.USAGE) from err
+        raise Failure(f"{path} is not UTF-8", exit_codes.USAGE) from err
 
 
 def _problems(toml: str) -> list[str]:
@@ -124,9 +124,9 @@ def _report(outcome: "Outcome", problems: list[str]) -> None:
     click.echo(f"ringward: {counted(tasks, 'task')}, {counted(services, 'service')}", err=True)
     lost, advice = map(str, outcome.lost), map(str, outcome.advice)
     for title, lines in (
-        ("not carried over, or different here", list(lost)),
-        ("to know", list(advice)),
-        ("not valid yet", problems),
+        ("not carried over, or with another meaning", list(lost)),
+        ("notes", list(advice)),
+        ("errors to correct", problems),
     ):
         if lines:
             click.echo(f"{title}:", err=True)

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_INIT = click.option("--init", "kind", type=click.Choice(KINDS), help="The init system; else the one that runs here.")
+_INIT = click.option("--init", "kind", type=click.Choice(KINDS), help="The init system; default: the one of this host.")
 _SCAN = click.option(
     "--scan-dir",
     metavar="DIR",
     shell_complete=directories,
-    help="s6 and runit: where s6-svscan or runsvdir look for services.",
+    help="s6 and runit: the scan directory of s6-svscan or runsvdir.",
 )
 _ROOT = click.option(
     "--root",
     metavar="DIR",
     shell_complete=directories,
     default="/",
-    help="Everything below this directory, as for a package.",
+    help="Write everything below this directory, for packages.",
 )
-_DRY = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-_FORCE = click.option("--force", is_flag=True, help="Also files that somebody has changed.")
+_DRY = click.option("--dry-run", is_flag=True, help="Only show the changes.")
+_FORCE = click.option("--force", is_flag=True, help="Also replace or remove files that were changed by hand.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 
 
@@ -50,9 +50,9 @@ def _common(function: F) -> F:
 
 @click.group("service", cls=SuggestingGroup, epilog="Example: ringward service install --now")
 def command() -> None:
-    """Install the daemon as a service of this host, or remove that.
+    """Install the daemon as a service of this host, or remove it.
 
-    For systemd, OpenRC, s6 and runit.
+    Supports systemd, OpenRC, s6 and runit.
     """
 
 
@@ -61,11 +61,11 @@ def command() -> None:
 @DATA
 @_common
 @click.option(
-    "--program", metavar="FILE", shell_complete=files, help="The program ringward; else the one that you call."
+    "--program", metavar="FILE", shell_complete=files, help="The program ringward; default: the one that you call."
 )
-@click.option("--user", metavar="NAME", help="A user of its own; tasks can have no other then. Else root.")
-@click.option("--hardened", is_flag=True, help="systemd: take from daemon and tasks what most do not need.")
-@click.option("--now", is_flag=True, help="Enable and start it, too.")
+@click.option("--user", metavar="NAME", help="The daemon's user; tasks then cannot have another one. Default: root.")
+@click.option("--hardened", is_flag=True, help="systemd: remove privileges from the daemon and its tasks.")
+@click.option("--now", is_flag=True, help="Also enable and start it.")
 @pass_settings
 def install(
     settings: Settings,
@@ -81,10 +81,10 @@ def install(
     now: bool,
     as_json: bool,
 ) -> int:
-    """Write what the init system needs to start the daemon.
+    """Write the files with which the init system starts the daemon.
 
-    A configuration that says how to go on is written where there is none. What is there already is left alone, and
-    what somebody has changed is not replaced without --force. Who calls it again says --user and --hardened again.
+    If there is no configuration, a commented one without tasks is written. Files that were changed by hand are not
+    replaced without --force. Repeat --user and --hardened when you install again.
     """
     from supervisor.tools.service.earlier import forgotten
     from supervisor.tools.service.placing import Changed, below, look, write
@@ -97,14 +97,14 @@ def install(
     try:
         found = look(planned, root)
         if options := forgotten(wanted, found, root):
-            first = "say that again, or begin with: ringward service uninstall"
+            first = "repeat these options, or run first: ringward service uninstall"
             raise Failure(f"it was installed with {' '.join(options)}; {first}")
         if not dry_run:
             write(found, force=force)
         new_config = _configure(wanted, root, dry_run=dry_run)
     except Changed as err:
         shown = "\n".join(one.diff for one in err.files)
-        raise Failure(f"changed by somebody, and left alone (--force replaces it): {err}\n{shown}") from err
+        raise Failure(f"changed by hand, and left alone (--force replaces it): {err}\n{shown}") from err
     except OSError as err:
         raise _cannot(err) from err
     warnings = warnings_of(wanted)
@@ -128,15 +128,15 @@ def install(
     if now and not dry_run:
         _carry_out(planned.enable, quiet=as_json)
     elif not as_json:
-        _show_commands("Then:", planned.enable)
+        _show_commands("Next, run:", planned.enable)
     if not as_json:
-        click.echo("ringward password shows the password for the dashboard, once it runs.")
+        click.echo("When the daemon runs, ringward password prints the password for the dashboard.")
     return exit_codes.OK
 
 
 @command.command("uninstall", epilog="Example: ringward service uninstall --now")
 @_common
-@click.option("--now", is_flag=True, help="End and disable it first.")
+@click.option("--now", is_flag=True, help="Stop and disable it first.")
 @pass_settings
 def uninstall(
     _settings: Settings,
@@ -149,7 +149,7 @@ def uninstall(
     now: bool,
     as_json: bool,
 ) -> int:
-    """Remove what install has written. Configuration, data and users stay."""
+    """Remove the files of install. Configuration, data and users stay."""
     from supervisor.tools.service.placing import Changed, look, remove
 
     found_kind = init_system(kind)
@@ -160,13 +160,13 @@ def uninstall(
         _carry_out(planned.disable, quiet=as_json)
     elif links and not dry_run:
         commands = "\n".join(f"  {shlex.join(one)}" for one in planned.disable)
-        raise Failure(f"it is enabled ({links[0]}); use --now, or first:\n{commands}")
+        raise Failure(f"the service is enabled ({links[0]}); use --now, or run first:\n{commands}")
     try:
         gone = [one for one in look(planned, root) if one.state != "new"]
         if not dry_run:
             gone = remove(planned, root, gone, force=force)
     except Changed as err:
-        raise Failure(f"changed by somebody, and left alone (--force removes it): {err}") from err
+        raise Failure(f"changed by hand, and left alone (--force removes it): {err}") from err
     except OSError as err:
         raise _cannot(err) from err
     if as_json:
@@ -176,13 +176,13 @@ def uninstall(
     if gone and planned.forget and now and not dry_run:
         _carry_out(planned.forget, quiet=as_json)
     elif gone and planned.forget and not as_json:
-        _show_commands("Then:", planned.forget)
+        _show_commands("Next, run:", planned.forget)
     return exit_codes.OK
 
 
 @command.command("give-way", hidden=True)
 def give_way() -> None:
-    """Make room for the daemon in the cgroup of its unit; called by systemd after each end."""
+    """Free the cgroup of the daemon's unit; systemd calls this after each end of the daemon."""
     from supervisor.host.cgroups import give_way as make_room
 
     make_room()
@@ -223,7 +223,7 @@ def _file(one: "Found") -> dict[str, Any]:
 
 
 def _show_installed(found: "Sequence[Found]", new_config: str | None, *, dry_run: bool) -> None:
-    verb = {"new": "wrote", "same": "is there:", "older": "replaced", "changed": "replaced"}
+    verb = {"new": "wrote", "same": "unchanged", "older": "replaced", "changed": "replaced"}
     for one in found:
         if dry_run:
             click.echo(f"--- {one.place} (mode {one.file.mode:04o}, {one.state})\n{one.file.text}")
@@ -232,7 +232,7 @@ def _show_installed(found: "Sequence[Found]", new_config: str | None, *, dry_run
         if one.diff:
             click.echo(one.diff)
     if new_config is not None:
-        click.echo(f"{'would write' if dry_run else 'wrote'} {new_config}, without tasks: yours go there")
+        click.echo(f"{'would write' if dry_run else 'wrote'} {new_config}, without tasks; add yours there")
 
 
 def _show_commands(title: str, commands: "Sequence[Command]") -> None:
@@ -263,4 +263,4 @@ def _carry_out(commands: "Sequence[Command]", *, quiet: bool) -> None:
         except OSError as err:
             raise Failure(f"{one[0]}: {err.strerror or err}") from err
         if done.returncode != 0:
-            raise Failure(f"{shlex.join(one)} ended with {done.returncode}")
+            raise Failure(f"{shlex.join(one)} exited with code {done.returncode}")

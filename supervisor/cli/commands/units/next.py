@@ -12,19 +12,21 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("TASK", "STARTS", "LOCAL TIME", "NOTE")
 _NOTES = {
-    "gap": "gap: its local time does not exist",
-    "repeated": "repeated: its local time comes twice",
+    "gap": "gap: this local time does not exist",
+    "repeated": "repeated: this local time comes twice",
 }
 
 
 @click.command("next", epilog="Example: ringward next backup -n 3")
 @client_options
 @click.argument("task", required=False, shell_complete=task_names)
-@click.option("-n", "--count", type=click.IntRange(1, 100), default=10, show_default=True, help="Most times to show.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 100), default=10, show_default=True, help="Maximum number of times."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @pass_settings
 def command(settings: Settings, task: str | None, count: int, as_json: bool) -> None:
-    """Show when tasks will run: the next times of one, or of all together, the soonest first."""
+    """Show the next times of a task, or of all tasks, the soonest first."""
     from supervisor.cli.tables import show_json, show_table, when
 
     api = settings.api()
@@ -57,7 +59,7 @@ def _schedule(api: "Api", name: str, count: int) -> list[dict[str, Any]]:
         items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
     except Refused as err:
         if gone(err):
-            raise unknown(name) from err
+            raise unknown(api, name, what="task", kinds=("task",)) from err
         raise
     return [Record({"taskName": name, **item}) for item in items]
 

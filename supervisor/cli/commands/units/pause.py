@@ -12,9 +12,9 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 @click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")
 @pass_settings
 def command(settings: Settings, task: str, as_json: bool) -> None:
-    """Let the schedule of a task rest until it is resumed, also over restarts of the daemon.
+    """Pause a task's schedule until it is resumed, also across restarts of the daemon.
 
-    What runs goes on, and the task can still be run.
+    Active runs continue, and the task can still be run by hand.
     """
     from supervisor.cli.lookups import ask_of, find_task
     from supervisor.cli.tables import show_json

@@ -15,7 +15,7 @@ _GIVES_WAY = ("KIND", "ACTIVE", "LAST RUN", "NEXT RUN", "LAST RESULT")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> None:
-    """Show tasks and services."""
+    """List tasks and services."""
     from supervisor.cli.tables import show_json, show_table
 
     items = settings.api().get("/api/tasks")["items"]

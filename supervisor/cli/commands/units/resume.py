@@ -12,9 +12,9 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 @click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")
 @pass_settings
 def command(settings: Settings, task: str, as_json: bool) -> None:
-    """Let the schedule of a task go on, from now.
+    """Resume a task's schedule from now on.
 
-    What would have run meanwhile is not made up for.
+    Times during the pause are not caught up.
     """
     from supervisor.cli.lookups import ask_of, find_task
     from supervisor.cli.tables import show_json

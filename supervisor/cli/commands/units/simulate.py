@@ -24,21 +24,21 @@ _OUTCOMES = ("queued", "skipped", "queue_full", "terminates", "dst_skipped")
 @click.command("simulate", epilog="Example: ringward simulate --days 365 --duration 5m --duration backup=2h")
 @CONFIG
 @DATA
-@click.option("--days", type=click.IntRange(1, _MAX_DAYS), default=365, show_default=True, help="How many.")
-@click.option("--from", "first", metavar="DATE", help="The first day, such as 2026-10-01; else today.")
+@click.option("--days", type=click.IntRange(1, _MAX_DAYS), default=365, show_default=True, help="Number of days.")
+@click.option("--from", "first", metavar="DATE", help="The first day, such as 2026-10-01; default: today.")
 @click.option(
     "--duration",
     "durations",
     metavar="[TASK=]SPAN",
     multiple=True,
-    help="How long runs take, of one task or of all others; else as long as they took on average. May be repeated.",
+    help="Duration of the runs of one task, or of all others; may be repeated. Default: the average so far.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
 def command(settings: Settings, days: int, first: str | None, durations: tuple[str, ...], as_json: bool) -> None:
-    """Show what the schedules come to: collisions, overlaps, the load of each hour, changes of the clocks.
+    """Simulate the schedules: collisions, overlaps, load per hour, clock changes.
 
-    It goes by the rules of the scheduler, and neither needs a daemon nor runs anything.
+    It follows the rules of the scheduler. It needs no daemon and runs nothing.
     """
     from supervisor.cli.tables import show_json
     from supervisor.config.files.lookup import require_config
@@ -58,7 +58,7 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
         start_ms, end_ms = (round(one.timestamp() * 1000) for one in (start, end))
         report = simulate(list(config.tasks.values()), start_ms, end_ms, zone, taken, history.marks_ms)
     except TooMuch as err:
-        message = f"the schedules have more than {MAX_TIMES:,} times in {days} days: choose fewer --days"
+        message = f"the schedules have more than {MAX_TIMES:,} times in {days} days; use fewer --days"
         raise Failure(message, exit_codes.USAGE) from err
     found = report.to_dict()
     if as_json:
@@ -96,11 +96,11 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
     for text in durations:
         name, _, span = text.rpartition("=")
         if name and name not in tasks:
-            raise Failure(f"--duration {text}: the configuration has no task {name}", exit_codes.USAGE)
+            raise Failure(f"--duration {text}: no task named {name}", exit_codes.USAGE)
         try:
             found[name] = parse_duration(span)
         except ValueError as err:
-            raise Failure(f'--duration {text}: {span} is no duration such as "90s"', exit_codes.USAGE) from err
+            raise Failure(f'--duration {text}: {span} is not a duration such as "90s"', exit_codes.USAGE) from err
     return found
 
 
@@ -111,7 +111,7 @@ def _history(config: "Config", data: str | None) -> "History":
     try:
         return read_history(config, data_dir(data, config.daemon.data_dir, os.environ))
     except NoHistory as err:
-        click.echo(f"ringward: the history is left out: {err}", err=True)
+        click.echo(f"ringward: ignoring the history: {err}", err=True)
         return History()
 
 
@@ -150,7 +150,7 @@ def _show(found: dict[str, Any]) -> None:
         ],
         prose={"WHICH"},
     )
-    title("Load by the hour of the day")
+    title("Load per hour of the day")
     show_table(
         ("HOUR", "STARTS", "MOST STARTS", "RUNNING"),
         [
@@ -159,9 +159,9 @@ def _show(found: dict[str, Any]) -> None:
         ],
     )
     changes = found["clockChanges"]
-    title("Changes of the clocks", _SHOWN, len(changes))
+    title("Clock changes", _SHOWN, len(changes))
     show_table(
-        ("DATE", "TASK", "TIME ZONE", "AT THE GAP'S END", "REPEATED", "DST SKIPPED"),
+        ("DATE", "TASK", "TIME ZONE", "AT GAP END", "REPEATED", "DST SKIPPED"),
         [
             [
                 one["date"],

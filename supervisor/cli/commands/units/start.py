@@ -14,8 +14,8 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 def command(settings: Settings, service: str, as_json: bool) -> None:
     """Start a service.
 
-    What of it runs goes on; an instance that is being stopped comes up afterwards; one that was given up is tried
-    again. It does not wait until the service runs.
+    Running instances continue. Stopping instances start again afterwards, and fatal ones are tried again. The command
+    does not wait until the service runs.
     """
     from supervisor.cli.lookups import ask_of, find_task
     from supervisor.cli.tables import show_json

@@ -9,14 +9,14 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 @click.command("stop", epilog="Example: ringward stop backup")
 @client_options
 @click.argument("what", metavar="RUN|TASK|SERVICE", shell_complete=all_names)
-@click.option("--force", is_flag=True, help="Kill at once, without waiting for a graceful end.")
+@click.option("--force", is_flag=True, help="Kill at once, without a graceful stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ids of the runs as JSON.")
 @pass_settings
 def command(settings: Settings, what: str, force: bool, as_json: bool) -> None:
     """Stop a run, all active runs of a task, or a service.
 
-    A service stays down until it is started, or the daemon is. A single run of a service is recycled: its instance
-    starts again after restart_delay.
+    A stopped service stays stopped until someone starts it or the daemon restarts. After the stop of a single run of a
+    service, its instance starts again after restart_delay.
     """
     from supervisor.cli.lookups import ask_of, find_run, find_task, runs_of
     from supervisor.cli.tables import show_json
