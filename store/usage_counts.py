@@ -2,7 +2,7 @@
 
 It is counted when it was taken, not when a run ends: a service that runs for months is seen every day. While a run
 lasts, its samples are counted as they move into its row (store.runs.samples); triggers count the rest at its end
-(store.migrations.summing). What runs that have not ended took in all is in `task_totals`, under their state.
+(store.migrations.counting). What runs that have not ended took in all is in `task_totals`, under their state.
 
 Spans of five minutes are kept for six hours, hours for five weeks, days as long as those of store.runs.daily_outcomes.
 Whatever was taken is in one of them.

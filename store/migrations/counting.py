@@ -2,13 +2,183 @@
 
 SQLite makes room for all that a trigger may do before it looks whether it does anything. So there the work is done by
 triggers of two views; those of the tables, which every change of a run fires, only hand over what there is to do.
+
+Usage is counted while a run is sampled (store.usage_counts), as far as the samples in `run_samples` go. Its end adds
+the rest, which the kernel reports.
+
+A statement of a trigger adds to the row with a key if there is one, and else makes it. For PostgreSQL it is one
+``INSERT … ON CONFLICT DO UPDATE``. SQLite is given an ``INSERT … ON CONFLICT DO NOTHING`` of zeros and an ``UPDATE``:
+where one of its triggers has a ``DO UPDATE``, or an ``INSERT … SELECT``, each statement that might fire it copies every
+page before it changes it, to be able to take itself back, and that costs more than the counting.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from store.connection import Connection
-from store.migrations.adding import Addition, add
 from store.migrations.define import trigger
-from store.migrations.summing import SUMMED, note, sum_up, use
 from store.runs.duration_buckets import bucket
+
+
+class Addition(NamedTuple):
+    """What is added to a row of a table; each value is an expression by the name of its column.
+
+    Attributes:
+        table: Whose rows have sums.
+        sums: Is added.
+        known: Is added as well, where NULL means that nobody knows: then the sum is of the others.
+        least: Takes the place of a greater one, or of NULL.
+        greatest: Takes the place of a smaller one, or of NULL.
+    """
+
+    table: str
+    sums: dict[str, str]
+    known: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    least: dict[str, str] = {}  # noqa: RUF012
+    greatest: dict[str, str] = {}  # noqa: RUF012
+
+    def values(self) -> dict[str, str]:
+        """The row that is made when there is none."""
+        return self.sums | self.known | self.least | self.greatest
+
+    def changes(self, values: dict[str, str]) -> str:
+        """What of a row that is there is set, with the values by name of the column."""
+        had = {name: f"{self.table}.{name}" for name in values}
+        parts = [f"{name} = {had[name]} + {values[name]}" for name in self.sums]
+        parts += [
+            f"{name} = COALESCE({had[name]} + {values[name]}, {had[name]}, {values[name]})" for name in self.known
+        ]
+        for names, order in ((self.least, "<="), (self.greatest, ">=")):
+            parts += [
+                f"{name} = CASE WHEN {had[name]} {order} {values[name]} OR {values[name]} IS NULL"
+                f" THEN {had[name]} ELSE {values[name]} END"
+                for name in names
+            ]
+        return ", ".join(parts)
+
+
+def add(db: Connection, addition: Addition, keys: Sequence[dict[str, str]], source: str = "WHERE true") -> str:
+    """The statements that add to one row for each key, each with a semicolon.
+
+    Args:
+        db: Whose words they are in.
+        addition: What is added.
+        keys: Expressions by name of the columns of a primary key; they differ.
+        source: For PostgreSQL: what follows the expressions in a SELECT that finds one row at most.
+    """
+    table, made = addition.table, addition.values()
+    into = f"INSERT INTO {table} ({', '.join((*keys[0], *made))})"
+    if not db.sqlite:
+        rows = [f"SELECT {', '.join((*key.values(), *made.values()))} {source}" for key in keys]
+        changes = addition.changes({name: f"excluded.{name}" for name in made})
+        return f"{into} {' UNION ALL '.join(rows)} ON CONFLICT ({', '.join(keys[0])}) DO UPDATE SET {changes};"
+    # In brackets: the value of a column may be a difference.
+    update = f"UPDATE {table} SET {addition.changes({name: f'({value})' for name, value in made.items()})}"  # noqa: S608 - ours
+    nothing = dict.fromkeys(addition.sums, "0") | dict.fromkeys(addition.known, "NULL")
+    return "".join(
+        f"{into} VALUES ({', '.join((*key.values(), *(made | nothing).values()))}) ON CONFLICT DO NOTHING;"
+        f"{update} WHERE {' AND '.join(f'{table}.{name} = {value}' for name, value in key.items())};"
+        for key in keys
+    )
+
+
+_DAY_MS = 86_400_000
+_SPAN_MS = 300_000
+_LASTED = (100, 1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000)
+_WAITED = (100, 1_000, 10_000, 60_000, 600_000, 3_600_000)
+
+SUMMED = (
+    "seq",
+    "id",
+    "task_name",
+    "state",
+    "created_at",
+    "scheduled_at",
+    "due_at",
+    "started_at",
+    "ended_at",
+    "duration",
+    "user_us",
+    "system_us",
+    "max_rss_bytes",
+    "read_bytes",
+    "write_bytes",
+)
+"""What of a run the sums are made of."""
+
+_AT = "COALESCE(NEW.ended_at, NEW.created_at)"
+_DELAY = "(NEW.started_at - COALESCE(NEW.due_at, NEW.scheduled_at, NEW.created_at))"
+_COUNTED = {
+    "n": "1",
+    "timed": "CASE WHEN NEW.duration IS NULL THEN 0 ELSE 1 END",
+    "duration": "COALESCE(NEW.duration, 0)",
+}
+_WITHIN = {
+    **{f"lasted_{bound}": f"CASE WHEN NEW.duration <= {bound} THEN 1 ELSE 0 END" for bound in _LASTED},
+    "waited": f"CASE WHEN {_DELAY} > 0 THEN {_DELAY} ELSE 0 END",
+    **{f"waited_{bound}": f"CASE WHEN {_DELAY} <= {bound} THEN 1 ELSE 0 END" for bound in _WAITED},
+}
+_TAKEN = {name: f"COALESCE(NEW.{name}, 0)" for name in ("user_us", "system_us")}
+_MOVED = {name: f"NEW.{name}" for name in ("read_bytes", "write_bytes")}
+_SAMPLED = {
+    "user_us": "1000 * s.user_ms",
+    "system_us": "1000 * s.system_ms",
+    "read_bytes": "s.read_bytes",
+    "write_bytes": "s.written_bytes",
+}
+
+_DAYS = Addition("task_days", _COUNTED, greatest={"longest": "NEW.duration"})
+_TOTALS = Addition("task_totals", _COUNTED | _WITHIN | _TAKEN, _MOVED, greatest={"last_at": _AT})
+_USAGE = Addition("task_usage", {"runs": "1"} | _TAKEN, _MOVED, greatest={"peak_rss_bytes": "NEW.max_rss_bytes"})
+
+
+_IDS = Addition("run_ids", {}, least={"first_id": "NEW.id"}, greatest={"last_id": "NEW.id"})
+_TASK, _STATE = {"task_name": "NEW.task_name"}, {"state": "NEW.state"}
+_LAST_OF_TASK = (
+    "UPDATE tasks SET last_run_id = NEW.id WHERE name = NEW.task_name"
+    " AND NOT EXISTS (SELECT 1 FROM runs WHERE id = tasks.last_run_id AND seq > NEW.seq);"
+)
+
+
+def note(db: Connection) -> str:
+    """The statements that note a run that has ended: as the last one of its task, and between which ids it is."""
+    return f"{add(db, _IDS, [{'bucket': '(NEW.created_at >> 22)'}])} {_LAST_OF_TASK}"
+
+
+def sum_up(db: Connection) -> str:
+    """The statements that add the end of a run to its day, and to the totals of its task."""
+    day = {"day": f"({_AT} / {_DAY_MS})"}
+    return " ".join(
+        (
+            add(db, _DAYS, [_TASK | day | _STATE]),
+            add(db, _TOTALS, [_TASK | _STATE]),
+            _without_sampled("task_totals", _TASK | _STATE),
+        )
+    )
+
+
+def use(db: Connection) -> str:
+    """The statements that add the end of a run that had started to what its task took."""
+    span = {"at": f"({_AT} / {_SPAN_MS} * {_SPAN_MS})", "width": str(_SPAN_MS)}
+    return " ".join((add(db, _USAGE, [_TASK | span]), _without_sampled("task_usage", _TASK | span)))
+
+
+def _without_sampled(table: str, key: dict[str, str]) -> str:
+    """The statement that takes away what was counted before; the samples may have found more than the kernel tells."""
+    before = {
+        name: f"CASE WHEN NEW.{name} <= {sampled} THEN NEW.{name} WHEN NEW.{name} > {sampled} THEN {sampled} END"
+        for name, sampled in _SAMPLED.items()
+    }
+    changes = [
+        f"{name} = {table}.{name} - COALESCE((SELECT {value} FROM run_samples AS s WHERE s.run_id = NEW.id), 0)"  # noqa: S608 - constants
+        for name, value in before.items()
+    ]
+    at = " AND ".join(f"{table}.{name} = {value}" for name, value in key.items())
+    return (
+        f"UPDATE {table} SET {', '.join(changes)}"  # noqa: S608 - constants
+        f" WHERE {at} AND EXISTS (SELECT 1 FROM run_samples WHERE run_id = NEW.id);"
+    )
+
 
 _WATCHED = ("task_name", "created_at", "state", "exit_code", "triggered_by", "retry_attempt", "started_at", "duration")
 _BUCKETS = (("''", 27), ("''", 22), ("{row}.task_name", 27))

@@ -3,7 +3,7 @@
 A page is found in one index that has all the columns it needs, then its rows are fetched. Two ways compete. Either an
 index in the order of the sort is walked until the page is full, passing over what does not match; or an index that
 begins with a filtered column gives all its candidates, which are sorted. The exact numbers of store.runs.totals say
-which is shorter (store.runs.page_plan). SQLite's planner has no such numbers, so the index is named (INDEXED BY). They
+which is shorter. SQLite's planner has no such numbers, so the index is named (INDEXED BY). They
 do not tell whether matches stand together at the far end, as the runs of a task do that are longer than all others. So
 a walk that takes much longer than it should is given up, and the way is taken that cannot become so long.
 
@@ -11,25 +11,159 @@ Missing values are last, in either direction. So what has none is a list of its 
 other; the numbers tell where. Each of the two is a part of an index, and nobody walks through one to get to the other.
 
 All that is so for runs that have ended. The others, thousands at most, are put among them here; of those that stand
-before the page it is found out how many they are, and none is read (store.runs.page_merge).
+before the page it is found out how many they are, and none is read.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import cycle, islice
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from store.connection import NUMBERS, Connection, Value
 from store.database import Database
 from store.runs.filter import Optional, RunFilter, Selection, resolve
-from store.runs.page_merge import Window, begin
-from store.runs.page_plan import WALKED, Way, ways
 from store.runs.page_seek import bounded, narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
 from store.runs.phases import END_REASONS, RUNNING
 from store.runs.record import SELECT, Run, from_row
-from store.runs.totals import GroupColumn, count, tally
+from store.runs.totals import GroupColumn, count, number_lasting, tally
+
+T = TypeVar("T")
+
+
+class Window(Generic[T]):
+    """A list of which some neighbours were read.
+
+    Args:
+        read: Reads entries from a place on, as many as asked for; gives them and how many the whole list has.
+        place: Of the first of those neighbours.
+        size: How many they are.
+    """
+
+    def __init__(self, read: Callable[[int, int], tuple[list[T], int]], place: int, size: int) -> None:
+        self._read = read
+        self._place = place
+        self._known, self.total = read(place, size)
+
+    def entries(self, place: int, size: int) -> list[T]:
+        """Entries from a place on; those that were not read are read anew."""
+        begin = place - self._place
+        if begin < 0 or begin + min(size, self.total - place) > len(self._known):
+            return self._read(place, size)[0]
+        return self._known[begin : begin + size]
+
+
+def begin(
+    offset: int, low: int, high: int, near: int, before: Callable[[int], int], looks: int, *, ahead: bool
+) -> tuple[int, int]:
+    """Two numbers, between which is how many of the first list stand before the page.
+
+    They are not further apart than `near`, unless so many looks have not been enough. One is where all of the others
+    stand ahead, or behind; few more where they are spread out thinly.
+
+    Args:
+        offset: How many of both stand before the page.
+        low: How many of the first one do at least.
+        high: How many of it do at most; `offset` and what the first one has are not less.
+        near: More than 0.
+        before: How many of the other list stand before an entry of the first one, by its place.
+        looks: How often that may be asked.
+        ahead: Most of the others are believed to stand before the page.
+    """
+    # Both ends, and the middle: of each three, one at least halves what is left.
+    for share in islice(cycle((0.0, 1.0, 0.5) if ahead else (1.0, 0.0, 0.5)), looks):
+        if high - low <= near:
+            break
+        at = low + int((high - 1 - low) * share)
+        others = before(at)
+        if at + others >= offset:  # it does not stand before the page itself
+            low, high = max(low, offset - others), at
+        else:
+            low, high = at + 1, min(high, offset - others)
+    return low, high
+
+
+WALKED = {"start_at": "runs_started", "duration": "runs_duration"}
+"""The indexes in the order of a sort, but for that by creation."""
+
+_IN_GROUPS = {"task_name": "runs_task", "status": "runs_state"}
+_SORTING_COST = 1.0  # a match that is sorted, in units of a candidate that is looked at
+_SORTING_COST_IN_ORDER = 4.0
+_LOOKUP_COST = 10.0
+
+
+class Way(NamedTuple):
+    """One of the ways to a page.
+
+    Attributes:
+        through: The index.
+        walks: Whether its entries come in the order of the sort, so that it ends with the page.
+        cost: Entries to look at, as if matches were spread evenly.
+        most: The same, if they stand together at the far end.
+    """
+
+    through: str
+    walks: bool
+    cost: float
+    most: float
+
+
+def ways(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> tuple[Way, Way]:
+    """The way that should be the shortest, and the one that cannot become long.
+
+    Args:
+        db: In a snapshot.
+        selection: What the page is of, some runs at least; all have ended.
+        field: What it is sorted by, in the words of the interface, or "id".
+        wanted: Matches from the nearer end of the list up to the end of the page.
+        total: How many match.
+    """
+    everything = Selection(some_deleted=selection.some_deleted).ended()
+    in_range = replace(everything, created_after=selection.created_after, created_before=selection.created_before)
+    by_time = field == "created_at"
+    states = None if selection.states == everything.states else selection.states
+    parts = (
+        ("runs_task", selection.names, replace(in_range, names=selection.names)),
+        ("runs_state", states, replace(in_range, states=selection.states)),
+        ("runs_trigger", selection.triggers, replace(in_range, triggers=selection.triggers)),
+    )
+    for index, values, part in parts:
+        if by_time and part == selection and values is not None and len(values) == 1:
+            best = Way(index, True, wanted, wanted)  # every entry of its range matches
+            return best, best
+    # Each: the index, how many entries its range has, whether they come in the order of the sort.
+    ranges = [("runs_created", count(db, in_range), by_time)]
+    if field == "id":
+        ranges.append(("runs_id", count(db, everything), True))
+    if field in WALKED:
+        part = replace(everything, has=selection.has, lacks=selection.lacks)
+        if selection.started is not None:  # most of them were created then, too
+            part = replace(part, created_after=selection.started[0], created_before=selection.started[1])
+        size = count(db, part) if selection.lasted is None else number_lasting(db, *selection.lasted)
+        ranges.append((WALKED[field], size, True))
+    if selection.id_part is not None and field in _IN_GROUPS:  # else the page is within one group already
+        ranges.append((_IN_GROUPS[field], count(db, everything), True))
+    # Runs get their id and start about when they are created: those of a time range stand together in those orders as
+    # well, perhaps at the far end, and a scan in the order of creation keeps replacing the best that it has found.
+    by_age = field in ("start_at", "id") or selection.lacks is not None
+    in_clump = by_age and in_range != everything and selection.started is None
+    sorting = _SORTING_COST_IN_ORDER if field == "start_at" else _SORTING_COST
+    for index, values, part in parts:
+        if values is not None:
+            size = total if part == selection else count(db, part)
+            ranges.append((index, size, by_time and len(values) == 1))
+
+    def way(index: str, size: int, walks: bool) -> Way:
+        if not walks:
+            return Way(index, walks, size + sorting * total, size + sorting * total)
+        most = size * (_LOOKUP_COST if index == "runs_id" else 1.0)  # that has the ids alone
+        return Way(index, walks, most if in_clump else min(most, wanted * most / total), most)
+
+    found = [way(*one) for one in ranges]
+    return min(found, key=lambda one: one.cost), min(found, key=lambda one: one.most)
+
 
 SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
 Direction = Literal["asc", "desc"]
