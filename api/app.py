@@ -1,5 +1,6 @@
 """The Falcon application: routes made from the table of operations, error handling, the guard."""
 
+import contextlib
 import functools
 import ipaddress
 import mimetypes
@@ -7,11 +8,15 @@ from collections import defaultdict
 
 import falcon
 from falcon.routing import CompiledRouter
+from gevent.event import Event
 
+from api import openapi
 from api.auth import permission
-from api.auth.auditor import reason_of
-from api.auth.authentication import address_of
+from api.auth.auditor import Auditor, reason_of
+from api.auth.authentication import Authenticator, address_of
 from api.errors import ApiError, no_memory, on_api_error, on_failure, on_http_error, unavailable
+from api.host_info.damage_report import DamageReport
+from api.host_info.host_facts import System
 from api.operation_table import OPERATIONS
 from api.operations import body
 from api.operations.guard import Guard
@@ -20,8 +25,13 @@ from api.operations.parameters import parse_path, parse_query, raise_all
 from api.resources.daemon.pages import Site
 from api.server.body_budget import KNOWN, STRANGERS
 from api.server.client_address import Exposure
-from api.worker_context import Context
+from api.server.thread_pool import Threads
+from api.streams.ring_follower import Hub
+from api.worker_context import Context, Files, Reads
+from store.database import load_driver
 from store.errors import StoreError
+from supervisor.ipc.control_client import ControlClient
+from supervisor.ipc.messages import Boot
 
 
 class Route:
@@ -106,6 +116,21 @@ class _App(falcon.App[falcon.Request, falcon.Response]):
     """Refuses no method before the guard has looked at the request."""
 
     _META_METHODS = frozenset()
+
+
+def open_context(boot: Boot, daemon_pid: int) -> Context:
+    """The context of one worker, made after the fork."""
+    with contextlib.suppress(StoreError):  # who reads it is told
+        load_driver(boot.database)
+    reads, pages, aside = Reads(boot.database), Reads(boot.database), Threads(1)
+    control = ControlClient(boot.control_socket, boot.token)
+    reads.on_damage = pages.on_damage = DamageReport(control).send
+    auditor = Auditor(control, boot.audit_dir)
+    auth = Authenticator(boot, reads, aside, control, auditor)
+    hub = Hub(boot, reads, auth.valid)
+    return Context(
+        boot, reads, pages, Files(), aside, control, auth, auditor, hub, Event(), daemon_pid, System(), openapi
+    )
 
 
 def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:

@@ -2,19 +2,17 @@
 
 import contextlib
 import errno
-import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
 from api.errors import unavailable
-from api.host_info.damage_report import DamageReport
 from api.host_info.sample_events import Samples
 from api.schemas.task_list import TaskList
 from api.server.fair_semaphore import Turns
@@ -217,6 +215,16 @@ class SchedulerProbe:
         return self._info
 
 
+class Interface(Protocol):
+    """:mod:`api.openapi`, which describes the operations that have this context."""
+
+    def served_bytes(self, base: str) -> bytes:
+        """See there."""
+
+    def schema_bytes(self, name: str) -> bytes | None:
+        """See there."""
+
+
 @dataclass
 class Context:
     """See the module."""
@@ -235,6 +243,9 @@ class Context:
     stopping: Event
     """Set when the worker is to end: streams close, waits return."""
     daemon_pid: int
+    system: "System"
+    """The host."""
+    interface: Interface
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
     searches: Searches = field(default_factory=Searches)
     tasks: TaskList = field(default_factory=TaskList)
@@ -248,29 +259,7 @@ class Context:
         self.samples = Samples(self.reads)
         self.layouts = Layouts(self.files)
 
-    @functools.cached_property
-    def system(self) -> "System":
-        """The host; with what reads it, which few need: only when somebody asks."""
-        from api.host_info.host_facts import System
-
-        return System()
-
     def stop(self) -> None:
         """The worker is to end."""
         self.stopping.set()
         self.hub.wake()
-
-
-def open_context(boot: Boot, daemon_pid: int) -> Context:
-    """The context of one worker, made after the fork."""
-    from api.auth.auditor import Auditor
-    from api.auth.authentication import Authenticator
-    from api.streams.ring_follower import Hub
-
-    reads, pages, aside = Reads(boot.database), Reads(boot.database), Threads(1)
-    control = ControlClient(boot.control_socket, boot.token)
-    reads.on_damage = pages.on_damage = DamageReport(control).send
-    auditor = Auditor(control, boot.audit_dir)
-    auth = Authenticator(boot, reads, aside, control, auditor)
-    hub = Hub(boot, reads, auth.valid)
-    return Context(boot, reads, pages, Files(), aside, control, auth, auditor, hub, Event(), daemon_pid)

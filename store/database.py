@@ -223,6 +223,15 @@ def _backend(target: str) -> _Backend:
     return sqlite
 
 
+def load_driver(target: str) -> None:
+    """Load what opening this database needs.
+
+    Raises:
+        StoreError: it is not installed.
+    """
+    _backend(target)
+
+
 def open_writer(target: str, durability: Durability = "crash") -> Database:
     """Open the database for writing; create what is absent, and bring its schema up to date.
 

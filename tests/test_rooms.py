@@ -138,7 +138,6 @@ CIRCLES = {
             "api.streams.ring_follower",
         }
     ),
-    frozenset({"api.operation_table", "api.openapi", "api.resources.daemon.meta"}),
 }
 FULL_FOLDERS = {
     "api": 59,

@@ -11,7 +11,6 @@ import socket
 import time
 
 import gevent
-import psutil
 from gevent.lock import BoundedSemaphore
 from msgspec import UNSET, UnsetType
 
@@ -20,6 +19,11 @@ from api.host_info.own_processes import named_pids
 from api.schemas import daemon_info as schemas
 from api.schemas.wire_times import rfc3339
 from api.server.thread_pool import Threads
+from supervisor.later import import_later
+
+import_later("psutil")  # by who asks for the host
+
+import psutil  # noqa: E402
 
 _KEEP_S = 1.0
 _PATIENCE_S = 3.0
@@ -141,7 +145,7 @@ class Processes:
         self._known: dict[int, psutil.Process] = {}
         self._pss: dict[int, tuple[float, int | UnsetType]] = {}
 
-    def of(self, root_pid: int, scheduler_pid: int | None) -> list[tuple[str, psutil.Process]]:
+    def of(self, root_pid: int, scheduler_pid: int | None) -> "list[tuple[str, psutil.Process]]":
         """Names and processes; see :func:`api.host_info.own_processes.named_pids`."""
         known, self._known = self._known, {}
         named = []
@@ -155,7 +159,7 @@ class Processes:
         self._pss = {pid: measured for pid, measured in self._pss.items() if pid in self._known}
         return named
 
-    def shown(self, name: str, process: psutil.Process) -> schemas.Process:
+    def shown(self, name: str, process: "psutil.Process") -> schemas.Process:
         """What a process takes.
 
         Raises:

@@ -11,6 +11,7 @@ import gevent
 
 from api.operations.conditional import is_known
 from api.server.thread_pool import run_in
+from logring.logfile import zstd
 
 _WORTH_BYTES = 2048
 _OFF_LOOP_BYTES = 65536
@@ -72,8 +73,6 @@ def _packed(data: bytes, coding: str) -> bytes:
 
 
 def _zstd(data: bytes) -> bytes:
-    from logring.logfile import zstd  # only when a client takes it: an idle worker is smaller without
-
     return zstd.pack(data, _ZSTD_LEVEL)
 
 

@@ -28,6 +28,7 @@ from supervisor.later import load
 
 TITLE = "ringward gunicorn"
 _WORKER = "api.server.worker"
+_LENT_KEY = "api.server.lent_key"
 _HELLO_BYTES = 65536
 _MAX_LISTENERS = 64
 _CONNECTIONS = 8000
@@ -65,6 +66,7 @@ class Seed:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         gc.disable()  # until all is loaded, which stays
         module = importlib.import_module(_WORKER)
+        importlib.import_module(_LENT_KEY)  # now: when a client comes, its file may be that of another release
         module.gunicorn.workers.base.WorkerTmp = lambda _cfg: self.tmp
         worker = module.Worker(*self._arguments)
         worker.pid = self.pid
@@ -75,9 +77,7 @@ class Seed:
 def _files(boot: Boot) -> Files:
     if boot.api_account is None:
         return OnDisk(str(boot.tls_cert), str(boot.tls_key))
-    return cast(
-        Files, importlib.import_module("api.server.lent_key").FromScheduler(boot)
-    )  # with gevent, which we are without
+    return cast(Files, importlib.import_module(_LENT_KEY).FromScheduler(boot))  # with gevent, which we are without
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types

@@ -51,12 +51,12 @@ from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
 from gunicorn.http.unreader import SocketUnreader  # noqa: E402
 from gunicorn.workers.base_async import AsyncWorker  # noqa: E402
 
-from api.app import build  # noqa: E402
+from api.app import build, open_context  # noqa: E402
 from api.errors import write_error  # noqa: E402
 from api.schemas.wire_times import http_date  # noqa: E402
 from api.server.client_address import Exposure  # noqa: E402
 from api.server.sending import Response, taking, write  # noqa: E402
-from api.worker_context import Context, open_context  # noqa: E402
+from api.worker_context import Context  # noqa: E402
 
 _LOOK_S = 2.0
 _SOCKET_S = 30.0

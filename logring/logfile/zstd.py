@@ -1,31 +1,30 @@
-"""Zstandard: in the standard library from Python 3.14 on, before that its backport."""
+"""Zstandard: in the standard library from Python 3.14 on, before that its backport.
 
+Loaded by the first who uses it: an idle process is smaller without.
+"""
+
+import functools
+import importlib
 import sys
-
-if sys.version_info >= (3, 14):
-    from compression.zstd import (
-        CompressionParameter,
-        DecompressionParameter,
-        ZstdCompressor,
-        ZstdDecompressor,
-        ZstdError,
-    )
-else:
-    from backports.zstd import (
-        CompressionParameter,
-        DecompressionParameter,
-        ZstdCompressor,
-        ZstdDecompressor,
-        ZstdError,
-    )
+from typing import Any
 
 _LEAST_WINDOW_LOG = 10
 
 
+@functools.cache
+def _library() -> Any:
+    if sys.version_info >= (3, 14):
+        return importlib.import_module("compression.zstd")
+    return importlib.import_module("backports.zstd")
+
+
 def pack(data: bytes, level: int) -> bytes:
     """One frame with `data`, whose checksum somebody else keeps."""
-    options: dict[int, int] = {CompressionParameter.compression_level: level, CompressionParameter.checksum_flag: 0}
-    return ZstdCompressor(options=options).compress(data, ZstdCompressor.FLUSH_FRAME)
+    zstd = _library()
+    parameters = zstd.CompressionParameter
+    packer = zstd.ZstdCompressor(options={parameters.compression_level: level, parameters.checksum_flag: 0})
+    packed: bytes = packer.compress(data, packer.FLUSH_FRAME)
+    return packed
 
 
 def unpack(data: bytes, length: int) -> bytes | None:
@@ -33,9 +32,11 @@ def unpack(data: bytes, length: int) -> bytes | None:
 
     Takes no more memory than that and what the decoder needs, whatever a frame says of its content or its window.
     """
+    zstd = _library()
     window_log = max(_LEAST_WINDOW_LOG, (length - 1).bit_length())
     try:
-        found = ZstdDecompressor(options={DecompressionParameter.window_log_max: window_log}).decompress(data, length)
-    except ZstdError:
+        decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: window_log})
+        found: bytes = decoder.decompress(data, length)
+    except zstd.ZstdError:
         return None
     return found if len(found) == length else None

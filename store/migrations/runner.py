@@ -53,6 +53,9 @@ def known() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda step: step.version))
 
 
+known()  # now: when a database is opened, the files may be those of another release
+
+
 def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[str]:
     """Apply the steps that are missing, in order; returns their names.
 

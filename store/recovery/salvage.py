@@ -1,18 +1,28 @@
-"""Taking over, from a damaged database, what its copy is too old to have: runs, and what tasks have come to.
+"""Starting again from the copy of a database that is damaged or lost.
 
+What the copy is too old to have is taken over as far as it can be read: runs, and what tasks have come to.
 What is read has to be as if we had written it; else the row is left out. Everything goes through the statements by
 which it was stored at first, so that triggers count it.
 """
 
 import contextlib
+import itertools
 import json
+import os
 import re
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, get_type_hints
 
-from store.database import Database
-from store.errors import Conflict
+from store.database import Database, open_writer
+from store.errors import Conflict, StoreError, Unusable
+from store.events import append
 from store.idempotency import adopt
+from store.meta import set_meta
+from store.notifications import unread_count
+from store.recovery.copies import check_file, copied_at_ms, copy_path, put
 from store.recovery.damaged_file import Wreck, opened
 from store.runs.ids import is_ulid
 from store.runs.phases import END_REASONS, PHASES
@@ -20,8 +30,11 @@ from store.runs.record import COLUMNS, Run, from_row
 from store.runs.samples import COLUMNS as SAMPLE_COLUMNS
 from store.runs.samples import keep, parsed
 from store.runs.writes import delete_run, get_run, insert_run, unfinished_runs, update_run
-from store.tasks import TaskRecord, put_back
+from store.tasks import TaskRecord, all_tasks, put_back, update_task
 
+_PARTS = ("", "-wal", "-shm")
+_GAP = 1_000_000
+"""More events than there can have been since the copy: their numbers are not given twice."""
 _LIMIT_S = 60.0
 _REUSED = 1000
 """So many of the newest runs of the copy may have been purged since, and their places taken."""
@@ -262,3 +275,152 @@ def _task(values: dict[str, Any]) -> TaskRecord | None:
         and all(_is_amount(value) for value in found.values() if isinstance(value, int))
     )
     return task if sound else None
+
+
+# Starting again.
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A database that was started again."""
+
+    copied_at_ms: int
+    """When the copy was made, since the epoch."""
+    damaged: str | None
+    """Where the damaged one is now; None: there was none."""
+    salvaged: Salvaged
+    """What was taken over from that."""
+
+
+def restore(
+    path: str,
+    now_ms: int,
+    remember: Callable[[Restored], Mapping[str, Any]] = lambda _: {},
+    newest_event: int | None = None,
+) -> Restored:
+    """Put a copy in the place of a database that nobody writes; that one is moved aside.
+
+    What can be read of that one, and is younger than the copy, is taken over. Who reads it goes
+    on with it until it looks again. Other runs of the copy are left as they are.
+
+    Args:
+        path: of the database.
+        now_ms: up to this moment the instants of schedules count as accounted for, unless more is known; ms since the
+            epoch.
+        remember: what is stored with it, as values of :mod:`store.meta` by their names.
+        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
+
+    Raises:
+        Damaged: there is something wrong in the copy, too.
+        Unusable: there is no copy.
+        OSError: it cannot be done now; doing it again is no harm.
+    """
+    made_ms = copied_at_ms(path)
+    if made_ms is None:
+        raise Unusable(f"(there is no copy of {path})")
+    new = _no_new(path)
+    shutil.copyfile(copy_path(path), new)
+    os.chmod(new, 0o600)
+    check_file(new)
+    aside = _aside(path, now_ms)
+    with contextlib.closing(open_writer(new)) as database:
+        salvaged = _salvaged(database, path, newest_event)
+        found = Restored(made_ms, aside, salvaged)
+        with database.transaction():
+            _settle(database, now_ms, salvaged)
+            for name, value in remember(found).items():
+                set_meta(database, name, value)
+    _replace(path, new, aside)
+    return found
+
+
+def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, Any], newest_event: int) -> None:
+    """Go on with a database that knows nothing of what its daemon did last: somebody has restored it.
+
+    Args:
+        database: the writer.
+        now_ms: ms since the epoch.
+        remember: what is stored with it, as values of :mod:`store.meta` by their names.
+        newest_event: the number of the newest event that anybody has seen.
+    """
+    with database.transaction():
+        _settle(database, now_ms, Salvaged(last_event=newest_event))
+        for name, value in remember.items():
+            set_meta(database, name, value)
+
+
+def begin_anew(
+    path: str, now_ms: int, remember: Callable[[str | None], Mapping[str, Any]], newest_event: int | None
+) -> str | None:
+    """Put an empty history in the place of a database that is lost; that one is moved aside.
+
+    Args:
+        path: of the database, which nobody writes.
+        now_ms: ms since the epoch.
+        remember: given where the damaged one is moved, says what is stored, as values of :mod:`store.meta` by their
+            names.
+        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
+
+    Returns:
+        Where the damaged one is now; None: there was none.
+
+    Raises:
+        StoreError, OSError: it cannot be done now; doing it again is no harm.
+    """
+    new = _no_new(path)
+    aside = _aside(path, now_ms)
+    with contextlib.closing(open_writer(new)) as database:
+        take_as_restored(database, now_ms, remember(aside), newest_event or 0)
+    _replace(path, new, aside)
+    return aside
+
+
+def _no_new(path: str) -> str:
+    """The name of the next database, under which there is nothing."""
+    new = f"{path}.new"
+    for part in _PARTS:  # of one that was not completed
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new + part)
+    return new
+
+
+def _aside(path: str, now_ms: int) -> str | None:
+    """Where a damaged database is to be moved; None: there is none."""
+    if not any(os.path.exists(path + part) for part in _PARTS):
+        return None
+    name = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(one for one in names if not any(os.path.lexists(one + part) for part in _PARTS))
+
+
+def _replace(path: str, new: str, aside: str | None) -> None:
+    if aside is not None:
+        for part in _PARTS:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path + part, aside + part)
+    put(new, path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{path}.suspect")
+
+
+def _salvaged(database: Database, path: str, newest_event: int | None) -> Salvaged:
+    """What there is goes into the database, or nothing."""
+    if not os.path.exists(path):
+        return Salvaged()
+    try:
+        return salvage(database, path, copy_path(path), newest_event)
+    except (StoreError, OSError) as err:
+        return Salvaged(failed=str(err))
+
+
+def _settle(database: Database, now_ms: int, salvaged: Salvaged) -> None:
+    """What was due since the copy has perhaps run, unless that is known, and events have been announced."""
+    for task in all_tasks(database):
+        if task.last_instant is not None and task.name not in salvaged.accounted:
+            update_task(database, task.name, last_instant=max(task.last_instant, now_ms))
+    # There may be none whose number could be raised; and what nobody has read is that of the copy again.
+    append(database, "notification.unreadCountChanged", {"count": unread_count(database)}, now_ms)
+    database.execute(
+        "UPDATE outbox SET seq = max(seq, ?) + ? WHERE seq = (SELECT max(seq) FROM outbox)",
+        [salvaged.last_event, _GAP],
+    )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from supervisor.config.files.positions import KeyPath
+from supervisor.config.synonyms import KEYS, meant
 from supervisor.dataclass import dataclass
 from supervisor.ipc.log_line import printable
 
@@ -137,8 +138,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     What other programs call so comes first, then what is spelt alike.
     """
     from difflib import get_close_matches  # only when something is wrong
-
-    from supervisor.config.synonyms import KEYS, meant
 
     words = list(known)
     synonym = meant(word, words, KEYS)

@@ -1,9 +1,12 @@
 """The certificate, tried before anything starts: it can be read, its key belongs to it, and it has these names."""
 
 import ipaddress
-import ssl
+from typing import TYPE_CHECKING
 
 from supervisor.config.problems import Unusable
+
+if TYPE_CHECKING:
+    import ssl
 
 _CERT, _KEY = ("http", "tls_cert"), ("http", "tls_key")
 
@@ -17,6 +20,8 @@ def certificate_names(cert: str, key: str) -> list[str]:
     Raises:
         Unusable: the two files cannot be used.
     """
+    import ssl  # 8 ms of a start, for those who serve with TLS
+
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
@@ -36,8 +41,10 @@ def _no_passphrase() -> str:
     raise Unusable(message, "remove it: openssl pkey -in LOCKED -out KEY", path=_KEY)
 
 
-def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, cert: str) -> ssl.SSLObject:
+def _handshake(server: "ssl.SSLContext", client: "ssl.SSLContext", cert: str) -> "ssl.SSLObject":
     """The client's end of a connection to ourselves, in memory: only one that was verified shows a certificate."""
+    import ssl  # as above
+
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server),
@@ -54,7 +61,7 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, cert: str) -> ssl
     return ends[0]
 
 
-def _names(end: ssl.SSLObject) -> list[str]:
+def _names(end: "ssl.SSLObject") -> list[str]:
     certificate = end.getpeercert() or {}
     pairs = [(str(pair[0]), str(pair[1])) for pair in certificate.get("subjectAltName", ())]
     addresses = [str(ipaddress.ip_address(value)) for kind, value in pairs if kind == "IP Address"]

@@ -9,21 +9,17 @@ from api.worker_context import Context
 _FREE = {"type": "object"}
 
 
-def openapi(_context: Context, call: Call) -> None:
+def openapi(context: Context, call: Call) -> None:
     """The OpenAPI document."""
-    from api.openapi import served_bytes
-
     call.resp.content_type = "application/json"
     call.resp.set_header("Cache-Control", "no-cache")
-    call.resp.data = served_bytes(base_url(call.req.env))
+    call.resp.data = context.interface.served_bytes(base_url(call.req.env))
     call.tagged()
 
 
-def schema(_context: Context, call: Call) -> None:
+def schema(context: Context, call: Call) -> None:
     """The JSON Schema of one kind of document."""
-    from api.openapi import schema_bytes
-
-    found = schema_bytes(call.path["schemaName"].removesuffix(".json"))
+    found = context.interface.schema_bytes(call.path["schemaName"].removesuffix(".json"))
     if found is None:
         raise ApiError(404, f"There is no schema {call.path['schemaName']}")
     call.resp.content_type = "application/schema+json"

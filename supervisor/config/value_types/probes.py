@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from logring.search import BadPattern, Pattern
 from supervisor.config.model import Probe
 from supervisor.config.problems import Invalid, InvalidParts
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
@@ -62,8 +63,6 @@ class LinePattern:
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
         text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
-        from logring.search import BadPattern, Pattern  # RE2: only when there is an expression to check
-
         try:
             Pattern(text, regex=True)
         except BadPattern as err:

@@ -1,30 +1,31 @@
 """One message, delivered through Apprise.
 
 Apprise says only whether it worked; why not, it writes to its log, and what a web server answered it keeps to itself.
-Both are listened to here, for as long as a delivery takes; what it begins in threads of its own has its context. Loaded
-with the first message.
+Both are listened to here, for as long as a delivery takes; what it begins in threads of its own has its context. It is
+loaded with the first message.
 """
 
+import functools
+import importlib
 import logging
+import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
-
-import apprise
-import requests.sessions
-from apprise.logger import logger
-from requests.adapters import HTTPAdapter
 
 from supervisor.helpers.notifier.escaping import escaped
 from supervisor.helpers.notifier.masking import masked
 from supervisor.helpers.notifier.output_tail import last_lines
 from supervisor.helpers.notifier.redirects import why_not
 from supervisor.ipc.delivery_request import Letter, Result
+
+if TYPE_CHECKING:
+    import requests
 
 _MAX_ERROR = 300
 _MAX_BODY = 16_000
@@ -62,22 +63,52 @@ class _Ear(logging.Handler):
             heard.said.append(record.getMessage())
 
 
-class _Listening(HTTPAdapter):
-    """An adapter that notes when a server wants to be left alone, and bounds where redirects lead."""
-
-    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """See :meth:`HTTPAdapter.send`."""
-        response = super().send(*args, **kwargs)
-        heard = _heard.get()
-        if heard is not None and response.status_code in _RESTS:
-            heard.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
-        lost = _bounded(response)
-        if heard is not None and lost is not None:
-            heard.lost = f"status {response.status_code} {lost}"
-        return response
+_loading = threading.Lock()
 
 
-def _bounded(response: requests.Response) -> str | None:
+@functools.cache
+def _loaded() -> Any:
+    sessions = importlib.import_module("requests.sessions")
+    adapter: Any = sessions.HTTPAdapter
+
+    class Listening(adapter):  # type: ignore[misc]
+        """An adapter that notes when a server wants to be left alone, and bounds where redirects lead."""
+
+        def send(self, *args: Any, **kwargs: Any) -> Any:
+            """See :meth:`requests.adapters.HTTPAdapter.send`."""
+            return _listened(super().send(*args, **kwargs))
+
+    # requests looks the class up by this name for each session that it makes.
+    sessions.HTTPAdapter = Listening  # type: ignore[attr-defined]
+    apprise = importlib.import_module("apprise")
+    logger: logging.Logger = importlib.import_module("apprise.logger").logger
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    logger.addHandler(_Ear())
+    return apprise
+
+
+def _apprise() -> Any:
+    """Apprise, listened to.
+
+    Raises:
+        ImportError: it cannot be loaded.
+    """
+    with _loading:
+        return _loaded()
+
+
+def _listened(response: "requests.Response") -> "requests.Response":
+    heard = _heard.get()
+    if heard is not None and response.status_code in _RESTS:
+        heard.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
+    lost = _bounded(response)
+    if heard is not None and lost is not None:
+        heard.lost = f"status {response.status_code} {lost}"
+    return response
+
+
+def _bounded(response: "requests.Response") -> str | None:
     """Keep requests from following a redirect that leads too far, and a followed one from taking our headers along.
 
     Returns:
@@ -97,7 +128,7 @@ def _bounded(response: requests.Response) -> str | None:
     return "leads elsewhere, where the message does not come: correct the URL" if away else None
 
 
-def leads_away(response: requests.Response) -> bool:
+def leads_away(response: "requests.Response") -> bool:
     """Whether a message is answered with another place for it; a page of the same server may be thanks for a form."""
     request, target = response.request, response.headers.get("Location")
     if request.method not in _WITH_MESSAGE or response.status_code not in _LOSES_BODY or target is None:
@@ -129,15 +160,12 @@ def _instant_s(date: str) -> float:
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
-# requests looks the class up by this name for each session that it makes.
-requests.sessions.HTTPAdapter = _Listening  # type: ignore[attr-defined]
-logger.propagate = False
-logger.setLevel(logging.WARNING)
-logger.addHandler(_Ear())
-
-
 def deliver(letter: Letter) -> Result:
     """Deliver a message; takes as long as it takes."""
+    try:
+        apprise = _apprise()
+    except ImportError as err:
+        return Result(f"Apprise cannot be loaded: {err}")
     heard = _Heard()
     token = _heard.set(heard)
     try:

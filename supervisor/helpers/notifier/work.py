@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from supervisor.helpers.notifier.delivery import deliver
 from supervisor.helpers.notifier.pinging import ping
 from supervisor.ipc.delivery_request import Letter, Ping, Result
 
@@ -50,18 +51,10 @@ class Work:
         op = frame.pop("op")
         if op == "deliver":
             letter = Letter(**frame)
-            self._begin(letter.key, self._letters, lambda: self._deliver(letter))
+            self._begin(letter.key, self._letters, partial(deliver, letter))
         else:
             order = Ping(**frame)
             self._begin(order.key, self._pings, partial(ping, order))
-
-    @staticmethod
-    def _deliver(letter: Letter) -> Result:
-        try:
-            from supervisor.helpers.notifier.delivery import deliver  # Apprise: only when there is a message
-        except ImportError as err:
-            return Result(f"Apprise cannot be loaded: {err}")
-        return deliver(letter)
 
     def _begin(self, key: str, line: _Line, function: Callable[[], Result]) -> None:
         task = asyncio.get_running_loop().create_task(self._carry_out(key, line, function))

@@ -1,16 +1,16 @@
-"""What is known of one run, in memory that outlives us: the service manager holds its descriptor, too.
+"""The record of one run, in memory that outlives us: the service manager holds its descriptor, too.
 
-What was asked for, environment and secrets among it, is written once. What changes with each step has a fixed size and
-a place of its own, and so has what changes rarely. Of both there are two copies, written in turn, each with a number
-and a checksum: a root that is killed in the middle of writing one leaves the other. What a mask holds back stands by
-itself, in the same way::
+The request, environment and secrets among it, is written once. Progress, which changes with each step, has a fixed size
+and a place of its own; so have the details, which change rarely. Both have two copies, written in turn, each with a
+number and a checksum: a root that is killed in the middle of writing one leaves the other. Text that a mask holds back
+stands by itself, in the same way::
 
     0        16 MiB     32 MiB            33 MiB                     34 MiB   50 MiB      58 MiB
     | format 1, copies  | held A | held B | progress A | progress B  | start  | details A | details B
 
-Places that were never written take no memory. Progress says which details belong to it, and is written after them, so
-both change at once: until the new progress is whole the old one holds, with details that stand in the other place. A
-record of format 1 holds until what replaces it is whole.
+Places that were never written take no memory. Progress has the number of the details that belong to it, and is written
+after them, so both change at once. Until the new progress is whole, the old one holds, with its details in the other
+place. A record of format 1 holds until its successor is whole.
 """
 
 import errno
@@ -42,10 +42,10 @@ _DETAILS_NUMBER = struct.Struct("<Q")
 
 
 class Known(NamedTuple):
-    """What a record says."""
+    """The content of a record."""
 
     about: dict[str, Any]
-    """What has to be the same for it to be of use."""
+    """Format, daemon, boot and place; a root uses only a record in which they are its own."""
     fds: dict[str, list[int]]
     """Device and inode of each pipe, by what it is: out, err, status."""
     state: RunState
@@ -78,7 +78,7 @@ class Record:
         return cls(os.memfd_create("ringward-run", os.MFD_CLOEXEC))
 
     def write(self, known: Known) -> None:
-        """Put down what is known now. Of `start` and `fds` only the first ones count.
+        """Write the state of now. Of `start` and `fds` only the first ones count.
 
         Raises:
             OSError: there is no memory, or not so much.
@@ -96,12 +96,12 @@ class Record:
         _write(self.fd, _PROGRESS, self._seq + 1, progress)
         self._seq += 1
         if self._of_format_1:
-            for place in _FORMAT_1:  # a version that knows no other must not find what was
+            for place in _FORMAT_1:  # a version that knows no other must not find the old state
                 os.pwrite(self.fd, bytes(_HEADER.size), place)
             self._of_format_1 = False
 
     def read(self) -> Known | None:
-        """What was put down last; None: nothing.
+        """The content that was written last; None: there is none.
 
         Raises:
             Foreign, KeyError, TypeError, ValueError: it is not what this version knows.

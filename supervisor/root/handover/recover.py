@@ -18,8 +18,8 @@ starts under way  waited for, at most 10 s            found in the note of begun
 cgroup limits     hold                                set again
 ================  ==================================  ==============================================================
 
-A run of which anything is missing is not recovered: its pipes are closed, and the scheduler ends its processes before
-it starts anything, as it does after the end of a root without such a store.
+A run of which anything is missing is not recovered. Its pipes are closed, and the scheduler ends its processes before
+it starts anything, as after the end of a root without such a store.
 """
 
 import os
@@ -52,7 +52,7 @@ class Unusable(Exception):
 
 @dataclass
 class Stored:
-    """What the service manager has of a run whose root was killed."""
+    """The descriptors of a run whose root was killed, from the service manager, and its record."""
 
     fds: list[int]
     record: Record
@@ -63,7 +63,7 @@ class Stored:
     log: Log
     """The daemon's."""
     used: set[int] = field(default_factory=set)
-    """Those of `fds` that are in use from now on."""
+    """The members of `fds` that are in use from now on."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class RecoveredRun:
     identities: dict[str, list[int]] = field(default_factory=dict)
     """Its pipes, as the record knows them."""
     pipes: dict[str, int] = field(default_factory=dict)
-    """Those that no log reads yet."""
+    """Descriptors of the pipes that the run still had."""
     lines: int | None = None
     """Of a log that was complete when the root was killed."""
 
@@ -93,8 +93,8 @@ def recover(state: RunState, exact: ExactState | None, stored: Stored | None = N
 
     Args:
         state: what another root knew of it.
-        exact: what is kept in an upgrade; None: that root was killed.
-        stored: what is left of it then.
+        exact: only in an upgrade; None: that root was killed.
+        stored: its descriptors then.
 
     Raises:
         Unusable: something is missing.

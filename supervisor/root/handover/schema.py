@@ -1,4 +1,4 @@
-"""What one root leaves to the next: one schema in two parts.
+"""The schema of a run that passes from one root to the next, in two parts.
 
 :class:`RunState` is all that owning a run needs. Every recovery record (:mod:`.record`) and every handover
 (:mod:`.handover`) carries the same. :class:`ExactState` travels in an upgrade only, where the process stays and only
@@ -6,7 +6,7 @@ its program changes. The functions at the end are the only place that knows whic
 
 The names of fields are the format and never change; classes and attributes may. A field that comes later stands at the
 end of its class and has a default, which stands for it in what an older version wrote. A field that has its default is
-not written, so an older version accepts what makes no use of what it does not know, and refuses the rest.
+not written: so an older version accepts a run that does not use the field, and refuses one that does.
 """
 
 import collections
@@ -39,20 +39,20 @@ class CgroupState:
 
 @dataclass(frozen=True)
 class RunStart:
-    """What was asked for, and the process that was started for it. Nothing of it ever changes."""
+    """The request and the process that was started for it. Nothing of it ever changes."""
 
     request: Spawn
     pid: int
     ticks: int
-    """When the main process started, as proc(5) tells it, by which it is told from another one of that id; 0: nobody
-    asked."""
+    """When the main process started, as in proc(5): it distinguishes the process from a later one of that id. 0: not
+    read."""
     started_at: int
     started_s: float
 
 
 @dataclass(frozen=True)
 class RunProgress:
-    """What changes with each step of a run, all of fixed size."""
+    """The fields of fixed size, which change with each step of a run."""
 
     phase: Phase
     steps_left: int
@@ -75,21 +75,21 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class RunDetails:
-    """What changes rarely, and has no fixed size."""
+    """The fields without a fixed size, which change rarely."""
 
     cause: str | None = None
     by: str | None = None
     reason: str | None = None
     cgroup: CgroupState | None = None
     leftovers: list[tuple[int, int, str]] = field(default_factory=list)
-    """What outlived the main process and was killed: process ids, their starts and names."""
+    """Processes that outlived the main process and were killed: ids, starts and names."""
     untouchable: list[int] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     usage: Usage | None = None
     says: str | None = None
     """The newest status that it told by sd_notify."""
     exited: Exited | None = None
-    """How it ended, when all of it has; nobody has stored that yet."""
+    """How the run ended, until the scheduler has stored that; None: it has not ended."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class ExactState:
-    """What only the same process can keep; a root that was killed leaves nothing of it."""
+    """State that only the same process can keep. A killed root leaves nothing of it."""
 
     pidfd: int | None = None
     """None: the main process has ended, and is a zombie of ours."""
@@ -118,12 +118,12 @@ class ExactState:
     resume_at_s: float | None = None
     """When that is listened to again, after a flood."""
     look_s: float = 0.0
-    """Seconds until it is looked at again whether somebody is left."""
+    """Seconds until the next look for processes that are left."""
     log: dict[str, Any] | None = None
     """Writer and file of the log, with all that is not written yet. None: the log is complete and written.
 
-    It holds what is not published, what masks hold back, screen and redrawn lines, and frames on their way to the disk
-    (:meth:`supervisor.root.output.run_log.RunLog.take_down`).
+    It holds output that is not published, text that masks hold back, screen and redrawn lines, and frames on their way
+    to the disk (:meth:`supervisor.root.output.run_log.RunLog.take_down`).
     """
 
 
@@ -140,7 +140,7 @@ _FROM_JSON: dict[str, Callable[[Any], Any]] = {
 
 
 def plain(part: Any) -> dict[str, Any]:
-    """Return an object of one of these classes as JSON has it, without what is as its default."""
+    """Return an object of one of these classes as JSON has it, without fields that have their defaults."""
     found = {}
     for one in dataclasses.fields(part):
         value = getattr(part, one.name)
@@ -219,7 +219,7 @@ def packed(progress: RunProgress) -> bytes:
 
 
 def unpacked(data: bytes) -> RunProgress:
-    """Return what was packed, perhaps by an older version, which had fewer fields.
+    """Return the progress that :func:`packed` was given, perhaps in an older version, which had fewer fields.
 
     Raises:
         Foreign: a newer version has packed it, which has more.
@@ -337,17 +337,17 @@ def take_up_exact(instance: Instance, state: RunState, exact: ExactState) -> Non
 
 
 def remember(ear: Ear, state: RunState) -> None:
-    """Have an ear know what the run has said of itself."""
+    """Have an ear remember the status and the readiness that its run has told."""
     ear.ready_at, ear.status = state.progress.ready_at, state.details.says
 
 
 def cgroup_state(cgroup: Cgroup) -> CgroupState:
-    """Return what is written of a cgroup."""
+    """Return the state of a cgroup."""
     return CgroupState(cgroup.path, sorted(cgroup.limits), sorted(cgroup.controllers))
 
 
 def cgroup_of(state: CgroupState) -> Cgroup:
-    """Return the cgroup of which that was written."""
+    """Return the cgroup that had this state."""
     cgroup = Cgroup(state.path, frozenset(state.controllers))
     cgroup.limits = set(state.limits)
     return cgroup

@@ -14,18 +14,9 @@ from store.database import Database, open_writer
 from store.errors import Damaged, Lost, Replaced
 from store.events import last_seq
 from store.meta import get_meta, set_meta
-from store.recovery.copies import (
-    Restored,
-    begin_anew,
-    check,
-    copied_at_ms,
-    had_history,
-    is_closed,
-    is_suspect,
-    restore,
-    take_as_restored,
-)
+from store.recovery.copies import check, copied_at_ms, had_history, is_closed, is_suspect
 from store.recovery.replaced_files import NO_FILE, file_of
+from store.recovery.salvage import Restored, begin_anew, restore, take_as_restored
 from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.ipc.log_line import Log, stamp

@@ -8,11 +8,12 @@ import gevent
 import pytest
 
 from api import worker_context
+from api.app import open_context
 from api.operations.operation import Call
 from api.operations.parameters import parse_query
 from api.resources.runs import deleted_runs, runs
 from api.resources.runs.runs import list_params
-from api.worker_context import Files, Reads, open_context
+from api.worker_context import Files, Reads
 from store.database import Database, open_writer
 from store.errors import QueryTimeout
 from supervisor.ipc.messages import Boot

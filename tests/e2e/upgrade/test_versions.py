@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,30 @@ def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
     daemon.install("half")
     daemon.kill_helper("ringward scheduler")
     until(lambda: "of another version than 99.0 and stays so" in daemon.output.read_text(), "the warning")
+    assert_unharmed(daemon, run)
+
+
+def test_files_that_are_gone(daemon: Installation) -> None:
+    """While no file of ours is there, as when an installer exchanges them, the daemon does all that it did before."""
+    run = begin(daemon)
+    helpers = {title: daemon.helper(title).pid for title in ("ringward scheduler", "ringward gunicorn")}
+    (daemon.directory / "nothing").mkdir()
+    daemon.install("nothing")
+    assert "/api/runs" in daemon.get("/openapi.json").json()["paths"]
+    assert daemon.get("/schemas/Affected.json").status == HTTPStatus.OK
+    assert daemon.get("/api/system").json()["hostname"]
+    packed = daemon.request("GET", "/openapi.json", headers={"Accept-Encoding": "zstd"})
+    assert (packed.status, packed.headers["Content-Encoding"]) == (HTTPStatus.OK, "zstd")
+    for text, why in (
+        ('[tasks.t]\nrun = "true"\nshedule = "@daily"\n', b"did you mean"),
+        ('[services.s]\nrun = "x"\nready = { log = "[" }\n', b"is no regular expression"),
+    ):
+        daemon.write(text)
+        refused = daemon.request("POST", "/api/daemon/reload")
+        assert refused.status == HTTPStatus.UNPROCESSABLE_ENTITY
+        assert why in refused.body
+    assert {title: daemon.helper(title).pid for title in helpers} == helpers
+    daemon.install("first")
     assert_unharmed(daemon, run)
 
 

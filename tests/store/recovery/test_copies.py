@@ -9,7 +9,8 @@ from store.database import open_reader, open_writer
 from store.errors import Damaged, Unusable
 from store.events import append, last_seq, since
 from store.meta import get_meta, set_meta
-from store.recovery.copies import check, check_copy, copied_at_ms, copy_path, is_suspect, make_copy, restore, suspect
+from store.recovery.copies import check, check_copy, copied_at_ms, copy_path, is_suspect, make_copy, suspect
+from store.recovery.salvage import restore
 from store.runs.writes import get_run, insert_run, update_run
 from store.tasks import get_task, update_task, upsert_task
 from tests.store.making import T0, make_run

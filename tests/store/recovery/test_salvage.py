@@ -13,8 +13,8 @@ import pytest
 from store.database import Database, open_writer
 from store.events import append, last_seq
 from store.idempotency import claim, find
-from store.recovery.copies import make_copy, restore
-from store.recovery.salvage import Salvaged, is_sound
+from store.recovery.copies import make_copy
+from store.recovery.salvage import Salvaged, is_sound, restore
 from store.runs.ids import new_ulid
 from store.runs.samples import Reading, of_ended, settle
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs, update_run

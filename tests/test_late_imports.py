@@ -1,0 +1,117 @@
+"""Long-lived processes import nothing of ours after their start: an installer may have exchanged the files by then."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.test_architecture import FILES, module_of
+
+PATHS = {module_of(path): path for path in FILES}
+PROCESSES = {
+    "root": ("supervisor.root.__main__",),
+    "spawner": ("supervisor.root.spawner",),
+    "scheduler": ("supervisor.scheduler.__main__",),
+    "watcher": ("supervisor.watcher",),
+    "janitor": ("supervisor.janitor",),
+    "notifier": ("supervisor.notifier",),
+    "gunicorn": ("api.serve", "api.server.arbiter", "api.server.worker"),
+}
+"""By process, the modules with which it begins."""
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_BEGIN = "the first step of a new process; when it fails, the server ends, and the root starts it from the new files"
+_WHOLE = "a package of others, which is loaded whole, whichever release it is"
+_DRIVER = "the driver of a database, which a process opens as the first thing that it does"
+LATE = {
+    ("api.server.arbiter", "_WORKER"): _BEGIN,
+    ("api.server.arbiter", "_LENT_KEY"): _BEGIN,
+    ("logring.search", "re2"): _WHOLE,
+    ("logring.logfile.zstd", "backports.zstd"): _WHOLE,
+    ("store.database", "store.backends.postgres"): _DRIVER,
+    ("store.runs.ids", "ulid"): _WHOLE,
+    ("store.migrations.runner", "f'store.migrations.{name}'"): "called when the module is loaded",
+    ("supervisor.startup.host_check", "psycopg"): _DRIVER,
+    ("supervisor.config.value_types.param_values", "re2"): _WHOLE,
+    ("supervisor.helpers.notifier.delivery", "apprise"): _WHOLE,
+    ("supervisor.helpers.notifier.delivery", "requests.sessions"): _WHOLE,
+    ("supervisor.schedule.crontext", "dateutil.tz.tz"): _WHOLE,
+    ("supervisor.scheduler.runs.ulids", "ulid"): "called at the start",
+}
+"""Module, what it imports within a function, and why that cannot break."""
+
+
+def names_of(node: ast.AST) -> list[str]:
+    """What an import names; for ``from a import b`` both a and a.b."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        name = node.args[0]
+        return [str(name.value) if isinstance(name, ast.Constant) else ast.unparse(name)]
+    return []
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def imports(node: ast.AST, *, late: bool = False) -> Iterator[tuple[str, bool]]:
+    """All that is imported below, and whether that is within a function."""
+    for child in ast.iter_child_nodes(node):
+        if not is_for_types(child):
+            for name in names_of(child):
+                yield name, late
+            yield from imports(child, late=late or isinstance(child, FUNCTIONS))
+
+
+@cache
+def imports_of(module: str) -> frozenset[tuple[str, bool]]:
+    return frozenset(imports(ast.parse(PATHS[module].read_text())))
+
+
+def with_parents(name: str) -> set[str]:
+    parts = name.split(".")
+    return {".".join(parts[:count]) for count in range(1, len(parts) + 1)} & PATHS.keys()
+
+
+def loaded(entries: tuple[str, ...]) -> set[str]:
+    """Our modules that a process has in memory from its start."""
+    seen: set[str] = set()
+    waiting = set().union(*(with_parents(entry) for entry in entries))
+    while waiting:
+        module = waiting.pop()
+        seen.add(module)
+        for name, late in imports_of(module):
+            if not late:
+                waiting |= with_parents(name) - seen
+    return seen
+
+
+def late_imports(entries: tuple[str, ...]) -> set[tuple[str, str]]:
+    """Module and what it imports within a function, unless that is there from the start or comes with Python."""
+    there = loaded(entries)
+    named = {module: {name for name, _ in imports_of(module)} for module in there}
+    found = set()
+    for module in there:
+        for name, late in imports_of(module):
+            if not late or name in there or name.split(".")[0] in sys.stdlib_module_names | {"compression"}:
+                continue
+            # What is no module of ours stands for a thing in one that is named as well.
+            if name in PATHS or name.rpartition(".")[0] not in named[module]:
+                found.add((module, name))
+    return found
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_nothing_of_ours_is_loaded_late(process: str) -> None:
+    """A process loads all our modules at its start; the list names each package of others that it loads later."""
+    assert late_imports(PROCESSES[process]) <= LATE.keys()
+
+
+def test_the_list_is_true() -> None:
+    """Each entry of the list is an import that exists."""
+    assert set(LATE) == set().union(*map(late_imports, PROCESSES.values()))
