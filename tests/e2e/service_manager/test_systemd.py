@@ -13,7 +13,9 @@ import psutil
 import pytest
 
 from supervisor.host.cgroups import Cgroups
-from tests.support.daemon import Daemon
+from tests.docs.blocks import blocks
+from tests.support.daemon import RINGWARD, Daemon
+from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 BOOT = """
@@ -169,3 +171,63 @@ def test_under_systemd(systemd: Systemd, daemon: Daemon) -> None:
     assert systemd.show("Result") == "success"
     assert systemd.show("ControlGroup") == ""
     assert daemon.stored_end(run)[0] == "daemon_stopped"
+
+
+class UserManager:
+    """The systemd of a user, with the unit that the recipes show."""
+
+    HOME = "/srv/home"
+    USER = "games"
+    RUNTIME = "/run/user/5"
+
+    def __init__(self, systemd: Systemd, config: str) -> None:
+        self._systemd = systemd
+        (unit,) = (block.text for block in blocks(ROOT / "docs/how-to.rst") if block.text.startswith("[Unit]"))
+        unit = unit.replace("%h/ringward/.venv/bin/ringward", str(RINGWARD))
+        systemd.call("chmod", "711", "/root")  # where the interpreter may be
+        systemd.call("install", "-d", "-o", self.USER, "-m", "700", self.RUNTIME)
+        self.write(".config/ringward.toml", config)
+        self.write(".config/systemd/user/ringward.service", unit)
+        properties = ["--property=Delegate=yes", "--property=Type=notify", f"--uid={self.USER}"]
+        variables = [f"--setenv=HOME={self.HOME}", f"--setenv=XDG_RUNTIME_DIR={self.RUNTIME}"]
+        manager = ["/lib/systemd/systemd", "--user", "--unit=basic.target"]
+        systemd.call("systemd-run", "--unit=manager", *properties, *variables, *manager)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file in the home of the user."""
+        path = f"{self.HOME}/{name}"
+        self._systemd.call("sh", "-c", 'mkdir -p "${1%/*}"; printf %s "$2" >"$1"', "sh", path, text)
+        self._systemd.call("chown", "-R", self.USER, self.HOME)
+
+    def call(self, *words: str, check: bool = True) -> str:
+        """Run something as the user."""
+        variables = [f"HOME={self.HOME}", f"XDG_RUNTIME_DIR={self.RUNTIME}", "PATH=/usr/bin:/bin"]
+        become = ["setpriv", f"--reuid={self.USER}", f"--regid={self.USER}", "--init-groups"]
+        return self._systemd.call(*become, "env", *variables, *words, check=check).strip()
+
+    def systemctl(self, *words: str) -> str:
+        return self.call("systemctl", "--user", *words)
+
+    def ringward(self, *words: str, check: bool = True) -> str:
+        return self.call(str(RINGWARD), *words, "--config", f"{self.HOME}/.config/ringward.toml", check=check)
+
+
+def test_a_daemon_of_a_user(systemd: Systemd) -> None:
+    """The unit in the recipe for users starts the daemon, reloads it, and keeps its runs when it is killed."""
+    config = "[http]\nlisten = []\n[services.web]\nrun = 'exec sleep 1d'\n[tasks.who]\nrun = 'id -un'\n"
+    user = UserManager(systemd, config)
+    user.systemctl("enable", "--now", "ringward")
+    assert user.ringward("run", "who") == user.USER
+    before = user.ringward("runs", "web", "--status", "running")
+
+    user.write(".config/ringward.toml", f"{config}[tasks.more]\nrun = 'true'\n")
+    user.systemctl("reload", "ringward")
+    assert user.ringward("run", "more") == ""
+
+    user.systemctl("kill", "--kill-whom=main", "--signal=KILL", "ringward")
+    until(lambda: user.systemctl("show", "-P", "NRestarts", "ringward") == "1", "another daemon")
+    until(lambda: user.ringward("health", check=False) == "ok", "it to take commands")
+    after = user.ringward("runs", "web")
+    assert before.split("\n")[1].split("\t")[:5] == after.split("\n")[1].split("\t")[:5]
+    assert len(after.split("\n")) == len(before.split("\n"))
+    user.systemctl("stop", "ringward")
