@@ -19,6 +19,7 @@ NOT_RUN = {
     "reads what this host may not have": 5,
     "sends to others": 2,
     "starts another daemon": 3,
+    "takes minutes": 1,
     "the daemon has its history": 1,
     "works on the clone": 2,
 }
