@@ -1,1 +1,1 @@
-"""Benchmarks: ``python -m bench`` measures a real daemon and prints one table. See :mod:`bench.__main__`."""
+"""Benchmarks: ``python -m bench`` measures a real daemon and prints one table."""

@@ -1,13 +1,13 @@
 """``python -m bench [ROW ...] [--quick]``: measure a real daemon, print one table.
 
-Every figure stands beside its floor, measured in the same run, in turn with it; the bars are those of the design. On
-loopback and in temporary directories only. ``--quick`` shortens everything, to see that it works: its figures mean
+The table shows each figure beside its floor, measured in turn with it in the same run, and the bar to hold. Everything
+runs on loopback and in temporary directories. ``--quick`` shortens everything, to check that it works; its figures mean
 little.
 
-Parts are measured by ``python -m bench.ring_micro`` (ring and log file alone) and ``python -m bench.store_micro`` (the
-database at a million runs), searching by ``python -m bench.search``.
+``python -m bench.ring_micro`` measures ring and log file alone, ``python -m bench.store_micro`` the database with a
+million runs, and ``python -m bench.search`` the search.
 
-``peers`` puts other process managers that are found on this machine in the floor's place, see bench/peers/rows.py.
+``peers`` replaces the floor by other process managers on this machine; bench/peers/rows.py describes them.
 """
 
 import argparse
@@ -69,10 +69,10 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
 
 
 def main() -> int:
-    """Returns 0 whether or not the bars are met (other machines have other disks), 1 when something did not work."""
+    """Return 0, even if a bar is missed (other machines have other disks), or 1 after an error."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure a real daemon, print one table.")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which to measure; all of: {', '.join(ROWS)}")
-    parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean little")
+    parser.add_argument("--quick", action="store_true", help="shorten everything; the figures mean little")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.rows if name not in ROWS]
     if unknown:

@@ -1,7 +1,7 @@
-"""An HTTP client that costs little: it runs on the cores of the daemon that it measures.
+"""A cheap HTTP client: it shares the cores with the daemon that it measures.
 
-One keep-alive connection over loopback TCP, authenticated by password. It understands what our API sends and no more:
-Content-Length, chunked streams, no redirects.
+It uses one keep-alive connection over loopback TCP and authenticates with the password. It supports only the
+features that the API uses: Content-Length and chunked streams, no redirects.
 """
 
 import base64
@@ -18,7 +18,7 @@ _STREAM_S = 60.0
 
 
 class Failed(Exception):
-    """The API did not answer as it should."""
+    """The API gave an unexpected answer."""
 
 
 class Event(NamedTuple):
@@ -27,11 +27,11 @@ class Event(NamedTuple):
     name: bytes
     data: bytes
     at_ns: int
-    """When its bytes were received, on the monotonic clock."""
+    """Time of receipt on the monotonic clock."""
 
 
 class Client:
-    """See the module."""
+    """One keep-alive connection to the API."""
 
     def __init__(self, port: int, password: str) -> None:
         self._authorization = base64.b64encode(f":{password}".encode()).decode()
@@ -41,11 +41,11 @@ class Client:
         self._buffer = b""
 
     def fileno(self) -> int:
-        """For poll."""
+        """Return the descriptor, for poll."""
         return self._sock.fileno()
 
     def send(self, method: str, path: str, body: bytes = b"") -> None:
-        """Send a request; a body is JSON."""
+        """Send a request with an optional JSON body."""
         length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if method == "POST" else ""
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
         self._sock.sendall(f"{head}Authorization: Basic {self._authorization}\r\n{length}\r\n".encode() + body)
@@ -65,7 +65,7 @@ class Client:
         return int(first.split()[1]), headers
 
     def answer(self) -> tuple[int, bytes]:
-        """Wait for the answer to the request that was sent."""
+        """Wait for the answer to the last request."""
         status, headers = self._head()
         if headers.get("transfer-encoding") == "chunked":
             raise Failed("a stream where an answer was expected")
@@ -76,11 +76,11 @@ class Client:
         return status, body
 
     def get(self, path: str) -> Any:
-        """The JSON that a path answers with."""
+        """GET a path and return its JSON."""
         return self._json("GET", path)
 
     def post(self, path: str, body: Any = None) -> Any:
-        """The JSON that a command answers with."""
+        """POST a command and return its JSON."""
         return self._json("POST", path, b"" if body is None else json.dumps(body).encode())
 
     def _json(self, method: str, path: str, sent: bytes = b"") -> Any:
@@ -91,15 +91,15 @@ class Client:
         return json.loads(body)
 
     def trigger(self, task: str, wait_s: int = 0) -> dict[str, Any]:
-        """Run a task; with `wait_s`, until it has ended."""
+        """Run a task; with `wait_s`, wait for its end."""
         found: dict[str, Any] = self.post(f"/api/tasks/{task}/run?naming=camel" + (f"&wait={wait_s}" if wait_s else ""))
         return found
 
     def stream(self, path: str) -> Iterator[Event]:
-        """Events until the stream ends; the connection can be used again then.
+        """Yield events until the stream ends; afterwards, the connection is free again.
 
         Raises:
-            Failed: it is refused, breaks, or does not end within a minute.
+            Failed: the stream is refused, breaks, or does not end within a minute.
         """
         self.send("GET", path)
         status, headers = self._head()
@@ -134,15 +134,15 @@ class Client:
         raise Failed(f"the stream does not end within {_STREAM_S:g} s")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
 
 
 def flood(clients: Iterable[Client], method: str, path: str, count: int, expected: int = 201) -> None:
-    """Send the same request `count` times over all these connections at once, one at a time on each.
+    """Send the same request `count` times over all these connections in parallel, one at a time on each.
 
     Raises:
-        Failed: an answer had another status than expected.
+        Failed: an answer has an unexpected status.
     """
     poll = select.poll()
     by_fd = {client.fileno(): client for client in clients}

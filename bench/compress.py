@@ -1,8 +1,8 @@
-"""What compression gains and costs: `python -m bench.compress`.
+"""Gain and cost of compression: `python -m bench.compress`.
 
-First the ratio and the speed of packing for some kinds of logs, at several levels. Then a log of many lines (`--lines`,
-10,000,000), plain and packed: a page from its middle (opened anew each time; the bar is that of the design) and a
-search that finds nothing. All files are in the page cache, figures are medians of `--rounds`.
+The first table shows ratio and speed for some kinds of logs, at several levels. The second one compares a log of many
+lines (`--lines`, 10,000,000), plain and compressed: a page from its middle, opened anew each time, and a search without
+a match. All files are in the page cache, and figures are medians of `--rounds`.
 """
 
 import argparse
@@ -71,7 +71,7 @@ KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 def write(path: str, shared: str, lines: Iterator[bytes], size: int) -> None:
-    """A sealed log of about `size` bytes, ten lines a read."""
+    """Write a sealed log of about `size` bytes, ten lines a read."""
     writer = RingWriter(f"{shared}/kind.ring", "BENCH", file_blocks=FILE_BLOCKS)
     log = LogFileWriter(path, writer, FILE_BLOCKS)
     written = 0
@@ -106,7 +106,7 @@ def kinds(disk: str, shared: str, size: int) -> None:
 
 
 def page_ms(path: str, lines: int, limit: int) -> float:
-    """Median of opening the log and reading a page from its middle."""
+    """Return the median time to open the log and read a page from its middle."""
     taken = []
     for number in range(PAGES):
         start_s = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A real daemon to be measured: ``ringward up`` on a configuration and a data directory of its own."""
+"""A real daemon to measure: ``ringward up`` with its own configuration and data directory."""
 
 import base64
 import contextlib
@@ -22,16 +22,16 @@ from bench.client import Client, Failed
 
 RINGWARD = Path(sys.executable).parent / "ringward"
 DISK = "/var/tmp"
-"""Logs and floors are written here: it is to be a disk, not shared memory."""
+"""Directory for logs and floors; it must be on a disk, not in shared memory."""
 PASSWORD = "correct horse battery"
 _DEADLINE_S = 60.0
 
 
 class Daemon:
-    """Use it as a context: it is started at the beginning and gone, with its data, at the end."""
+    """A context that starts the daemon, and removes it and its data at the end."""
 
     def __init__(self, definitions: str, *, start: bool = True, cores: Sequence[int] = ()) -> None:
-        """`cores`: what the daemon and all that it starts may run on; empty: every one."""
+        """`cores`: the processors for the daemon and its children; empty means all."""
         self.directory = Path(tempfile.mkdtemp(prefix="ringward-bench-", dir=DISK))
         self._reserved = _reserved()
         self.port = self._reserved.getsockname()[1]
@@ -62,7 +62,7 @@ class Daemon:
         self._clean()
 
     def launch(self) -> None:
-        """Execute ``ringward up``, without waiting for anything."""
+        """Start ``ringward up`` without waiting."""
         command = [str(RINGWARD), "up", "--config", str(self.config)]
         if self._cores:
             command = ["taskset", "--cpu-list", ",".join(map(str, self._cores)), *command]
@@ -77,10 +77,10 @@ class Daemon:
             )
 
     def wait_ready(self) -> None:
-        """Until the API answers and the scheduler takes commands.
+        """Wait until the API answers and the scheduler accepts commands.
 
         Raises:
-            Failed: the daemon ended, or it takes a minute.
+            Failed: the daemon ended, or was not ready within a minute.
         """
         deadline_s = time.monotonic() + _DEADLINE_S
         while time.monotonic() < deadline_s:
@@ -97,34 +97,34 @@ class Daemon:
         raise Failed("the daemon is not ready after a minute")
 
     def client(self) -> Client:
-        """A new connection."""
+        """Open a new connection."""
         return Client(self.port, PASSWORD)
 
     @property
     def authorization(self) -> str:
-        """The header with which the API knows a client."""
+        """Return the authorization header."""
         return "Basic " + base64.b64encode(f":{PASSWORD}".encode()).decode()
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
+        """Return the pid of the supervisor."""
         assert self.process is not None
         return self.process.pid
 
     def processes(self) -> list[psutil.Process]:
-        """Ours, the supervisor first; instances are left out."""
+        """Return the processes of the daemon, the supervisor first; leave out processes of runs."""
         root = psutil.Process(self.pid)
         return [root, *(one for one in root.children(recursive=True) if title(one).split(" ")[0] == "ringward")]
 
     def remove_logs(self) -> None:
-        """Drop the log files, and with them what the kernel would still write to the disk."""
+        """Delete the log files, so that the kernel need not write them to the disk."""
         shutil.rmtree(self.directory / "data" / "logs", ignore_errors=True)
 
     def stop(self) -> float:
-        """End it with SIGTERM; returns how many seconds that took.
+        """Stop the daemon with SIGTERM, and return the seconds that it took.
 
         Raises:
-            Failed: it said that something went wrong.
+            Failed: the daemon reported an error.
         """
         assert self.process is not None
         start_s = time.monotonic()
@@ -158,19 +158,19 @@ class Daemon:
 
 
 def toml(argv: Sequence[object]) -> str:
-    """A command as a TOML list."""
+    """Return a command as a TOML list."""
     return json.dumps([str(word) for word in argv])
 
 
 def title(process: psutil.Process) -> str:
-    """What ps shows of it; nothing of one that has gone, as runs do and what becomes a run."""
+    """Return the title that ps shows, or an empty text for a process that is gone."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return " ".join(process.cmdline())
     return ""
 
 
 def _reserved() -> socket.socket:
-    """Has a port, on which it does not listen: it is given to nobody else, and to who names it as servers do."""
+    """Reserve a port without listening: the kernel gives it only to servers that name it."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))

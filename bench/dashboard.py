@@ -1,6 +1,6 @@
-"""How soon the dashboard can be used, and whether it stays smooth: in a real Chromium, whose cache is empty each time.
+"""Load time and smoothness of the dashboard, in a real Chromium with an empty cache each time.
 
-The floor is a page of a few lines of text from the same server in the same browser: its navigation, and its frames.
+The floor is a page with a few lines of text, from the same server in the same browser.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from bench.history import task_name
 from bench.measure import Row, in_turn, limit_row, quantile
 
 _EMPTY = "static/css/docs.css"
-"""A text of some lines: the smallest thing that is shown with scripts allowed."""
+"""A text of some lines: the smallest page on which scripts are allowed."""
 _TASKS = 40
 _BAR_MS = 1000.0
 _LINE = "x" * 91
-"""With its number, which has eight digits, and the end of the line: 100 bytes."""
+"""With an eight-digit number, a space and the newline, a line has 100 bytes or slightly more."""
 _LINES_A_SECOND = 10_000
 _FRAME_BARS_MS = (("p50", 0.5, 34.0), ("p99", 0.99, 50.0))
-"""Two frames of a screen with sixty a second, and three."""
+"""Two and three frames of a screen with 60 frames a second."""
 _PROCESSOR_BAR_MS = 700.0
 
 _USABLE = """selector => new Promise((done) => {
@@ -32,7 +32,7 @@ _USABLE = """selector => new Promise((done) => {
   };
   look();
 })"""
-"""Milliseconds from the beginning of the navigation until something is there and the page has time for an event."""
+"""Milliseconds from the start of the navigation until content is visible and the page handles events."""
 _FRAMES = """count => new Promise((done) => {
   const found = [];
   let before = null;
@@ -67,7 +67,7 @@ def _chromium() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def _visitor(browser: Browser, daemon: Daemon) -> Iterator[Page]:
-    """A new page of somebody who is logged in and was never here."""
+    """Open a page with a session and an empty cache."""
     context: BrowserContext = browser.new_context(viewport={"width": 1280, "height": 900})
     context.request.post(f"{_site(daemon)}api/auth/login", data={"password": PASSWORD})
     yield context.new_page()
@@ -79,7 +79,7 @@ def _site(daemon: Daemon) -> str:
 
 
 def _opened(browser: Browser, daemon: Daemon, path: str, selector: str) -> float:
-    """Milliseconds until what `selector` finds can be used."""
+    """Return the milliseconds until the elements of `selector` are usable."""
     with _visitor(browser, daemon) as page:
         page.goto(_site(daemon) + path, wait_until="commit")
         took_ms: float = page.evaluate(_USABLE, selector)
@@ -87,7 +87,7 @@ def _opened(browser: Browser, daemon: Daemon, path: str, selector: str) -> float
 
 
 def dashboard(quick: bool) -> list[Row]:
-    """The first view, a log of 100 MB, and the frames while ten thousand lines a second come."""
+    """Measure the first view, a log of 100 MB, and the frames at ten thousand lines a second."""
     rounds, lines, frames, seconds = (1, 10_000, 60, 10) if quick else (7, 1_000_000, 300, 20)
     units = "".join(f"[tasks.{task_name(number)}]\nrun = 'true'\ncron = '@daily'\n" for number in range(_TASKS))
     long = f"[tasks.long]\nrun = \"seq -f '%08.0f{_LINE}' {lines}\"\nlog_max_size = '200mb'\n"
@@ -117,7 +117,7 @@ def dashboard(quick: bool) -> list[Row]:
 
 
 def _processor_s(browser: Browser) -> float:
-    """What all processes of the browser have taken so far."""
+    """Return the processor time of all browser processes so far."""
     session = browser.new_browser_cdp_session()
     found = session.send("SystemInfo.getProcessInfo")["processInfo"]
     session.detach()
@@ -126,7 +126,7 @@ def _processor_s(browser: Browser) -> float:
 
 
 def _smooth(daemon: Daemon, browser: Browser, page: Page, run: str, count: int) -> list[Row]:
-    """Times between frames while the end of a log is followed, and what that takes; floor: those of that page."""
+    """Measure frame times and processor time while following a log; the floor is the plain page."""
     page.goto(f"{_site(daemon)}#/run/{run}")
     page.wait_for_selector(".log-row", state="attached")
     before, taken_s = page.evaluate("document.querySelector('.log-scroll').view.total"), _processor_s(browser)

@@ -1,7 +1,7 @@
-"""Where a daemon that is measured keeps its state: in a file, or in a database of a PostgreSQL server.
+"""The database of a measured daemon: a file, or a database on a PostgreSQL server.
 
-The environment variable ``BENCH_DATABASE`` names the server, by the URL of a role that may make databases. Each daemon
-that is measured has a database of its own there, which is dropped afterwards.
+The environment variable ``BENCH_DATABASE`` is the URL of a server, with a role that may create databases. Each daemon
+has its own database there, which is dropped afterwards.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from store.runs.ids import new_ulid
 
 @contextlib.contextmanager
 def database() -> Iterator[str | None]:
-    """The URL of a new database; None: it is to be a file."""
+    """Create a database and yield its URL, or None for a file."""
     server = os.environ.get("BENCH_DATABASE")
     if not server:
         yield None

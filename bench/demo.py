@@ -1,4 +1,4 @@
-"""How soon ``ringward demo`` shows its year of history; floor: a daemon that has none."""
+"""Start of ``ringward demo`` with its year of history; the floor is a daemon without history."""
 
 import subprocess
 import time
@@ -12,7 +12,7 @@ _BAR_S = 3.0
 
 
 def _demo() -> float:
-    """Seconds from the command until it says that the dashboard is there."""
+    """Measure the seconds from the command until it announces the dashboard."""
     start_s = time.perf_counter()
     with subprocess.Popen([str(RINGWARD), "demo"], stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
@@ -33,6 +33,6 @@ def _bare() -> float:
 
 
 def demo(quick: bool) -> list[Row]:
-    """From the command to the first answer."""
+    """Measure the time from the command to the first answer."""
     pairs = in_turn(1 if quick else 5, _demo, _bare)
     return [limit_row("ringward demo -> its dashboard", pairs, "{:.2f} s", _BAR_S)]

@@ -1,7 +1,7 @@
-"""What the API costs with a history of a million runs: each endpoint, and every filter with every sort.
+"""Cost of the API with a history of a million runs: each endpoint, and every filter with every sort.
 
-The floor is the same worker answering ``/healthz``, over the same connections, in turn with ours. With
-``BENCH_DATABASE``, all of it on PostgreSQL, see bench/database.py.
+The floor is the same worker answering ``/healthz``, over the same connections, in turn. With ``BENCH_DATABASE``,
+everything runs on PostgreSQL (bench/database.py).
 """
 
 import contextlib
@@ -40,13 +40,13 @@ class _Endpoint(NamedTuple):
 
 
 class _Parameter(NamedTuple):
-    """A filter of the lists: what it is called in either naming, and some values of it."""
+    """A filter of the lists: its name in both namings, and some values."""
 
     snake: str
     camel: str
     values: tuple[str, ...]
     common: bool
-    """Whether it belongs to those whose pages by time or duration have the bar of 10 ms, also in pairs."""
+    """Whether its pages by time or duration must take at most 10 ms, alone and in pairs."""
 
 
 def _instant(day: int) -> str:
@@ -82,7 +82,7 @@ def _storage(url: str | None) -> str:
 
 @contextlib.contextmanager
 def _filled(quick: bool) -> Iterator[tuple[Daemon, int]]:
-    """A daemon with a history, and the number of its runs."""
+    """Start a daemon with a history; yield it and the number of its runs."""
     runs = 5_000 if quick else 1_000_000
     quiet = "".join(f"[tasks.{task_name(number)}]\nrun = 'true'\n" for number in range(_TASKS))
     kept = "[defaults]\nkeep_runs = 10000000\nkeep_refused = 10000000\nkeep_for = '3650d'\n"
@@ -99,7 +99,7 @@ def _filled(quick: bool) -> Iterator[tuple[Daemon, int]]:
 
 
 def _timed(client: Client, path: str) -> float:
-    """Seconds until the whole answer is there; infinite when the query was stopped at its limit."""
+    """Return the seconds until the complete answer; infinite if the query reached its time limit."""
     start_s = time.perf_counter()
     client.send("GET", path)
     status, body = client.answer()
@@ -112,14 +112,14 @@ def _timed(client: Client, path: str) -> float:
 
 
 def _rate(clients: list[Client], path: str, count: int) -> float:
-    """Answers a second over all connections at once."""
+    """Return the answers a second over all connections in parallel."""
     start_s = time.perf_counter()
     flood(clients, "GET", path, count, expected=200)
     return count / (time.perf_counter() - start_s)
 
 
 def endpoints(quick: bool) -> list[Row]:
-    """Requests a second, p50 and p99 of each endpoint; then bulk deletion, with triggers meanwhile."""
+    """Measure the requests a second, p50 and p99 of each endpoint, then triggers during bulk deletion."""
     times = 10 if quick else 200
     rows: list[Row] = []
     with _filled(quick) as (daemon, runs):
@@ -164,7 +164,7 @@ def _rate_row(what: str, pairs: list[tuple[float, float]]) -> Row:
 
 
 def _bulk(daemon: Daemon, client: Client) -> list[Row]:
-    """Delete a tenth and restore it, while another client triggers runs; floor: the same triggers with nothing else."""
+    """Delete a tenth and restore it while another client triggers runs; the floor is the triggers alone."""
     selector = {"match_all": True, "filter": {"triggered_by": "api", "created_before": _instant(90)}}
     found = []
     for what in ("delete", "restore"):
@@ -185,7 +185,7 @@ def _bulk(daemon: Daemon, client: Client) -> list[Row]:
 
 
 def _triggers(daemon: Daemon, work: Callable[[], None]) -> list[float]:
-    """Seconds that triggers take, one after the other, until some work is done."""
+    """Measure the seconds of triggers, one after the other, until some work is done."""
     client = daemon.client()
     thread = threading.Thread(target=work)
     thread.start()
@@ -201,7 +201,7 @@ def _triggers(daemon: Daemon, work: Callable[[], None]) -> list[float]:
 
 
 def filters(quick: bool) -> list[Row]:
-    """The slowest of all documented filters with all sorts, in both lists, by name."""
+    """Measure all documented filters with all sorts in both lists, and return the slowest."""
     rounds = 1 if quick else 3
     with _filled(quick) as (daemon, runs):
         client = daemon.client()
@@ -233,7 +233,7 @@ def filters(quick: bool) -> list[Row]:
 
 
 def _lists(quick: bool) -> Iterator[tuple[float, str]]:
-    """The bar in ms, and the path, of each filter (and each pair of common ones) with each sort, in both lists."""
+    """Yield bar (ms) and path of each filter, and each pair of common ones, with each sort, in both lists."""
     for camel, base in ((False, "/api/runs"), (True, f"/api/tasks/{task_name(0)}/runs")):
         for common, wanted in _wanted(camel=camel, quick=quick):
             for sort, direction in itertools.product(_SORTS, ("asc", "desc")):
@@ -243,7 +243,7 @@ def _lists(quick: bool) -> Iterator[tuple[float, str]]:
 
 
 def _wanted(*, camel: bool, quick: bool) -> Iterator[tuple[bool, dict[str, Any]]]:
-    """Filters, and whether all of them are common."""
+    """Yield sets of filters, and whether all of them are common."""
 
     def name(parameter: _Parameter) -> str:
         return parameter.camel if camel else parameter.snake
@@ -254,6 +254,6 @@ def _wanted(*, camel: bool, quick: bool) -> Iterator[tuple[bool, dict[str, Any]]
             yield parameter.common, {name(parameter): value}
     if quick:
         return
-    # Of pairs only some values: each filter is there alone as well.
+    # Pairs use only some values, because each filter is also measured alone.
     for one, other in itertools.combinations([parameter for parameter in _PARAMETERS if parameter.common], 2):
         yield True, {name(one): one.values[-1 if one.snake == "status" else 0], name(other): other.values[0]}

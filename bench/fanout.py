@@ -1,6 +1,6 @@
-"""Many clients of one run: while it prints 1,000 lines/s, idle, and in the very moment of the trigger.
+"""Many clients of one run: while it prints 1,000 lines/s, while it is silent, and at the moment of the trigger.
 
-The clients are one process of their own (`bench.listeners`), which does little enough not to be what is measured.
+The clients share one process (`bench.listeners`), which does too little to distort the figures.
 """
 
 import json
@@ -29,7 +29,7 @@ Listeners = subprocess.Popen[str]
 
 
 def fanout(quick: bool) -> list[Row]:
-    """200 clients of a run that prints 1,000 lines/s: what it costs the worker, and how late lines are."""
+    """Measure 200 clients of a run with 1,000 lines/s: the load of the worker, and the delay of lines."""
     count = _LINES_PER_S * 15 // (50 if quick else 1)
     code = (
         "import os, time\n"
@@ -66,7 +66,7 @@ def fanout(quick: bool) -> list[Row]:
 
 
 def idle_streams(quick: bool) -> list[Row]:
-    """What 2,000 streams cost that have nothing to send; the floor: the same worker with 20 of them."""
+    """Measure the memory of 2,000 idle streams; the floor is the same worker with 20."""
     count = 200 if quick else _IDLE
     with Daemon('[tasks.silent]\nrun = "exec sleep 1000000"\n') as daemon:
         client = daemon.client()
@@ -86,7 +86,7 @@ def idle_streams(quick: bool) -> list[Row]:
 
 
 def herd(quick: bool) -> list[Row]:
-    """200 streams that are asked for with the answer to the trigger: each gets every line, and ``done``."""
+    """Open 200 streams at the answer to a trigger: each must get every line, and ``done``."""
     rounds = 1 if quick else 25
     took: list[float] = []
     complete = 0
@@ -162,5 +162,5 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _memory_mb(daemon: Daemon) -> float:
-    """Of the worker: PSS."""
+    """Return the memory (PSS) of the worker."""
     return float(_worker(daemon).memory_full_info().pss) / (1 << 20)

@@ -1,4 +1,4 @@
-"""A made-up history: a million runs of some hundred tasks, stored as fast as the database can."""
+"""A made-up history: a million runs of some hundred tasks, stored as fast as possible."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,19 +16,19 @@ from store.tasks import upsert_task
 DAY = 86_400_000
 SPAN_DAYS = 90
 T0 = 1_780_000_000_000
-"""When the first run was created, ms since the epoch; the last one `SPAN_DAYS` later."""
+"""Creation time of the first run in ms since the epoch; the last run is `SPAN_DAYS` later."""
 _REASONS = {"succeeded": 850, "failed": 90, "skipped": 18, "timeout": 10, "stopped": 10, "start_failed": 10}
 _REASONS |= {"missed": 6, "log_overflow": 3, "crashed": 3}
 _TRIGGERS = {"cron": 850, "api": 100, "service": 30, "startup": 10, "cloud": 10}
 
 
 def task_name(number: int) -> str:
-    """Of a made-up task, from 0 on; the lower, the busier."""
+    """Return the name of a made-up task, from 0; lower numbers are busier."""
     return f"job-{number:03}"
 
 
 def _rows(n: int, tasks: int) -> Iterator[tuple[Any, ...]]:
-    """Ended runs, spread evenly over the days, of tasks that are not equally busy."""
+    """Yield ended runs, evenly spread over the days, of tasks that differ in frequency."""
     rnd = random.Random(1)
     reasons = rnd.choices(list(_REASONS), list(_REASONS.values()), k=n)
     triggers = rnd.choices(list(_TRIGGERS), list(_TRIGGERS.values()), k=n)
@@ -60,7 +60,7 @@ def _rows(n: int, tasks: int) -> Iterator[tuple[Any, ...]]:
 
 
 def fill(writer: Database, n: int, tasks: int) -> None:
-    """Store n ended runs of so many tasks without triggers and indexes, then make up for both."""
+    """Store n ended runs of so many tasks without triggers and indexes, then add both."""
     with writer.transaction() as db:
         made = db.rows(_INDEXES[isinstance(db, SqliteConnection)])
         for name, _ in made:
@@ -87,11 +87,11 @@ _INDEXES = {
     False: "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename = 'runs'"
     " AND indexname NOT IN (SELECT conname FROM pg_constraint)",
 }
-"""Names of the indexes and what makes them again; by whether the database is SQLite."""
+"""Names of the indexes and statements that create them; the key is whether the database is SQLite."""
 
 
 def _insert(db: Connection, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """The fastest way that the driver has."""
+    """Insert rows in the fastest way of the driver."""
     names = ", ".join(columns)
     raw: Any = db._raw  # type: ignore[attr-defined]  # noqa: SLF001 - the driver's own connection
     if isinstance(db, SqliteConnection):

@@ -1,7 +1,7 @@
-"""How fast output is taken in: floods, eight floods at once, a writer that writes line by line.
+"""Speed of ingest: one fast writer, eight at once, and a writer with one write a line.
 
-The clock of ours runs from the trigger's request until the run has ended and its last line was read through the API;
-the floor is the time of ``writer | cat > file`` on the same disk.
+The time runs from the request of the trigger until the run has ended and its last line has been read through the API.
+The floor is the time of ``writer | cat > file`` on the same disk.
 """
 
 import os
@@ -30,7 +30,7 @@ class Source:
     last: str
 
     def definition(self, concurrent: int = 1) -> str:
-        """As a task named flood, of whose log nothing is dropped."""
+        """Return the task ``flood``, whose log drops nothing."""
         return f'[tasks.flood]\nrun = {toml(self.argv)}\nlog_max_size = "4gb"\nmax_concurrent = {concurrent}\n'
 
 
@@ -47,7 +47,7 @@ def wide(megabytes: int) -> Source:
 
 
 def printed(megabytes: int) -> Source:
-    """Lines of 200 bytes as most programs print them: through a buffer of 8 KB."""
+    """Lines of 200 bytes through a buffer of 8 KB, as most programs print them."""
     count = megabytes * 5_000
     code = f"import sys\nw = sys.stdout.write\nfor i in range({count}): w('{_LINE}\\n')"
     return Source([sys.executable, "-I", "-S", "-c", code], count, _LINE)
@@ -60,7 +60,7 @@ def one_by_one(count: int) -> Source:
 
 
 def through_daemon(client: Client, source: Source) -> float:
-    """Seconds from the trigger until the last line was read."""
+    """Measure the seconds from the trigger until the last line is read."""
     start_s = time.monotonic()
     run = client.trigger("flood", _WAIT_S)
     page = client.get(f"/api/runs/{run['id']}/log?from=-1&limit=1")
@@ -73,7 +73,7 @@ def through_daemon(client: Client, source: Source) -> float:
 
 
 def through_cat(source: Source, copies: int = 1, cores: Sequence[int] = ()) -> float:
-    """Seconds that so many ``writer | cat > file`` take side by side."""
+    """Measure the seconds of so many ``writer | cat > file`` side by side."""
     pin = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
     paths = [f"{DISK}/ringward-bench-{os.getpid()}-{number}" for number in range(copies)]
     children: list[subprocess.Popen[bytes]] = []
@@ -97,7 +97,7 @@ def through_cat(source: Source, copies: int = 1, cores: Sequence[int] = ()) -> f
 
 
 def ingest(quick: bool) -> list[Row]:
-    """One fast writer."""
+    """Measure one fast writer."""
     rounds = 2 if quick else 5
     sources = (
         ("seq 1 10000000", numbers(10_000_000 // (20 if quick else 1)), 1.5),
@@ -119,7 +119,7 @@ def ingest(quick: bool) -> list[Row]:
 
 
 def eight(quick: bool) -> list[Row]:
-    """Eight fast writers at once; the second row tells whether one of them starves."""
+    """Measure eight fast writers at once; the second row shows whether one starves."""
     source = wide(2 if quick else 50)
     fairness: list[float] = []
     with Daemon(source.definition(WRITERS)) as daemon:
@@ -139,7 +139,7 @@ def eight(quick: bool) -> list[Row]:
 
 
 def at_once(clients: Sequence[Client], source: Source) -> list[float]:
-    """Seconds of each of as many writers as there are connections, all through the daemon at once."""
+    """Measure the seconds of each writer, one a connection, all through the daemon at once."""
     times: list[float] = []
 
     def one(client: Client) -> None:
@@ -156,7 +156,7 @@ def at_once(clients: Sequence[Client], source: Source) -> list[float]:
 
 
 def line_by_line(quick: bool) -> list[Row]:
-    """A writer whose every line is its own write."""
+    """Measure a writer with one write a line."""
     source = one_by_one(10_000 if quick else 1_000_000)
     rows = []
     for name, cores in (("", ()), (", all on one core", (0,))):

@@ -1,4 +1,4 @@
-"""Start, idling, a service's return, stop."""
+"""Cold start, idling, restart of a killed service, clean stop."""
 
 import os
 import select
@@ -21,10 +21,10 @@ SLEEP = ["/bin/sleep", "1000000"]
 SERVICES = "".join(f"[services.s{n}]\nrun = {toml(SLEEP)}\nhealthy_after = '1s'\n" for n in range(10))
 TASKS = "".join(f"[tasks.t{n}]\nrun = 'true'\ncron = '{n} 3 1 1 *'\n" for n in range(10))
 SETTLE_S = 4.0
-"""Until all services are healthy, and the collector rests."""
+"""Time until all services are healthy and the garbage collector rests."""
 _DEADLINE_S = 30.0
 _POLL_S = 0.002
-"""Between two looks; more of them would take what is measured a core away."""
+"""Pause between two checks; shorter ones would take processor time from the daemon."""
 
 
 def _python() -> float:
@@ -40,7 +40,7 @@ def _is_root(pid: int) -> bool:
 
 
 def _until(daemon: Daemon, condition: Callable[[], bool], what: str) -> None:
-    """Poll, as long as the daemon runs and no longer than 30 s."""
+    """Poll while the daemon runs, for 30 s at most."""
     deadline_s = time.monotonic() + _DEADLINE_S
     while not condition():
         if daemon.process is None or daemon.process.poll() is not None:
@@ -51,16 +51,16 @@ def _until(daemon: Daemon, condition: Callable[[], bool], what: str) -> None:
 
 
 def _bell(daemon: Daemon) -> str:
-    """Path of the doorbell of a daemon that has made its directories."""
+    """Return the path of the doorbell, once the daemon has created its directories."""
     daemon_id = (daemon.directory / "data" / "id").read_text().strip()
     (place,) = (base for base in places(os.environ, os.geteuid()) if os.path.isdir(f"{base}/{daemon_id}"))
     return f"{place}/{daemon_id}/root.bell"
 
 
 def cold_start(quick: bool) -> list[Row]:
-    """From the execution of ``ringward up`` to the first answer; the supervisor from its execution to its doorbell.
+    """Measure ``ringward up`` to the first answer, and the supervisor from its execution to its doorbell.
 
-    That is bound when all of it is loaded; the listeners are there before.
+    The supervisor binds the doorbell when it is completely loaded; the listening sockets exist before.
     """
     rounds = [(first_answer(), _python()) for _ in range(2 if quick else 9)]
     whole = [(took_s, floor_s) for (took_s, _), floor_s in rounds]
@@ -72,7 +72,7 @@ def cold_start(quick: bool) -> list[Row]:
 
 
 def first_answer() -> tuple[float, float]:
-    """Start a daemon: seconds to its first answer, and those of the supervisor alone."""
+    """Start a daemon; return the seconds to its first answer, and of the supervisor alone."""
     with Daemon("[tasks.t]\nrun = 'true'\n", start=False) as daemon:
         start_s = time.monotonic()
         daemon.launch()
@@ -81,7 +81,7 @@ def first_answer() -> tuple[float, float]:
         bell = _bell(daemon)
         _until(daemon, lambda: os.path.exists(bell), "its doorbell")
         alone_s = time.monotonic() - root_s
-        client = daemon.client()  # the listeners are there before the supervisor
+        client = daemon.client()  # the listening sockets exist before the supervisor
         client.send("GET", "/healthz")
         status, _ = client.answer()
         took_s = time.monotonic() - start_s
@@ -93,7 +93,7 @@ def first_answer() -> tuple[float, float]:
 
 
 def cpu_ns(process: psutil.Process) -> int:
-    """Of all its threads (the first field of schedstat; the clock ticks of stat would be too coarse)."""
+    """Return the processor time of all threads, from schedstat; clock ticks are too coarse."""
     total = 0
     for task in os.listdir(f"/proc/{process.pid}/task"):
         with open(f"/proc/{process.pid}/task/{task}/schedstat", encoding="ascii") as file:
@@ -110,7 +110,7 @@ def _pss_mb(pid: int) -> float:
 
 
 def idle(quick: bool) -> list[Row]:
-    """Processor time and memory of our own processes while ten services run and ten tasks wait."""
+    """Measure processor time and memory of the daemon while ten services run and ten tasks wait."""
     span_s = 2.0 if quick else 20.0
     with Daemon(SERVICES + TASKS) as daemon:
         wait_running(daemon, 10)
@@ -144,7 +144,7 @@ def idle(quick: bool) -> list[Row]:
 
 
 def idling(processes: list[psutil.Process], span_s: float) -> tuple[list[float], list[float]]:
-    """Of each process over that span: its share of a core in %, and its memory (PSS) in MB at the end."""
+    """Return for each process its share of a core in % over the span, and its memory (PSS) in MB at the end."""
     before, start_s = [cpu_ns(one) for one in processes], time.monotonic()
     time.sleep(span_s)
     took_s = time.monotonic() - start_s
@@ -169,10 +169,10 @@ def _sleeping_python() -> Iterator[int]:
 
 
 def wait_running(daemon: Daemon, count: int) -> None:
-    """Until so many services run.
+    """Wait until so many services run.
 
     Raises:
-        Failed: they do not in time.
+        Failed: they do not run in time.
     """
     client = daemon.client()
     deadline_s = time.monotonic() + _DEADLINE_S
@@ -185,13 +185,13 @@ def wait_running(daemon: Daemon, count: int) -> None:
 
 
 class Fifo:
-    """Where a service says that it runs: it writes its process id there."""
+    """A FIFO to which each service process writes its pid."""
 
     def __init__(self) -> None:
         self._directory = tempfile.mkdtemp(prefix="ringward-bench-", dir=DISK)
         self.path = f"{self._directory}/fifo"
         os.mkfifo(self.path)
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)  # for writing too: never at end of file
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)  # for writing too, so that it never reports end of file
         self.command = ["/bin/sh", "-c", f"echo $$ > {self.path}; exec {' '.join(SLEEP)}"]
 
     def next(self) -> int:
@@ -201,11 +201,11 @@ class Fifo:
         return int(os.read(self._fd, 64))
 
     def definition(self) -> str:
-        """The service, to be restarted at once and always."""
+        """Return the service, which restarts at once and always."""
         return f"[services.s]\nrun = {toml(self.command)}\nrestart_delay = '0s'\nrestart_attempts = 10000\n"
 
     def kills(self, count: int, wait_running: Callable[[], None]) -> list[float]:
-        """Kill the service that has just been started so many times: seconds to each first write of the next one."""
+        """Kill the service so many times; return the seconds to the first write of each successor."""
         took_s = []
         pid = self.next()
         for _ in range(count):
@@ -218,14 +218,14 @@ class Fifo:
         return took_s
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the FIFO."""
         os.close(self._fd)
         os.unlink(self.path)
         os.rmdir(self._directory)
 
 
 def revive(quick: bool) -> list[Row]:
-    """From the death of a service's process to its next one's first write; floor: reap and spawn."""
+    """Measure from the death of a service process to the first write of the next; floor: reap and spawn."""
     count = 10 if quick else 100
     fifo = Fifo()
     floor = []
@@ -255,16 +255,16 @@ def _ten_sleeps() -> float:
 
 
 def clean_stop(quick: bool) -> list[Row]:
-    """From SIGTERM to the end of the supervisor, after which nothing is left; floor: ending ten processes."""
+    """Measure from SIGTERM to the end of the supervisor, with nothing left; floor: end ten processes."""
     pairs = in_turn(2 if quick else 7, stopped, _ten_sleeps)
     return [limit_row("clean stop, 10 services", pairs, "{:.3f} s", 0.3)]
 
 
 def stopped() -> float:
-    """Seconds that the stop of a daemon with ten services takes.
+    """Measure the seconds to stop a daemon with ten services.
 
     Raises:
-        Failed: it left something behind.
+        Failed: processes are left.
     """
     with Daemon(SERVICES) as daemon:
         wait_running(daemon, 10)

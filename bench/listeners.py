@@ -1,17 +1,17 @@
 """``python -m bench.listeners MODE PORT AUTHORIZATION COUNT TARGET``: many clients of streams in one process.
 
-It does as little as can be done with each event, so that what is measured is the daemon: sockets in one epoll, whole
-events found by regular expressions, no HTTP library. It prints one JSON object a line:
+It does little work for each event, so that the daemon dominates the figures: all sockets are in one epoll, regular
+expressions find the events, and there is no HTTP library. It prints one JSON object a line:
 
-* ``follow``: opens COUNT streams of TARGET, says ``{"ready": ns}`` when each has begun, reads them to their end.
-  Lines whose text is a number are taken for the monotonic clock (ns) at which they were printed: those that were
-  printed after all were ready give the latencies.
-* ``herd``: triggers the task TARGET, opens COUNT streams of the run on connections that are there already, all with the
-  answer, and reads them to their end. Once for each line of standard input.
-* ``hold``: as ``follow``, but waits for the end of standard input.
+* ``follow``: opens COUNT streams of TARGET, prints ``{"ready": ns}`` when all have begun, and reads them to their end.
+  A line that is a number is the time of printing on the monotonic clock (ns). Lines that were printed after all streams
+  were ready give the latencies.
+* ``herd``: triggers the task TARGET, opens COUNT streams of the run at the answer, on existing connections, and reads
+  them to their end. It does so once for each line of standard input.
+* ``hold``: like ``follow``, but waits for the end of standard input.
 
 The result is ``{"complete": streams with all lines and done, "lines": most, "p50": s, "p99": s, "max": s, "took": s,
-"cpu": s}``, the last one what these clients have used themselves.
+"cpu": s}``; ``cpu`` is the processor time of the clients.
 """
 
 import json
@@ -34,19 +34,19 @@ _AT_A_TIME = 50
 
 @dataclass
 class Stream:
-    """What one client has got."""
+    """The data that one client has received."""
 
     sock: socket.socket
     rest: bytes = b""
     lines: int = 0
     whole: bool = True
-    """Whether every line came, in order, and none twice."""
+    """Whether every line arrived once and in order."""
     done: bool = False
 
 
 @dataclass
 class Listeners:
-    """All of them."""
+    """All clients."""
 
     port: int
     authorization: str
@@ -56,25 +56,25 @@ class Listeners:
     ready_ns: int = 0
 
     def connect(self) -> None:
-        """Be there, without asking for anything."""
+        """Open the connections without a request."""
         for _ in range(self.count):
             sock = socket.create_connection(("127.0.0.1", self.port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.streams[sock.fileno()] = Stream(sock)
 
     def request(self, method: str, target: str) -> bytes:
-        """The bytes of one."""
+        """Return the bytes of a request."""
         head = f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nAuthorization: {self.authorization}\r\n"
         return (head + ("Content-Length: 0\r\n" if method == "POST" else "") + "\r\n").encode()
 
     def ask(self, target: str) -> None:
-        """Ask for a stream on every connection, at once."""
+        """Request a stream on every connection at once."""
         asked = self.request("GET", target)
         for stream in self.streams.values():
             stream.sock.send(asked)
 
     def begin(self, target: str) -> None:
-        """Ask for a stream on every connection, some at a time, and wait until each has sent something."""
+        """Request a stream on every connection, some at a time, and wait until each has sent data."""
         asked = self.request("GET", target)
         every = list(self.streams.values())
         for begin in range(0, len(every), _AT_A_TIME):
@@ -96,7 +96,7 @@ class Listeners:
         poll = select.epoll()
         for fd in self.streams:
             poll.register(fd, select.EPOLLIN)
-        # What came while the others were waited for.
+        # Data that arrived before the last stream was ready.
         left = sum(not self._take(stream, b"", 0) for stream in self.streams.values())
         while left:
             for fd, _events in poll.poll():
@@ -110,7 +110,7 @@ class Listeners:
         poll.close()
 
     def _take(self, stream: Stream, data: bytes, now_ns: int) -> bool:
-        """Note what came; whether that was the end of the stream."""
+        """Record received data; return whether the stream has ended."""
         text = stream.rest + data
         whole = text.rfind(b"\n\n") + 2
         stream.rest = text[whole:] if whole > 1 else text
@@ -129,13 +129,13 @@ class Listeners:
         return stream.rest.endswith(_END)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for stream in self.streams.values():
             stream.sock.close()
         self.streams.clear()
 
     def result(self, took_s: float) -> dict[str, float]:
-        """What came of it."""
+        """Return the result."""
         most = max(stream.lines for stream in self.streams.values())
         complete = sum(one.whole and one.done and one.lines == most for one in self.streams.values())
         ordered = sorted(self.latencies) or [0.0]
@@ -152,12 +152,12 @@ class Listeners:
 
 
 def say(what: dict[str, float]) -> None:
-    """To whoever started us."""
+    """Print one JSON object."""
     print(json.dumps(what), flush=True)
 
 
 def herd(listeners: Listeners, task: str) -> None:
-    """Once."""
+    """Carry out one round of the mode ``herd``."""
     listeners.connect()
     trigger = socket.create_connection(("127.0.0.1", listeners.port))
     trigger.sendall(listeners.request("POST", f"/api/tasks/{task}/run"))
@@ -177,7 +177,7 @@ def herd(listeners: Listeners, task: str) -> None:
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Parse the command line and run the mode."""
     mode, port, authorization, count, target = sys.argv[1:]
     listeners = Listeners(int(port), authorization, int(count))
     if mode == "herd":

@@ -1,8 +1,8 @@
-"""What all benchmarks share: rows of the table, rounds that alternate with the floor, statistics.
+"""Rows of the table, rounds that alternate with the floor, and statistics, for all benchmarks.
 
 A *floor* is the least that the operating system needs for the same work (``... | cat > file``, a bare spawn, a bare
-pipe). It is measured in the same run, in turn with ours, and the ratio of the two is what travels between machines.
-A *peer* is another process manager that does the same work; it takes the floor's place in the rows that name it.
+pipe). It is measured in turn with the daemon, in the same run. The ratio of the two is comparable between machines.
+A *peer* is another process manager that does the same work. It replaces the floor in the rows that name it.
 """
 
 import statistics
@@ -17,17 +17,17 @@ class Row:
     what: str
     figure: str
     floor: str
-    """What the operating system alone needs, or the peer that `what` names, in the unit of `figure`."""
+    """Figure of the operating system alone, or of the peer in `what`, in the unit of `figure`."""
     ratio: str
     bar: str
     ok: bool | None
-    """None: there is no bar."""
+    """None without a bar."""
     spread: str = ""
-    """Least and most of the rounds, in the unit of `figure` or of `ratio` (then with an x)."""
+    """Minimum and maximum of the rounds, in the unit of `figure` or, with an x, of `ratio`."""
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Aligned plain text."""
+    """Return the rows as aligned plain text."""
     verdicts = {True: "ok", False: "MISSED", None: ""}
     cells = [("what", "figure", "floor/peer", "ratio", "rounds", "bar", "")]
     cells += [(row.what, row.figure, row.floor, row.ratio, row.spread, row.bar, verdicts[row.ok]) for row in rows]
@@ -37,23 +37,23 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def in_turn(rounds: int, ours: Callable[[], float], floor: Callable[[], float]) -> list[tuple[float, float]]:
-    """Pairs (ours, floor), one after the other, so that what disturbs the machine disturbs both."""
+    """Measure pairs (ours, floor) one after the other, so that a disturbance of the machine affects both."""
     return [(ours(), floor()) for _ in range(rounds)]
 
 
 def ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:
-    """Of each round."""
+    """Return the ratio of each round."""
     return [ours / floor for ours, floor in pairs]
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The value that a share `q` of all does not exceed."""
+    """Return the value that a share `q` of all values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
 def ratio_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float) -> Row:
-    """A row whose bar is a ratio; `unit` formats ours and the floor, as in ``{:.2f} s``."""
+    """Return a row with a ratio as its bar; `unit` formats both figures, as in ``{:.2f} s``."""
     each = ratios(pairs)
     middle = statistics.median(each)
     return Row(
@@ -68,7 +68,7 @@ def ratio_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: f
 
 
 def limit_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float) -> Row:
-    """A row whose bar is an upper limit, in the unit of the figure."""
+    """Return a row with an upper limit as its bar, in the unit of the figure."""
     ours = [one for one, _ in pairs]
     middle = statistics.median(ours)
     return Row(
@@ -83,7 +83,7 @@ def limit_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: f
 
 
 def rate_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float) -> Row:
-    """A row whose bar is a lower limit, in the unit of the figure; the ratio is floor to ours: less is better."""
+    """Return a row with a lower limit as its bar; the ratio is floor to ours, so less is better."""
     ours = [one for one, _ in pairs]
     middle = statistics.median(ours)
     return Row(
@@ -98,7 +98,7 @@ def rate_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: fl
 
 
 def peer_row(what: str, pairs: Sequence[tuple[float, float]], unit: str, bar: float | None = None) -> Row:
-    """A row that has a peer in the place of the floor; less is better, and `bar` is for the ratio."""
+    """Return a row with a peer instead of the floor; less is better, and `bar` limits the ratio."""
     middle = statistics.median(ratios(pairs))
     return Row(
         what,
@@ -117,7 +117,7 @@ def latency_rows(
     floor_s: Sequence[float],
     bars_ms: tuple[float | None, float | None] = (None, None),
 ) -> list[Row]:
-    """Rows for p50 and p99."""
+    """Return rows for p50 and p99."""
     rows = []
     for name, q, bar in (("p50", 0.5, bars_ms[0]), ("p99", 0.99, bars_ms[1])):
         ours, floor = quantile(ours_s, q) * 1000, quantile(floor_s, q) * 1000
@@ -136,7 +136,7 @@ def latency_rows(
 
 
 def between(values: Sequence[float], unit: str) -> str:
-    """Least and most, when there are several."""
+    """Return minimum and maximum, or an empty text for a single value."""
     if len(values) < 2:
         return ""
     return f"{unit.format(min(values)).split()[0]} - {unit.format(max(values))}"

@@ -1,7 +1,7 @@
-"""Memory of the supervisor and of the rings: while much output passes through one ring, and while many rings live.
+"""Memory of the supervisor and of the rings, with much output through one ring, and with many rings.
 
-The floor is the same daemon before that, idle. Peaks are of samples that are taken all the time; the supervisor's
-memory (PSS) has a share of each page of a ring that it touched, so the second row of each tells the rings alone.
+The floor is the same daemon before that, idle. Peaks come from continuous samples. The memory of the supervisor (PSS)
+includes a share of each ring page that it touched, so a second row shows the rings alone.
 """
 
 import os
@@ -22,15 +22,15 @@ _CHATTER = 'i=0; while [ $i -lt 100 ]; do echo "line $i"; i=$((i+1)); done; exec
 
 @dataclass
 class Memory:
-    """What is taken at some moment, or at most, in MB."""
+    """Memory at one moment, or its peak, in MB."""
 
     supervisor: float = 0.0
     private: float = 0.0
-    """The supervisor's own, without rings: its anonymous pages."""
+    """Anonymous pages of the supervisor, without rings."""
     rings: float = 0.0
 
     def grow(self, now: "Memory") -> None:
-        """Become the larger one in each respect."""
+        """Take the maximum of each figure."""
         self.supervisor = max(self.supervisor, now.supervisor)
         self.private = max(self.private, now.private)
         self.rings = max(self.rings, now.rings)
@@ -61,13 +61,13 @@ def _runtime_dir(daemon: Daemon) -> str:
 
 
 def memory(quick: bool) -> list[Row]:
-    """10 GB through one ring; 200 live rings with some output each."""
+    """Measure 10 GB through one ring, and 200 live rings with some output each."""
     return [*_flood(200 if quick else 10_000), *_many(20 if quick else _RINGS)]
 
 
 def _flood(megabytes: int) -> list[Row]:
     source = wide(megabytes)
-    # Small log files: what matters is what passes through.
+    # Small log files suffice: the benchmark measures throughput.
     with Daemon(f'[tasks.flood]\nrun = {toml(source.argv)}\nlog_max_size = "64mb"\n') as daemon:
         client = daemon.client()
         before, most = _now(daemon), Memory()

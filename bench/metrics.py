@@ -1,4 +1,4 @@
-"""What it costs to measure the host, to keep two weeks of that, and to be asked by Prometheus."""
+"""Cost of sampling the host, of keeping two weeks of samples, and of answering Prometheus."""
 
 import os
 import tempfile
@@ -28,7 +28,7 @@ _FILES = ("stat", "loadavg", "meminfo", "net/dev", "diskstats", "pressure/cpu", 
 
 
 def metrics(quick: bool) -> list[Row]:
-    """Of a daemon with many tasks that have run; the floor of answers is ``/healthz`` of the same worker."""
+    """Measure a daemon with many tasks that have run; the floor of answers is ``/healthz``."""
     tasks, days, rounds = (50, 2, 5) if quick else (1000, 14, 50)
     definitions = "".join(f"[tasks.t{number}]\nrun = 'true'\ncron = '0 0 1 1 *'\n" for number in range(tasks))
     with Daemon(definitions, start=False) as daemon:
@@ -47,7 +47,7 @@ def metrics(quick: bool) -> list[Row]:
 
 
 def _fill(daemon: Daemon, tasks: int, days: int) -> float:
-    """Store a run or two of each task, and samples; returns how many megabytes these take."""
+    """Store one or two runs of each task, and samples; return the megabytes of the samples."""
     data = daemon.directory / "data"
     data.mkdir(mode=0o700)
     path = str(data / "ringward.db")
@@ -98,7 +98,7 @@ def _scrape(daemon: Daemon, client: Client, tasks: int, rounds: int) -> list[Row
 
 
 def _seconds(client: Client, path: str, rounds: int) -> tuple[list[float], list[float]]:
-    """How long answers take, and as many of the floor in turn with them."""
+    """Measure the time of answers, in turn with the floor."""
     pairs = in_turn(rounds, lambda: _timed(client, path), lambda: _timed(client, "/healthz"))
     return [ours for ours, _ in pairs], [floor for _, floor in pairs]
 
@@ -118,7 +118,7 @@ def _answer(client: Client, path: str) -> bytes:
 
 
 def _sample(rounds: int) -> Row:
-    """Processor time to read everything and to store it; floor: to read the files."""
+    """Measure the processor time to read and store everything; the floor reads the files."""
     with tempfile.TemporaryDirectory(dir=DISK) as folder:
         writer = open_writer(os.path.join(folder, "ringward.db"))
         host = Host()

@@ -1,4 +1,4 @@
-"""What a failing run costs when people are to be told and nobody takes the message: with a dead receiver, or none."""
+"""Cost of a failing run with a notification whose receiver does not answer."""
 
 import socket
 import time
@@ -22,7 +22,7 @@ keep_runs = 100000
 
 
 class _Failures:
-    """Milliseconds that failing runs take on a daemon, each."""
+    """Measure the milliseconds of each failing run on a daemon."""
 
     def __init__(self, daemon: Daemon, count: int) -> None:
         self._clients = [daemon.client() for _ in range(_CONNECTIONS)]
@@ -42,10 +42,10 @@ class _Failures:
 
 
 def dead_receiver(quick: bool) -> list[Row]:
-    """Each run makes a notification, and a message that waits; the floor is a daemon that makes the first alone."""
+    """Measure runs with a notification and a waiting message; the floor has the notification alone."""
     count = 100 if quick else 1000
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         url = f"json://127.0.0.1:{taken.getsockname()[1]}/"
         told = f"[notifiers.n]\nurl = '{url}'\n[[routes]]\nnotify = 'n'\n"
         with Daemon(_TASK + told) as ours, Daemon(_TASK) as plain:

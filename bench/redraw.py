@@ -1,4 +1,4 @@
-"""How fast redrawn output is taken in: progress bars, beside as many bytes of plain lines through the same daemon."""
+"""Speed of ingest for progress bars, beside the same number of bytes of plain lines through the same daemon."""
 
 import sys
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from bench.measure import Row, in_turn, ratio_row
 
 @dataclass(frozen=True)
 class Bars:
-    """Progress bars: so many frames to a line, so many bytes to a frame."""
+    """Progress bars with so many frames a line, and so many bytes a frame."""
 
     frames: int
     frame_bytes: int
 
     def source(self, megabytes: int, end: str) -> Source:
-        """Frames with `end` behind each and a newline behind the last of a line, 64 KB to a write."""
+        """Return a writer of frames with `end` after each, and a newline after the last of a line, 64 KB a write."""
         line_bytes = self.frames * self.frame_bytes
         lines = max(1, 64_000 // line_bytes)
         writes = megabytes * 1_000_000 // (lines * line_bytes)
@@ -33,7 +33,7 @@ _BARS = (Bars(320, 200), Bars(100, 20))
 
 
 def redraw(quick: bool) -> list[Row]:
-    """One fast drawer of progress bars; its floor is the same bytes as lines."""
+    """Measure one fast writer of progress bars; the floor is the same bytes as lines."""
     megabytes = 20 if quick else 400
     return [_row(bars, megabytes, 2 if quick else 5) for bars in _BARS]
 

@@ -1,6 +1,6 @@
-"""How fast the redraw reducer is, in MB/s and in units of what plain lines cost anyway: finding and counting newlines.
+"""Speed of the redraw reducer in MB/s, and relative to plain lines, which cost a search for newlines.
 
-Chunks have the size of a read: 64 KiB from a pipe, 4 KiB from a terminal. Run as ``python -m bench.redraw_micro``.
+A chunk is one read: 64 KiB from a pipe, 4 KiB from a terminal. Run it with ``python -m bench.redraw_micro``.
 """
 
 import statistics
@@ -25,7 +25,7 @@ def block(number: int) -> bytes:
     return b"\x1b[4A" + b"".join(row % (index, number) for index in range(4))
 
 
-# What it is, whether from a terminal, the text, the bar in MB/s.
+# Name, whether from a terminal, text, bar in MB/s.
 KINDS: dict[str, tuple[bool, Callable[[int], bytes], str]] = {
     "plain lines": (False, lambda number: b"%079d\n" % number, "3000"),
     "lines ending in CRLF": (False, lambda number: b"%078d\r\n" % number, "-"),
@@ -50,7 +50,7 @@ def chunks_of(make: Callable[[int], bytes], size: int) -> list[bytes]:
 
 
 def seconds(work: Callable[[bytes], object], chunks: list[bytes]) -> float:
-    """Median of rounds, each over the same number of chunks."""
+    """Return the median of rounds over the same number of chunks."""
     took = []
     for _ in range(ROUNDS):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Reloading a configuration of 500 tasks: the same again, and with one task that changed."""
+"""Reload of a configuration with 500 tasks, unchanged and with one changed task."""
 
 import subprocess
 import sys
@@ -13,13 +13,13 @@ _MOVING = "run = 'exit 1'"
 
 
 def reload(quick: bool) -> list[Row]:
-    """From the request to the answer, which comes when all is stored; the floor is one ``ringward validate``."""
+    """Measure from the request to the answer, after everything is stored; the floor is ``ringward validate``."""
     text = "".join(f"[tasks.t{n}]\nrun = 'exit {n}'\ncron = '{n % 60} 3 1 1 *'\n" for n in range(_TASKS))
     rounds = 3 if quick else 20
     rows: list[Row] = []
     with Daemon(text) as daemon:
         client = daemon.client()
-        client.post("/api/daemon/reload")  # what is loaded for the first one is there from then on
+        client.post("/api/daemon/reload")  # the first one loads modules, which then stay loaded
         config = daemon.config.read_text()
 
         def floor() -> float:

@@ -1,10 +1,10 @@
-"""How fast output goes from a pipe into a ring and its log file, in units of ``... | cat > file``.
+"""Speed from a pipe into a ring and its log file, in units of ``... | cat > file``.
 
-All are measured in turn in the same run, on the same disk; the table shows the medians, and beside the
-ratio of the times that of the CPU times (with one core too few for program, pump and file thread, the former cannot
-be better than the latter). "bare" is the same way, pipe to mapped memory in one thread and from there to the file in
-another, for bytes without lines, times, checksums and readers: what the rest costs is the ratio of the two. Run as
-``python -m bench.ring_micro [--rounds N] [--dir DIRECTORY]``; the directory must be on a disk.
+All are measured in turn in the same run, on the same disk. The table shows medians, the ratio of the times, and the
+ratio of the CPU times. With fewer cores than threads (program, pump, file thread), the first ratio cannot be better
+than the second. "bare" goes the same way, from the pipe to mapped memory in one thread and to the file in another,
+without lines, times, checksums and readers. The ratio to "bare" is the cost of these. Run it with ``python -m
+bench.ring_micro [--rounds N] [--dir DIRECTORY]``; the directory must be on a disk.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SHAPE = Shape.of(1 << 30, 1 << 30)
 READ_BYTES = 131072
 PRINT = "import sys; w = sys.stdout.write\nfor i in range(2_000_000): w(f'{i:0199d}\\n')"
 WIDE = f"import os; b = {b'x' * 199 + bytes([10])!r} * 320\nfor i in range(6250): os.write(1, b)"
-# Command, lines, bar. The last one is the fastest source there can be: it shows the cost, no program is like it.
+# Command, lines, bar. The last one is the fastest possible source: it shows the cost, but no program is like it.
 SOURCES: dict[str, tuple[list[str], int, str]] = {
     "seq 1 10000000": (["seq", "1", "10000000"], 10_000_000, "1.5"),
     "400 MB printed": ([sys.executable, "-I", "-S", "-c", PRINT], 2_000_000, "1.1"),
@@ -40,7 +40,7 @@ SOURCES: dict[str, tuple[list[str], int, str]] = {
 
 
 def cpu_s() -> float:
-    """CPU time of this process and its children so far."""
+    """Return the CPU time of this process and its children so far."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -58,7 +58,7 @@ def cat(argv: list[str], path: str) -> float:
 
 
 class FileThread(threading.Thread):
-    """Writes closed blocks; wakes the pump when a slot is free again."""
+    """Write closed blocks, and wake the pump when a slot is free again."""
 
     def __init__(self, log: LogFileWriter) -> None:
         super().__init__(daemon=True)
@@ -111,14 +111,14 @@ def ring(argv: list[str], ring_path: str, log_path: str) -> float:
                 total += count
                 if count >= READ_BYTES // 4:
                     widen(fd)
-                if count < READ_BYTES // 8:  # most likely all there was; finding out costs as much as the next round
+                if count < READ_BYTES // 8:  # most likely the end of the pipe; a check costs as much as the next round
                     break
             if writer.wants_writing and not files.work.is_set():
                 files.work.set()
             if listening and not writer.writable:
                 poll.unregister(fd)
                 listening = False
-                os.eventfd_write(files.wake, 1)  # look again: the file thread may have been faster
+                os.eventfd_write(files.wake, 1)  # check again: the file thread may have been faster
         writer.mirror_pending()
     writer.seal(time.time_ns() // 1_000_000)
     files.ended = True
@@ -133,7 +133,7 @@ def ring(argv: list[str], ring_path: str, log_path: str) -> float:
 
 
 def bare(argv: list[str], log_path: str) -> float:
-    """The same without anything that makes it a log."""
+    """Measure the bare way, without the parts of a log."""
     start = time.perf_counter()
     source = subprocess.Popen(argv, stdout=subprocess.PIPE)
     assert source.stdout is not None
@@ -174,7 +174,7 @@ def bare(argv: list[str], log_path: str) -> float:
 
 
 def page_ms(ring_path: str, log_path: str, expected: int) -> float:
-    """Milliseconds for a page of 1,000 lines from the middle, the reader just opened."""
+    """Return the milliseconds for a page of 1,000 lines from the middle, with a new reader."""
     took = []
     for _ in range(20):
         start = time.perf_counter()
@@ -188,7 +188,7 @@ def page_ms(ring_path: str, log_path: str, expected: int) -> float:
 
 
 def raw_rate(ring_path: str, log_path: str) -> float:
-    """MB/s of reading everything."""
+    """Return the MB/s of reading everything."""
     reader = LogReader(ring_path, log_path)
     start = time.perf_counter()
     size = sum(map(len, reader.raw()))
@@ -198,7 +198,7 @@ def raw_rate(ring_path: str, log_path: str) -> float:
 
 
 def append_rate(ring_path: str) -> float:
-    """Lines per second when each line is its own read."""
+    """Return the lines a second with one read a line."""
     reading, writing = os.pipe()
     writer = RingWriter(ring_path, "BENCH", file_blocks=0)
     count = 200_000

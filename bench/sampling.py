@@ -1,4 +1,4 @@
-"""What it costs to sample what runs take: one pass over all of them, and the scheduler with and without them."""
+"""Cost of sampling the resources of runs: one pass over all of them, and the scheduler with and without runs."""
 
 import os
 import subprocess
@@ -19,13 +19,13 @@ _SLEEP = ["/bin/sleep", "1000000"]
 
 
 def sampling(quick: bool) -> list[Row]:
-    """200 runs that do nothing, among all other processes of the host."""
+    """Measure 200 idle runs among all other processes of the host."""
     runs = 20 if quick else _RUNS
     return [_pass(runs, 3 if quick else 20), _scheduler(runs, 6.0 if quick else 30.0)]
 
 
 def _pass(runs: int, rounds: int) -> Row:
-    """Processor time of a pass; floor: to read the two files of each process of the runs."""
+    """Measure the processor time of a pass; the floor reads the two files of each process of the runs."""
     children = [subprocess.Popen(_SLEEP, start_new_session=True) for _ in range(runs)]
     try:
         processes = Processes(os.getpid())
@@ -44,7 +44,7 @@ def _pass(runs: int, rounds: int) -> Row:
                 for name in ("stat", "io"):
                     with open(f"/proc/{child.pid}/{name}", "rb", buffering=0) as file:
                         file.read(4096)
-            if number:  # the first one reads every process of the host
+            if number:  # the first pass reads every process of the host
                 ours.append((middle_s - start_s) * 1000)
                 floor.append((time.thread_time() - middle_s) * 1000)
     finally:
@@ -65,13 +65,13 @@ def _pass(runs: int, rounds: int) -> Row:
 
 
 def _scheduler(runs: int, span_s: float) -> Row:
-    """Processor time of the whole scheduler, storing included; floor: the same daemon without runs."""
+    """Measure the processor time of the scheduler, including storage; the floor has no runs."""
     service = f"run = {toml(_SLEEP)}\ninstances = {_INSTANCES}\nhealthy_after = '1s'\n"
     used = []
     for services in (runs // _INSTANCES, 0):
         with Daemon("".join(f"[services.s{number}]\n{service}" for number in range(services))) as daemon:
             wait_running(daemon, services)
-            time.sleep(10.0)  # let them become healthy, and the first passes be over
+            time.sleep(10.0)  # until they are healthy and the first passes are done
             (scheduler,) = [one for one in daemon.processes() if title(one) == "ringward scheduler"]
             used.append(_share(scheduler, span_s))
     return Row(

@@ -1,4 +1,4 @@
-"""Ten thousand tasks with schedules of their own on one daemon: boot, idling, the list of tasks, reload of all."""
+"""Ten thousand tasks with different schedules on one daemon: start, idling, list of tasks, reload of all."""
 
 import contextlib
 import statistics
@@ -22,7 +22,7 @@ _LIST_BAR_MS = 100.0
 
 
 def scale(quick: bool) -> list[Row]:
-    """The floor is ``ringward validate`` of the same file, or ``/healthz`` of the same worker."""
+    """Measure all rows; the floor is ``ringward validate`` of the same file, or ``/healthz`` of the same worker."""
     count = 200 if quick else 10_000
     with Daemon(_tasks(count, shift=0), start=False) as daemon:
         floor_s = _seconds(
@@ -58,7 +58,7 @@ def scale(quick: bool) -> list[Row]:
 
 
 def _tasks(count: int, shift: int) -> str:
-    """Each once a day, at a time of its own on the clocks of one of several zones."""
+    """Return tasks that run once a day, each at its own time in one of several zones."""
     return "".join(
         f"[tasks.t{n}]\nrun = 'true'\ncron = '{(n + shift) % 60} {n // 60 % 24} * * *'\ntimezone = '{_ZONES[n % 4]}'\n"
         for n in range(count)
@@ -78,7 +78,7 @@ def _row(what: str, ours: float, floor: float, unit: str, bar: float | None, spr
 
 
 def _idle(daemon: Daemon, count: int, *, quick: bool) -> Row:
-    """Some of the tasks run meanwhile: seven a minute."""
+    """Measure idling, during which seven tasks a minute run."""
     time.sleep(1 if quick else 5)
     processes = daemon.processes()
     before, start_s = _spent_ns(processes), time.monotonic()
@@ -89,7 +89,7 @@ def _idle(daemon: Daemon, count: int, *, quick: bool) -> Row:
 
 
 def _spent_ns(processes: Sequence[psutil.Process]) -> dict[int, int]:
-    """Processor time by process id, of those that are there: a spare becomes a run, and goes with it."""
+    """Return the processor time of each existing process by pid: a spare becomes a run and ends with it."""
     found = {}
     for one in processes:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -98,7 +98,7 @@ def _spent_ns(processes: Sequence[psutil.Process]) -> dict[int, int]:
 
 
 def _list(client: Client, count: int, *, quick: bool) -> list[Row]:
-    """As it is again and again, and when a task has changed each time; up to the last byte, which nobody decodes."""
+    """Measure the list unchanged, and with one changed task each time, up to its last byte, without decoding."""
 
     def ask(method: str, path: str) -> None:
         client.send(method, path)
@@ -124,7 +124,7 @@ def _list(client: Client, count: int, *, quick: bool) -> list[Row]:
 
 
 def _reload(daemon: Daemon, client: Client, count: int, floor_s: float) -> list[Row]:
-    """Every task has another schedule; and what somebody waits who has another task paused meanwhile."""
+    """Measure a reload that changes every schedule, and a client that pauses a task meanwhile."""
     text = daemon.config.read_text()
     daemon.config.write_text(text.replace(_tasks(count, shift=0), _tasks(count, shift=1)))
     taken: list[float] = []

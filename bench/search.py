@@ -1,10 +1,10 @@
-"""The speed of searching a log, side by side with GNU grep and ripgrep on the same lines: `python -m bench.search`.
+"""Speed of a log search, side by side with GNU grep and ripgrep on the same lines: `python -m bench.search`.
 
-Makes a log of many lines (`--lines`, 10,000,000) and a text file with the same, then searches both in turn, `--rounds`
-times, both files in the page cache; figures are medians. Ours is :func:`logring.search.search` in the slices that the
-API uses, with all checks of the blocks; the others count, their start included: grep in the C locale, ripgrep, when it
-is installed, on one core as ours is. The bar is that of the design: a regular expression that matches nothing. The
-ratios are how many times as fast the others are.
+It writes a log of many lines (`--lines`, 10,000,000) and a text file with the same lines. Then it searches both in
+turn, `--rounds` times, with both files in the page cache; figures are medians. Ringward is
+:func:`logring.search.search` in the slices of the API, with all checks of the blocks. The others count matches,
+including their start: grep in the C locale, and ripgrep, if installed, on one core. The bar is for a regular expression
+without a match. A ratio says how many times faster the others are.
 """
 
 import argparse
@@ -32,7 +32,7 @@ FILE_BLOCKS = 1 << 15
 
 @dataclass(frozen=True)
 class Case:
-    """What both search for."""
+    """The patterns of the search."""
 
     what: str
     text: str
@@ -63,7 +63,7 @@ CASES = (
 
 
 def make(directory: str, shared: str, lines: int) -> tuple[str, str]:
-    """Paths of the text file and of the log file."""
+    """Create the text file and the log file; return their paths."""
     plain, path = f"{directory}/plain", f"{directory}/run.log"
     writer = RingWriter(f"{shared}/run.ring", "BENCH", file_blocks=FILE_BLOCKS)
     log = LogFileWriter(path, writer, FILE_BLOCKS)
@@ -83,7 +83,7 @@ def make(directory: str, shared: str, lines: int) -> tuple[str, str]:
 
 
 def ours(path: str, case: Case) -> tuple[float, int]:
-    """Seconds, and how many lines match."""
+    """Search the log; return the seconds and the number of matches."""
     start_s = time.perf_counter()
     reader = LogReader(None, path)
     pattern = Pattern(case.text, regex=case.regex, ignore_case=case.ignore_case)
@@ -100,14 +100,14 @@ def ours(path: str, case: Case) -> tuple[float, int]:
 
 
 def by(command: list[str], path: str) -> tuple[float, int]:
-    """The same by another program."""
+    """Search the text file with another program; return the same."""
     start_s = time.perf_counter()
     done = subprocess.run([*command, path], env={**os.environ, "LC_ALL": "C"}, stdout=subprocess.PIPE, check=False)
     return time.perf_counter() - start_s, int(done.stdout)
 
 
 def main() -> int:
-    """Returns 0 whether or not the bars are met, 1 when the two do not find the same."""
+    """Return 0, even if a bar is missed, or 1 if the results differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)

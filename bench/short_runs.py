@@ -1,4 +1,4 @@
-"""Many runs that end at once: ``true``, fifty at a time, from the trigger to the history."""
+"""Many short runs: ``true``, fifty at a time, from the trigger to the history."""
 
 import os
 import time
@@ -13,7 +13,7 @@ _DEADLINE_S = 120.0
 
 
 def _spawned(count: int) -> float:
-    """Bare runs a second: two pipes, posix_spawn, end of file, reap."""
+    """Measure bare runs a second: two pipes, posix_spawn, end of file, reap."""
     start_s = time.monotonic()
     for _ in range(count):
         (out, out_end), (err, err_end) = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
@@ -34,7 +34,7 @@ def _ended(client: Client, status: str) -> int:
 
 
 def short_runs(quick: bool) -> list[Row]:
-    """Runs a second, end to end; all of them are in the history afterwards."""
+    """Measure runs a second, end to end; all of them must be in the history afterwards."""
     count = 200 if quick else 2000
     accepted: list[float] = []
     with Daemon("[tasks.true]\nrun = 'true'\nmax_concurrent = 50\nqueue_max = 10000\nkeep_runs = 100000\n") as daemon:

@@ -1,4 +1,4 @@
-"""How long ``ringward simulate`` takes for a year of five hundred tasks."""
+"""Time of ``ringward simulate`` for a year of five hundred tasks."""
 
 import subprocess
 import sys
@@ -19,11 +19,11 @@ _SCHEDULES = (
     "cron = ['{minute} {hour} * * mon-fri', '0 0 1 * *']",
     "every = '7m'",
 )
-"""Of twenty tasks: most run once a day."""
+"""Schedules of twenty tasks; most run once a day."""
 
 
 def simulation(quick: bool) -> list[Row]:
-    """The floor is ``ringward validate`` of the same file."""
+    """Measure a simulation; the floor is ``ringward validate`` of the same file."""
     days, count = (30, 20) if quick else (365, 500)
     with tempfile.TemporaryDirectory(prefix="ringward-bench-", dir=DISK) as where:
         path = Path(where) / "ringward.toml"

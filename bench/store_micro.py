@@ -1,9 +1,9 @@
 """Latencies of the store, at a million runs: `python -m bench.store_micro [--runs N] [--part PART] [--database URL]`.
 
-The database of the URL is an empty one of PostgreSQL; else it is one of SQLite in a temporary directory.
+The URL names an empty PostgreSQL database; the default is SQLite in a temporary directory.
 
-Prints p50 and worst of each beside its bar, in ms, and as a multiple of the floor: a bare `SELECT 1` through the same
-reader for reads, a bare INSERT through the same writer for writes, both measured in the same run.
+It prints p50 and worst of each call beside its bar, in ms, and as a multiple of the floor. The floor is a bare `SELECT
+1` through the same reader, or a bare INSERT through the same writer, measured in the same run.
 """
 
 import argparse
@@ -46,7 +46,7 @@ NOW = T0 + SPAN_DAYS * DAY + 5_000
 MIDDLE = RunFilter(created_after=T0 + 20 * DAY + 5, created_before=T0 + 60 * DAY + 5)
 WEEK = RunFilter(created_after=T0 + 30 * DAY + 5, created_before=T0 + 37 * DAY + 5)
 
-# Filters whose pages by time or duration have the bar of 10 ms.
+# Filters with a bar of 10 ms for pages by time or duration.
 COMMON: dict[str, RunFilter] = {
     "no filter": RunFilter(),
     "task (0.5 %)": RunFilter(task="job-050"),
@@ -68,7 +68,7 @@ COMMON: dict[str, RunFilter] = {
     "status + 40 days": replace(MIDDLE, reasons={"failed"}),
     "trigger + 40 days": replace(MIDDLE, triggers={"api"}),
 }
-# The others: 200 ms, as all sorts but those by time or duration.
+# Other filters, and other sorts, have a bar of 200 ms.
 RARE: dict[str, RunFilter] = {
     "retries only": RunFilter(retries_only=True),
     "exit code 1 to 2": RunFilter(exit_code_min=1, exit_code_max=2),
@@ -80,7 +80,7 @@ RARE: dict[str, RunFilter] = {
     "search for one id": RunFilter(search=new_ulid(T0)),
 }
 FAST_SORTS: tuple[SortField, ...] = ("created_at", "start_at", "duration")
-# A tenth of all runs, in the ways in which they can lie in the table.
+# A tenth of all runs, in different places of the table.
 TENTHS: dict[str, RunFilter] = {
     "by trigger": RunFilter(triggers={"api"}),
     "by status": RunFilter(reasons={"failed"}),
@@ -100,7 +100,7 @@ def new_run(task: str, created: int, **fields: Any) -> Run:
 
 
 def timed(call: Callable[[], object], times: int) -> list[float]:
-    """Durations of calls, in ms, after one that warms up."""
+    """Return the durations of calls in ms, after a warm-up call."""
     call()
     taken = []
     for _ in range(times):
@@ -111,7 +111,7 @@ def timed(call: Callable[[], object], times: int) -> list[float]:
 
 
 class Table:
-    """Prints lines as they are measured."""
+    """A report that prints each line when it is measured."""
 
     def __init__(self, floor_ms: float, floor: str) -> None:
         self.floor_ms = floor_ms
@@ -125,7 +125,7 @@ class Table:
 
 
 def pages(reader: Database, wanted: RunFilter, sorts: tuple[SortField, ...], times: int) -> list[float]:
-    """Durations of first pages, in ms, of each sort in both directions."""
+    """Measure first pages in ms, with each sort in both directions."""
     taken = []
     for field in sorts:
         taken += timed(partial(list_runs, reader, wanted, field, "asc", now_ms=NOW), times)
@@ -164,7 +164,7 @@ def reads(reader: Database, table: Table) -> None:
 
 
 def reads_among_deleted(writer: Database, reader: Database, table: Table) -> None:
-    """The same while a tenth of the runs is deleted: spread all over, the newest, the oldest."""
+    """Measure pages while a tenth of the runs is deleted: evenly spread, the newest, the oldest."""
     for name in ("by trigger", "by time, newest", "by time"):
         print(f"with 100,000 deleted {name}:")
         tenth = RunSelector(match_all=True, filter=TENTHS[name])
@@ -187,7 +187,7 @@ def bare_insert(db: Connection) -> list[float]:
 
 
 def writes(writer: Database) -> None:
-    with writer.lent() as db:  # each INSERT in a transaction of its own
+    with writer.lent() as db:  # each INSERT in its own transaction
         floor = statistics.median(bare_insert(db))
     table = Table(floor, "INSERT")
     runs = iter([new_run(f"job-{i % 200:03}", NOW + i) for i in range(20_000)])
@@ -213,7 +213,7 @@ def writes(writer: Database) -> None:
 
 
 class Bulk:
-    """Slices through the store thread, as the scheduler does it, while a timer fires every 10 ms and writes a run."""
+    """Measure slices through the store thread, while a timer writes a run every 10 ms."""
 
     def __init__(self, writer: Database, reader: Database) -> None:
         self._store = StoreThread(writer)
@@ -231,9 +231,9 @@ class Bulk:
         *,
         gives_way: bool = False,
     ) -> float:
-        """Read, then change, everything; returns how long that took, in ms.
+        """Read everything, then change it; return the duration in ms.
 
-        `gives_way`: as what nobody waits for does to what the database has to put into its place.
+        `gives_way`: let checkpoints of the database go first, as work without a waiting caller does.
         """
         self.late_ms, self.stored_ms, self._busy = [], [], True
         start = time.perf_counter()

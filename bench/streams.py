@@ -1,4 +1,4 @@
-"""How soon output reaches who watches: from a line's write, and from the trigger."""
+"""Delay of output at a client: from the write of a line, and from the trigger."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def clock(count: int) -> list[str]:
 
 
 def output_to_stream(quick: bool) -> list[Row]:
-    """From the write of a line to its receipt by an SSE client; floor: by a process that reads the pipe."""
+    """Measure from the write of a line to its receipt by an SSE client; the floor reads the pipe."""
     count = 50 if quick else 500
     floor: list[float] = []
     ours: list[float] = []
@@ -42,7 +42,7 @@ def output_to_stream(quick: bool) -> list[Row]:
 
 
 def ticks(client: Client, count: int) -> list[float]:
-    """Run the task named clock, which prints so many lines: seconds from the write of each to its receipt."""
+    """Run the task ``clock``, which prints so many lines; return the seconds from the write of each to its receipt."""
     run = client.trigger("clock")
     lines = [one for one in client.stream(f"/api/runs/{run['id']}/log/stream?from=0") if one.name == b"line"]
     if len(lines) != count:
@@ -51,7 +51,7 @@ def ticks(client: Client, count: int) -> list[float]:
 
 
 def trigger_to_line(quick: bool) -> list[Row]:
-    """From the trigger's request to the first line on a stream that is opened with its answer."""
+    """Measure from the request of a trigger to the first line on a stream opened at its answer."""
     count = 20 if quick else 200
     floor: list[float] = []
     ours: list[float] = []
@@ -71,7 +71,7 @@ def trigger_to_line(quick: bool) -> list[Row]:
 
 
 def first_line(trigger: Client, stream: Client) -> float:
-    """Run the task named echo: seconds from the request on one connection to its only line on the other."""
+    """Run the task ``echo``; return the seconds from the request to its only line on another connection."""
     start_ns = time.monotonic_ns()
     run = trigger.trigger("echo")
     lines = [one for one in stream.stream(f"/api/runs/{run['id']}/log/stream?from=0") if one.name == b"line"]

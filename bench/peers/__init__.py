@@ -1,1 +1,1 @@
-"""Other process managers, side by side with ours: ``python -m bench peers``. See :mod:`bench.peers.rows`."""
+"""Other process managers, side by side with Ringward: ``python -m bench peers``."""

@@ -32,9 +32,9 @@ stdout_stream.filename = {log}
 
 
 class Circus(Peer):
-    """It looks every 5 s which of its programs have ended, as it does by itself.
+    """circus, checking every 5 s which programs have ended, which is its default.
 
-    Without services it hardly ever does: there is nothing to start again, and it refuses every request while it looks.
+    Without services it checks rarely: no program has to be restarted, and it refuses every request during a check.
     """
 
     name = "circus"
@@ -103,7 +103,7 @@ class Circus(Peer):
             try:
                 self._call("stop", name=name, waiting=True)
                 return
-            except Failed:  # it refuses while it is still busy with the start
+            except Failed:  # it refuses requests during a start
                 if time.monotonic() > deadline_s:
                     raise
             time.sleep(_LOOK_S)
@@ -114,6 +114,6 @@ class Circus(Peer):
 
 
 class KeenCircus(Circus):
-    """It looks every 10 ms."""
+    """circus, checking every 10 ms."""
 
     check_s = 0.01

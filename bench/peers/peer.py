@@ -1,4 +1,4 @@
-"""What a process manager has to offer to be measured, and what is the same for all of them."""
+"""The interface of a measured process manager, and the parts that all of them share."""
 
 import contextlib
 import os
@@ -29,31 +29,31 @@ _MARK = "BENCH_PEER"
 
 
 class Lost(Failed):
-    """Output did not come to the log."""
+    """Output did not reach the log."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a peer runs."""
+    """A program that a peer runs."""
 
     name: str
     argv: list[str]
     service: bool
-    """Started at once, and again whenever it ends; else only on demand, and once."""
+    """True: starts at once, and again whenever it ends. False: starts on demand, once."""
 
 
 class Peer(ABC):
-    """A process manager with a configuration, logs and sockets of its own, in a directory of its own.
+    """A process manager with its own directory for configuration, logs and sockets.
 
-    Use it as a context: it runs, with its programs, at the beginning, and is gone, with all that it started, at the
-    end. Each program's output is in :meth:`log`.
+    The context starts it with its programs. At the end it is gone, with every process that it started. The output of a
+    program is in :meth:`log`.
     """
 
     name: ClassVar[str]
     program: ClassVar[str]
-    """What it is started with."""
+    """The executable."""
     install: ClassVar[str]
-    """How to get it."""
+    """How to install it."""
 
     def __init__(self, executable: str, programs: Sequence[Program], *, start: bool = True) -> None:
         self.executable = executable
@@ -66,7 +66,7 @@ class Peer(ABC):
         self._executed: list[subprocess.Popen[bytes]] = []
 
     def _plain(self, program: Program) -> list[str]:
-        """With the code of ``-c CODE`` in a file: the quoting rules of configuration files are many."""
+        """Move the code of ``-c CODE`` into a file, because quoting rules of configuration files differ."""
         *words, option, code = ["", *program.argv]
         if option != "-c":
             return program.argv
@@ -94,33 +94,33 @@ class Peer(ABC):
 
     @classmethod
     def keen(cls) -> "type[Peer]":
-        """The same one, set to start again as soon as it can what has ended."""
+        """Return the peer configured to restart programs as soon as possible."""
         return cls
 
     @abstractmethod
     def launch(self) -> None:
-        """Execute it, without waiting for anything."""
+        """Start it without waiting."""
 
     @abstractmethod
     def ask(self) -> None:
-        """Have one request answered that changes nothing.
+        """Send a request that changes nothing.
 
         Raises:
-            Failed: the answer is none.
-            OSError: nobody listens yet.
+            Failed: the answer is invalid.
+            OSError: no process listens yet.
         """
 
-    def load(self) -> None:  # noqa: B027  (most read their programs as they start)
-        """Tell it its programs, when it answers."""
+    def load(self) -> None:  # noqa: B027  (most read their programs at start)
+        """Define its programs, once it answers."""
 
     @property
     @abstractmethod
     def pid(self) -> int:
-        """Of its only process."""
+        """Return the pid of its only process."""
 
     @abstractmethod
     def running(self) -> int:
-        """How many programs run."""
+        """Return the number of running programs."""
 
     @abstractmethod
     def send_start(self, name: str) -> None:
@@ -131,33 +131,33 @@ class Peer(ABC):
         """Wait for the answer to that request.
 
         Raises:
-            Failed: it is an error.
+            Failed: the answer is an error.
         """
 
     @abstractmethod
     def rest(self, name: str) -> None:
-        """Wait until a program whose last line was seen can be started again."""
+        """Wait until a program can start again after its last line."""
 
     @abstractmethod
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
     def start(self, name: str) -> None:
-        """Start a program, and wait until that is done."""
+        """Start a program, and wait for the answer."""
         self.send_start(name)
         self.started()
 
     def log(self, name: str) -> Path:
-        """Where a program's output is; it can be truncated between two starts."""
+        """Return the path of a program's output, which may be truncated between two starts."""
         return self.directory / f"{name}.log"
 
     def said(self) -> str:
-        """What it printed itself."""
+        """Return its own output."""
         output = self.directory / "output"
         return output.read_text(errors="replace") if output.exists() else ""
 
     def execute(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Run its program in the background."""
+        """Run its executable in the background."""
         with open(self.directory / "output", "ab") as output:
             process = subprocess.Popen(
                 [self.executable, *arguments],
@@ -172,10 +172,10 @@ class Peer(ABC):
         return process
 
     def wait_answer(self) -> None:
-        """Until it answers.
+        """Wait until it answers.
 
         Raises:
-            Failed: it ended, or does not within a minute.
+            Failed: it ended, or does not answer within a minute.
         """
         for _ in self._looks(_POLL_S, "its first answer"):
             with contextlib.suppress(OSError, Failed):
@@ -183,21 +183,21 @@ class Peer(ABC):
                 return
 
     def wait_running(self, count: int) -> None:
-        """Until so many programs run.
+        """Wait until so many programs run.
 
         Raises:
-            Failed: they do not within a minute.
+            Failed: they do not run within a minute.
         """
         for _ in self._looks(_LOOK_S, f"{count} running programs"):
             if self.running() == count:
                 return
 
     def wait_logged(self, name: str, size_bytes: int, last: str) -> None:
-        """Until a log has that size, and ends with that line.
+        """Wait until a log has that size and ends with that line.
 
         Raises:
-            Lost: it has stopped growing.
-            Failed: it does not end within a minute, or its last line is another one.
+            Lost: the log has stopped growing.
+            Failed: the log is not complete within a minute, or has another last line.
         """
         path = self.log(name)
         before_bytes, grown_s = 0, time.monotonic()
@@ -224,7 +224,7 @@ class Peer(ABC):
         raise Failed(f"{self.name}: still waiting for {what}")
 
     def stop(self) -> tuple[float, int]:
-        """End it with SIGTERM: how many seconds that takes, and how many processes it then leaves behind.
+        """Stop it with SIGTERM; return the seconds, and the number of processes that it leaves behind.
 
         Raises:
             Failed: it does not run, or does not end within a minute.
@@ -259,14 +259,14 @@ class Peer(ABC):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _marked(self) -> Iterator[psutil.Process]:
-        """All processes with this one's environment: also those whose parents are gone."""
+        """Return all processes with this environment, including orphans."""
         for one in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if self.owns(one):
                     yield one
 
     def owns(self, process: psutil.Process) -> bool:
-        """Whether it started that process, or is it, as far as the environment tells."""
+        """Return whether the environment of a process shows that it belongs to this peer."""
         return _lives(process) and process.environ().get(_MARK) == str(self.directory)
 
 

@@ -1,4 +1,4 @@
-"""pm2: its daemon is asked over the Unix socket that its command line uses; the logs are its files.
+"""pm2: requests go to its daemon over the Unix socket that its command line uses; its logs are files.
 
 The protocol is AMP 1 (of the npm package amp-message) with a call in JSON::
 
@@ -65,7 +65,7 @@ class _Rpc:
 
 
 class Pm2(Peer):
-    """The daemon, with a PM2_HOME of its own; it restarts at once and always."""
+    """The daemon with its own PM2_HOME; it restarts programs at once and always."""
 
     name = "pm2"
     program = "pm2"
@@ -75,7 +75,7 @@ class Pm2(Peer):
         super().__init__(executable, programs, start=start)
         home = self.directory / "home"
         home.mkdir()
-        (home / "touch").touch()  # without it, and the second variable, it asks its makers for a newer version
+        (home / "touch").touch()  # without it and the second variable, pm2 checks for a newer version over the network
         self.environment |= {"PM2_HOME": str(home), "PM2_DISABLE_VERSION_CHECK": "true", "PM2_NO_INTERACTION": "true"}
         self._home = home
         self._command: subprocess.Popen[bytes] | None = None
@@ -83,7 +83,7 @@ class Pm2(Peer):
         self._ids: dict[str, int] = {}
 
     def launch(self) -> None:
-        """``pm2 ping`` starts the daemon, as every command does when there is none."""
+        """Start the daemon with ``pm2 ping``; any command would do that."""
         self._command = self.execute("ping")
 
     def load(self) -> None:
@@ -125,7 +125,7 @@ class Pm2(Peer):
             pid = int((self._home / "pm2.pid").read_text())
             if self.owns(psutil.Process(pid)):
                 return pid
-        except (FileNotFoundError, ValueError, psutil.Error) as err:  # it makes the file first, then writes it
+        except (FileNotFoundError, ValueError, psutil.Error) as err:  # pm2 creates the file first, then writes it
             raise Failed("pm2 does not run") from err
         raise Failed("pm2 does not run, and its process id is another one's")
 
@@ -149,7 +149,7 @@ class Pm2(Peer):
         return sum(one["pm2_env"]["status"] == "online" for one in self._call("getMonitorData", {}))
 
     def send_start(self, name: str) -> None:
-        started = {"current_conf": {"autostart": True}}  # else it answers well and starts nothing
+        started = {"current_conf": {"autostart": True}}  # otherwise pm2 reports success and starts nothing
         self._send("restartProcessId", {"id": self._ids[name], "env": started})
 
     def started(self) -> None:

@@ -1,26 +1,26 @@
-"""Other process managers, each measured in turn with ours: ``python -m bench peers``.
+"""Other process managers, each measured in turn with Ringward: ``python -m bench peers``.
 
-They are found in the directories that the environment variable ``BENCH_PEERS`` lists (as PATH does), then in PATH; who
-is not there is skipped. In the table their figures have the floor's place, and a ratio below 1 means that ours needs
-less. All have their least delays: ``startsecs = 0``, no pause before a restart; rows are:
+Executables are found in the directories of the environment variable ``BENCH_PEERS`` (as in PATH), then in PATH; missing
+ones are skipped. In the table, a peer replaces the floor, and a ratio below 1 means that Ringward needs less. All peers
+have their shortest delays: ``startsecs = 0``, and no pause before a restart. The rows are:
 
-cold start      from the execution to the first answer: of ``/healthz``; of supervisord's ``getState`` in XML-RPC, of
-                circus' ``status``, of pm2's ``ping``. As ``ringward up`` does, ``pm2 ping`` starts the daemon.
-idle            processor and memory (PSS) of their own processes while ten services sleep; ours has ten tasks besides.
-killed          from the death of a service to the first write of its next process. circus only looks now and then
-                what has ended: here every 10 ms (``check_delay``), when it idles every 5 s, as it does by itself.
-stop            from SIGTERM to the end of the daemon, and how many processes are left then; all ten services obey.
-ingest          from the request to start until the last line can be read: ours through the API and with the run ended,
-                theirs in the log file; in units of ``| cat > file``, which is measured right after each. Who does not
-                get everything into the file has no figure ("loses output"). Of eight writers ours are started at
-                once, theirs one after the other: circus refuses a start while it is busy with another one.
-first line      from the request to start until its first line is seen: ours by an SSE client, theirs by who follows
-                the log file and is woken by the kernel. ``supervisorctl tail -f`` reads that file, so it comes later;
-                pm2's bus and circus' pubsub are not looked at.
-output          from the write of a line to the same.
+cold start      from the execution to the first answer: of ``/healthz``, of supervisord's ``getState`` over XML-RPC, of
+                circus' ``status``, of pm2's ``ping``. Like ``ringward up``, ``pm2 ping`` starts the daemon.
+idle            processor and memory (PSS) of the manager while ten services sleep; Ringward also has ten tasks.
+killed          from the death of a service to the first write of its successor. circus polls for ended programs: here
+                every 10 ms (``check_delay``); in the row ``idle``, every 5 s, its default.
+stop            from SIGTERM to the end of the daemon, and the number of processes left; all ten services obey.
+ingest          from the request to start until the last line is readable: for Ringward through the API after the end
+                of the run, for peers in the log file; in units of ``| cat > file``, measured right after each. A peer
+                with an incomplete file has no figure ("loses output"). Ringward starts eight writers at once, peers
+                one after the other, because circus refuses a start during another one.
+first line      from the request to start until the first line arrives: for Ringward at an SSE client, for peers at a
+                reader of the log file that the kernel wakes. ``supervisorctl tail -f`` reads that file, so it is later;
+                pm2's bus and circus' pubsub are not measured.
+output          from the write of a line to the same point.
 
-Theirs is raw text in a file; ours has numbers, times and an index by then. Short runs (``true``, many at a time, with a
-history) have no row: none of them has runs, one program is one process that is started again.
+Peers write raw text to a file; Ringward also numbers, dates and indexes the lines. Short runs (``true``, many at a
+time, with a history) have no row, because no peer has runs: one program is one process that is restarted.
 """
 
 import os
@@ -63,16 +63,16 @@ _BARS = {
     ("stop", "circus"): 0.3 / 0.17,
     ("first line", "pm2"): 4 / 2.3,
 }
-"""What ours may need, as a multiple of the peer: the bar over the peer's figure, both of one machine.
+"""Allowed figure of Ringward as a multiple of the peer: bar divided by the peer's figure, on one machine.
 
-These bars travel between machines, which those in seconds do not.
+Unlike bars in seconds, these are comparable between machines.
 """
 _SLEEPS = [Program(f"s{number}", SLEEP, service=True) for number in range(10)]
 
 
 @dataclass(frozen=True)
 class Found:
-    """A peer that is on this machine."""
+    """A peer on this machine."""
 
     kind: type[Peer]
     executable: str
@@ -82,12 +82,12 @@ class Found:
         return self.kind.name
 
     def running(self, *programs: Program, start: bool = True) -> Peer:
-        """It with these programs, as a context."""
+        """Return the peer with these programs, as a context."""
         return self.kind(self.executable, programs, start=start)
 
 
 def peers(quick: bool) -> list[Row]:
-    """All rows of all peers that there are."""
+    """Measure all rows of all peers on this machine."""
     found = list(_found())
     rows = []
     for measure in (_cold_start, _idle, _revive, _stop, _ingest, _eight, _trigger, _output) if found else ():
@@ -304,7 +304,7 @@ def _output(peer: Found, quick: bool) -> list[Row]:
 def _rounds(
     rounds: int, ours: Callable[[], list[float]], theirs: Callable[[], list[float]]
 ) -> tuple[list[float], list[float]]:
-    """All times of ours and of theirs, measured in turn."""
+    """Return all times of Ringward and of the peer, measured in turn."""
     one, other = [], []
     for _ in range(rounds):
         one += ours()

@@ -49,7 +49,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Supervisord(Peer):
-    """``startsecs = 0``: a program that has been started runs. Logs without a limit."""
+    """supervisord with ``startsecs = 0``, so a started program counts as running, and logs without a limit."""
 
     name = "supervisord"
     program = "supervisord"

@@ -1,4 +1,4 @@
-"""Follow a log file as ``tail -f`` does: the kernel says when something was written."""
+"""Follow a log file as ``tail -f`` does: the kernel reports writes."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Tail:
-    """What is written to a file from now on; a context."""
+    """New content of a file, from now on; a context."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,10 +37,10 @@ class Tail:
         self._file.close()
 
     def next(self, wait_s: float) -> tuple[list[bytes], int]:
-        """Wait for whole lines; with them the time when they were read, in ns of the monotonic clock.
+        """Wait for complete lines; return them with the time of reading, in ns of the monotonic clock.
 
         Raises:
-            Failed: there are none in time.
+            Failed: no line arrives in time.
         """
         deadline_s = time.monotonic() + wait_s
         while (left_s := deadline_s - time.monotonic()) > 0:

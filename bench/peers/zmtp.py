@@ -1,6 +1,6 @@
-"""As much of ZeroMQ's protocol as a client needs that asks one question at a time over a Unix socket.
+"""The part of ZeroMQ's protocol for a client that sends one request at a time over a Unix socket.
 
-ZMTP 3.0, mechanism NULL, a DEALER that speaks to a ROUTER, https://rfc.zeromq.org/spec/23/::
+ZMTP 3.0 with the mechanism NULL, from a DEALER to a ROUTER, https://rfc.zeromq.org/spec/23/::
 
     greeting   FF 00 00 00 00 00 00 00 00 7F  03 00  "NULL" padded to 20  as-server 00  31 filler
     frame      flags (1 more follow, 2 long, 4 command)  length (1 byte, big-endian 8 when long)  body
@@ -38,7 +38,7 @@ class Dealer:
     def _greet(self) -> None:
         self._sock.sendall(_GREETING)
         theirs = self._read(len(_GREETING))
-        if theirs[0] != _GREETING[0] or theirs[9] != _GREETING[9]:  # between them is what older versions want
+        if theirs[0] != _GREETING[0] or theirs[9] != _GREETING[9]:  # the bytes between them are for older versions
             raise Failed("that is no ZeroMQ socket")
         self._sock.sendall(bytes([_COMMAND]) + _sized(_READY))
         if not self._frame()[0] & _COMMAND:
@@ -69,5 +69,5 @@ class Dealer:
                 return body
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
