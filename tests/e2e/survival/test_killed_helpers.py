@@ -232,7 +232,7 @@ def test_helpers_that_do_not_end_with_a_killed_supervisor(daemon: Daemon) -> Non
     daemon.start()
     assert all(map(gone, stopped))
     assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["hello"]
-    said = next(line for line in daemon.said().splitlines() if "that was killed" in line)
+    said = next(line for line in daemon.said().splitlines() if "of a killed supervisor" in line)
     assert all(f"({one.pid})" in said for one in stopped)
     daemon.stop()
     assert [str(path) for place in daemon.runtime_dirs() for path in place.rglob("*")] == []
