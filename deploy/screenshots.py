@@ -1,6 +1,6 @@
-"""Makes the pictures of README.rst from the demonstration: ``python deploy/screenshots.py [CHROMIUM]``.
+"""Take the pictures of README.rst from the demonstration: ``python deploy/screenshots.py [CHROMIUM]``.
 
-Needs Playwright and a Chromium (the one that Playwright installs, else the one that is named).
+It needs Playwright, and a Chromium: the path CHROMIUM, or the default of Playwright.
 """
 
 import re
@@ -20,7 +20,7 @@ _SAMPLED_MS = 6000
 
 
 def main() -> None:
-    """Start a demonstration, look at it, end it."""
+    """Start a demonstration, take the pictures, stop it."""
     IMAGES.mkdir(exist_ok=True)
     program = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "demo"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as demo:
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _access(demo: "subprocess.Popen[str]") -> tuple[str, str]:
-    """Address and password, as the demonstration says them."""
+    """Return address and password that the demonstration prints."""
     found: dict[str, str] = {}
     for line in demo.stdout or ():
         if said := re.match(r"  (address|password) +(\S+)", line):
@@ -63,7 +63,7 @@ def _take(address: str, password: str, chromium: str | None) -> None:
 
 
 def _page(browser: Browser, address: str, password: str, size: object, scheme: str) -> Page:
-    """A page that is logged in."""
+    """Return a page with a session."""
     page = browser.new_context(viewport=size, color_scheme=scheme, locale="en-GB").new_page()  # type: ignore[arg-type]
     page.set_default_timeout(_PATIENCE_MS)
     page.goto(address)
@@ -74,7 +74,7 @@ def _page(browser: Browser, address: str, password: str, size: object, scheme: s
 
 
 def _settle(page: Page) -> None:
-    """Until everything is loaded and drawn."""
+    """Wait until everything is loaded and drawn."""
     page.locator(".skeleton").first.wait_for(state="detached")
     page.wait_for_timeout(_SETTLED_MS)
 

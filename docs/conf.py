@@ -1,4 +1,4 @@
-"""How Sphinx makes the documentation: ``make docs``."""
+"""Configuration of Sphinx for ``make docs``."""
 
 import re
 import sys
@@ -43,7 +43,7 @@ def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
 
 
 def _link_keys(_app: Sphinx, tree: nodes.document, _name: str) -> None:
-    """Make a key of a table that has an anchor a link to itself, so that a reader can copy its address."""
+    """Turn each key with an anchor into a link to itself, so that readers can copy its address."""
     for entry in tree.findall(nodes.entry):
         for paragraph in entry.children:
             if isinstance(paragraph, nodes.paragraph) and paragraph["ids"]:
@@ -53,6 +53,6 @@ def _link_keys(_app: Sphinx, tree: nodes.document, _name: str) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Called by Sphinx."""
+    """Register the handlers; Sphinx calls this."""
     app.connect("doctree-resolved", _link_pages)
     app.connect("doctree-resolved", _link_keys)

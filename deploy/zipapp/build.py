@@ -1,8 +1,8 @@
-"""``python deploy/zipapp/build.py OUTPUT [LEVEL]``: put Ringward and all that it needs into one file.
+"""``python deploy/zipapp/build.py OUTPUT [LEVEL]``: put Ringward and its dependencies into one file.
 
-What it needs is taken from the environment of the Python that runs this, as it is installed there; nothing is
-downloaded. The file serves Pythons of the same version, processor and C library. The same sources and installations
-make the same file. LEVEL is that of the compression, 1 (fast) to 9 (small).
+The dependencies come from the environment of the Python that runs this program; nothing is downloaded. The file works
+with Pythons of the same version, processor and C library. The same sources and installed packages give the same file.
+LEVEL is the compression level, from 1 (fast) to 9 (small).
 """
 
 import hashlib
@@ -24,14 +24,14 @@ EXTRAS = "postgresql"
 _LEFT_OUT = {"__pycache__", "tests"}
 _SOURCES = {".c", ".h", ".pxd", ".pyc", ".pyi", ".pyx"}
 _TIME = (1980, 1, 1, 0, 0, 0)
-"""The earliest that a zip file knows."""
+"""The earliest time that a zip file can store."""
 
 
 def distributions() -> list[importlib.metadata.Distribution]:
-    """All that Ringward needs, directly or not.
+    """Return all direct and indirect dependencies of Ringward.
 
     Raises:
-        importlib.metadata.PackageNotFoundError: something is not installed.
+        importlib.metadata.PackageNotFoundError: a dependency is not installed.
     """
     found: dict[str, importlib.metadata.Distribution] = {}
     seen = set()
@@ -53,7 +53,7 @@ def distributions() -> list[importlib.metadata.Distribution]:
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """Name below site-packages and path of each file: those of distributions, then ours."""
+    """Yield name below site-packages and path of each file: first of dependencies, then of Ringward."""
     for distribution in distributions():
         for file in distribution.files or ():
             if file.parts[0] != "..":  # scripts
@@ -65,20 +65,20 @@ def files() -> Iterator[tuple[str, Path]]:
 
 
 def wanted(name: str) -> bool:
-    """Whether the running program has a use for a file, or its licence asks for it."""
+    """Return whether the program needs a file at run time, or a licence requires it."""
     *folders, _ = parts = name.split("/")
     return not _LEFT_OUT.intersection(folders) and os.path.splitext(parts[-1])[1] not in _SOURCES
 
 
 def version() -> str:
-    """That of the sources."""
+    """Return the version of the sources."""
     told: dict[str, str] = {}
     exec((ROOT / "supervisor/version.py").read_text(encoding="utf-8"), told)  # noqa: S102 - our own file
     return told["VERSION"]
 
 
 def build(output: Path, level: int) -> None:
-    """Write the file; it is there whole, or as it was."""
+    """Write the file atomically."""
     contents = {name: path.read_bytes() for name, path in sorted(files()) if wanted(name)}
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = json.dumps(hashes).encode()

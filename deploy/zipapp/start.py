@@ -1,23 +1,23 @@
-"""What ``ringward.pyz`` does first: unpack what it carries, then execute Ringward from there.
+"""First module of ``ringward.pyz``: unpack the archive, then execute Ringward from there.
 
-Compiled modules cannot be loaded out of a zip file. So all of it is unpacked once, into what looks like a virtual
-environment, and our processes start each other through its ``bin/python`` as in any other::
+Python cannot load compiled modules from a zip file. The archive is therefore unpacked once, into a directory with the
+layout of a virtual environment. The processes of Ringward start each other through its ``bin/python``::
 
-    CACHE/KEY/                    KEY is made of the paths of the archive and of the interpreter
-        current -> ID             what is installed; ID is the hash of the manifest
+    CACHE/KEY/                    KEY is a hash of the paths of the archive and of the interpreter
+        current -> ID             the installed version; ID is the hash of the manifest
         ID/pyvenv.cfg
         ID/bin/python ->          the interpreter
         ID/lib/python3.11/site-packages/
 
-Everything that runs knows only ``current``. An archive that takes the old one's place is unpacked beside it, and then
-``current`` leads there: that is an installation over the one that runs, for ``ringward upgrade``.
+Running processes use only ``current``. A new archive in the place of the old one is unpacked beside it, and ``current``
+then points to it. For ``ringward upgrade``, that is an installation over the running version.
 
-CACHE is RINGWARD_CACHE, else ``ringward`` in XDG_CACHE_HOME, /var/cache (root) or ~/.cache. What is in it will be
-executed, so nobody but its owner and root may be able to change it, nor any directory above it. What root unpacks
-everybody may read, since the daemon's API workers become another user; what others unpack is theirs alone.
+CACHE is RINGWARD_CACHE, or ``ringward`` in XDG_CACHE_HOME, /var/cache (root) or ~/.cache. Its content is executed, so
+only its owner and root may be able to change it or a directory above it. Files that root unpacks are readable for
+everyone, because API workers run as another user; files of other users are private.
 
-This file stands in the archive as ``__main__.py``, beside ``about.json`` (version, id, suffix of compiled modules),
-``manifest.json`` (SHA-256 of each file) and ``site/``. It imports the standard library alone.
+The archive contains this file as ``__main__.py``, beside ``about.json`` (version, id, suffix of compiled modules),
+``manifest.json`` (SHA-256 of each file) and ``site/``. It imports only the standard library.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from typing import NoReturn
 
 _CURRENT = "current"
 _MAIN = "import sys; sys.argv.pop(0); from supervisor.cli.entry import main; main()"
-"""The archive is the name under which the program was called."""
+"""The program name in messages is the path of the archive."""
 _REFUSED = 1
 _NO_PLACE = 73
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -50,12 +50,12 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def place(environ: Mapping[str, str], euid: int) -> str:
-    """The directory below which things are unpacked."""
+    """Return the directory for unpacked archives."""
     if named := environ.get("RINGWARD_CACHE"):
         return os.path.abspath(named)
     base = environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the XDG specification: a relative one is to be ignored
-        # That of root is not looked for in HOME, which sudo(8) may leave as the caller's.
+    if not os.path.isabs(base):  # the XDG specification: relative paths are ignored
+        # For root, HOME is not used: sudo(8) may keep the caller's.
         base = "/var/cache" if euid == 0 else os.path.expanduser("~/.cache")
     if not os.path.isabs(base):
         _fail("there is no home directory to unpack to; name a directory in RINGWARD_CACHE", _NO_PLACE)
@@ -63,10 +63,10 @@ def place(environ: Mapping[str, str], euid: int) -> str:
 
 
 def make_safe(directory: str) -> str:
-    """Make a directory that only we can change, where it is not there; returns its path without symbolic links.
+    """Create a directory that only this user can change, and return its path without symbolic links.
 
     Raises:
-        SystemExit: somebody else could change what is in it, or it cannot be made.
+        SystemExit: another user could change its content, or it cannot be created.
     """
     try:
         os.makedirs(directory, exist_ok=True)
@@ -75,7 +75,7 @@ def make_safe(directory: str) -> str:
             status = os.stat(path)
             if status.st_uid not in (0, os.geteuid()):
                 _fail(f"nothing is unpacked to {directory}: {path} belongs to user {status.st_uid}", _NO_PLACE)
-            # In a sticky directory others may make files, but not replace ours.
+            # In a sticky directory, other users may create files, but not replace this one.
             if status.st_mode & _OTHERS and (path == directory or not status.st_mode & stat.S_ISVTX):
                 _fail(
                     f"nothing is unpacked to {directory}: others may write to {path}; "
@@ -90,11 +90,11 @@ def make_safe(directory: str) -> str:
 
 
 def unpack(archive: zipfile.ZipFile, identity: str, target: str, interpreter: str) -> None:
-    """Write an environment to the directory `target`, which is empty.
+    """Write an environment to the empty directory `target`.
 
     Raises:
-        ValueError, KeyError: the archive does not hold what it was made of.
-        zipfile.BadZipFile, zlib.error, OSError: it cannot be read; there is no room.
+        ValueError, KeyError: the archive was modified.
+        zipfile.BadZipFile, zlib.error, OSError: it cannot be read, or the disk is full.
     """
     manifest = archive.read("manifest.json")
     if hashlib.sha256(manifest).hexdigest() != identity:
@@ -109,7 +109,7 @@ def unpack(archive: zipfile.ZipFile, identity: str, target: str, interpreter: st
         with open(path, "xb") as file:
             file.write(data)
         if data.startswith(b"#!"):
-            os.chmod(path, 0o755)  # noqa: S103 - a program, in an environment that everybody may execute
+            os.chmod(path, 0o755)  # noqa: S103 - a program, in an environment that every user may execute
     os.mkdir(f"{target}/bin")
     os.symlink(interpreter, f"{target}/bin/python")
     with open(f"{target}/pyvenv.cfg", "x", encoding="utf-8") as file:
@@ -118,7 +118,7 @@ def unpack(archive: zipfile.ZipFile, identity: str, target: str, interpreter: st
 
 @contextlib.contextmanager
 def _alone(directory: str) -> Iterator[None]:
-    """Until the end nobody else is at work there."""
+    """Lock the directory for this process."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -134,16 +134,16 @@ def _is_current(home: str, identity: str) -> bool:
 
 
 def install(path: str, home: str, identity: str, interpreter: str) -> None:
-    """Make `current` in `home` the environment of the archive at `path`.
+    """Make the archive at `path` the `current` environment in `home`.
 
     Raises:
         ValueError, KeyError, zipfile.BadZipFile, zlib.error, OSError: as :func:`unpack`.
     """
     with _alone(home):
-        if _is_current(home, identity):  # somebody else was faster
+        if _is_current(home, identity):  # another process was faster
             return
         for name in os.listdir(home):
-            if name != _CURRENT and not _is_current(home, name):  # of an attempt that did not come to its end
+            if name != _CURRENT and not _is_current(home, name):  # of an interrupted attempt
                 shutil.rmtree(f"{home}/{name}")
         before = os.listdir(home)
         work = tempfile.mkdtemp(dir=home)
@@ -152,7 +152,7 @@ def install(path: str, home: str, identity: str, interpreter: str) -> None:
             with zipfile.ZipFile(path) as archive:
                 unpack(archive, identity, work, interpreter)
             os.rename(work, f"{home}/{identity}")
-        except BaseException:  # Ctrl-C, too, leaves nothing half made
+        except BaseException:  # Ctrl-C must not leave a partial environment either
             shutil.rmtree(work)
             raise
         link = os.path.join(tempfile.mkdtemp(dir=home), _CURRENT)
@@ -165,7 +165,7 @@ def install(path: str, home: str, identity: str, interpreter: str) -> None:
 
 
 def main() -> NoReturn:
-    """Take the place of this process with the command line of what was unpacked."""
+    """Unpack the archive if necessary, then execute its command line in place of this process."""
     path = os.path.abspath(os.path.dirname(__file__))
     about = json.loads(zipimport.zipimporter(path).get_data("about.json"))
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -186,7 +186,7 @@ def main() -> NoReturn:
             _fail(f"{path} cannot be unpacked to {home}: {err.strerror}", _NO_PLACE)
     os.umask(umask)
     python = f"{home}/{_CURRENT}/bin/python"
-    os.execv(python, [python, "-I", "-c", _MAIN, path, *sys.argv[1:]])  # noqa: S606 - no shell is wanted
+    os.execv(python, [python, "-I", "-c", _MAIN, path, *sys.argv[1:]])  # noqa: S606 - without a shell
 
 
 if __name__ == "__main__":
